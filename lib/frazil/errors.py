@@ -1,0 +1,17 @@
+"""The one base class of every error that a user of Frazil can cure."""
+
+
+class FrazilError(ValueError):
+    """State what is wrong and what cures it, in words that need no stack trace."""
+
+    def __init__(self, problem: str, cure: str = ""):
+        self.problem, self.cure = problem, cure
+        super().__init__(f"{problem}\n  cure: {cure}" if cure else problem)
+
+
+def nearest(name: str, known) -> str:
+    """Return a hint that names the known word nearest to a wrong one, or lists what is known."""
+    import difflib
+
+    close = difflib.get_close_matches(name, [str(k) for k in known], n=1, cutoff=0.6)
+    return f"did you mean '{close[0]}'?" if close else "known: " + ", ".join(sorted(str(k) for k in known))
