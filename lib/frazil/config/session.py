@@ -1,0 +1,93 @@
+"""The Spark session: attach to the one that is there, or build one with the Iceberg catalog of the settings."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from frazil.config.settings import Settings
+from frazil.errors import FrazilError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PACKAGES = {
+    "4.1": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"],
+    "3.5": ["org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"],
+}
+DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.8"]
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+class SessionError(FrazilError):
+    """A Spark session that cannot be had or lacks what Frazil needs."""
+
+
+def catalog_conf(settings: Settings) -> dict[str, str]:
+    """Return the Spark settings that define the catalog; relative file paths are taken from the settings' root."""
+    name, given = f"spark.sql.catalog.{settings.catalog}", dict(settings.catalog_options)
+    if not given:
+        return {}
+    for key, prefix in (("uri", "jdbc:sqlite:"), ("warehouse", "")):
+        value = given.get(key, "")
+        if value.startswith(prefix) and "://" not in value:
+            place = os.path.join(settings.root, value[len(prefix) :])
+            os.makedirs(place if key == "warehouse" else os.path.dirname(place), exist_ok=True)
+            given[key] = prefix + place
+    if given.get("uri", "").startswith("jdbc:sqlite:"):
+        given.setdefault("jdbc.schema-version", "V1")
+        given.setdefault("jdbc.busy_timeout", "60000")
+    given.setdefault("cache-enabled", "false")
+    return {name: "org.apache.iceberg.spark.SparkCatalog", **{f"{name}.{k}": v for k, v in given.items()}}
+
+
+def _build(settings: Settings) -> SparkSession:
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    line = ".".join(pyspark.__version__.split(".")[:2])
+    if line not in PACKAGES:
+        raise SessionError(f"no Iceberg runtime for pyspark {pyspark.__version__}", "install pyspark 4.1.x or 3.5.x")
+    cores = str(os.cpu_count() or 2)
+    conf = {
+        "spark.jars.packages": ",".join(PACKAGES[line] + DRIVERS),
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": cores,
+        "spark.default.parallelism": cores,
+        "spark.driver.memory": "4g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        **catalog_conf(settings),
+        **settings.spark_options,
+    }
+    builder = SparkSession.builder.master(os.environ.get("FRAZIL_MASTER", "local[*]")).appName("frazil")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as e:
+        raise SessionError(f"Spark did not start: {str(e).strip().splitlines()[0]}", "is Java 17 on the PATH?") from e
+
+
+def get_spark(settings: Settings) -> SparkSession:
+    """Return the active Spark session, else a new local one; make the settings' catalog known to it.
+
+    Raises SessionError where a session found lacks Iceberg's SQL extensions, or would write past `main`.
+    """
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.getActiveSession() or _build(settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    if EXTENSIONS not in (spark.conf.get("spark.sql.extensions", "") or ""):
+        raise SessionError("the Spark session lacks Iceberg's SQL extensions", f"start it with spark.sql.extensions={EXTENSIONS}")
+    for key, value in catalog_conf(settings).items():
+        if spark.conf.get(key, None) is None:
+            spark.conf.set(key, value)
+    for key in ("spark.wap.id", "spark.wap.branch"):
+        if spark.conf.get(key, None):
+            raise SessionError(f"{key} is set: a MERGE would say ok and main would not move", f"unset {key}")
+    return spark

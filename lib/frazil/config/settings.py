@@ -1,0 +1,213 @@
+"""The parameters of the notebooks: one dataclass each, resolved from the notebook's cell, the environment file, defaults."""
+
+from __future__ import annotations
+
+import os
+import types
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import yaml
+
+from frazil.errors import FrazilError, nearest
+
+
+class ParameterError(FrazilError):
+    """A parameter or environment file that is unknown, misspelt or of the wrong type."""
+
+
+def parameter(default: Any, help: str) -> Any:
+    """Declare a parameter with its default and the sentence that explains it."""
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: type(default)(default), metadata={"help": help})
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every notebook needs to open the same lake. Relative paths start at the folder that holds `params/`."""
+
+    env: str = parameter("demo", "Names the environment file: `params/<env>.yml`.")
+    source: str = parameter("", "Folder that DMS writes to: the one that holds `<schema>/<table>/`.")
+    endpoint: str = parameter("", "JSON file with the S3 target's settings, as `aws dms describe-endpoints` prints them.")
+    mappings: str = parameter("", "JSON file with the task's table mappings; empty: no transformation rules.")
+    specs: str = parameter("", "Folder with one YAML table spec per table.")
+    tables: list[str] = parameter([], "Source tables to take, as `schema.table`; empty: all that have a spec.")
+    catalog: str = parameter("lake", "Name of the Iceberg catalog in Spark.")
+    catalog_options: dict[str, str] = parameter(
+        {}, "Options of the Iceberg catalog, as in `spark.sql.catalog.<name>.*`: type, uri, warehouse …"
+    )
+    readers: list[str] = parameter([], "Engines that read the tables; one that cannot read format v3 makes new tables v2.")
+    parallel_tables: int = parameter(2, "How many tables are worked on at the same time.")
+    spark_options: dict[str, str] = parameter({}, "Spark settings for a session that the notebook builds itself.")
+    root: str = parameter("", "Folder that relative paths start from; empty: the one that holds `params/`.")
+
+    def path(self, name: str) -> Path:
+        """Return the absolute path of a file or folder parameter; an empty one is an error that names it."""
+        value = getattr(self, name)
+        if not value:
+            raise ParameterError(f"parameter '{name}' is empty", f"set it in params/{self.env}.yml")
+        return (Path(self.root) / value).absolute()
+
+
+@dataclass(frozen=True)
+class SetupSettings(Settings):
+    """Parameters of 00_setup."""
+
+
+@dataclass(frozen=True)
+class FullLoadSettings(Settings):
+    """Parameters of 01_full_load."""
+
+    on_changed_load: str = parameter(
+        "refuse", "What to do when DMS wrote other load files than those applied: `refuse`, or `reload` the table."
+    )
+
+
+@dataclass(frozen=True)
+class CdcMergeSettings(Settings):
+    """Parameters of 02_cdc_merge."""
+
+    max_batch_mb: int = parameter(256, "A batch takes change files until they hold this much.")
+    max_batch_files: int = parameter(500, "A batch takes at most this many change files.")
+    max_batches: int = parameter(0, "Stop after this many batches per table; 0: go on until nothing is pending.")
+    reconcile: bool = parameter(False, "Compare each table with the source database (environment: FRAZIL_SOURCE_*).")
+
+
+@dataclass(frozen=True)
+class MaintenanceSettings(Settings):
+    """Parameters of 03_maintenance."""
+
+    dry_run: bool = parameter(False, "Show the plan and change nothing.")
+    small_file_mb: int = parameter(32, "A data file below this size counts as small.")
+    max_small_files: int = parameter(5, "Compact when more small files than this lie in a table.")
+    max_deleted_share: float = parameter(0.1, "Compact when this share of the rows in data files is deleted.")
+    target_file_mb: int = parameter(128, "Size that compaction aims at.")
+    keep_hours: float = parameter(24.0, "Expire snapshots older than this; tags, branches and the current one stay.")
+    min_snapshots: int = parameter(10, "Keep at least this many snapshots.")
+    max_manifests: int = parameter(20, "Rewrite manifests when there are more than this.")
+
+
+@dataclass(frozen=True)
+class LatencySettings(Settings):
+    """Parameters of 04_latency."""
+
+    hours: float = parameter(24.0, "Look at commits of the last hours; 0: at all that the snapshots still tell of.")
+
+
+NOTEBOOKS: dict[str, type[Settings]] = {
+    "setup": SetupSettings,
+    "full_load": FullLoadSettings,
+    "cdc_merge": CdcMergeSettings,
+    "maintenance": MaintenanceSettings,
+    "latency": LatencySettings,
+}
+
+
+def find_params() -> Path:
+    """Return the folder with the environment files: FRAZIL_PARAMS, else `params/` upwards from the working directory."""
+    if named := os.environ.get("FRAZIL_PARAMS"):
+        if not Path(named).is_dir():
+            raise ParameterError(f"FRAZIL_PARAMS names no folder: {named}", "correct or unset it")
+        return Path(named).absolute()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "params").is_dir():
+            return folder / "params"
+    raise ParameterError(f"no params/ folder at or above {here}", "set FRAZIL_PARAMS to the folder of environment files")
+
+
+def _environment(env: str) -> tuple[Path, dict[str, dict]]:
+    file = find_params() / f"{env}.yml"
+    if not file.is_file():
+        known = [f.stem for f in file.parent.glob("*.yml")]
+        raise ParameterError(f"no environment file {file}", nearest(env, known))
+    try:
+        sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as e:
+        raise ParameterError(f"{file}: not YAML: {e}", "mend the file") from None
+    known = ["common", *NOTEBOOKS]
+    for name, section in sections.items():
+        if name not in known:
+            raise ParameterError(f"{file}: unknown section '{name}'", nearest(name, known))
+        allowed = {f.name for f in fields(NOTEBOOKS[name] if name in NOTEBOOKS else Settings)} - {"env"}
+        for key in section or {}:
+            if key not in allowed:
+                raise ParameterError(f"{file}: unknown parameter '{key}' in section '{name}'", nearest(key, allowed))
+    return file, sections
+
+
+def _checked(name: str, value: Any, kind: Any, where: str) -> Any:
+    """Return the value if it is of the parameter's type (an int also serves as a float); else raise."""
+    base = get_origin(kind) or kind
+    if base is float and type(value) is int:
+        return float(value)
+    good = type(value) is base
+    if good and base is list:
+        good = all(type(v) is get_args(kind)[0] for v in value)
+    if good and base is dict:
+        return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+    if not good:
+        wanted = getattr(kind, "__name__", str(kind)) if base is kind else str(kind)
+        raise ParameterError(f"parameter '{name}' = {value!r} from {where} is not of type {wanted}", "correct the value")
+    return value
+
+
+_PLAIN = (str, int, float, bool, list, dict, tuple, type(None))
+_INTERPRETER = {"In", "Out", "exit", "quit", "spark", "sc"}
+
+
+def _cell_values(cell: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    """Return the cell's parameters that are set; refuse a plain variable that is no parameter.
+
+    In a kernel that has been resolved once, later cells may have left variables behind: there only near misses are refused.
+    """
+    import difflib
+
+    found, again = {}, "_frazil_resolved" in cell
+    for name, value in cell.items():
+        if name.startswith("_") or name in _INTERPRETER or not isinstance(value, _PLAIN):
+            continue
+        if name in known:
+            if value is not None:
+                found[name] = value
+        elif not again or difflib.get_close_matches(name, list(known), n=1, cutoff=0.75):
+            raise ParameterError(f"unknown parameter '{name}'", nearest(name, known))
+    return found
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Typed settings, and where each value came from."""
+
+    settings: Any
+    origin: dict[str, str]
+
+
+def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
+    """Return the notebook's typed settings from its cell (`globals()`), its environment file and the defaults.
+
+    What the cell sets wins over the notebook's section of the file, that over `common`, that over the default. Raises
+    ParameterError, which names the parameter and the nearest right one.
+    """
+    cls = NOTEBOOKS[notebook]
+    hints, known = get_type_hints(cls), {f.name for f in fields(cls)}
+    found = _cell_values(cell, known)
+    env = _checked("env", found.get("env", cls.env), str, "the notebook's cell")
+    file, sections = _environment(env)
+    values, origin = {"root": str(file.parent.parent)}, {"root": "the folder that holds params/"}
+    for where, given in (
+        (f"{file.name}: common", sections.get("common")),
+        (f"{file.name}: {notebook}", sections.get(notebook)),
+        ("the notebook's cell", found),
+    ):
+        for name, value in (given or {}).items():
+            values[name], origin[name] = _checked(name, value, hints[name], where), where
+    settings = cls(**values)
+    if isinstance(settings, FullLoadSettings) and settings.on_changed_load not in ("refuse", "reload"):
+        raise ParameterError(f"on_changed_load = '{settings.on_changed_load}'", "write refuse or reload")
+    if settings.parallel_tables < 1:
+        raise ParameterError(f"parallel_tables = {settings.parallel_tables}", "write 1 or more")
+    cell["_frazil_resolved"] = types.MappingProxyType(origin)
+    return Resolved(settings, {f.name: origin.get(f.name, "default") for f in fields(cls)})
