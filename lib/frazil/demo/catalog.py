@@ -15,7 +15,7 @@ _TYPES = {
 
 _COLUMNS = """
 SELECT a.attname, coalesce(b.typname, t.typname), CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END,
-       NOT a.attnotnull, coalesce(b.typcategory, t.typcategory) = 'A', a.atttypid::regtype::text,
+       NOT a.attnotnull, coalesce(b.typcategory, t.typcategory) = 'A', format_type(a.atttypid, a.atttypmod),
        coalesce(col_description(c.oid, a.attnum), '')
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
      JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)

@@ -1,0 +1,175 @@
+"""A stand-in for AWS DMS: PostgreSQL's replication slot in, the files of a DMS S3 target out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from frazil.demo.catalog import SourceTable, quoted, read_tables
+from frazil.demo.csvfiles import CsvFiles
+from frazil.demo.pgoutput import decode, lsn_text
+from frazil.demo.rules import check_rules, check_settings, selected
+from frazil.demo.transactions import Transactions
+from frazil.dms.endpoint import EndpointError, read_endpoint, read_mappings
+
+_log = logging.getLogger(__name__)
+
+NOTE = """STAND-IN, not AWS DMS.
+
+The files in the folder '{folder}' were written by frazil.demo.standin, which imitates what an AWS DMS task with an
+S3 target writes, so that Frazil can be tried without an AWS account. Their form follows real DMS output and AWS's
+documentation; where neither shows it, the code says what it assumes (frazil/demo/encode.py, csvfiles.py).
+"""
+
+_SESSION = (
+    "SET timezone = 'UTC'",
+    "SET datestyle = 'ISO, YMD'",
+    "SET intervalstyle = 'postgres'",
+    "SET bytea_output = 'hex'",
+    "SET extra_float_digits = 1",
+)
+_PEEK = (
+    "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, %s, 'proto_version', '1', 'publication_names', %s)"
+)
+
+
+class StandIn:
+    """Write what an AWS DMS task would write for a PostgreSQL source and an S3 target. It is not AWS DMS.
+
+    Settings come from the JSON that DMS takes; what the stand-in does not support it refuses by name. Tables,
+    columns and keys come from the database. Rows are delivered at least once: the replication slot is moved only
+    past what lies in files, so that after a crash some rows are written again, never lost.
+    As blind as DMS: a TRUNCATE at the source writes nothing.
+    """
+
+    def __init__(
+        self,
+        connect: Callable,
+        endpoint_file: Path,
+        mappings_file: Path,
+        folder: Path,
+        *,
+        slot: str = "frazil_dms",
+        publication: str = "frazil",
+        batch_messages: int = 100_000,
+    ):
+        """Read the settings and the catalog.
+
+        `connect` gives a new psycopg connection, `folder` is the bucket's place, `batch_messages` bounds memory:
+        beyond about that many messages at once, buffers are flushed early.
+        """
+        check_settings(endpoint_file)
+        self.endpoint, self.mappings = read_endpoint(endpoint_file), read_mappings(mappings_file)
+        check_rules(self.mappings, mappings_file)
+        self.folder, self.slot, self.publication = Path(folder), slot, publication
+        self.batch_messages = batch_messages
+        self.writer = CsvFiles(self.folder, self.endpoint, self.mappings)
+        self._db = connect()
+        self._db.autocommit = True
+        for statement in _SESSION:
+            self._db.execute(statement)
+        known = read_tables(self._db)
+        self.tables = {name: known[name] for name in selected(self.mappings, known)}
+        if not self.tables:
+            raise EndpointError(f"{mappings_file}: the selection rules mean no table", "known: " + ", ".join(known))
+        self._transactions = Transactions(self._db, self.tables, self.writer)
+        self._note()
+
+    def __enter__(self) -> StandIn:
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; what is buffered is not written, as in a crash (`flush` first to stop well)."""
+        self._db.close()
+
+    def full_load(self, tables: Iterable[str] | None = None) -> dict[str, int]:
+        """Start anew: create the slot, then write every selected table's LOAD files; return rows by table.
+
+        The slot comes first, as DMS caches changes from the load's start: change files may repeat what the load
+        has. `tables` reloads just these, under the same file names, and leaves the slot alone.
+        """
+        if tables is None:
+            self._create_slot(anew=True)
+        names = list(self.tables) if tables is None else list(tables)
+        return {name: self.writer.load(self.tables[name], self._rows(self.tables[name])) for name in names}
+
+    def pump(self) -> int:
+        """Take over all transactions committed by now, write the files that are due, and return the rows taken."""
+        self._create_slot(anew=False)
+        taken, more = 0, True
+        while more:
+            rows = self._db.cursor(binary=True).execute(_PEEK, (self.slot, self.batch_messages, self.publication))
+            messages = rows.fetchall()
+            taken += sum(self._transactions.take(decode(data)) for (data,) in messages)
+            more = len(messages) >= self.batch_messages
+            for name in self.writer.buffered() if more else self.writer.due():
+                self.writer.flush(name)
+            self._advance()
+        return taken
+
+    def flush(self) -> list[Path]:
+        """Write everything that is buffered, as when a task stops; return the files."""
+        files = [self.writer.flush(name) for name in self.writer.buffered()]
+        self._advance()
+        return files
+
+    def run(self, stop: threading.Event, poll_s: float = 0.25) -> None:
+        """Pump until `stop` is set, then take what is committed and flush."""
+        while not stop.is_set():
+            self.pump()
+            stop.wait(poll_s)
+        self.pump()
+        self.flush()
+
+    def drop(self) -> None:
+        """Drop the slot and the publication: the database then keeps no log for the stand-in."""
+        if self._slot_exists():
+            self._db.execute("SELECT pg_drop_replication_slot(%s)", (self.slot,))
+        self._db.execute(f"DROP PUBLICATION IF EXISTS {quoted(self.publication)}")
+
+    def _note(self) -> None:
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        note = NOTE.format(folder=self.folder.name)
+        (self.folder.parent / f"{self.folder.name}.README.txt").write_text(note, encoding="utf-8")
+        _log.info("STAND-IN, not AWS DMS: %d tables into %s", len(self.tables), self.folder)
+
+    def _slot_exists(self) -> bool:
+        found = self._db.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (self.slot,))
+        return found.fetchone() is not None
+
+    def _create_slot(self, anew: bool) -> None:
+        exists = self._slot_exists()
+        if exists and not anew:
+            return
+        self._publish()
+        if exists:
+            self._db.execute("SELECT pg_drop_replication_slot(%s)", (self.slot,))
+        self._db.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self.slot,))
+
+    def _publish(self) -> None:
+        """See to it that the publication has all selected tables."""
+        name = quoted(self.publication)
+        sql = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
+        have = {t for (t,) in self._db.execute(sql, (self.publication,))}
+        lacking = ", ".join(quoted(*t.split(".", 1)) for t in self.tables if t not in have)
+        if not self._db.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (self.publication,)).fetchone():
+            self._db.execute(f"CREATE PUBLICATION {name} FOR TABLE {lacking}")
+        elif lacking:
+            self._db.execute(f"ALTER PUBLICATION {name} ADD TABLE {lacking}")
+
+    def _rows(self, table: SourceTable):
+        columns = ", ".join(quoted(c) for c in table.spec.names)
+        source = quoted(table.spec.schema_name, table.spec.table_name)
+        with self._db.cursor().copy(f"COPY (SELECT {columns} FROM {source}) TO STDOUT") as copy:
+            yield from copy.rows()
+
+    def _advance(self) -> None:
+        """Move the slot past the transactions whose rows all lie in files."""
+        lsn = self._transactions.settled()
+        if lsn:
+            self._db.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (self.slot, lsn_text(lsn)))

@@ -1,0 +1,149 @@
+"""From decoded replication messages to the changes that DMS would write, in commit order."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+
+from frazil.demo.catalog import SourceTable, quoted, read_table
+from frazil.demo.csvfiles import Change, CsvFiles
+from frazil.demo.pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Message, Relation, Update, Values
+from frazil.errors import FrazilError
+
+
+class Sequence:
+    """Number changes as `$AR_H_CHANGE_SEQ` does: 16 digits of commit time, then a 19-digit counter.
+
+    Steps as seen in real files: 4 within a transaction, 12 to the next one; a restarted task begins at 61 again.
+    """
+
+    def __init__(self):
+        self._last = 49
+
+    def begin(self) -> None:
+        """Note that a transaction with changes starts."""
+        self._last += 8
+
+    def next(self, commit_time: datetime) -> str:
+        """Return the next change's number."""
+        self._last += 4
+        return f"{commit_time:%Y%m%d%H%M%S}{commit_time.microsecond // 10_000:02d}{self._last:019d}"
+
+
+class Transactions:
+    """Turn the messages of a slot into changes and give them to a writer.
+
+    A slot is peeked at, not consumed, so the same transactions come again until it is moved: those that were
+    taken already are skipped. `settled` says how far the slot may be moved.
+    """
+
+    def __init__(self, connection, tables: dict[str, SourceTable], writer: CsvFiles):
+        self._db, self._tables, self._writer = connection, tables, writer
+        self._shapes: dict[int, Relation] = {}
+        self._resolved: dict[int, tuple[Relation, SourceTable | None]] = {}
+        self._sequence = Sequence()
+        self._taken = 0
+        self._open: Begin | None = None
+        self._first_row = True
+        self._number = 0
+        self._ends: deque[tuple[int, int]] = deque()
+
+    def take(self, message: Message) -> int:
+        """Take one message; return 1 if it gave a change, else 0."""
+        match message:
+            case Begin():
+                self._open = message if message.commit_lsn >= self._taken else None
+                self._number, self._first_row = self._number + 1, True
+            case Commit():
+                if self._open:
+                    self._taken = message.end_lsn
+                    self._ends.append((self._number, message.end_lsn))
+                self._open = None
+            case Relation():
+                self._shapes[message.oid] = message
+            case Insert() | Update() | Delete():
+                table = self._table(message.relation) if self._open else None
+                if table:
+                    self._change(table, message)
+                    return 1
+        return 0
+
+    def settled(self) -> int:
+        """Return the end of the last transaction that lies in files as a whole, like all before it; 0 if none is new."""
+        oldest, lsn = self._writer.oldest(), 0
+        while self._ends and (oldest is None or self._ends[0][0] < oldest):
+            lsn = self._ends.popleft()[1]
+        return lsn
+
+    def _table(self, oid: int) -> SourceTable | None:
+        """Return a row's table, None if it is not selected."""
+        shape = self._shapes[oid]
+        resolved = self._resolved.get(oid)
+        if resolved is None or resolved[0] != shape:
+            resolved = self._resolved[oid] = (shape, self._relate(shape))
+        return resolved[1]
+
+    def _relate(self, shape: Relation) -> SourceTable | None:
+        """Find a table by its shape in the log; a new shape ends the current file, since a file has one layout."""
+        name = f"{shape.namespace}.{shape.name}"
+        table = self._tables.get(name)
+        names = [c.name for c in shape.columns]
+        if table is None or table.spec.names == names:
+            return table
+        if name in self._writer.buffered():
+            self._writer.flush(name)
+        table = self._tables[name] = read_table(self._db, shape.namespace, shape.name, table.spec.comment)
+        if table.spec.names != names:
+            raise FrazilError(
+                f"{name} had columns {names} at a change, and has {table.spec.names} now",
+                "the stand-in follows one change of a table's columns per poll: run full_load",
+            )
+        return table
+
+    def _change(self, table: SourceTable, message: Insert | Update | Delete) -> None:
+        if self._first_row:
+            self._sequence.begin()
+            self._first_row = False
+        before: dict[str, str | None] = {}
+        match message:
+            case Insert():
+                op, values = "I", message.new
+            case Update():
+                op, values = "U", message.new
+                before = self._old_key(table, message)
+            case Delete():
+                op, values = "D", message.old
+        time = self._open.commit_time
+        number = self._sequence.next(time)
+        values = table.encoded(self._looked_up(table, values))
+        self._writer.add(Change(table, op, time, number, self._number, values, before))
+
+    def _old_key(self, table: SourceTable, message: Update) -> dict[str, str | None]:
+        """Return the whole old key where any part of it changed, nothing else."""
+        if message.old is None:
+            return {}
+        places = [i for i, name in enumerate(table.spec.names) if name in table.spec.key]
+        if all(message.new[i] in (message.old[i], UNCHANGED) for i in places):
+            return {}
+        old = table.encoded(message.old)
+        return {table.spec.names[i]: old[i] for i in places}
+
+    def _looked_up(self, table: SourceTable, values: Values) -> list[str | None]:
+        """Fill in large values that an update left as they were, as DMS does: from the source, as it is now.
+
+        The value may thus be newer than the change; it is null if the row is gone.
+        """
+        row = list(values)
+        lacking = [i for i, v in enumerate(row) if v is UNCHANGED]
+        if not lacking:
+            return row
+        names, spec = table.spec.names, table.spec
+        key = [(names.index(k), k) for k in spec.key]
+        where = " AND ".join(f"{quoted(k)} = %s::{table.sql_types[i]}" for i, k in key) or "false"
+        source = quoted(spec.schema_name, spec.table_name)
+        columns = ", ".join(quoted(names[i]) for i in lacking)
+        found = self._db.execute(f"SELECT {columns} FROM {source} WHERE {where}", [row[i] for i, _ in key]).pgresult
+        for place, i in enumerate(lacking):
+            value = found.get_value(0, place) if found.ntuples else None
+            row[i] = None if value is None else value.decode()
+        return row
