@@ -1,0 +1,58 @@
+"""Order and meaning of changes: key changes become delete + upsert, then the last change per key stands."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from frazil.changes.changeset import ORDER
+from frazil.config.spec import TableSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+
+def events(changes: DataFrame, spec: TableSpec) -> DataFrame:
+    """Split each update that changed the key into a delete of the old key (`step` 0) and an upsert of the new (`step` 1).
+
+    So a chain 1 → 2 → 3 needs no special care later: each old key's last event is its delete.
+    """
+    from pyspark.sql import functions as F
+
+    moved = reduce(
+        lambda a, b: a | b,
+        [F.col(f"before.`{k}`").isNotNull() & ~F.col(f"before.`{k}`").eqNullSafe(F.col(f"after.`{k}`")) for k in spec.key],
+    )
+    old_row = F.struct(*[
+        (F.col(f"before.`{c}`") if c in spec.key else F.lit(None).cast(changes.schema["after"].dataType[c].dataType)).alias(c)
+        for c in spec.names
+    ])  # fmt: skip
+    delete = F.struct(F.lit(0).alias("step"), F.lit("D").alias("op"), old_row.alias("after"))
+    apply = F.struct(F.lit(1).alias("step"), F.col("op"), F.col("after"))
+    split = F.when((F.col("op") == "U") & moved, F.array(delete, apply)).otherwise(F.array(apply))
+    return changes.select(*ORDER, "commit_ts", "change_seq", F.explode(split).alias("e")).select(
+        *ORDER, "commit_ts", "change_seq", "e.step", "e.op", "e.after"
+    )
+
+
+def last_per_key(changes: DataFrame, spec: TableSpec, observation: Observation | None = None) -> DataFrame:
+    """Collapse a change set to the last event per key: `op` (`D`, or an upsert), `after`, and that event's `commit_ts`.
+
+    The observation, if given, gets `out_of_sequence`: for how many events DMS's own sequence contradicts the order of
+    their key. Only its time prefix (16 digits) is compared, since the counter behind it restarts with the task.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    newest_first = Window.partitionBy(*[F.col(f"after.`{k}`") for k in spec.key]).orderBy(
+        *[F.col(c).desc() for c in (*ORDER, "step")]
+    )
+    time = F.substring("change_seq", 1, 16)
+    ranked = events(changes, spec).select(
+        "op", "after", "commit_ts",
+        F.row_number().over(newest_first).alias("rank"),
+        (F.lead(time).over(newest_first) > time).alias("backwards"),
+    )  # fmt: skip
+    if observation is not None:
+        ranked = ranked.observe(observation, F.count_if("backwards").alias("out_of_sequence"))
+    return ranked.where("rank = 1").select("op", "after", "commit_ts")

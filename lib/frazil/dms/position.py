@@ -1,0 +1,99 @@
+"""How far a table has been applied, in terms of what DMS wrote, and what is therefore pending."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+
+from frazil.dms.objects import DmsObject, TableObjects
+from frazil.errors import FrazilError
+
+VERSION = 1
+LOOK_BACK, MAX_RECENT = timedelta(hours=1), 64
+
+
+class PositionError(FrazilError):
+    """A stored position that this version cannot read, or that what lies in the source contradicts."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """What of a table has been applied. Load and changes have a position each; streams will add theirs beside them.
+
+    `load_digest` covers the names and ETags of the load files; `last` is the newest change object applied, with its ETag;
+    `recent` are the names applied within the look-back window, by which an object that turns up late is recognised.
+    """
+
+    batch: str = ""
+    load_digest: str = ""
+    load_files: int = 0
+    last: str = ""
+    last_etag: str = ""
+    recent: tuple[str, ...] = ()
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the full load has been applied: changes are held back until then."""
+        return bool(self.load_digest)
+
+    def to_json(self, **stamp: int) -> str:
+        """Return the position as JSON, with the snapshot id and sequence number that it is committed under."""
+        return json.dumps({"version": VERSION, **asdict(self), **stamp}, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> tuple[Position, dict[str, int]]:
+        """Return a stored position and its stamp; a version newer than this code knows is refused."""
+        raw = json.loads(text)
+        if raw.pop("version", 0) > VERSION:
+            raise PositionError("the position was written by a newer Frazil", "upgrade Frazil here before running it")
+        stamp = {k: raw.pop(k) for k in ("snapshot", "sequence") if k in raw}
+        return Position(**{**raw, "recent": tuple(raw.get("recent", ()))}), stamp
+
+
+def after_load(position: Position, objects: TableObjects, batch: str) -> Position:
+    """Return the position after the load files have been applied."""
+    return replace(position, batch=batch, load_digest=objects.load_digest, load_files=len(objects.loads))
+
+
+def _time(name: str) -> datetime:
+    digits = name.split(".")[0]
+    return datetime.strptime(digits[:15], "%Y%m%d-%H%M%S") + timedelta(milliseconds=int(digits[15:18]))
+
+
+def after_changes(position: Position, applied: list[DmsObject], batch: str) -> Position:
+    """Return the position after these change objects, given in order, have been applied."""
+    last = applied[-1]
+    since = _time(last.name) - LOOK_BACK
+    recent = [n for n in (*position.recent, *(o.name for o in applied)) if _time(n) >= since]
+    return replace(position, batch=batch, last=last.name, last_etag=last.etag, recent=tuple(recent[-MAX_RECENT:]))
+
+
+def pending_changes(objects: TableObjects, position: Position, source: str) -> list[DmsObject]:
+    """Return the change objects behind the position, in order.
+
+    Raises PositionError for an object that turned up late (its name lies before the position, inside the look-back window,
+    and was never applied) or that was written again after it was applied: neither may be merged blind.
+    """
+    for o in objects.changes:
+        if o.name == position.last and o.etag != position.last_etag:
+            raise PositionError(
+                f"{source}: {o.path} was written again after it was applied", "reload the table: on_changed_load=reload"
+            )
+        if position.recent and position.recent[0] <= o.name < position.last and o.name not in position.recent:
+            raise PositionError(
+                f"{source}: {o.path} turned up late: changes up to {position.last} are applied already",
+                "move it away if it repeats what was applied, else reload the table: on_changed_load=reload",
+            )
+    return [o for o in objects.changes if o.name > position.last]
+
+
+def take_batch(pending: list[DmsObject], max_bytes: int, max_files: int) -> list[DmsObject]:
+    """Return the head of the pending objects that fits the limits, at least one."""
+    taken, size = [], 0
+    for o in pending[:max_files]:
+        if taken and size + o.size > max_bytes:
+            break
+        taken.append(o)
+        size += o.size
+    return taken

@@ -1,0 +1,113 @@
+"""Full load: a table's LOAD files become its rows, in one commit, once."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from frazil.changes.changeset import BadRowError, change_set, explain_bad
+from frazil.config.spec import TableSpec
+from frazil.dms.csv import LOAD_PHASE, read_rows
+from frazil.dms.objects import TableObjects, list_table
+from frazil.dms.position import Position, after_load
+from frazil.errors import FrazilError
+from frazil.flows.workbook import TableResult, Workbook
+from frazil.lake import commit, merge
+from frazil.lake.tables import Base, read_base
+
+
+class LoadChangedError(FrazilError):
+    """DMS wrote other load files than those applied: say what shall happen."""
+
+
+class DuplicateKeyError(FrazilError):
+    """A load holds a key more than once: the declared key is not the table's key, or two loads are mixed."""
+
+
+def _verdict(there: TableObjects, position: Position, on_changed_load: str) -> str:
+    """Say what a table needs: `load`, `reload`, `refuse`, or why it needs nothing."""
+    if not there.loads:
+        return "no load files" if not position.loaded else "loaded"
+    if not position.loaded:
+        return "load"
+    return "loaded" if there.load_digest == position.load_digest else on_changed_load
+
+
+def plan(book: Workbook) -> list[dict]:
+    """Return one row per table: what the full load would do, and to how much. Nothing is changed."""
+    rows = []
+    for spec in book.specs.values():
+        there, base = list_table(book.source, spec), read_base(book.spark, book.name(spec))
+        action = _verdict(there, base.position, book.settings.on_changed_load)
+        size = sum(o.size for o in there.loads)
+        rows.append({"table": spec.source, "action": action, "files": len(there.loads), "mb": round(size / 1e6, 2)})
+    return rows
+
+
+def run(book: Workbook) -> list[TableResult]:
+    """Load every table that needs it; safe to run again at any time, and after a kill. Tables fail alone."""
+
+    def work(spec: TableSpec) -> TableResult:
+        there, base = list_table(book.source, spec), read_base(book.spark, book.name(spec))
+        commit.remove_abandoned_branches(book.spark, book.name(spec))
+        action = _verdict(there, base.position, book.settings.on_changed_load)
+        if action == "refuse":
+            raise LoadChangedError(
+                f"{spec.source}: the load files are not those that were applied ({base.position.load_files} then, "
+                f"{len(there.loads)} now): DMS loaded the table again",
+                "run with on_changed_load=reload to replace the table by the new load",
+            )
+        if action not in ("load", "reload"):
+            return TableResult(spec.source, "unchanged" if action == "loaded" else "empty", action)
+        book.progress(f"{spec.source}: {action} of {len(there.loads)} file(s), {sum(o.size for o in there.loads) / 1e6:.1f} MB")
+        return _load(book, spec, there, base, replace=action == "reload")
+
+    return book.each_table(work)
+
+
+def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, replace: bool) -> TableResult:
+    files = list(there.loads)
+    raw = read_rows(book.spark, spec, book.endpoint, book.mappings, files, LOAD_PHASE)
+    typed = change_set(raw, spec).select(F.expr("if(bad is null, after, raise_error(bad))").alias("after"))
+    position = after_load(base.position, there, commit.new_batch())
+
+    def write(branch: str, summary: dict[str, str]) -> None:
+        merge.replace_rows(book.spark, branch, typed.select("after.*"), summary, empty_first=replace)
+        if twice := _duplicates(book.spark.table(branch), spec):
+            raise DuplicateKeyError(*_explain_duplicates(raw, twice, spec, files))
+
+    try:
+        done = commit.commit_batch(book.spark, book.name(spec), base, position, write, {"frazil.kind": "load"})
+    except FrazilError:
+        raise
+    except Exception:
+        raise_bad = change_set(raw, spec).where("bad is not null").limit(1).count()
+        if raise_bad:
+            raise explain_bad(raw, spec, files) from None
+        raise
+    return TableResult(spec.source, "reloaded" if replace else "loaded", "", counts={"rows": done.count("added-records")})
+
+
+def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:
+    keys = [F.col(f"`{k}`") for k in spec.key]
+    return loaded.groupBy(*keys).count().where("count > 1").limit(3).collect()
+
+
+def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec, files: list) -> tuple[str, str]:
+    paths = {f.name: f.path for f in files}
+    lines = []
+    for row in twice:
+        shown = ", ".join(f"{k}={row[k]}" for k in spec.key)
+        same = [F.col(f"after.`{k}`").eqNullSafe(F.lit(row[k])) for k in spec.key]
+        where = same[0]
+        for condition in same[1:]:
+            where = where & condition
+        found = change_set(raw, spec).where(where).groupBy("object").count().collect()
+        lines.append(f"{shown} is {row['count']} times in " + ", ".join(paths.get(r["object"], r["object"]) for r in found))
+    return (
+        f"{spec.source}: the key ({', '.join(spec.key)}) is not unique in the load\n  " + "\n  ".join(lines),
+        f"correct the key in {spec.file}, or clear out load files of an older load; nothing was applied",
+    )
+
+
+__all__ = ["BadRowError", "DuplicateKeyError", "LoadChangedError", "plan", "run"]

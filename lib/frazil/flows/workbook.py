@@ -1,0 +1,116 @@
+"""What every flow works on: the lake of one environment, opened from typed settings."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.session import get_spark
+from frazil.config.settings import ParameterError, Settings
+from frazil.config.spec import TableSpec, load_specs
+from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
+from frazil.errors import FrazilError, nearest
+from frazil.lake.tables import format_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("frazil")
+
+
+@dataclass
+class TableResult:
+    """What happened to one table: `status` in one word, counts, and for a failure its cause in full."""
+
+    table: str
+    status: str
+    note: str = ""
+    seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the table failed."""
+        return self.status == "failed"
+
+    def row(self) -> dict[str, Any]:
+        """Return the result as one flat row."""
+        return {"table": self.table, "status": self.status, **self.counts, "seconds": round(self.seconds, 1), "note": self.note}
+
+
+class TablesFailedError(FrazilError):
+    """Some tables failed; the others were done. The message names each and its cause."""
+
+
+class Workbook:
+    """The specs, the endpoint's settings and the Spark session of one environment. Nothing is touched by opening it."""
+
+    def __init__(self, settings: Settings, progress: Callable[[str], None] = print):
+        self.settings, self.progress = settings, progress
+        everything = load_specs(settings.path("specs"))
+        for name in settings.tables:
+            if name not in everything:
+                raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
+        self.specs: dict[str, TableSpec] = {n: everything[n] for n in settings.tables or everything}
+        self.endpoint: Endpoint = read_endpoint(settings.path("endpoint"))
+        self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
+
+    @property
+    def source(self) -> Path:
+        """The folder that DMS writes to."""
+        return self.settings.path("source")
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The Spark session, found or built when first asked for."""
+        return get_spark(self.settings)
+
+    @property
+    def format_version(self) -> int:
+        """The Iceberg format version that the declared readers allow."""
+        return format_version(self.settings.readers)
+
+    def name(self, spec: TableSpec) -> str:
+        """Return the table's full name in Spark: `catalog.namespace.table`."""
+        return f"{self.settings.catalog}.{spec.target}"
+
+    def each_table(self, work: Callable[[TableSpec], TableResult]) -> list[TableResult]:
+        """Run `work` for every table, several at a time, each failing alone; results come in the order of the specs.
+
+        Only errors of one table are caught. An interrupt stops the run: what was committed stays, the rest is redone later.
+        """
+
+        def alone(spec: TableSpec) -> TableResult:
+            began = time.monotonic()
+            try:
+                result = work(spec)
+            except FrazilError as e:
+                result = TableResult(spec.source, "failed", str(e))
+            except Exception as e:
+                log.exception("%s failed", spec.source)
+                result = TableResult(spec.source, "failed", f"{type(e).__name__}: {str(e).strip().splitlines()[0][:300]}")
+            result.seconds = time.monotonic() - began
+            self.progress(f"{spec.source}: {result.status} in {result.seconds:.1f} s {_counts(result)}")
+            return result
+
+        self.spark  # noqa: B018  built once, before threads ask for it
+        with ThreadPoolExecutor(self.settings.parallel_tables) as pool:
+            return list(pool.map(alone, self.specs.values()))
+
+
+def _counts(result: TableResult) -> str:
+    return ", ".join(f"{v:,} {k.replace('_', ' ')}" for k, v in result.counts.items() if v)
+
+
+def raise_if_failed(results: list[TableResult]) -> None:
+    """Raise TablesFailedError that names every failed table with its cause; do nothing if all went well."""
+    failed = [r for r in results if r.failed]
+    if failed:
+        causes = "\n".join(f"{r.table}: {r.note}" for r in failed)
+        raise TablesFailedError(f"{len(failed)} of {len(results)} tables failed\n{causes}")

@@ -1,0 +1,122 @@
+"""Exactly once: a batch is written to a branch, and one metadata swap makes it main together with its position."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.dms.position import Position
+from frazil.errors import FrazilError
+from frazil.lake import jvm
+from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, read_base
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ATTEMPTS = 5
+
+
+class PositionMovedError(FrazilError):
+    """Another run of Frazil moved the table's position meanwhile: this one skips the table."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one commit did; `committed_at` in epoch milliseconds, `summary` as Iceberg and Frazil wrote it."""
+
+    snapshot: int
+    batch: str
+    committed_at: int
+    summary: dict[str, str]
+
+    def count(self, name: str) -> int:
+        """Return a count of the summary, 0 where it says nothing."""
+        return int(self.summary.get(name, 0))
+
+
+def _host() -> str:
+    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+
+
+def new_batch() -> str:
+    """Return a batch id that names its writer, so that its branch can be told from one that a dead writer left behind."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{_host()}_{os.getpid()}_{secrets.token_hex(3)}"
+
+
+def _abandoned(branch: str) -> bool:
+    """A branch whose writer ran on this host and is dead, or that is a day old."""
+    parts = re.fullmatch(re.escape(BRANCH_PREFIX) + r"(\d{8}T\d{6})_([0-9a-f]{8})_(\d+)_[0-9a-f]{6}", branch)
+    if not parts:
+        return False
+    if parts[2] == _host():
+        return not os.path.exists(f"/proc/{parts[3]}") if os.path.isdir("/proc") else int(parts[3]) != os.getpid()
+    return parts[1] < time.strftime("%Y%m%dT%H%M%S", time.gmtime(time.time() - 86_400))
+
+
+def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
+    """Remove the branches that killed runs left behind and return their names."""
+    table = jvm.load_table(spark, name)
+    left = [r for r in table.refs().keySet() if r.startswith(BRANCH_PREFIX) and _abandoned(r)]
+    for branch in left:
+        table.manageSnapshots().removeBranch(branch).commit()
+    return left
+
+
+def commit_batch(
+    spark: SparkSession, name: str, base: Base, position: Position, write: Callable[[str, dict[str, str]], None], summary: dict[str, str]
+) -> Commit:
+    """Let `write(branch table, summary)` write a batch to a branch of main, then publish it with its position.
+
+    Data, deletes, tag and position change in one swap, or not at all. If main moved meanwhile (a compaction), the batch is
+    written again on the new main. Raises PositionMovedError if the position moved: then another run is at work.
+    """
+    branch = BRANCH_PREFIX + position.batch
+    summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            jvm.fork(spark, name, branch, base.snapshot)
+            write(f"{name}.branch_{branch}", summary)
+            return _publish(spark, name, base, branch, position, summary)
+        except Exception as error:
+            if not jvm.is_commit_trouble(error):
+                jvm.drop_branch(spark, name, branch)
+                raise
+            if done := _find(spark, name, position.batch):
+                return done
+            jvm.drop_branch(spark, name, branch)
+            if attempt == ATTEMPTS or not jvm.is_known_failure(error):
+                raise
+            moved = read_base(spark, name)
+            if moved.stored != base.stored:
+                raise PositionMovedError(f"{name}: its position moved while a batch was written", "run again") from error
+            base = moved
+            time.sleep(0.1 * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+def _publish(spark: SparkSession, name: str, base: Base, branch: str, position: Position, summary: dict[str, str]) -> Commit:
+    """Make the branch main, move the tag, set the position: one Transaction, compared with and set against `base`."""
+    table = jvm.load_table(spark, name)
+    if table.properties().get(POSITION) != base.stored:
+        raise PositionMovedError(f"{name}: its position moved while a batch was written", "run again")
+    head = jvm.publish(table, branch, base.snapshot, TAG, POSITION, position.to_json, summary)
+    return _commit_of(head, position.batch)
+
+
+def _commit_of(snapshot: jvm.JavaSnapshot, batch: str) -> Commit:
+    return Commit(snapshot.snapshotId(), batch, snapshot.timestampMillis(), dict(snapshot.summary()))
+
+
+def _find(spark: SparkSession, name: str, batch: str) -> Commit | None:
+    """Look for a batch in main's history: how a commit of unknown outcome is resolved, never by trying again blind."""
+    for snapshot in jvm.ancestors(jvm.load_table(spark, name)):
+        if snapshot.summary().get(BATCH) == batch:
+            return _commit_of(snapshot, batch)
+    return None

@@ -1,0 +1,141 @@
+"""The bridge to Iceberg's Java API on the driver: the one module that calls into the JVM.
+
+Python reaches Java objects through py4j (`spark._jvm`). Iceberg's `Table`, `Transaction` and `ManageSnapshots` are used as
+their Javadoc says; what is peculiar is explained at each function. Class names hold for Iceberg 1.10 to 1.12.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+JavaTable = Any
+JavaSnapshot = Any
+
+_KNOWN_FAILURES = ("CommitFailedException", "ValidationException", "IllegalArgumentException", "AlreadyExistsException")
+
+
+def load_table(spark: SparkSession, name: str) -> JavaTable:
+    """Return a fresh handle of `catalog.namespace.table`; what it shows is the metadata of this moment until `refresh()`."""
+    return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+
+
+def failure(error: Exception) -> str:
+    """Return the simple class name of the Java exception behind a py4j or Spark error, innermost known one first."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    names = []
+    while java is not None and len(names) < 20:
+        names.append(java.getClass().getSimpleName())
+        java = java.getCause()
+    for known in (*_KNOWN_FAILURES, "CommitStateUnknownException"):
+        if known in names:
+            return known
+    return names[0] if names else type(error).__name__
+
+
+class MainMovedError(Exception):
+    """Main is no longer at the snapshot that a batch was written on."""
+
+
+def is_commit_trouble(error: Exception) -> bool:
+    """Tell whether an error came from the JVM or from a lost race, and not from Python code of ours."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    return java is not None or isinstance(error, MainMovedError)
+
+
+def is_known_failure(error: Exception) -> bool:
+    """Tell whether a failed commit surely did not happen; any other error leaves its outcome unknown."""
+    return isinstance(error, MainMovedError) or failure(error) in _KNOWN_FAILURES
+
+
+def _class(spark: SparkSession, name: str) -> Any:
+    """Load a Java class by the thread's context class loader: jars from `spark.jars.packages` are not on the system one."""
+    lang = spark._jvm.java.lang
+    return lang.Class.forName(name, True, lang.Thread.currentThread().getContextClassLoader())
+
+
+def sql_with_commit_properties(spark: SparkSession, statement: str, properties: dict[str, str]) -> None:
+    """Run one SQL statement whose Iceberg commit carries the properties in its snapshot summary.
+
+    `CommitMetadata.withCommitProperties` wants a `java.util.concurrent.Callable`. A method handle bound to
+    `SparkSession.sql(text)` is turned into one by `MethodHandleProxies`, so no callback server is needed. The properties
+    are thread-local: other threads of the session are not touched (the session conf `snapshot-property.*` would leak).
+    """
+    java, lang = spark._jvm.java, spark._jvm.java.lang
+    handles, dataset = lang.invoke.MethodHandles, _class(spark, "org.apache.spark.sql.Dataset")
+    kind = lang.invoke.MethodType.methodType(dataset, _class(spark, "java.lang.String"))
+    sql = handles.publicLookup().bind(spark._jsparkSession, "sql", kind)
+    arguments = spark.sparkContext._gateway.new_array(lang.Object, 1)
+    arguments[0] = statement
+    call = lang.invoke.MethodHandleProxies.asInterfaceInstance(
+        _class(spark, "java.util.concurrent.Callable"), handles.insertArguments(sql, 0, arguments)
+    )
+    summary = java.util.HashMap()
+    for key, value in properties.items():
+        summary.put(key, value)
+    commit = spark._jvm.org.apache.iceberg.spark.CommitMetadata
+    commit.withCommitProperties(summary, call, _class(spark, "java.lang.RuntimeException"))
+
+
+def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:
+    """Yield the current snapshot, its parent, and so on, as far as they are kept."""
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else table.snapshot(parent)
+
+
+def start_position(table: JavaTable, tag: str, key: str, position) -> None:
+    """Commit an empty first snapshot with the tag and the position property, as one metadata swap.
+
+    `position(snapshot=…, sequence=…)` renders the property; `tx.table()` already shows the snapshot that the commit will make.
+    """
+    tx = table.newTransaction()
+    tx.newAppend().commit()
+    first = tx.table().currentSnapshot()
+    tx.manageSnapshots().createTag(tag, first.snapshotId()).commit()
+    tx.updateProperties().set(key, position(snapshot=first.snapshotId(), sequence=first.sequenceNumber())).commit()
+    tx.commitTransaction()
+
+
+def fork(spark: SparkSession, name: str, branch: str, snapshot: int) -> None:
+    """Create a branch at a snapshot."""
+    load_table(spark, name).manageSnapshots().createBranch(branch, snapshot).commit()
+
+
+def drop_branch(spark: SparkSession, name: str, branch: str) -> None:
+    """Remove a branch if it is there."""
+    table = load_table(spark, name)
+    if branch in table.refs():
+        table.manageSnapshots().removeBranch(branch).commit()
+
+
+def publish(table: JavaTable, branch: str, base: int, tag: str, key: str, position, summary: dict[str, str]) -> JavaSnapshot:
+    """Fast-forward main to the branch, drop the branch, move the tag and set the position property in one metadata swap.
+
+    Moving the tag is what makes it a compare-and-set: a ref that changed since `table` was loaded fails the commit with
+    CommitFailedException instead of being rebased silently. If the branch holds nothing new (no row changed), an empty row
+    delta makes a snapshot all the same, since REST catalogs assert refs, but not properties. Returns main's new snapshot.
+    """
+    if table.currentSnapshot().snapshotId() != base:
+        raise MainMovedError(branch)
+    tx, head = table.newTransaction(), table.snapshot(branch)
+    if head.snapshotId() == base:
+        empty = tx.newRowDelta()
+        for k, v in summary.items():
+            empty.set(k, v)
+        empty.commit()
+        head = tx.table().currentSnapshot()
+        refs = tx.manageSnapshots()
+    else:
+        refs = tx.manageSnapshots().fastForwardBranch("main", branch)
+    refs.removeBranch(branch).replaceTag(tag, head.snapshotId()).commit()
+    stamp = position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())
+    tx.updateProperties().set(key, stamp).commit()
+    tx.commitTransaction()
+    return head

@@ -1,0 +1,129 @@
+"""The Iceberg table as Frazil keeps it: its creation, its properties, and the position that it carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.changes.types import lake_type
+from frazil.config.spec import TableSpec
+from frazil.dms.position import Position
+from frazil.errors import FrazilError
+from frazil.lake import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POSITION, TAG, BATCH, BRANCH_PREFIX = "frazil.position", "frazil", "frazil.batch", "frazil_"
+
+# Whether an engine reads format v3 with deletion vectors; one not listed is taken not to.
+READS_V3 = {
+    "spark": True, "duckdb": True, "pyiceberg": True, "snowflake": True, "redshift": True, "flink": True,
+    "athena": False, "trino": False, "clickhouse": False, "bigquery": False,
+}  # fmt: skip
+
+
+class TableError(FrazilError):
+    """A lake table that is missing, foreign, or not as its spec says."""
+
+
+class RolledBackError(FrazilError):
+    """A table that was rolled back below its position: going on would lose changes silently."""
+
+
+def format_version(readers: list[str]) -> int:
+    """Return 3 unless a declared reader cannot read it (an unknown one counts as such)."""
+    return 3 if all(READS_V3.get(r.lower(), False) for r in readers) else 2
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) -> bool:
+    """Create the table if it is missing, empty and at its first position; return whether it was created.
+
+    Only key columns are NOT NULL: DMS delivers nulls in others (LOBs that follow later). Raises TableError where a
+    table of that name exists whose columns differ, or that Frazil did not make.
+    """
+    catalog, namespace, _ = name.split(".")
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.`{namespace}`")
+    created = not spark.catalog.tableExists(name)
+    if created:
+        columns = ", ".join(
+            f"`{c.name}` {lake_type(c)}{' NOT NULL' if c.name in spec.key else ''}" + (f" COMMENT {_text(c.comment)}" if c.comment else "")
+            for c in spec.columns
+        )
+        properties = {
+            "format-version": str(version),
+            "write.merge.mode": "merge-on-read", "write.update.mode": "merge-on-read", "write.delete.mode": "merge-on-read",
+            "write.merge.isolation-level": "serializable", "write.distribution-mode": "none",
+            "write.parquet.compression-codec": "zstd", "write.target-file-size-bytes": str(256 << 20),
+            "write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100",
+            "frazil.source": spec.source,
+        }  # fmt: skip
+        listed = ", ".join(f"{_text(k)} = {_text(v)}" for k, v in properties.items())
+        comment = f"COMMENT {_text(spec.comment)}" if spec.comment else ""
+        spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg {comment} TBLPROPERTIES ({listed})")
+        if not any(spec.column(k).dms_type in ("REAL4", "REAL8") for k in spec.key):
+            spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(f'`{k}`' for k in spec.key)}")
+    table = jvm.load_table(spark, name)
+    if table.currentSnapshot() is None:
+        jvm.start_position(table, TAG, POSITION, Position().to_json)
+    elif POSITION not in table.properties():
+        raise TableError(f"{name} exists and was not made by Frazil", f"drop or rename it, or set another target in {spec.file}")
+    _check_columns(spark, name, spec)
+    return created
+
+
+def _check_columns(spark: SparkSession, name: str, spec: TableSpec) -> None:
+    has = {f.name: f.dataType.simpleString() for f in spark.table(name).schema.fields}
+    wants = {c.name: lake_type(c) for c in spec.columns}
+    if has != wants:
+        differ = [n for n in {**has, **wants} if has.get(n) != wants.get(n)]
+        shown = ", ".join(f"{n}: table {has.get(n, '–')}, spec {wants.get(n, '–')}" for n in differ)
+        raise TableError(f"{name} and its spec differ ({shown})", f"correct {spec.file}, or drop the table and load it again")
+
+
+@dataclass(frozen=True)
+class Base:
+    """The state a batch starts from: main's snapshot, and the position that the table carries there."""
+
+    snapshot: int
+    sequence: int
+    position: Position
+    stored: str
+
+
+def read_base(spark: SparkSession, name: str) -> Base:
+    """Return the table's snapshot and position, once its history shows that they belong together.
+
+    Raises TableError for a table that Frazil has not set up, RolledBackError for one that was rolled back under it.
+    """
+    if not spark.catalog.tableExists(name):
+        raise TableError(f"table {name} does not exist", "run 00_setup first")
+    table = jvm.load_table(spark, name)
+    stored = table.properties().get(POSITION)
+    if stored is None:
+        raise TableError(f"{name} carries no position", "run 00_setup first; a table of another pipeline is not taken over")
+    position, stamp = Position.from_json(stored)
+    _check_lineage(table, name, stamp)
+    current = table.currentSnapshot()
+    return Base(current.snapshotId(), current.sequenceNumber(), position, stored)
+
+
+def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> None:
+    """Walk back from the current snapshot to the position's own; meeting an older one first means a rollback."""
+    for snapshot in jvm.ancestors(table):
+        if snapshot.snapshotId() == stamp["snapshot"]:
+            return
+        if snapshot.sequenceNumber() < stamp["sequence"]:
+            theirs = snapshot.summary().get(POSITION)
+            at = f" (its changes end at {Position.from_json(theirs)[0].last or 'the load'})" if theirs else ""
+            raise RolledBackError(
+                f"{name} was rolled back to snapshot {snapshot.snapshotId()}{at}, below its position",
+                f"to go on from there: ALTER TABLE {name} SET TBLPROPERTIES ('{POSITION}' = <that snapshot's {POSITION}>)",
+            )
+    tagged = table.refs().get(TAG)
+    if tagged is None or tagged.snapshotId() != stamp["snapshot"]:
+        raise RolledBackError(f"{name}: the history of its position is gone", "reload the table: on_changed_load=reload")
