@@ -35,8 +35,26 @@ class _Buffer:
     table: SourceTable
     since: float
     transaction: int
-    lines: list[str] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
     size: int = 0
+
+
+class _Part:
+    """A file in the making: it lies elsewhere under a hidden name until it is whole."""
+
+    def __init__(self, path: Path, target: Path):
+        self._path, self._target, self.size = path, target, 0
+        self._out = path.open("wb")
+
+    def write(self, data: bytes) -> None:
+        self._out.write(data)
+        self.size += len(data)
+
+    def publish(self) -> Path:
+        self._out.close()
+        self._target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(self._path, self._target)
+        return self._target
 
 
 class _Clock:
@@ -79,17 +97,18 @@ class CsvFiles:
         op = ["I"] if self.endpoint.op_in_load else []
         clock, limit = _Clock(), self.endpoint.max_file_kb * 1024
         stamps = bool(self.endpoint.timestamp_column)
-        counter, count, lines, size = 0, 0, [], 0
+        counter, count, part = 0, 0, None
         for row in rows:
-            line = self._rows.line([*op, *([clock.next()] if stamps else []), *table.encoded(row), *tail])
-            count, size = count + 1, size + len(line.encode())
-            lines.append(line)
-            if size >= limit:
+            if part is None:
                 counter += 1
-                self._publish(table, f"LOAD{counter:08X}.csv", head, lines)
-                lines, size = [], 0
-        if lines:
-            self._publish(table, f"LOAD{counter + 1:08X}.csv", head, lines)
+                part = self._start(table, f"LOAD{counter:08X}.csv", head)
+            part.write(self._rows.line([*op, *([clock.next()] if stamps else []), *table.encoded(row), *tail]).encode())
+            count += 1
+            if part.size >= limit:
+                part.publish()
+                part = None
+        if part:
+            part.publish()
         return count
 
     def add(self, change: Change) -> None:
@@ -102,9 +121,9 @@ class CsvFiles:
         row = [change.op, *([stamp(change.commit_time)] if self.endpoint.timestamp_column else []), *change.values]
         row += [change.sequence] * len(self.mappings.added(table.spec))
         row += [change.before.get(column) for column in self._before_names(table)]
-        line = self._rows.line(row)
+        line = self._rows.line(row).encode()
         buffer.lines.append(line)
-        buffer.size += len(line.encode())
+        buffer.size += len(line)
 
     def due(self) -> list[str]:
         """Return the tables whose buffer has reached CdcMaxBatchInterval or CdcMinFileSize."""
@@ -126,9 +145,11 @@ class CsvFiles:
     def flush(self, name: str) -> Path:
         """Write a table's buffer as one change file, named by this moment in UTC; return the file."""
         buffer = self._buffers[name]
-        file = self._publish(
-            buffer.table, self._change_name(buffer.table), self._header(buffer.table, True), buffer.lines
-        )
+        head = self._header(buffer.table, True)
+        part = self._start(buffer.table, self._change_name(buffer.table), head)
+        for line in buffer.lines:
+            part.write(line)
+        file = part.publish()
         del self._buffers[name]
         return file
 
@@ -160,13 +181,8 @@ class CsvFiles:
         self._last_name[table.name] = now
         return now.strftime("%Y%m%d-%H%M%S%f")[:18] + ".csv"
 
-    def _publish(self, table: SourceTable, name: str, head: str, lines: list[str]) -> Path:
+    def _start(self, table: SourceTable, name: str, head: str) -> _Part:
         self._staging.mkdir(parents=True, exist_ok=True)
-        part = self._staging / f".{table.name}.{name}.{os.getpid()}"
-        with part.open("w", encoding="utf-8", newline="") as out:
-            out.write(head)
-            out.writelines(lines)
-        target = self._folder(table) / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(part, target)
-        return target
+        part = _Part(self._staging / f".{table.name}.{name}.{os.getpid()}", self._folder(table) / name)
+        part.write(head.encode())
+        return part
