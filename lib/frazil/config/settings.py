@@ -41,6 +41,7 @@ class Settings:
     readers: list[str] = parameter([], "Engines that read the tables; one that cannot read format v3 makes new tables v2.")
     parallel_tables: int = parameter(2, "How many tables are worked on at the same time.")
     spark_options: dict[str, str] = parameter({}, "Spark settings for a session that the notebook builds itself.")
+    runs: str = parameter("runs", "Folder for logs and reports; each environment has its own folder in it.")
     root: str = parameter("", "Folder that relative paths start from; empty: the one that holds `params/`.")
 
     def path(self, name: str) -> Path:

@@ -24,17 +24,18 @@ from frazil.observe.latency import QUANTILES, stage_sketch
 
 def plan(book: Workbook) -> list[dict]:
     """Return one row per table: the change files that are pending behind its position. Nothing is changed."""
-    rows = []
-    for spec in book.specs.values():
+
+    def look(spec: TableSpec) -> dict:
         base = read_base(book.spark, book.name(spec))
         pending = pending_changes(list_table(book.source, spec), base.position, spec.source)
-        action = "held: the full load is not applied" if not base.position.loaded else "merge" if pending else "nothing new"
-        rows.append({
-            "table": spec.source, "action": action, "files": len(pending),
-            "mb": round(sum(o.size for o in pending) / 1e6, 3), "position": base.position.last or "–",
+        held = pending and not base.position.loaded
+        return {
+            "action": "held until the full load is applied" if held else "merge" if pending else "nothing new",
+            "files": len(pending), "mb": round(sum(o.size for o in pending) / 1e6, 3), "position": base.position.last or "–",
             "key_changes": "followed" if book.mappings.before_image(spec) else "old row stays: no before-image columns",
-        })  # fmt: skip
-    return rows
+        }  # fmt: skip
+
+    return book.plan(look)
 
 
 def run(book: Workbook) -> list[TableResult]:

@@ -35,13 +35,13 @@ def _verdict(there: TableObjects, position: Position, on_changed_load: str) -> s
 
 def plan(book: Workbook) -> list[dict]:
     """Return one row per table: what the full load would do, and to how much. Nothing is changed."""
-    rows = []
-    for spec in book.specs.values():
+
+    def look(spec: TableSpec) -> dict:
         there, base = list_table(book.source, spec), read_base(book.spark, book.name(spec))
         action = _verdict(there, base.position, book.settings.on_changed_load)
-        size = sum(o.size for o in there.loads)
-        rows.append({"table": spec.source, "action": action, "files": len(there.loads), "mb": round(size / 1e6, 2)})
-    return rows
+        return {"action": action, "files": len(there.loads), "mb": round(sum(o.size for o in there.loads) / 1e6, 2)}
+
+    return book.plan(look)
 
 
 def run(book: Workbook) -> list[TableResult]:

@@ -24,6 +24,8 @@ def look(book: Workbook) -> list[dict]:
 def create_tables(book: Workbook) -> list[TableResult]:
     """Create missing tables, remove branches that killed runs left behind; what exists is checked against its spec."""
 
+    tables.create_namespaces(book.spark, [book.name(s) for s in book.specs.values()])
+
     def work(spec) -> TableResult:
         created = tables.create_table(book.spark, book.name(spec), spec, book.format_version)
         left = commit.remove_abandoned_branches(book.spark, book.name(spec))

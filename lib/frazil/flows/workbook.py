@@ -16,6 +16,7 @@ from frazil.config.settings import ParameterError, Settings
 from frazil.config.spec import TableSpec, load_specs
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.errors import FrazilError, nearest
+from frazil.lake import jvm
 from frazil.lake.tables import format_version
 
 if TYPE_CHECKING:
@@ -48,6 +49,21 @@ class TablesFailedError(FrazilError):
     """Some tables failed; the others were done. The message names each and its cause."""
 
 
+def _log_to(file: Path) -> None:
+    """Keep the stack traces that messages leave out; only warnings of Frazil's own reach the screen."""
+    log.propagate = False
+    for handler in list(log.handlers):
+        log.removeHandler(handler)
+        handler.close()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(file)
+    except OSError:
+        handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+
+
 class Workbook:
     """The specs, the endpoint's settings and the Spark session of one environment. Nothing is touched by opening it."""
 
@@ -59,6 +75,7 @@ class Workbook:
                 raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
         self.specs: dict[str, TableSpec] = {n: everything[n] for n in settings.tables or everything}
         self.endpoint: Endpoint = read_endpoint(settings.path("endpoint"))
+        _log_to(Path(settings.root) / settings.runs / settings.env / "frazil.log")
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
 
     @property
@@ -80,6 +97,16 @@ class Workbook:
         """Return the table's full name in Spark: `catalog.namespace.table`."""
         return f"{self.settings.catalog}.{spec.target}"
 
+    def plan(self, look: Callable[[TableSpec], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return one row per table: what `look` finds, or why the table cannot be worked on."""
+        rows = []
+        for spec in self.specs.values():
+            try:
+                rows.append({"table": spec.source, **look(spec)})
+            except FrazilError as e:
+                rows.append({"table": spec.source, "action": f"cannot: {e.problem}", "cure": e.cure})
+        return rows
+
     def each_table(self, work: Callable[[TableSpec], TableResult]) -> list[TableResult]:
         """Run `work` for every table, several at a time, each failing alone; results come in the order of the specs.
 
@@ -93,8 +120,8 @@ class Workbook:
             except FrazilError as e:
                 result = TableResult(spec.source, "failed", str(e))
             except Exception as e:
-                log.exception("%s failed", spec.source)
-                result = TableResult(spec.source, "failed", f"{type(e).__name__}: {str(e).strip().splitlines()[0][:300]}")
+                log.error("%s failed", spec.source, exc_info=True)
+                result = TableResult(spec.source, "failed", jvm.cause(e))
             result.seconds = time.monotonic() - began
             self.progress(f"{spec.source}: {result.status} in {result.seconds:.1f} s {_counts(result)}")
             return result

@@ -37,6 +37,18 @@ def failure(error: Exception) -> str:
     return names[0] if names else type(error).__name__
 
 
+def cause(error: Exception) -> str:
+    """Return one line that names the innermost Java exception behind an error and what it says; no stack trace."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if java is None:
+        text = str(error).strip() or "no message"
+        return f"{type(error).__name__}: {text.splitlines()[0][:300]}"
+    while java.getCause() is not None:
+        java = java.getCause()
+    text = str(java.getMessage() or "no message")
+    return f"{java.getClass().getSimpleName()}: {text.splitlines()[0][:300]}"
+
+
 class MainMovedError(Exception):
     """Main is no longer at the snapshot that a batch was written on."""
 

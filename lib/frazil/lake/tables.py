@@ -40,14 +40,18 @@ def _text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def create_namespaces(spark: SparkSession, names: list[str]) -> None:
+    """Create the namespaces of the tables named, where missing; one after the other, as catalogs do not all bear a race."""
+    for namespace in sorted({n.rsplit(".", 1)[0] for n in names}):
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+
+
 def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) -> bool:
     """Create the table if it is missing, empty and at its first position; return whether it was created.
 
     Only key columns are NOT NULL: DMS delivers nulls in others (LOBs that follow later). Raises TableError where a
     table of that name exists whose columns differ, or that Frazil did not make.
     """
-    catalog, namespace, _ = name.split(".")
-    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.`{namespace}`")
     created = not spark.catalog.tableExists(name)
     if created:
         columns = ", ".join(
