@@ -8,6 +8,10 @@ class FrazilError(ValueError):
         self.problem, self.cure = problem, cure
         super().__init__(f"{problem}\n  cure: {cure}" if cure else problem)
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of a stack trace."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 def nearest(name: str, known) -> str:
     """Return a hint that names the known word nearest to a wrong one, or lists what is known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import types
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -73,7 +74,7 @@ class CdcMergeSettings(Settings):
     max_batch_mb: int = parameter(256, "A batch takes change files until they hold this much.")
     max_batch_files: int = parameter(500, "A batch takes at most this many change files.")
     max_batches: int = parameter(0, "Stop after this many batches per table; 0: go on until nothing is pending.")
-    reconcile: bool = parameter(False, "Compare each table with the source database (environment: FRAZIL_SOURCE_*).")
+    check_source: bool = parameter(False, "Compare each table with the source database (environment: FRAZIL_SOURCE_*).")
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,17 @@ class Resolved:
 
     settings: Any
     origin: dict[str, str]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row per parameter: its value (secrets hidden) and where it comes from."""
+
+        def shown(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {k: "•••" if re.search("password|secret|token|credential", k, re.I) else v for k, v in value.items()}
+            return value
+
+        values = {f.name: shown(getattr(self.settings, f.name)) for f in fields(self.settings)}
+        return [{"parameter": n, "value": v, "from": self.origin[n]} for n, v in values.items()]
 
 
 def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:

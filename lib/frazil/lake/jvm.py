@@ -6,6 +6,7 @@ their Javadoc says; what is peculiar is explained at each function. Class names 
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -151,3 +152,23 @@ def publish(table: JavaTable, branch: str, base: int, tag: str, key: str, positi
     tx.updateProperties().set(key, stamp).commit()
     tx.commitTransaction()
     return head
+
+
+def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTable:
+    """Build the expiry: by age, but never the newest `keep_at_least`; what a tag or a branch needs stays by itself."""
+    older_than = round((time.time() - keep_hours * 3600) * 1000)
+    return table.expireSnapshots().expireOlderThan(older_than).retainLast(keep_at_least)
+
+
+def snapshots_to_expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> tuple[int, int]:
+    """Return how many snapshots a table has, and how many of them an expiry would remove (`apply()` only computes)."""
+    total = sum(1 for _ in table.snapshots())
+    return total, _expire(table, keep_hours, keep_at_least).apply().size() if total else 0
+
+
+def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) -> int:
+    """Expire snapshots on the driver, with the files that only they need, and return how many went."""
+    before = sum(1 for _ in table.snapshots())
+    _expire(table, keep_hours, keep_at_least).cleanExpiredFiles(True).commit()
+    table.refresh()
+    return before - sum(1 for _ in table.snapshots())

@@ -1,0 +1,113 @@
+"""Reconcile: a lake table against its source, value by value, down to the differing rows."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from frazil.changes.types import lake_type
+from frazil.config.spec import Column, TableSpec
+from frazil.errors import FrazilError
+from frazil.flows.workbook import TableResult, Workbook
+
+
+class SourceDatabaseError(FrazilError):
+    """The source database cannot be asked: its address or credentials are not in the environment."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One table compared: counts of rows, and some of the differing ones with both sides."""
+
+    table: str
+    source_rows: int
+    lake_rows: int
+    differing_rows: int
+    sample: list[dict[str, Any]] = field(default_factory=list)
+
+
+def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) -> Difference:
+    """Compare two DataFrames with the spec's columns by key; every value counts, null equals null, NaN equals NaN.
+
+    Source columns are cast to the lake's types first. `sample` holds one row per differing value of the first `show`
+    differing keys: the key, the column, and both sides (`(no row)` where one has none).
+    """
+    typed = source.select(*[F.col(f"`{c.name}`").cast(lake_type(c)).alias(c.name) for c in spec.columns])
+
+    def side(frame: DataFrame, name: str) -> DataFrame:
+        keys = [F.col(f"`{k}`").alias(f"k{i}") for i, k in enumerate(spec.key)]
+        return frame.select(*keys, F.struct(*[F.col(f"`{c}`") for c in spec.names]).alias(name))
+
+    keys = [f"k{i}" for i in range(len(spec.key))]
+    both = side(typed, "source").join(side(lake.select(*[F.col(f"`{c}`") for c in spec.names]), "lake"), on=keys, how="full_outer")
+    same = reduce(lambda a, b: a & b, [F.col(f"source.`{c}`").eqNullSafe(F.col(f"lake.`{c}`")) for c in spec.names])
+    there = F.col("source").isNotNull() & F.col("lake").isNotNull()
+    marked = both.withColumn("differs", ~(there & same))
+    count = marked.agg(F.count("source"), F.count("lake"), F.count_if("differs")).first()
+    sample = [] if not count[2] else _sample(marked.where("differs").limit(show).collect(), spec)
+    return Difference(spec.source, count[0], count[1], count[2], sample)
+
+
+def _sample(rows: list, spec: TableSpec) -> list[dict[str, Any]]:
+    out = []
+    for row in rows:
+        key = ", ".join(f"{k}={row[f'k{i}']}" for i, k in enumerate(spec.key))
+        source, lake = row["source"], row["lake"]
+        if source is None or lake is None:
+            out.append({"table": spec.source, "key": key, "column": "(row)",
+                        "source": "(no row)" if source is None else "present", "lake": "(no row)" if lake is None else "present"})  # fmt: skip
+            continue
+        for c in spec.names:
+            if repr(source[c]) != repr(lake[c]):
+                out.append({"table": spec.source, "key": key, "column": c, "source": str(source[c]), "lake": str(lake[c])})
+    return out
+
+
+def _select(c: Column) -> str:
+    """How PostgreSQL is asked for a column: text wherever JDBC would change a value on its way (dates, times, text types)."""
+    name, kind = '"' + c.name.replace('"', '""') + '"', lake_type(c)
+    if kind == "timestamp":
+        return f"to_char({name} at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z' as {name}"
+    if kind in ("string", "date", "timestamp_ntz"):
+        return f"case when {name} is not null then format('%s', {name}) end as {name}"
+    return name
+
+
+def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
+    """Read a table from the source database over JDBC; PostgreSQL.
+
+    Address and credentials come from the environment only: FRAZIL_SOURCE_URL (`jdbc:postgresql://…`), FRAZIL_SOURCE_USER,
+    FRAZIL_SOURCE_PASSWORD. They are never shown.
+    """
+    url = os.environ.get("FRAZIL_SOURCE_URL", "")
+    if not url.startswith("jdbc:postgresql:"):
+        raise SourceDatabaseError("FRAZIL_SOURCE_URL names no PostgreSQL source", "set it to jdbc:postgresql://host:port/database")
+    schema, table = (f'"{part}"' for part in spec.source.split("."))
+    query = f"select {', '.join(_select(c) for c in spec.columns)} from {schema}.{table}"
+    reader = spark.read.format("jdbc").option("url", url).option("driver", "org.postgresql.Driver").option("query", query)
+    for option, variable in (("user", "FRAZIL_SOURCE_USER"), ("password", "FRAZIL_SOURCE_PASSWORD")):
+        if os.environ.get(variable):
+            reader = reader.option(option, os.environ[variable])
+    return reader.option("fetchsize", 10_000).load()
+
+
+def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
+    """Compare every table with the source database; return the results and a sample of what differs.
+
+    The source should stand still meanwhile, and everything that DMS wrote should be applied: else rows differ by right.
+    """
+    samples: list[dict[str, Any]] = []
+
+    def work(spec: TableSpec) -> TableResult:
+        found = compare(book.spark.table(book.name(spec)), read_source(book.spark, spec), spec)
+        samples.extend(found.sample)
+        counts = {"source_rows": found.source_rows, "lake_rows": found.lake_rows, "differing_rows": found.differing_rows}
+        status = "differs" if found.differing_rows else "equal"
+        return TableResult(spec.source, status, "", counts=counts)
+
+    return book.each_table(work), samples
