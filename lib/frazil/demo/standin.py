@@ -9,7 +9,7 @@ from pathlib import Path
 
 from frazil.demo.catalog import SourceTable, quoted, read_tables
 from frazil.demo.csvfiles import CsvFiles
-from frazil.demo.pgoutput import decode, lsn_text
+from frazil.demo.pgoutput import Commit, decode, lsn_text
 from frazil.demo.rules import check_rules, check_settings, selected
 from frazil.demo.transactions import Transactions
 from frazil.dms.endpoint import EndpointError, read_endpoint, read_mappings
@@ -41,7 +41,7 @@ class StandIn:
     Settings come from the JSON that DMS takes; what the stand-in does not support it refuses by name. Tables,
     columns and keys come from the database. Rows are delivered at least once: the replication slot is moved only
     past what lies in files, so that after a crash some rows are written again, never lost.
-    As blind as DMS: a TRUNCATE at the source writes nothing.
+    As blind as DMS: a TRUNCATE at the source writes nothing. Not for use from several threads at once.
     """
 
     def __init__(
@@ -91,7 +91,9 @@ class StandIn:
         """Start anew: create the slot, then write every selected table's LOAD files; return rows by table.
 
         The slot comes first, as DMS caches changes from the load's start: change files may repeat what the load
-        has. `tables` reloads just these, under the same file names, and leaves the slot alone.
+        has. PostgreSQL makes a slot only once all transactions open at that moment have ended. `tables` reloads
+        just these, under the same file names, and leaves the slot alone. Files of an earlier load that are not
+        written again stay, as with DMS's TargetTablePrepMode DO_NOTHING.
         """
         if tables is None:
             self._create_slot(anew=True)
@@ -105,16 +107,19 @@ class StandIn:
         while more:
             rows = self._db.cursor(binary=True).execute(_PEEK, (self.slot, self.batch_messages, self.publication))
             messages = rows.fetchall()
-            taken += sum(self._transactions.take(decode(data)) for (data,) in messages)
+            for (data,) in messages:
+                message = decode(data)
+                taken += self._transactions.take(message)
+                if isinstance(message, Commit):
+                    self._write(self.writer.full())
             more = len(messages) >= self.batch_messages
-            for name in self.writer.buffered() if more else self.writer.due():
-                self.writer.flush(name)
+            self._write(self.writer.buffered() if more else self.writer.due())
             self._advance()
         return taken
 
     def flush(self) -> list[Path]:
         """Write everything that is buffered, as when a task stops; return the files."""
-        files = [self.writer.flush(name) for name in self.writer.buffered()]
+        files = self._write(self.writer.buffered())
         self._advance()
         return files
 
@@ -131,6 +136,9 @@ class StandIn:
         if self._slot_exists():
             self._db.execute("SELECT pg_drop_replication_slot(%s)", (self.slot,))
         self._db.execute(f"DROP PUBLICATION IF EXISTS {quoted(self.publication)}")
+
+    def _write(self, names: list[str]) -> list[Path]:
+        return [self.writer.flush(name) for name in names]
 
     def _note(self) -> None:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
