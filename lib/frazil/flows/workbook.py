@@ -75,8 +75,13 @@ class Workbook:
                 raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
         self.specs: dict[str, TableSpec] = {n: everything[n] for n in settings.tables or everything}
         self.endpoint: Endpoint = read_endpoint(settings.path("endpoint"))
-        _log_to(Path(settings.root) / settings.runs / settings.env / "frazil.log")
+        _log_to(self.folder / "frazil.log")
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
+
+    @property
+    def folder(self) -> Path:
+        """Where this environment's log and charts are kept: `runs/<env>`."""
+        return Path(self.settings.root) / self.settings.runs / self.settings.env
 
     @property
     def source(self) -> Path:

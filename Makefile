@@ -1,0 +1,41 @@
+# Everything goes through one virtual environment, made from the package's own pins.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+export FRAZIL_PARAMS := $(CURDIR)/params
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo lab test test-quick lint format clean
+
+help: ## Show the commands
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+env: $(VENV)/.ready ## Build the virtual environment (Python 3.11; Java 17 must be there)
+$(VENV)/.ready: lib/pyproject.toml
+	@java -version 2>&1 | grep -qE 'version "(17|21)' || { echo "Java 17 is needed: install it (Debian: openjdk-17-jre-headless) or use environment.yml"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable "lib[spark,workbook,demo,test]"
+	@touch $@
+
+demo: env ## Run the whole workbook on an embedded database; prove that source and lake are equal
+	@$(BIN)/python -m frazil.demo.run
+
+lab: env ## Open the notebooks in JupyterLab
+	$(BIN)/jupyter lab --notebook-dir=notebooks
+
+test: env lint ## Run all tests
+	$(BIN)/python -m pytest tests
+
+test-quick: env ## Run the tests that need no Spark
+	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow"
+
+lint: env ## Check style and format
+	$(BIN)/ruff check --config lib/pyproject.toml lib tests notebooks
+	$(BIN)/ruff format --check --config lib/pyproject.toml lib tests
+
+format: env ## Put code and imports in order
+	$(BIN)/ruff check --fix --config lib/pyproject.toml lib tests
+	$(BIN)/ruff format --config lib/pyproject.toml lib tests
+
+clean: ## Remove the environment and all runs
+	rm -rf $(VENV) .venv35 runs

@@ -1,0 +1,196 @@
+"""`make demo`: a real database, its changes, five notebooks, and the proof that source and lake are equal.
+
+    python -m frazil.demo.run [--scale 1.0] [--transactions 300]
+
+Everything stays under `runs/demo`: executed notebooks, `report.html`, `summary.json`, the lake itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from frazil.config.settings import find_params
+from frazil.config.spec import load_specs
+from frazil.demo import engines, shop
+from frazil.demo.postgres import EmbeddedPostgres
+from frazil.demo.report import write_report
+from frazil.demo.standin import StandIn
+from frazil.demo.workload import Workload
+from frazil.errors import FrazilError
+from frazil.observe.report import Grid, read_record
+
+
+class DemoError(FrazilError):
+    """A part of the demo failed: the message says which, and why."""
+
+
+@dataclass
+class Demo:
+    """One run of the demo: where it lives, and what came of it so far."""
+
+    root: Path
+    folder: Path
+    began: float = field(default_factory=time.monotonic)
+    notebooks: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def say(self, text: str) -> None:
+        """Print a line with the seconds since the start."""
+        print(f"[{time.monotonic() - self.began:6.1f} s] {text}", flush=True)
+
+    def notebook(self, name: str, label: str = "", **parameters: Any) -> dict[str, Any]:
+        """Run one notebook under papermill and return its record; a failure ends the demo with its cause."""
+        import papermill
+
+        label = label or name
+        out, began = self.folder / "notebooks" / f"{label}.ipynb", time.monotonic()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        self.say(f"{label} …")
+        status, cause = "ok", ""
+        try:
+            papermill.execute_notebook(
+                self.root / "notebooks" / f"{name}.ipynb", out, parameters={"env": "demo", **parameters},
+                cwd=self.root, kernel_name="python3", progress_bar=False,
+            )  # fmt: skip
+        except papermill.PapermillExecutionError as e:
+            status, cause = "failed", f"{e.ename}: {e.evalue}"
+        seconds = round(time.monotonic() - began, 1)
+        self.notebooks[label] = {"status": status, "seconds": seconds}
+        self.say(f"{label} {status} in {seconds} s")
+        if status == "failed":
+            raise DemoError(f"notebook {label} failed: {' | '.join(cause.split(chr(10)))}", f"see {out}")
+        return read_record(out) or {}
+
+
+@contextmanager
+def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions: int, rate: float):
+    """Let the workload commit at the source and the stand-in write change files while the block runs; then finish both."""
+    stop, problems, done = threading.Event(), [], {}
+
+    def guarded(work) -> threading.Thread:
+        def body() -> None:
+            try:
+                work()
+            except Exception as e:
+                problems.append(e)
+
+        thread = threading.Thread(target=body, daemon=True)
+        thread.start()
+        return thread
+
+    connection = postgres.connect()
+    source = guarded(lambda: done.update(Workload(connection, seed=7).run(transactions, rate)))
+    writer = guarded(lambda: standin.run(stop))
+    try:
+        yield done
+        source.join()
+    finally:
+        stop.set()
+        writer.join()
+        if not source.is_alive():
+            connection.close()
+    if problems:
+        raise DemoError(f"workload or stand-in failed: {type(problems[0]).__name__}: {problems[0]}")
+
+
+def _source_counts(postgres: EmbeddedPostgres, tables: list[str]) -> dict[str, int]:
+    with postgres.connect(autocommit=True) as connection:
+        return {t: connection.execute(f"select count(*) from {t}").fetchone()[0] for t in tables}
+
+
+def _proof(demo: Demo, postgres: EmbeddedPostgres, compared: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """Put source, lake and the other engines' counts side by side, per table."""
+    specs = load_specs(demo.root / "params" / "shop")
+    catalog, warehouse = demo.folder / "lake" / "catalog.db", demo.folder / "lake" / "warehouse"
+    targets = [s.target for s in specs.values()]
+    source = _source_counts(postgres, list(specs))
+    duck, py = engines.duckdb_counts(catalog, targets), engines.pyiceberg_counts(catalog, warehouse, targets)
+    by_table = {row["table"]: row for row in compared}
+    if missing := set(specs) - set(by_table):
+        raise DemoError(f"not reconciled: {', '.join(sorted(missing))}", "see the executed notebook 02_cdc_merge_2")
+    return {
+        name: {
+            "source_rows": source[name], "lake_rows": by_table[name]["lake_rows"],
+            "differing_rows": by_table[name]["differing_rows"], "duckdb_rows": duck[s.target], "pyiceberg_rows": py[s.target],
+        }
+        for name, s in specs.items()
+    }  # fmt: skip
+
+
+def _reconciled(row: dict[str, int]) -> bool:
+    counts = {row[k] for k in ("source_rows", "lake_rows", "duckdb_rows", "pyiceberg_rows")}
+    return row["differing_rows"] == 0 and len(counts) == 1
+
+
+def run(demo: Demo, scale: float, transactions: int) -> bool:
+    """Run the whole demo and return whether everything is equal."""
+    params = demo.root / "params"
+    with EmbeddedPostgres(demo.folder / "postgres") as postgres:
+        with postgres.connect() as connection:
+            rows = shop.make(connection, scale=scale)
+        demo.say(f"source: PostgreSQL with {sum(rows.values()):,} rows in {len(rows)} tables")
+        os.environ.update(
+            FRAZIL_PARAMS=str(params), FRAZIL_SOURCE_URL=postgres.jdbc_url, FRAZIL_SOURCE_USER=postgres.user,
+            FRAZIL_SOURCE_PASSWORD=postgres.password,
+        )  # fmt: skip
+        with StandIn(postgres.connect, params / "shop.endpoint.json", params / "shop.mappings.json", demo.folder / "s3") as standin:
+            standin.full_load()
+            demo.say("full load written by the DMS stand-in (it stands in for AWS DMS; it is not DMS)")
+            with changes_going_on(postgres, standin, transactions, rate=transactions / 45) as kinds:
+                demo.notebook("00_setup")
+                demo.notebook("01_full_load")
+                demo.notebook("02_cdc_merge", "02_cdc_merge_1", check_source=False)
+            standin.flush()
+            demo.say(f"workload done: {sum(kinds.values()):,} transactions of {len(kinds)} kinds, rolled back ones among them")
+            merged = demo.notebook("02_cdc_merge", "02_cdc_merge_2")
+            demo.notebook("03_maintenance")
+            demo.notebook("04_latency")
+            tables = _proof(demo, postgres, merged.get("compared", []))
+    equal = all(_reconciled(row) for row in tables.values())
+    summary = {
+        "reconciled": equal, "seconds": round(time.monotonic() - demo.began, 1), "tables": tables,
+        "notebooks": demo.notebooks, "transactions": dict(kinds),
+    }  # fmt: skip
+    (demo.folder / "summary.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
+    write_report(demo.folder, summary)
+    print()
+    print(Grid([{"table": name, **row} for name, row in tables.items()]))
+    print(f"\n{'equal' if equal else 'NOT EQUAL'}: see {(demo.folder / 'report.html').relative_to(demo.root)}")
+    return equal
+
+
+def main() -> int:
+    """Run the demo from the command line; a failure ends in one line that says why, and exit code 1."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", type=float, default=1.0, help="1.0 is about 100,000 rows")
+    parser.add_argument("--transactions", type=int, default=300)
+    options = parser.parse_args()
+    try:
+        root = find_params().parent
+        folder = root / "runs" / "demo"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        equal = run(Demo(root, folder), options.scale, options.transactions)
+    except KeyboardInterrupt:
+        print("demo stopped", file=sys.stderr)
+        return 130
+    except Exception as e:
+        cause = str(e) if isinstance(e, FrazilError) else f"{type(e).__name__}: {e}"
+        print(f"demo failed: {' '.join(cause.split())}", file=sys.stderr)
+        return 1
+    if not equal:
+        print("demo failed: source and lake are not equal, see the table above", file=sys.stderr)
+    return 0 if equal else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""The ledger of commits, rebuilt from what rides in the snapshot summaries: it can neither lose nor double a commit."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from frazil.flows.workbook import Workbook
+
+COUNTS = "changes long, I long, U long, D long, keys long, out_of_sequence long, files long, bytes long"
+SKETCH = "v int, n long, picked_up long, age array<long>, written array<long>"
+
+
+def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
+    """Return one row per commit of changes of every table, oldest first; `hours` > 0 takes only the last ones.
+
+    Times are epoch milliseconds. `latency_ms` are the quantiles (`latency.QUANTILES`) of source commit → committed of the
+    commit's changes; null where DMS writes no timestamp column. Commits whose snapshot has expired are not told of.
+    """
+    frames = [
+        book.spark.table(f"{book.name(spec)}.snapshots").select(F.lit(spec.source).alias("table"), "committed_at", "snapshot_id", "summary")
+        for spec in book.specs.values()
+    ]
+    told = reduce(DataFrame.unionAll, frames).where("summary['frazil.kind'] = 'changes'")
+    if hours > 0:
+        told = told.where(F.col("committed_at") >= F.expr(f"current_timestamp() - interval {round(hours * 3600)} seconds"))
+    return (
+        told.select(
+            "table", "snapshot_id", F.unix_millis("committed_at").alias("committed_ms"),
+            F.from_json(F.expr("summary['frazil.counts']"), COUNTS).alias("c"),
+            F.from_json(F.expr("summary['frazil.latency']"), SKETCH).alias("s"),
+        )
+        .select(
+            "table", "snapshot_id", "committed_ms", F.col("c.changes").alias("changes"), F.col("c.files").alias("files"),
+            F.col("s.picked_up").alias("picked_up_ms"),
+            F.expr("s.picked_up - s.written[1]").alias("written_ms"),
+            F.expr("if(size(s.age) > 0, transform(s.age, a -> committed_ms - s.picked_up + a), null)").alias("latency_ms"),
+        )
+        .orderBy("committed_ms")
+    )  # fmt: skip
