@@ -26,7 +26,8 @@ def cast_sql(column: Column, text: str) -> str:
     """Return the SQL expression that casts `text`, itself SQL, to the column's lake type; null where it does not fit exactly.
 
     "Exactly" is stricter than Spark's own cast: digits that would be rounded off, a real that overflows, a date with a
-    time behind it, a bare year, half a byte of hex are all refused. (SQL text, as only there Spark 3.5 has `try_cast`.)
+    time behind it, a bare year, half a byte of hex, a wall-clock time with a zone are all refused. (SQL text, as only there
+    Spark 3.5 has `try_cast`.)
     """
     kind, target = column.dms_type, lake_type(column)
     typed = f"try_cast({text} as {target})"
@@ -35,16 +36,22 @@ def cast_sql(column: Column, text: str) -> str:
     if kind == "BOOLEAN":
         yes, no = "('true', 't', '1', 'y', 'yes')", "('false', 'f', '0', 'n', 'no')"
         return f"case when lower({text}) in {yes} then true when lower({text}) in {no} then false end"
-    if kind == "NUMERIC":
+    if kind in ("NUMERIC", "UINT8"):
+        scale = column.arguments[1] if kind == "NUMERIC" else 0
         fraction = f"length(rtrim('0', substring_index({text}, '.', -1)))"
-        return f"case when instr({text}, '.') = 0 or {fraction} <= {column.arguments[1]} then {typed} end"
+        whole = f"instr(lower({text}), 'e-') = 0 and (instr({text}, '.') = 0 or {fraction} <= {scale})"
+        return f"case when {whole} then {typed} end"
     if kind in ("REAL4", "REAL8"):
-        return f"case when abs({typed}) < double('infinity') or instr(lower({text}), 'inf') > 0 or isnan({typed}) then {typed} end"
+        java = f"right(lower({text}), 1) in ('d', 'f') or instr(lower({text}), 'x') > 0"  # '1d' and '0x1p3' are reals to Java
+        finite = f"abs({typed}) < double('infinity') and not ({java})"
+        return f"case when {finite} or instr(lower({text}), 'inf') > 0 or isnan({typed}) then {typed} end"
     if kind in ("BYTES", "BLOB"):
         return f"case when length({text}) % 2 = 0 then unhex(regexp_replace({text}, '^0[xX]', '')) end"
     if kind == "DATE":
-        return f"case when length({text}) = 10 and substring({text}, 5, 1) = '-' then {typed} end"
+        return f"case when length({text}) = 10 and substring({text}, 5, 1) = '-' and substring({text}, 8, 1) = '-' then {typed} end"
     if kind == "DATETIME":
         zoned = f"coalesce(try_cast(concat({text}, 'Z') as {target}), {typed})" if column.utc else typed
-        return f"case when length({text}) >= 19 and substring({text}, 5, 1) = '-' then {zoned} end"
+        tail = f"substring({text}, 11)"
+        zone = "" if column.utc else f" and instr({tail}, '+') = 0 and instr({tail}, '-') = 0 and lower({tail}) not rlike '[a-z]$'"
+        return f"case when length({text}) >= 19 and substring({text}, 5, 1) = '-'{zone} then {zoned} end"
     return typed

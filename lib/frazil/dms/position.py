@@ -69,18 +69,27 @@ def after_changes(position: Position, applied: list[DmsObject], batch: str) -> P
     return replace(position, batch=batch, last=last.name, last_etag=last.etag, recent=tuple(recent[-MAX_RECENT:]))
 
 
+def _window_start(position: Position) -> str:
+    """Return the name from which on `recent` is complete: an hour back, or its first name once it is full."""
+    if len(position.recent) == MAX_RECENT:
+        return position.recent[0]
+    start = _time(position.last) - LOOK_BACK
+    return f"{start:%Y%m%d-%H%M%S}{start.microsecond // 1000:03}"
+
+
 def pending_changes(objects: TableObjects, position: Position, source: str) -> list[DmsObject]:
     """Return the change objects behind the position, in order.
 
     Raises PositionError for an object that turned up late (its name lies before the position, inside the look-back window,
     and was never applied) or that was written again after it was applied: neither may be merged blind.
     """
+    since = _window_start(position) if position.recent else ""
     for o in objects.changes:
         if o.name == position.last and o.etag != position.last_etag:
             raise PositionError(
                 f"{source}: {o.path} was written again after it was applied", "reload the table: on_changed_load=reload"
             )
-        if position.recent and position.recent[0] <= o.name < position.last and o.name not in position.recent:
+        if position.recent and since <= o.name < position.last and o.name not in position.recent:
             raise PositionError(
                 f"{source}: {o.path} turned up late: changes up to {position.last} are applied already",
                 "move it away if it repeats what was applied, else reload the table: on_changed_load=reload",

@@ -84,10 +84,10 @@ def commit_batch(
             jvm.fork(spark, name, branch, base.snapshot)
             write(f"{name}.branch_{branch}", summary)
             return _publish(spark, name, base, branch, position, summary)
+        except FrazilError:
+            jvm.drop_branch(spark, name, branch)
+            raise
         except Exception as error:
-            if not jvm.is_commit_trouble(error):
-                jvm.drop_branch(spark, name, branch)
-                raise
             if done := _find(spark, name, position.batch):
                 return done
             jvm.drop_branch(spark, name, branch)

@@ -54,12 +54,6 @@ class MainMovedError(Exception):
     """Main is no longer at the snapshot that a batch was written on."""
 
 
-def is_commit_trouble(error: Exception) -> bool:
-    """Tell whether an error came from the JVM or from a lost race, and not from Python code of ours."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    return java is not None or isinstance(error, MainMovedError)
-
-
 def is_known_failure(error: Exception) -> bool:
     """Tell whether a failed commit surely did not happen; any other error leaves its outcome unknown."""
     return isinstance(error, MainMovedError) or failure(error) in _KNOWN_FAILURES

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 
 def _literal(value: Any) -> str | None:
+    """Return a SQL literal, or None where one would not be sure to mean the value: then the MERGE goes without bounds."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | Decimal):
         return str(value)
-    if isinstance(value, str) and "\\" not in value:
-        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, str) and not set(value) & set("'\\$"):  # quotes are escaped differently by 3.5 and 4.1; ${…} is substituted
+        return f"'{value}'"
     return None
 
 

@@ -1,0 +1,43 @@
+"""One Spark session for all tests, with an Iceberg catalog in a temporary folder; and a fresh world for each."""
+
+import itertools
+import os
+
+import pytest
+from helpers import World
+
+from frazil.config.session import get_spark
+from frazil.config.settings import Settings
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def catalog_options(tmp_path_factory):
+    lake = tmp_path_factory.mktemp("lake")
+    return {"type": "jdbc", "uri": f"jdbc:sqlite:{lake}/catalog.db", "warehouse": f"{lake}/warehouse"}
+
+
+@pytest.fixture(scope="session")
+def spark(catalog_options):
+    os.environ["FRAZIL_MASTER"] = "local[2]"
+    options = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
+    session = get_spark(Settings(catalog_options=catalog_options, spark_options=options))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def new_world(spark, catalog_options, tmp_path):
+    """Make a world; keyword arguments are the S3 target's settings."""
+
+    def make(**s3_settings) -> World:
+        number = next(_numbers)
+        return World(tmp_path / f"w{number}", f"w{number}", catalog_options, **s3_settings)
+
+    return make
+
+
+@pytest.fixture
+def world(new_world):
+    return new_world()

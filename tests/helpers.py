@@ -1,0 +1,211 @@
+"""Builders that let a test read as a sentence: change rows, CSV text, and a small world of source, specs and lake."""
+
+import csv
+import json
+from collections import namedtuple
+from pathlib import Path
+
+import yaml
+
+from frazil.changes.changeset import change_set
+from frazil.changes.collapse import last_per_key
+from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
+from frazil.config.spec import parse_spec
+from frazil.dms.csv import CHANGE_PHASE, read_rows
+from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
+from frazil.dms.objects import list_table
+from frazil.flows import cdc, full_load, setup
+from frazil.flows.workbook import Workbook
+from frazil.lake import jvm
+
+LOAD1, FILE1, FILE2, FILE3 = "LOAD00000001.csv", "20240101-100000000.csv", "20240101-100100000.csv", "20240101-100200000.csv"
+ONE_COMMIT = "2024-01-01 09:59:00.000000"
+
+Change = namedtuple("Change", "op values was seq ts")
+
+
+def I(*values, seq="", ts=ONE_COMMIT):  # noqa: E743
+    """An insert of a row."""
+    return Change("I", values, None, seq, ts)
+
+
+def U(*values, was=None, seq="", ts=ONE_COMMIT):
+    """An update to a row; `was` is the old key where it changed (a tuple for a composite key)."""
+    return Change("U", values, was, seq, ts)
+
+
+def D(*values, seq="", ts=ONE_COMMIT):
+    """A delete, of which the key is enough."""
+    return Change("D", values, None, seq, ts)
+
+
+def csv_field(value, null: str = "", delimiter: str = ",") -> str:
+    """Write one value as DMS does: null as its token, an empty text quoted, quotes doubled."""
+    if value is None:
+        return null
+    text = str(value)
+    if text == "" or text == null or any(c in text for c in (delimiter, '"', "\n", "\r")):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def spec_of(source: str, *columns: str, key="id", target: str = "", utc: tuple = ()) -> dict:
+    """Return a spec as its YAML would hold it; columns are written `name TYPE`."""
+    pairs = [c.split(" ", 1) for c in columns]
+    entries = [{"name": n, "type": t, **({"utc": True} if n in utc else {})} for n, t in pairs]
+    keys = [key] if isinstance(key, str) else list(key)
+    return {"source": source, "target": target or source, "key": keys, "columns": entries}
+
+
+WITH_BEFORE_IMAGE_AND_SEQUENCE = {
+    "rules": [
+        {"rule-type": "transformation", "rule-action": "add-column", "value": "seq", "expression": "$AR_H_CHANGE_SEQ"},
+        {"rule-type": "transformation", "rule-action": "add-before-image-columns", "before-image-def": {"column-prefix": "BI_"}},
+    ]
+}
+
+
+class World:
+    """One source folder, its specs and its tables in the lake."""
+
+    def __init__(self, root: Path, space: str, catalog_options: dict, **s3_settings):
+        self.root, self.space, self.catalog_options = root, space, catalog_options
+        self.s3 = {"CsvNullValue": "", "TimestampColumnName": "ts", **s3_settings}
+        self.rules = WITH_BEFORE_IMAGE_AND_SEQUENCE
+        self.specs: dict[str, dict] = {}
+        self.said: list[str] = []
+        for folder in ("source/public", "specs"):
+            (root / folder).mkdir(parents=True)
+
+    # --- what lies in the source
+
+    def table(self, name: str, *columns: str, key="id", **more) -> "World":
+        self.specs[name] = spec_of(f"public.{name}", *(columns or ("id INT8", "v WSTRING(99)")), key=key, target=f"{self.space}.{name}", **more)
+        (self.root / f"specs/{name}.yml").write_text(yaml.safe_dump(self.specs[name]))
+        return self
+
+    def load(self, table: str, *rows: tuple, name: str = LOAD1) -> "World":
+        lines = [self._line((*(["I"] if self.s3.get("IncludeOpForFullLoad") else []), ONE_COMMIT, *r, *self._tail(table, "", None))) for r in rows]
+        return self.write(table, name, "".join(lines), self._header(table, load=True))
+
+    def changes(self, table: str, *changes: Change, name: str = FILE1) -> "World":
+        lines = []
+        for c in changes:
+            values = (*c.values, *[None] * (len(self.specs[table]["columns"]) - len(c.values)))
+            lines.append(self._line((c.op, c.ts, *values, *self._tail(table, c.seq, c.was))))
+        return self.write(table, name, "".join(lines), self._header(table, load=False))
+
+    def write(self, table: str, name: str, text: str, header: str = "") -> "World":
+        """Write a file of the table as it stands."""
+        file = self.root / "source/public" / table / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(header + text, encoding="utf-8", newline="")
+        return self
+
+    def _line(self, fields) -> str:
+        delimiter, null = self.s3.get("CsvDelimiter", ","), self.s3["CsvNullValue"]
+        return delimiter.join(csv_field(f, null, delimiter) for f in fields) + "\n"
+
+    def _tail(self, table, seq, was):
+        keys = self.specs[table]["key"]
+        old = [None] * len(keys) if was is None else [was] if len(keys) == 1 else list(was)
+        return (seq or None, *old) if self.rules["rules"] else ()
+
+    def _header(self, table, load) -> str:
+        if not self.s3.get("AddColumnName"):
+            return ""
+        spec = self.specs[table]
+        op = [] if load and not self.s3.get("IncludeOpForFullLoad") else ["Op"]
+        names = [*op, "ts", *[c["name"] for c in spec["columns"]]]
+        return self._line([*names, *(["seq", *[f"BI_{k}" for k in spec["key"]]] if self.rules["rules"] else [])])
+
+    # --- what is done with it
+
+    def book(self, kind=CdcMergeSettings, **settings) -> Workbook:
+        (self.root / "endpoint.json").write_text(json.dumps({"S3Settings": self.s3}))
+        (self.root / "mappings.json").write_text(json.dumps(self.rules))
+        given = {
+            "root": str(self.root), "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
+            "catalog_options": self.catalog_options, "readers": ["spark"], **settings,
+        }  # fmt: skip
+        return Workbook(kind(**given), self.said.append)
+
+    def setup(self, **settings):
+        return _by_table(setup.create_tables(self.book(SetupSettings, **settings)))
+
+    def full_load(self, **settings):
+        return _by_table(full_load.run(self.book(FullLoadSettings, **settings)))
+
+    def merge(self, **settings):
+        return _by_table(cdc.run(self.book(**settings)))
+
+    def loaded(self) -> "World":
+        """Set up and load, and insist that it went well."""
+        results = {**self.setup(), **self.full_load()}
+        assert not [r.note for r in results.values() if r.failed]
+        return self
+
+    def merged(self, **settings) -> "World":
+        """Merge what is pending, and insist that it went well."""
+        assert not [r.note for r in self.merge(**settings).values() if r.failed or r.status in ("skipped", "held")]
+        return self
+
+    # --- what lies in the lake
+
+    @property
+    def spark(self):
+        return self.book().spark
+
+    def name(self, table: str) -> str:
+        return f"lake.{self.space}.{table}"
+
+    def rows(self, table: str) -> list[tuple]:
+        return sorted((tuple(r) for r in self.spark.table(self.name(table)).collect()), key=repr)
+
+    def iceberg(self, table: str):
+        return jvm.load_table(self.spark, self.name(table))
+
+    def head(self, table: str) -> int:
+        return self.iceberg(table).currentSnapshot().snapshotId()
+
+    def history(self, table: str) -> list:
+        return list(jvm.ancestors(self.iceberg(table)))
+
+    def branches(self, table: str) -> list[str]:
+        refs = self.iceberg(table).refs()
+        return sorted(n for n in refs.keySet() if refs.get(n).isBranch() and n != "main")
+
+    def position(self, table: str) -> dict:
+        return json.loads(self.iceberg(table).properties().get("frazil.position"))
+
+    def call(self, procedure: str, table: str, arguments: str = "") -> None:
+        self.spark.sql(f"CALL lake.system.{procedure}(table => '{self.space}.{table}' {arguments})").collect()
+
+    # --- below the lake: what a batch of files comes to
+
+    def change_set(self, table: str):
+        spec = parse_spec(self.specs[table])
+        self.book()
+        endpoint, mappings = read_endpoint(self.root / "endpoint.json"), read_mappings(self.root / "mappings.json")
+        files = list(list_table(self.root / "source", spec).changes)
+        return change_set(read_rows(self.spark, spec, endpoint, mappings, files, CHANGE_PHASE), spec), spec
+
+    def collapsed(self, table: str, observation=None) -> dict:
+        """Return {key: row or None for a delete} as the collapse of all change files has it."""
+        rows = last_per_key(*self.change_set(table), observation).collect()
+        keys = self.specs[table]["key"]
+        names = [tuple(r.after[k] for k in keys) for r in rows]
+        assert len(set(names)) == len(names), "a key came out twice"
+        return {(n[0] if len(n) == 1 else n): None if r.op == "D" else tuple(r.after) for n, r in zip(names, rows, strict=True)}
+
+
+def _by_table(results) -> dict:
+    return {r.table.split(".", 1)[1]: r for r in results}
+
+
+def read_csv(file: Path) -> list[list[str]]:
+    with open(file, encoding="utf-8", newline="") as f:
+        return list(csv.reader(f))
+
+
+__all__ = ["Change", "D", "Endpoint", "I", "Mappings", "U", "World", "csv_field", "read_csv", "spec_of"]
