@@ -19,10 +19,10 @@ def catalog_options(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def spark(catalog_options):
+def spark(catalog_options, tmp_path_factory):
     os.environ["FRAZIL_MASTER"] = "local[2]"
     options = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
-    session = get_spark(Settings(catalog_options=catalog_options, spark_options=options))
+    session = get_spark(Settings(root=str(tmp_path_factory.mktemp("session")), catalog_options=catalog_options, spark_options=options))
     yield session
     session.stop()
 

@@ -116,24 +116,24 @@ def test_wall_clock_datetimes_are_the_same_in_every_session_zone(spark, zone):
 
 
 def read_fields(world, *lines: str) -> list[tuple]:
-    """Read change rows `I,<time>,<id>,<text>,<number>,,` and return (text, number) by id."""
-    world.table("t", "id INT4", "text WSTRING(9)", "number INT4")
+    """Read change rows `I,<time>,<id>,<text>,<bytes>,<number>,,` and return (text, bytes, number) of each."""
+    world.table("t", "id INT4", "text WSTRING(9)", "bytes BYTES(9)", "number INT4")
     world.write("t", "20240101-100000000.csv", "".join(f"I,2024-01-01 00:00:00.000000,{n},{line},,\n" for n, line in enumerate(lines)))
     changes, _ = world.change_set("t")
     rows = changes.orderBy("after.id").collect()
     assert [r.bad for r in rows] == [None] * len(lines)
-    return [(r.after.text, r.after.number) for r in rows]
+    return [(r.after.text, r.after.bytes, r.after.number) for r in rows]
 
 
-def test_with_an_empty_null_token_an_empty_field_is_null_and_a_quoted_one_is_empty_text(new_world):
-    got = read_fields(new_world(CsvNullValue=""), ",", '"",""', "NULL,7", '"NULL","7"')
-    assert got == [(None, None), ("", None), ("NULL", 7), ("NULL", 7)]
+def test_with_an_empty_null_token_an_empty_field_is_null_and_a_quoted_one_is_an_empty_value(new_world):
+    got = read_fields(new_world(CsvNullValue=""), ",,", '"","",""', "NULL,00,7", '"NULL","00","7"')
+    assert got == [(None, None, None), ("", b"", None), ("NULL", b"\0", 7), ("NULL", b"\0", 7)]
 
 
-def test_with_null_token_NULL_an_empty_field_is_empty_text_and_no_number(new_world):
-    got = read_fields(new_world(CsvNullValue="NULL"), ",", '"",""', "NULL,NULL", "null,7")
-    assert got == [("", None), ("", None), (None, None), ("null", 7)]
+def test_with_null_token_NULL_an_empty_field_is_an_empty_value_and_no_number(new_world):
+    got = read_fields(new_world(CsvNullValue="NULL"), ",,", '"","",""', "NULL,NULL,NULL", "null,00,7")
+    assert got == [("", b"", None), ("", b"", None), (None, None, None), ("null", b"\0", 7)]
 
 
 def test_spaces_around_a_text_are_kept(new_world):
-    assert read_fields(new_world(), " a ,1", '" b ",2') == [(" a ", 1), (" b ", 2)]
+    assert read_fields(new_world(), " a ,,1", '" b ",,2') == [(" a ", None, 1), (" b ", None, 2)]

@@ -52,7 +52,16 @@ class Position:
 
 
 def after_load(position: Position, objects: TableObjects, batch: str) -> Position:
-    """Return the position after the load files have been applied."""
+    """Return the position after the load files have been applied.
+
+    A load that replaces another one holds what every change object up to `last` says: one that came late or was written
+    again counts as applied from then on.
+    """
+    held = [o for o in objects.changes if o.name <= position.last]
+    if held:
+        etag = held[-1].etag if held[-1].name == position.last else position.last_etag
+        recent = _recent(position.last, {*position.recent, *(o.name for o in held)})
+        position = replace(position, last_etag=etag, recent=recent)
     return replace(position, batch=batch, load_digest=objects.load_digest, load_files=len(objects.loads))
 
 
@@ -61,12 +70,17 @@ def _time(name: str) -> datetime:
     return datetime.strptime(digits[:15], "%Y%m%d-%H%M%S") + timedelta(milliseconds=int(digits[15:18]))
 
 
+def _recent(last: str, names: set[str]) -> tuple[str, ...]:
+    """Return those names that lie in the look-back window before `last`, in order."""
+    since = _time(last) - LOOK_BACK
+    return tuple(sorted(n for n in names if _time(n) >= since)[-MAX_RECENT:])
+
+
 def after_changes(position: Position, applied: list[DmsObject], batch: str) -> Position:
     """Return the position after these change objects, given in order, have been applied."""
     last = applied[-1]
-    since = _time(last.name) - LOOK_BACK
-    recent = [n for n in (*position.recent, *(o.name for o in applied)) if _time(n) >= since]
-    return replace(position, batch=batch, last=last.name, last_etag=last.etag, recent=tuple(recent[-MAX_RECENT:]))
+    recent = _recent(last.name, {*position.recent, *(o.name for o in applied)})
+    return replace(position, batch=batch, last=last.name, last_etag=last.etag, recent=recent)
 
 
 def _window_start(position: Position) -> str:

@@ -122,12 +122,22 @@ def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> No
         if snapshot.snapshotId() == stamp["snapshot"]:
             return
         if snapshot.sequenceNumber() < stamp["sequence"]:
-            theirs = snapshot.summary().get(POSITION)
-            at = f" (its changes end at {Position.from_json(theirs)[0].last or 'the load'})" if theirs else ""
             raise RolledBackError(
-                f"{name} was rolled back to snapshot {snapshot.snapshotId()}{at}, below its position",
-                f"to go on from there: ALTER TABLE {name} SET TBLPROPERTIES ('{POSITION}' = <that snapshot's {POSITION}>)",
+                f"{name} was rolled back to snapshot {snapshot.snapshotId()}, below its position", _way_on(table, name, snapshot)
             )
     tagged = table.refs().get(TAG)
     if tagged is None or tagged.snapshotId() != stamp["snapshot"]:
         raise RolledBackError(f"{name}: the history of its position is gone", "reload the table: on_changed_load=reload")
+
+
+def _way_on(table: jvm.JavaTable, name: str, snapshot: jvm.JavaSnapshot) -> str:
+    """Name the statement that sets the position back to what the nearest snapshot at or below this one carries."""
+    while snapshot is not None:
+        theirs, parent = snapshot.summary().get(POSITION), snapshot.parentId()
+        if theirs or parent is None:
+            there = Position.from_json(theirs)[0] if theirs else Position()
+            stamped = there.to_json(snapshot=snapshot.snapshotId(), sequence=snapshot.sequenceNumber())
+            where = there.last or ("the load" if there.loaded else "the start")
+            return f"to go on from {where}: ALTER TABLE {name} SET TBLPROPERTIES ('{POSITION}' = '{stamped}')"
+        snapshot = table.snapshot(parent)
+    return "reload the table: on_changed_load=reload"

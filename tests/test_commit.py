@@ -1,0 +1,411 @@
+"""Exactly once: one snapshot per batch with its position, whatever is killed, moved, rolled back or repeated in between."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U
+
+from frazil.config.settings import FullLoadSettings
+from frazil.flows import full_load
+from frazil.lake import commit, jvm, merge
+from frazil.lake.tables import RolledBackError, format_version, read_base
+
+pytestmark = pytest.mark.spark
+
+
+class Killed(BaseException):
+    """Stands for a kill: no `except Exception` sees it."""
+
+
+@pytest.fixture
+def loaded(world):
+    """A table of three rows, loaded."""
+    return world.table("t").load("t", (1, "a"), (2, "b"), (3, "c")).loaded()
+
+
+def before_publish(monkeypatch, do, times=1):
+    """Let `do` happen between the write to the branch and its publication."""
+    real, left = jvm.publish, [times]
+
+    def publish(*arguments):
+        if left[0]:
+            left[0] -= 1
+            do()
+        return real(*arguments)
+
+    monkeypatch.setattr(jvm, "publish", publish)
+
+
+# --- one snapshot, one position
+
+
+def test_load_and_merge_are_one_snapshot_each(loaded):
+    assert len(loaded.history("t")) == 2  # the first position, the load
+    loaded.changes("t", I(4, "d"), U(1, "A"), D(2)).merged()
+    assert len(loaded.history("t")) == 3
+    assert loaded.rows("t") == [(1, "A"), (3, "c"), (4, "d")]
+    assert loaded.branches("t") == []
+
+
+def test_position_in_property_summary_and_tag_agree_with_the_snapshot(loaded):
+    for name in (FILE1, FILE2):
+        loaded.changes("t", U(1, name), name=name).merged()
+        head, position = loaded.history("t")[0], loaded.position("t")
+        summary = dict(head.summary())
+        assert (position["snapshot"], position["sequence"]) == (head.snapshotId(), head.sequenceNumber())
+        assert {**json.loads(summary["frazil.position"]), "snapshot": 0, "sequence": 0} == {**position, "snapshot": 0, "sequence": 0}
+        assert summary["frazil.batch"] == position["batch"]
+        assert loaded.iceberg("t").refs().get("frazil").snapshotId() == head.snapshotId()
+        assert position["last"] == name
+
+
+def test_running_again_changes_nothing(loaded):
+    loaded.changes("t", U(1, "A")).merged()
+    head = loaded.head("t")
+    assert {**loaded.setup(), **loaded.full_load()}["t"].status == "unchanged"
+    assert loaded.merge()["t"].status == "unchanged"
+    assert loaded.head("t") == head
+
+
+def test_a_batch_that_changes_no_row_still_moves_the_position_with_a_snapshot(loaded):
+    head = loaded.head("t")
+    loaded.changes("t", D(77)).merged()
+    assert loaded.position("t")["last"] == FILE1
+    assert loaded.history("t")[1].snapshotId() == head
+    assert loaded.history("t")[0].summary()["frazil.kind"] == "changes"
+    assert loaded.merge()["t"].status == "unchanged"
+    assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_two_tables_merged_at_once_do_not_mix_their_summaries(world):
+    for name in "abcd":
+        world.table(name).load(name, (1, name)).changes(name, *[U(n, name) for n in range(ord(name) - 90)])
+    world.loaded().merged(parallel_tables=4)
+    for name in "abcd":
+        head = world.history(name)[0]
+        assert json.loads(head.summary()["frazil.counts"])["changes"] == ord(name) - 90
+        assert head.summary()["frazil.batch"] == world.position(name)["batch"]
+        assert len(world.history(name)) == 3
+        assert {v for _, v in world.rows(name)} == {name}
+
+
+# --- killed
+
+
+def test_a_load_killed_before_publishing_leaves_main_untouched_and_is_redone(world, monkeypatch):
+    world.table("t").load("t", (1, "a"), (2, "b")).setup()
+    head = world.head("t")
+
+    def kill(*_):
+        raise Killed
+
+    monkeypatch.setattr(jvm, "publish", kill)
+    monkeypatch.setattr(os, "getpid", lambda: 2**22 + 1)  # a process that is gone by the next run
+    with pytest.raises(Killed):
+        world.full_load()
+    monkeypatch.undo()
+    assert (world.rows("t"), world.head("t"), len(world.branches("t"))) == ([], head, 1)
+
+    assert world.full_load()["t"].status == "loaded"
+    assert (world.rows("t"), world.branches("t")) == ([(1, "a"), (2, "b")], [])
+    assert len(world.history("t")) == 2
+
+
+def test_a_merge_killed_while_writing_is_redone(loaded, monkeypatch):
+    def kill(*_):
+        raise Killed
+
+    monkeypatch.setattr(merge, "merge", kill)
+    loaded.changes("t", I(4, "d"), D(1))
+    with pytest.raises(Killed):
+        loaded.merge()
+    monkeypatch.undo()
+    assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c")]
+    loaded.merged()
+    assert loaded.rows("t") == [(2, "b"), (3, "c"), (4, "d")]
+
+
+def test_the_branch_of_a_living_run_is_left_alone(loaded):
+    living, dead = commit.BRANCH_PREFIX + commit.new_batch(), f"frazil_20240101T000000_{commit._host()}_{2**22 + 1}_abcdef"
+    for branch in (living, dead, "frazil_mine"):
+        jvm.fork(loaded.spark, loaded.name("t"), branch, loaded.head("t"))
+    assert loaded.setup()["t"].note == "removed 1 branch(es) of killed runs"
+    assert loaded.branches("t") == sorted([living, "frazil_mine"])
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_between_write_and_publish_leaves_main_untouched(world):
+    world.table("t").load("t", (1, "a"), (2, "b")).setup()
+    head, here = world.head("t"), Path(__file__).parent
+    program = textwrap.dedent(f"""
+        import os, sys
+        sys.path[:0] = {[str(here), str(here.parent / "lib")]!r}
+        from frazil.config.settings import FullLoadSettings
+        from frazil.flows import full_load
+        from frazil.flows.workbook import Workbook
+        from frazil.lake import jvm
+        jvm.publish = lambda *_: os._exit(42)
+        full_load.run(Workbook(FullLoadSettings(**{asdict(world.book(FullLoadSettings).settings)!r})))
+    """)
+    died = subprocess.run([sys.executable, "-c", program], env={**os.environ, "FRAZIL_MASTER": "local[1]"}, capture_output=True, timeout=180)
+    assert died.returncode == 42, died.stderr[-2000:]
+    assert (world.rows("t"), world.head("t"), len(world.branches("t"))) == ([], head, 1)
+    assert world.full_load()["t"].status == "loaded"
+    assert (world.rows("t"), world.branches("t")) == ([(1, "a"), (2, "b")], [])
+
+
+# --- others at work
+
+
+def small_files(world, table, *rows):
+    """Write rows to main as another writer would, one small file each, and so give a compaction something to do."""
+    for row in rows:
+        world.spark.sql(f"INSERT INTO {world.name(table)} VALUES {row}")
+
+
+def test_a_compaction_between_write_and_publish_is_seen_and_the_batch_redone(loaded, monkeypatch):
+    small_files(loaded, "t", (4, "d"), (5, "e"))
+    loaded.changes("t", U(1, "A"), D(4), I(6, "f"))
+
+    def compact():
+        loaded.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
+
+    before_publish(monkeypatch, compact)
+    loaded.merged()
+    assert loaded.rows("t") == [(1, "A"), (2, "b"), (3, "c"), (5, "e"), (6, "f")]
+    assert [s.operation() for s in loaded.history("t")][:2] == ["overwrite", "replace"]
+    assert loaded.branches("t") == []
+
+
+def test_a_compaction_at_the_last_moment_fails_the_swap_and_the_batch_is_redone(loaded, monkeypatch):
+    small_files(loaded, "t", (4, "d"), (5, "e"))
+    loaded.changes("t", U(1, "A"), D(4))
+    real, left = jvm.publish, [1]
+
+    def publish(table, *rest):
+        *given, position, summary = rest
+
+        def late(**stamp):
+            if left[0]:
+                left[0] = 0
+                loaded.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
+            return position(**stamp)
+
+        return real(table, *given, late, summary)
+
+    monkeypatch.setattr(jvm, "publish", publish)
+    loaded.merged()
+    assert loaded.rows("t") == [(1, "A"), (2, "b"), (3, "c"), (5, "e")]
+    assert [s.operation() for s in loaded.history("t")][:2] == ["overwrite", "replace"]
+
+
+def test_another_run_that_moves_the_position_first_wins_and_nothing_is_doubled(loaded, monkeypatch):
+    loaded.changes("t", I(4, "d"), U(9, "i", was=3))
+    real_write, first = merge.merge, [True]
+
+    def write(*arguments):
+        real_write(*arguments)
+        if first.pop() if first else False:
+            loaded.merged()
+
+    monkeypatch.setattr(merge, "merge", write)
+    result = loaded.merge()["t"]
+    assert (result.status, "position moved" in result.note) == ("skipped", True)
+    assert loaded.rows("t") == [(1, "a"), (2, "b"), (4, "d"), (9, "i")]
+    assert len(loaded.history("t")) == 3
+    assert loaded.branches("t") == []
+
+
+# --- a commit of unknown outcome
+
+
+@pytest.mark.parametrize("trouble", [RuntimeError("connection reset"), TimeoutError()], ids=["bare", "network"])
+def test_a_commit_that_happened_though_it_seemed_to_fail_is_found_and_not_repeated(loaded, monkeypatch, trouble):
+    loaded.changes("t", I(4, "d"))
+    real = jvm.publish
+
+    def publish(*arguments):
+        real(*arguments)
+        raise trouble
+
+    monkeypatch.setattr(jvm, "publish", publish)
+    result = loaded.merge()["t"]
+    assert (result.status, result.counts["added"]) == ("merged", 1)
+    assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert len(loaded.history("t")) == 3
+
+
+def test_a_java_error_after_the_commit_is_resolved_the_same_way(loaded, monkeypatch):
+    loaded.changes("t", I(4, "d"))
+    real = jvm.publish
+
+    def publish(*arguments):
+        real(*arguments)
+        loaded.spark._jvm.java.util.ArrayList().get(7)
+
+    monkeypatch.setattr(jvm, "publish", publish)
+    assert loaded.merge()["t"].status == "merged"
+    assert len(loaded.history("t")) == 3
+
+
+def test_a_commit_that_did_not_happen_for_an_unknown_reason_fails_loudly_and_is_not_tried_again(loaded, monkeypatch):
+    loaded.changes("t", I(4, "d"))
+    calls = []
+
+    def publish(*_):
+        calls.append(1)
+        raise RuntimeError("no route")
+
+    monkeypatch.setattr(jvm, "publish", publish)
+    assert loaded.merge()["t"].failed
+    monkeypatch.undo()
+    assert (len(calls), loaded.rows("t"), loaded.branches("t")) == (1, [(1, "a"), (2, "b"), (3, "c")], [])
+    loaded.merged()
+    assert len(loaded.rows("t")) == 4
+
+
+# --- history
+
+
+def test_a_table_rolled_back_below_its_position_is_refused(loaded):
+    before = loaded.head("t")
+    loaded.changes("t", I(4, "d")).merged()
+    loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {before}")
+    with pytest.raises(RolledBackError, match="to go on from the load: ALTER TABLE"):
+        read_base(loaded.spark, loaded.name("t"))
+    small_files(loaded, "t", (5, "e"))  # a newer snapshot on top hides nothing
+    assert "was rolled back" in loaded.merge()["t"].note
+    assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c"), (5, "e")]
+
+
+@pytest.mark.parametrize("back", [1, 2, 3], ids=["to a compaction", "to the load", "to the start"])
+def test_following_the_cure_of_a_rollback_applies_the_lost_changes_again(loaded, back):
+    loaded.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
+    loaded.changes("t", I(4, "d"), D(1)).merged()
+    loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {loaded.history('t')[back].snapshotId()}")
+    with pytest.raises(RolledBackError) as refusal:
+        read_base(loaded.spark, loaded.name("t"))
+    loaded.spark.sql(refusal.value.cure.split(": ", 1)[1])
+    loaded.full_load()
+    loaded.merged()
+    assert loaded.rows("t") == [(2, "b"), (3, "c"), (4, "d")]
+
+
+def test_an_expired_history_is_accepted_while_the_tag_holds(loaded):
+    small_files(loaded, "t", (4, "d"), (5, "e"), (6, "f"))
+    loaded.call("expire_snapshots", "t", ", older_than => timestamp '2999-01-01', retain_last => 1")
+    assert len(loaded.history("t")) == 1  # the load's own snapshot lies beyond the gap, held by the tag
+    loaded.changes("t", D(4)).merged()
+    assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c"), (5, "e"), (6, "f")]
+
+
+def test_an_expired_history_without_the_tag_is_refused(loaded):
+    small_files(loaded, "t", (4, "d"), (5, "e"), (6, "f"))
+    loaded.spark.sql(f"ALTER TABLE {loaded.name('t')} DROP TAG frazil")
+    loaded.call("expire_snapshots", "t", ", older_than => timestamp '2999-01-01', retain_last => 1")
+    with pytest.raises(RolledBackError, match="history of its position is gone"):
+        read_base(loaded.spark, loaded.name("t"))
+
+
+# --- loads
+
+
+def test_a_load_written_again_is_refused_until_told_to_reload(loaded):
+    loaded.changes("t", I(4, "d")).merged()
+    loaded.load("t", (1, "x"), (4, "y"))
+    result = loaded.full_load()["t"]
+    assert result.failed and "load files are not those that were applied" in result.note
+    assert len(loaded.rows("t")) == 4
+    assert loaded.full_load(on_changed_load="reload")["t"].status == "reloaded"
+    assert loaded.rows("t") == [(1, "x"), (4, "y")]
+    loaded.changes("t", U(1, "z"), name=FILE2).merged()
+    assert loaded.rows("t") == [(1, "z"), (4, "y")]
+
+
+def test_more_load_files_after_the_load_are_refused_too(loaded):
+    loaded.load("t", (4, "d"), name="LOAD00000002.csv")
+    assert loaded.full_load()["t"].failed
+    assert loaded.full_load(on_changed_load="reload")["t"].counts["rows"] == 4
+    assert len(loaded.rows("t")) == 4
+
+
+def test_a_reload_cures_a_late_and_a_rewritten_object(loaded):
+    loaded.changes("t", U(1, "A"), name=FILE2).merged()
+    loaded.changes("t", U(1, "rewritten"), D(2), name=FILE2).changes("t", U(3, "late"), name=FILE1)
+    assert loaded.merge()["t"].failed
+    loaded.load("t", (1, "rewritten"), (3, "late"), (5, "new"))
+    loaded.full_load(on_changed_load="reload")
+    loaded.changes("t", U(5, "e"), name=FILE3).merged()
+    assert loaded.rows("t") == [(1, "rewritten"), (3, "late"), (5, "e")]
+
+
+def test_changes_after_a_new_load_wait_for_it(loaded):
+    loaded.load("t", (1, "x")).changes("t", I(4, "d"))
+    result = loaded.merge()["t"]
+    assert (result.status, "run 01_full_load" in result.note) == ("held", True)
+    loaded.full_load(on_changed_load="reload")
+    loaded.merged()
+    assert loaded.rows("t") == [(1, "x"), (4, "d")]
+
+
+def test_a_key_that_a_load_holds_twice_is_named_with_its_file(world):
+    world.table("t").load("t", (1, "a"), (7, "x")).load("t", (7, "y"), name="LOAD00000002.csv").setup()
+    note = world.full_load()["t"].note
+    assert "id=7 is 2 times in" in note and LOAD1 in note and "LOAD00000002.csv" in note
+    assert (world.rows("t"), world.branches("t")) == ([], [])
+
+
+def test_changes_are_held_back_until_the_load_is_applied(world):
+    world.table("t").changes("t", U(1, "newer")).setup()
+    assert (world.merge()["t"].status, world.rows("t")) == ("held", [])
+    world.load("t", (1, "older"), (2, "b")).full_load()
+    world.merged()
+    assert world.rows("t") == [(1, "newer"), (2, "b")]
+
+
+def test_plans_change_nothing(world):
+    world.table("t").load("t", (1, "a")).setup()
+    head = world.head("t")
+    assert [p["action"] for p in full_load.plan(world.book(FullLoadSettings))] == ["load"]
+    assert world.head("t") == head
+
+
+# --- tables
+
+
+def test_a_table_that_frazil_did_not_make_is_refused(world):
+    world.table("t").load("t", (1, "a"))
+    world.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{world.space}")
+    world.spark.sql(f"CREATE TABLE {world.name('t')} (id BIGINT, v STRING) USING iceberg")
+    small_files(world, "t", (9, "theirs"))
+    assert "was not made by Frazil" in world.setup()["t"].note
+    assert "carries no position" in world.full_load()["t"].note
+    assert world.rows("t") == [(9, "theirs")]
+
+
+def test_a_table_that_does_not_exist_points_to_the_setup(world):
+    world.table("t").load("t", (1, "a"))
+    assert "run 00_setup first" in world.full_load()["t"].note
+
+
+def test_a_table_that_differs_from_its_spec_is_shown_column_by_column(loaded):
+    loaded.table("t", "id INT8", "v INT4", "w DATE")
+    note = loaded.setup()["t"].note
+    assert "v: table string, spec int" in note and "w: table –, spec date" in note
+
+
+def test_a_reader_that_is_not_known_to_read_v3_gets_v2_tables(world):
+    world.table("t").load("t", *[(n, f"v{n}") for n in range(20)])
+    for result in (*world.setup(readers=["spark", "unheard-of"]).values(), *world.full_load().values()):
+        assert not result.failed
+    world.changes("t", D(3), U(4, "new"), U(99, "moved", was=5), I(100, None)).merged()
+    expected = {n: f"v{n}" for n in range(20)} | {4: "new", 99: "moved", 100: None}
+    assert dict(world.rows("t")) == {k: v for k, v in expected.items() if k not in (3, 5)}
+    assert world.iceberg("t").operations().current().formatVersion() == 2
+    assert [format_version(r) for r in ([], ["spark"], ["Spark", "DuckDB"], ["spark", "athena"], ["unheard-of"])] == [3, 3, 3, 2, 2]
