@@ -4,6 +4,7 @@
 |---|---|
 | `phase`, `object`, `row_no` | the total order: load before changes, then the object's base name, then the row in it |
 | `op` | `I`, `U` (both upserts) or `D` |
+| `written_at` | when DMS wrote the row out; null for load rows |
 | `commit_ts` | when the source committed (`timestamp`), null where DMS was not told to write it |
 | `change_seq` | DMS's own sequence, a second witness of the order; null on load rows |
 | `before` | struct of the key's old values; its fields are null unless an update changed the key |
@@ -71,6 +72,7 @@ def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
     before = ", ".join(f"'{_quoted(k)}', {_typed('before', spec.column(k))}" for k in spec.key)
     return rows.select(
         *ORDER,
+        "written_at",
         "op",
         F.expr(f"{cast_sql(COMMIT_TS, 'commit_ts')} as commit_ts"),
         "change_seq",

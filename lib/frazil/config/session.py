@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import Settings
@@ -65,13 +66,37 @@ def _build(settings: Settings) -> SparkSession:
         **catalog_conf(settings),
         **settings.spark_options,
     }
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    log = os.path.join(settings.root, settings.runs, settings.env, "spark.log")
     builder = SparkSession.builder.master(os.environ.get("FRAZIL_MASTER", "local[*]")).appName("frazil")
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with _jvm_output_to(log):
+            return builder.getOrCreate()
     except Exception as e:
-        raise SessionError(f"Spark did not start: {str(e).strip().splitlines()[0]}", "is Java 17 on the PATH?") from e
+        raise SessionError(
+            f"Spark did not start: {str(e).strip().splitlines()[0]}", f"is Java 17 on the PATH? See {log}"
+        ) from e
+
+
+@contextmanager
+def _jvm_output_to(file: str):
+    """Let a JVM that starts in this block write its log to a file and not between the cells' results.
+
+    It inherits the file descriptors 1 and 2 of this moment for its whole life; Python's own are put back.
+    """
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    kept = os.dup(1), os.dup(2)
+    with open(file, "ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        for saved, number in zip(kept, (1, 2), strict=True):
+            os.dup2(saved, number)
+            os.close(saved)
 
 
 def get_spark(settings: Settings) -> SparkSession:

@@ -14,6 +14,7 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,10 +58,11 @@ class Demo:
         self.say(f"{label} …")
         status, cause = "ok", ""
         try:
-            papermill.execute_notebook(
-                self.root / "notebooks" / f"{name}.ipynb", out, parameters={"env": "demo", **parameters},
-                cwd=self.root, kernel_name="python3", progress_bar=False,
-            )  # fmt: skip
+            with _kernel_log(self.folder / "kernel.log"):
+                papermill.execute_notebook(
+                    self.root / "notebooks" / f"{name}.ipynb", out, parameters={"env": "demo", **parameters},
+                    cwd=self.root, kernel_name="python3", progress_bar=False,
+                )  # fmt: skip
         except papermill.PapermillExecutionError as e:
             status, cause = "failed", f"{e.ename}: {e.evalue}"
         seconds = round(time.monotonic() - began, 1)
@@ -72,9 +74,22 @@ class Demo:
 
 
 @contextmanager
-def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions: int, rate: float):
+def _kernel_log(file: Path):
+    """Let what kernels print to the terminal's stderr go to a file while a notebook runs."""
+    kept = os.dup(2)
+    with open(file, "ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
+def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions: int, seconds: float, seed: int):
     """Let the workload commit at the source and the stand-in write change files while the block runs; then finish both."""
-    stop, problems, done = threading.Event(), [], {}
+    stop, problems, done = threading.Event(), [], Counter()
 
     def guarded(work) -> threading.Thread:
         def body() -> None:
@@ -88,7 +103,7 @@ def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions:
         return thread
 
     connection = postgres.connect()
-    source = guarded(lambda: done.update(Workload(connection, seed=7).run(transactions, rate)))
+    source = guarded(lambda: done.update(Workload(connection, seed).run(transactions, transactions / seconds)))
     writer = guarded(lambda: standin.run(stop))
     try:
         yield done
@@ -145,12 +160,13 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
         with StandIn(postgres.connect, params / "shop.endpoint.json", params / "shop.mappings.json", demo.folder / "s3") as standin:
             standin.full_load()
             demo.say("full load written by the DMS stand-in (it stands in for AWS DMS; it is not DMS)")
-            with changes_going_on(postgres, standin, transactions, rate=transactions / 45) as kinds:
+            with changes_going_on(postgres, standin, transactions // 2, seconds=30, seed=7) as kinds:
                 demo.notebook("00_setup")
                 demo.notebook("01_full_load")
-                demo.notebook("02_cdc_merge", "02_cdc_merge_1", check_source=False)
-            standin.flush()
-            demo.say(f"workload done: {sum(kinds.values()):,} transactions of {len(kinds)} kinds, rolled back ones among them")
+            with changes_going_on(postgres, standin, transactions // 2, seconds=45, seed=8) as later:
+                demo.notebook("02_cdc_merge", "02_cdc_merge_1", run_for_s=30.0, check_source=False)
+            kinds.update(later)
+            demo.say(f"workload done: {kinds.total():,} transactions of {len(kinds)} kinds, rolled back ones among them")
             merged = demo.notebook("02_cdc_merge", "02_cdc_merge_2")
             demo.notebook("03_maintenance")
             demo.notebook("04_latency")

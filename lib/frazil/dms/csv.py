@@ -1,7 +1,7 @@
 """DMS's CSV files as a DataFrame of raw rows: every value still text, every row with its place.
 
-A raw row has: `phase` (0 load, 1 change), `object` (base name), `row_no` (grows within the object), `op`, `commit_ts`,
-`change_seq` (all text), `after` and `before` (structs of text, one field per column), `corrupt` (the line, where it has
+A raw row has: `phase` (0 load, 1 change), `object` (base name), `row_no` (grows within the object), `written_at` (when DMS
+wrote the object, by its name; null for load files), `op`, `commit_ts`, `change_seq` (all text), `after` and `before` (structs of text, one field per column), `corrupt` (the line, where it has
 too many or too few fields).
 """
 
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 LOAD_PHASE, CHANGE_PHASE = 0, 1
 EMPTY = "\x01\x02"
 """Stands for a quoted empty field (`""`) while Spark reads, so that it stays apart from an unquoted one."""
+
+# A change file is named by the UTC time at which DMS wrote it: 20240612-103125108.csv.
+_PART = "cast(substring(_metadata.file_name, {}, {}) as int)"
+WRITTEN_AT = "make_timestamp({}, {}, {}, {}, {}, cast({} / 1000 as decimal(8,6)), 'UTC')".format(
+    *[_PART.format(*at) for at in ((1, 4), (5, 2), (7, 2), (10, 2), (12, 2), (14, 5))]
+)
+HAVE_EMPTY = {"STRING", "WSTRING", "CLOB", "NCLOB", "BYTES", "BLOB"}
+"""Types with an empty value: with a null token that is not empty itself, an empty field of theirs is that value."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +100,10 @@ def _read_layout(spark: SparkSession, layout: Layout, endpoint: Endpoint, spec: 
         """Op, time and sequence: empty is the same as absent, however it is written."""
         return F.when(raw(role).isin(EMPTY, endpoint.null_value, ""), null).otherwise(raw(role)) if role in at else null
 
-    text = {"STRING", "WSTRING", "CLOB", "NCLOB"}
-
     def value(column):
         """An unquoted empty field comes from Spark as null, a quoted one as EMPTY, the null token as itself."""
-        field, is_text = raw(f"after:{column.name}"), column.dms_type in text
-        empty = F.lit("") if is_text else null
+        field = raw(f"after:{column.name}")
+        empty = F.lit("") if column.dms_type in HAVE_EMPTY else null
         bare = empty if endpoint.null_value else null
         return F.when(field.isNull(), bare).when(field == endpoint.null_value, null).when(field == EMPTY, empty).otherwise(field)
 
@@ -108,6 +114,7 @@ def _read_layout(spark: SparkSession, layout: Layout, endpoint: Endpoint, spec: 
     return rows.where(F.coalesce(*physical, "corrupt").isNotNull()).select(
         F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"),
         F.monotonically_increasing_id().alias("row_no"),
+        (F.expr(WRITTEN_AT) if phase == CHANGE_PHASE else F.lit(None).cast("timestamp")).alias("written_at"),
         op.alias("op"), control("ts").alias("commit_ts"), control("seq").alias("change_seq"),
         F.struct(*before).alias("before"), F.struct(*[value(c).alias(c.name) for c in spec.columns]).alias("after"),
         F.col("corrupt"),

@@ -13,24 +13,33 @@ from frazil.changes.changeset import change_set, explain_bad
 from frazil.changes.collapse import last_per_key
 from frazil.config.spec import TableSpec
 from frazil.dms.csv import CHANGE_PHASE, read_rows
-from frazil.dms.objects import DmsObject, list_table
-from frazil.dms.position import after_changes, pending_changes, take_batch
+from frazil.dms.objects import DmsObject, TableObjects, list_table
+from frazil.dms.position import Position, after_changes, pending_changes, take_batch
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.commit import Commit, PositionMovedError
 from frazil.lake.tables import Base, read_base
-from frazil.observe.latency import QUANTILES, stage_sketch
+from frazil.observe import latency
+
+
+def _held(there: TableObjects, position: Position) -> str:
+    """Say what changes wait for, if they do: they belong on top of the load that lies there, and on no other."""
+    if not position.loaded:
+        return "the full load is applied"
+    if there.loads and there.load_digest != position.load_digest:
+        return "the new load is applied: run 01_full_load with on_changed_load=reload"
+    return ""
 
 
 def plan(book: Workbook) -> list[dict]:
     """Return one row per table: the change files that are pending behind its position. Nothing is changed."""
 
     def look(spec: TableSpec) -> dict:
-        base = read_base(book.spark, book.name(spec))
-        pending = pending_changes(list_table(book.source, spec), base.position, spec.source)
-        held = pending and not base.position.loaded
+        base, there = read_base(book.spark, book.name(spec)), list_table(book.source, spec)
+        pending = pending_changes(there, base.position, spec.source)
+        held = pending and _held(there, base.position)
         return {
-            "action": "held until the full load is applied" if held else "merge" if pending else "nothing new",
+            "action": f"held until {held}" if held else "merge" if pending else "nothing new",
             "files": len(pending), "mb": round(sum(o.size for o in pending) / 1e6, 3), "position": base.position.last or "–",
             "key_changes": "followed" if book.mappings.before_image(spec) else "old row stays: no before-image columns",
         }  # fmt: skip
@@ -39,32 +48,52 @@ def plan(book: Workbook) -> list[dict]:
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Apply what is pending, table by table, until nothing is left or `max_batches` is reached. Tables fail alone."""
-    s = book.settings
+    """Apply what is pending, table by table, until nothing is left or `max_batches` is reached. Tables fail alone.
 
-    def work(spec: TableSpec) -> TableResult:
-        name, done = book.name(spec), TableResult(spec.source, "unchanged", "nothing new", counts={})
-        commit.remove_abandoned_branches(book.spark, name)
-        while not s.max_batches or done.counts.get("batches", 0) < s.max_batches:
-            base = read_base(book.spark, name)
-            pending = pending_changes(list_table(book.source, spec), base.position, spec.source)
-            if not pending:
-                break
-            if not base.position.loaded:
-                return TableResult(spec.source, "held", f"{len(pending)} change file(s) wait until the full load is applied")
-            files = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
-            try:
-                counts = apply_batch(book, spec, base, files)
-            except PositionMovedError as e:
-                return TableResult(spec.source, "skipped", str(e), counts=done.counts)
-            for k, v in {"batches": 1, "files": len(files), **counts}.items():
-                done.counts[k] = done.counts.get(k, 0) + v
-            done.status, done.note = "merged", ""
-            left = len(pending) - len(files)
-            book.progress(f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left")
-        return done
+    With `run_for_s` it looks again every `trigger_s` seconds for that long; a table that failed is not tried again.
+    """
+    s, until = book.settings, time.monotonic() + book.settings.run_for_s
+    total = {spec.source: TableResult(spec.source, "unchanged", "nothing new") for spec in book.specs.values()}
+    while True:
+        began = time.monotonic()
+        for result in book.each_table(lambda spec: _one_pass(book, spec), skip=[t for t, r in total.items() if r.failed]):
+            _add(total[result.table], result)
+        if time.monotonic() >= until:
+            return list(total.values())
+        time.sleep(max(0.0, min(began + s.trigger_s, until) - time.monotonic()))
 
-    return book.each_table(work)
+
+def _add(total: TableResult, result: TableResult) -> None:
+    """Fold one pass over a table into what the run has done to it so far."""
+    for name, count in result.counts.items():
+        total.counts[name] = total.counts.get(name, 0) + count
+    total.seconds += result.seconds
+    if result.status != "unchanged":
+        total.status, total.note = result.status, result.note
+
+
+def _one_pass(book: Workbook, spec: TableSpec) -> TableResult:
+    """Apply what is pending behind one table's position now."""
+    s, name = book.settings, book.name(spec)
+    done = TableResult(spec.source, "unchanged", "nothing new")
+    commit.remove_abandoned_branches(book.spark, name)
+    while not s.max_batches or done.counts.get("batches", 0) < s.max_batches:
+        base = read_base(book.spark, name)
+        there = list_table(book.source, spec)
+        pending = pending_changes(there, base.position, spec.source)
+        if not pending:
+            break
+        if held := _held(there, base.position):
+            return TableResult(spec.source, "held", f"{len(pending)} change file(s) wait until {held}", counts=done.counts)
+        files = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
+        try:
+            counts = apply_batch(book, spec, base, files)
+        except PositionMovedError as e:
+            return TableResult(spec.source, "skipped", str(e), counts=done.counts)
+        _add(done, TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
+        left = len(pending) - len(files)
+        book.progress(f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left")
+    return done
 
 
 def apply_batch(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> dict[str, int]:
@@ -79,7 +108,7 @@ def apply_batch(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObje
     changes = change_set(raw, spec).observe(
         seen, F.count("*").alias("changes"), F.count("bad").alias("bad"),
         *[F.count_if(F.col("op") == op).alias(op) for op in ("I", "U", "D")],
-        F.percentile_approx(F.unix_micros("commit_ts"), F.array(*[F.lit(q) for q in QUANTILES]), 1000).alias("commit_us"),
+        *latency.measures(picked_up),
     )  # fmt: skip
     batch = last_per_key(changes, spec, order).persist()
     try:
@@ -104,7 +133,7 @@ def _summary(stats: dict[str, Any], keys: int, files: list[DmsObject], picked_up
     return {
         "frazil.kind": "changes",
         "frazil.counts": json.dumps(counts, separators=(",", ":")),
-        "frazil.latency": stage_sketch(stats["commit_us"], stats["changes"], files, picked_up),
+        "frazil.latency": latency.sketch(stats, picked_up),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -112,8 +112,8 @@ class Workbook:
                 rows.append({"table": spec.source, "action": f"cannot: {e.problem}", "cure": e.cure})
         return rows
 
-    def each_table(self, work: Callable[[TableSpec], TableResult]) -> list[TableResult]:
-        """Run `work` for every table, several at a time, each failing alone; results come in the order of the specs.
+    def each_table(self, work: Callable[[TableSpec], TableResult], skip: Sequence[str] = ()) -> list[TableResult]:
+        """Run `work` for every table but those skipped, several at a time, each failing alone; results in the order of the specs.
 
         Only errors of one table are caught. An interrupt stops the run: what was committed stays, the rest is redone later.
         """
@@ -128,12 +128,13 @@ class Workbook:
                 log.error("%s failed", spec.source, exc_info=True)
                 result = TableResult(spec.source, "failed", jvm.cause(e))
             result.seconds = time.monotonic() - began
-            self.progress(f"{spec.source}: {result.status} in {result.seconds:.1f} s {_counts(result)}")
+            if result.status != "unchanged":
+                self.progress(f"{spec.source}: {result.status} in {result.seconds:.1f} s {_counts(result)}".rstrip())
             return result
 
         self.spark  # noqa: B018  built once, before threads ask for it
         with ThreadPoolExecutor(self.settings.parallel_tables) as pool:
-            return list(pool.map(alone, self.specs.values()))
+            return list(pool.map(alone, [s for s in self.specs.values() if s.source not in skip]))
 
 
 def _counts(result: TableResult) -> str:

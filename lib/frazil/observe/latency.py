@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 P50, P95, P99 = QUANTILES.index(0.5), QUANTILES.index(0.95), QUANTILES.index(0.99)
@@ -18,20 +16,23 @@ _EDGES = [0.0, *((a + b) / 2 for a, b in zip(QUANTILES, QUANTILES[1:], strict=Fa
 SHARES = tuple(b - a for a, b in zip(_EDGES, _EDGES[1:], strict=False))
 
 
-def _file_time(name: str) -> float:
-    digits = name.split(".")[0].replace("-", "")
-    return datetime.strptime(digits[:17] + "000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC).timestamp()
+def measures(picked_up: float) -> list[Column]:
+    """Return the aggregates that a batch observes of its changes: quantiles of two delays, in milliseconds.
 
-
-def stage_sketch(commit_us: Sequence[int] | None, changes: int, files: Sequence[Any], picked_up: float) -> str:
-    """Return the JSON sketch of one batch: quantiles of source commit times, when DMS wrote, when it was picked up.
-
-    All times are milliseconds; those of the source are told as their distance before `picked_up`, so the sketch stays small.
+    `age`: source commit → picked up; `dms`: source commit → DMS wrote. Null where DMS writes no timestamp column.
     """
-    at = round(picked_up * 1000)
-    ages = [at - us // 1000 for us in commit_us] if commit_us else []
-    written = [at - round(_file_time(f.name) * 1000) for f in (files[0], files[-1])]
-    return json.dumps({"v": 1, "n": changes, "picked_up": at, "age": ages[::-1], "written": written}, separators=(",", ":"))
+    from pyspark.sql import functions as F
+
+    age = F.lit(round(picked_up * 1000)) - F.unix_millis("commit_ts")
+    dms = F.unix_millis("written_at") - F.unix_millis("commit_ts")
+    points = F.array(*[F.lit(q) for q in QUANTILES])
+    return [F.percentile_approx(c, points, 1000).alias(name) for name, c in (("age", age), ("dms", dms))]
+
+
+def sketch(observed: dict[str, Any], picked_up: float) -> str:
+    """Return the sketch of one batch as JSON, below half a kilobyte: it rides in every retained snapshot's summary."""
+    facts = {"v": 1, "n": observed["changes"], "picked_up": round(picked_up * 1000)}
+    return json.dumps({**facts, "age": observed["age"] or [], "dms": observed["dms"] or []}, separators=(",", ":"))
 
 
 def per_commit(commits: DataFrame) -> pd.DataFrame:
@@ -41,11 +42,12 @@ def per_commit(commits: DataFrame) -> pd.DataFrame:
     """
     from pyspark.sql import functions as F
 
-    second = [F.expr(f"latency_ms[{i}] / 1000").alias(n) for n, i in (("p50", P50), ("p95", P95), ("p99", P99), ("max", -1 + len(QUANTILES)))]
+    last = len(QUANTILES) - 1
+    second = [F.expr(f"latency_ms[{i}] / 1000").alias(n) for n, i in (("p50", P50), ("p95", P95), ("p99", P99), ("max", last))]
     return commits.where("latency_ms is not null").select(
         "table", F.expr("timestamp_millis(committed_ms)").cast("string").alias("committed"), "committed_ms", "changes", *second,
-        F.expr(f"greatest(latency_ms[{P50}] - (committed_ms - written_ms), 0) / 1000").alias("source_to_dms"),
-        F.expr("greatest(picked_up_ms - written_ms, 0) / 1000").alias("dms_to_pickup"),
+        F.expr(f"dms_ms[{P50}] / 1000").alias("source_to_dms"),
+        F.expr(f"greatest(age_ms[{P50}] - dms_ms[{P50}], 0) / 1000").alias("dms_to_pickup"),
         F.expr("(committed_ms - picked_up_ms) / 1000").alias("pickup_to_commit"),
     ).toPandas()  # fmt: skip
 

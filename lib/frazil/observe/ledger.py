@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 from frazil.flows.workbook import Workbook
 
 COUNTS = "changes long, I long, U long, D long, keys long, out_of_sequence long, files long, bytes long"
-SKETCH = "v int, n long, picked_up long, age array<long>, written array<long>"
+SKETCH = "v int, n long, picked_up long, age array<long>, dms array<long>"
 
 
 def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     """Return one row per commit of changes of every table, oldest first; `hours` > 0 takes only the last ones.
 
-    Times are epoch milliseconds. `latency_ms` are the quantiles (`latency.QUANTILES`) of source commit → committed of the
-    commit's changes; null where DMS writes no timestamp column. Commits whose snapshot has expired are not told of.
+    Times are epoch milliseconds. `latency_ms`, `age_ms` (until picked up) and `dms_ms` (until DMS wrote) are
+    the quantiles (`latency.QUANTILES`) since the source commit over the commit's changes; null where DMS writes no timestamp column. Commits whose snapshot has expired are not told of.
     """
     frames = [
         book.spark.table(f"{book.name(spec)}.snapshots").select(F.lit(spec.source).alias("table"), "committed_at", "snapshot_id", "summary")
@@ -35,7 +35,7 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
         .select(
             "table", "snapshot_id", "committed_ms", F.col("c.changes").alias("changes"), F.col("c.files").alias("files"),
             F.col("s.picked_up").alias("picked_up_ms"),
-            F.expr("s.picked_up - s.written[1]").alias("written_ms"),
+            F.col("s.age").alias("age_ms"), F.col("s.dms").alias("dms_ms"),
             F.expr("if(size(s.age) > 0, transform(s.age, a -> committed_ms - s.picked_up + a), null)").alias("latency_ms"),
         )
         .orderBy("committed_ms")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,14 +19,24 @@ _STYLE = {
 }  # fmt: skip
 
 
+def _styled(draw):
+    """Draw in Frazil's own style, whatever the notebook has set."""
+
+    @functools.wraps(draw)
+    def inside(*arguments):
+        import matplotlib
+
+        with matplotlib.rc_context(_STYLE):
+            return draw(*arguments)
+
+    return inside
+
+
 def _figure(title: str, width: float = 9.0, height: float = 3.6):
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots()
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
     axes.set_title(title)
     return figure, axes
 
@@ -51,9 +62,10 @@ def _seconds(axes, values, axis: str = "y") -> None:
     if high / low > 100:
         getattr(axes, f"set_{axis}scale")("log")
     else:
-        getattr(axes, f"set_{axis}lim")(0, high * 1.08 or 1)
+        getattr(axes, f"set_{axis}lim")(0, high * 1.15 or 1)
 
 
+@_styled
 def over_time(frame: pd.DataFrame) -> Figure:
     """Draw each commit as a bar from its p50 to its p99, at the time of the commit, coloured by table."""
     figure, axes = _figure("Latency of each commit: source commit → committed")
@@ -69,16 +81,17 @@ def over_time(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+@_styled
 def ecdf(points: pd.DataFrame) -> Figure:
     """Draw which share of all changes was committed within how many seconds; p50, p95 and p99 are marked."""
     figure, axes = _figure("How many changes were committed within …", height=3.2)
     ordered = points.sort_values("seconds")
     share = ordered["weight"].cumsum() / ordered["weight"].sum()
     axes.step(ordered["seconds"], share * 100, where="post", color=COLOURS[0], linewidth=2)
-    for level in (50, 95, 99):
+    for level, side, offset in ((50, "left", (8, -10)), (95, "right", (-8, 2)), (99, "left", (8, -12))):
         at = ordered["seconds"][(share * 100 >= level).to_numpy()].iloc[0]
         axes.plot([at], [level], "o", color=COLOURS[3])
-        axes.annotate(f"p{level}: {at:.1f} s", (at, level), textcoords="offset points", xytext=(8, -12), fontsize=9)
+        axes.annotate(f"p{level}: {at:.1f} s", (at, level), textcoords="offset points", xytext=offset, ha=side, fontsize=9)
     axes.set_xlabel("seconds from source commit to commit in the lake")
     axes.set_ylabel("% of changes")
     axes.set_ylim(0, 105)
@@ -86,6 +99,7 @@ def ecdf(points: pd.DataFrame) -> Figure:
     return figure
 
 
+@_styled
 def stages(frame: pd.DataFrame) -> Figure:
     """Draw where the median change of each table spends its time, stage by stage, weighted by changes."""
     weighted = frame[list(STAGES)].mul(frame["changes"], axis=0).groupby(frame["table"]).sum()
