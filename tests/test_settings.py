@@ -1,0 +1,262 @@
+"""Parameters, table specs and endpoint settings: what wins over what, and refusals that name the cure."""
+
+import json
+
+import pytest
+import yaml
+from helpers import spec_of
+
+from frazil.config.settings import ParameterError, find_params, resolve
+from frazil.config.spec import SpecError, load_specs, parse_spec
+from frazil.dms.endpoint import EndpointError, read_endpoint, read_mappings
+
+# --- resolve
+
+
+@pytest.fixture
+def params(tmp_path, monkeypatch):
+    """Write environment files: `params(env, common=…, cdc_merge=…)`."""
+    monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path))
+
+    def write(env="demo", **sections):
+        (tmp_path / f"{env}.yml").write_text(yaml.safe_dump(sections))
+
+    write()
+    return write
+
+
+def test_the_cell_wins_over_the_section_over_common_over_the_default(params):
+    params(common={"parallel_tables": 3, "catalog": "c", "runs": "r"}, cdc_merge={"parallel_tables": 4, "catalog": "s"})
+    resolved = resolve("cdc_merge", {"parallel_tables": 5})
+    s = resolved.settings
+    assert (s.parallel_tables, s.catalog, s.runs, s.max_batch_mb) == (5, "s", "r", 256)
+    assert [resolved.origin[n] for n in ("parallel_tables", "catalog", "runs", "max_batch_mb")] == [
+        "the notebook's cell", "demo.yml: cdc_merge", "demo.yml: common", "default",
+    ]  # fmt: skip
+
+
+def test_sections_of_other_notebooks_do_not_count(params):
+    params(maintenance={"parallel_tables": 9})
+    assert resolve("cdc_merge", {}).settings.parallel_tables == 2
+
+
+def test_the_environment_chooses_the_file_and_its_root(params, tmp_path):
+    params("other", common={"source": "there"})
+    settings = resolve("setup", {"env": "other"}).settings
+    assert settings.path("source") == tmp_path.parent / "there"
+
+
+def test_none_in_the_cell_means_not_set(params):
+    params(common={"parallel_tables": 3})
+    assert resolve("setup", {"parallel_tables": None}).settings.parallel_tables == 3
+
+
+def test_a_whole_number_serves_as_a_float(params):
+    hours = resolve("latency", {"hours": 3}).settings.hours
+    assert (hours, type(hours)) == (3.0, float)
+
+
+def test_what_is_no_plain_value_in_the_cell_is_left_alone(params):
+    resolve("setup", {"json": json, "_private": 1, "In": [], "Out": {}, "spark": 1, "function": lambda: 1, "cls": ParameterError})
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        ({"paralel_tables": 1}, "did you mean 'parallel_tables'"),
+        ({"x": 1}, "unknown parameter 'x'"),
+        ({"env": "dmeo"}, "did you mean 'demo'"),
+        ({"parallel_tables": "2"}, "is not of type int"),
+        ({"parallel_tables": True}, "is not of type int"),
+        ({"parallel_tables": 2.0}, "is not of type int"),
+        ({"tables": "public.t"}, "list"),
+        ({"tables": [1]}, "list"),
+        ({"source": 1}, "is not of type str"),
+        ({"parallel_tables": 0}, "write 1 or more"),
+        ({"env": 1}, "is not of type str"),
+    ],
+)
+def test_a_wrong_cell_is_refused(params, cell, says):
+    with pytest.raises(ParameterError, match=says):
+        resolve("setup", cell)
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"comon": {}}, "unknown section 'comon'\n  cure: did you mean 'common'"),
+        ({"common": {"sorce": "x"}}, "unknown parameter 'sorce' in section 'common'\n  cure: did you mean 'source'"),
+        ({"common": {"max_batch_mb": 1}}, "unknown parameter 'max_batch_mb' in section 'common'"),
+        ({"cdc_merge": {"max_batch_md": 1}}, "did you mean 'max_batch_mb'"),
+        ({"common": {"env": "x"}}, "unknown parameter 'env'"),
+        ({"common": {"parallel_tables": "2"}}, "from demo.yml: common is not of type int"),
+    ],
+)
+def test_a_wrong_file_is_refused(params, sections, says):
+    params(**sections)
+    with pytest.raises(ParameterError, match=says):
+        resolve("cdc_merge", {})
+
+
+def test_a_wrong_policy_is_refused(params):
+    with pytest.raises(ParameterError, match="write refuse or reload"):
+        resolve("full_load", {"on_changed_load": "replace"})
+
+
+def test_broken_yaml_is_refused(params, tmp_path):
+    (tmp_path / "demo.yml").write_text("common: [")
+    with pytest.raises(ParameterError, match="not YAML"):
+        resolve("setup", {})
+
+
+def test_resolving_again_in_a_used_kernel_takes_later_variables_but_no_near_misses(params):
+    cell = {"parallel_tables": 3}
+    resolve("setup", cell)
+    cell |= {"results": [1], "n": 4, "parallel_tables": 5}
+    assert resolve("setup", cell).settings.parallel_tables == 5
+    cell["paralel_tables"] = 6
+    with pytest.raises(ParameterError, match="did you mean 'parallel_tables'"):
+        resolve("setup", cell)
+
+
+def test_the_params_folder_is_looked_for_upwards(tmp_path, monkeypatch):
+    monkeypatch.delenv("FRAZIL_PARAMS", raising=False)
+    (tmp_path / "params").mkdir()
+    (tmp_path / "a/b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a/b")
+    assert find_params() == tmp_path / "params"
+    monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path / "nowhere"))
+    with pytest.raises(ParameterError, match="names no folder"):
+        find_params()
+
+
+def test_an_empty_path_is_an_error_only_when_it_is_needed(params):
+    with pytest.raises(ParameterError, match="parameter 'source' is empty"):
+        resolve("setup", {}).settings.path("source")
+
+
+# --- table specs
+
+
+def good() -> dict:
+    return spec_of("public.t", "id INT8", "v WSTRING(9)", "n numeric(12,2)")
+
+
+def test_a_spec_keeps_file_order_and_reads_types_in_any_case():
+    spec = parse_spec(good())
+    assert (spec.schema_name, spec.table_name, spec.names, spec.key) == ("public", "t", ["id", "v", "n"], ("id",))
+    assert (spec.column("n").dms_type, spec.column("n").arguments) == ("NUMERIC", (12, 2))
+
+
+def test_a_single_key_may_be_written_without_brackets_and_the_target_left_out():
+    spec = parse_spec({**good(), "key": "v", "target": None})
+    assert (spec.key, spec.target) == (("v",), "public.t")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"key": ["idd"]}, "key column 'idd' is not among the columns\n  cure: did you mean 'id'"),
+        ({"key": []}, "no key"),
+        ({"columns": []}, "no columns"),
+        ({"source": "t"}, "is not schema.table"),
+        ({"colums": []}, "unknown entry 'colums'\n  cure: did you mean 'columns'"),
+        ({"columns": [{"name": "id", "type": "INT9"}]}, "unknown DMS type 'INT9'\n  cure: did you mean 'INT"),
+        ({"columns": [{"name": "id", "type": "varchar(9)"}]}, "unknown DMS type"),
+        ({"columns": [{"name": "id", "type": "NUMERIC"}]}, "no usable precision and scale"),
+        ({"columns": [{"name": "id", "type": "NUMERIC(39,2)"}]}, "no usable precision and scale"),
+        ({"columns": [{"name": "id", "type": "NUMERIC(4,5)"}]}, "no usable precision and scale"),
+        ({"columns": [{"name": "id"}]}, "needs a name and a type"),
+        ({"columns": ["id INT8"]}, "needs a name and a type"),
+        ({"columns": [{"name": "id", "type": "INT8", "nulable": True}]}, "did you mean 'nullable'"),
+        ({"columns": [{"name": "id", "type": "INT8"}] * 2}, "is listed twice"),
+    ],
+)
+def test_a_wrong_spec_is_refused(change, says):
+    with pytest.raises(SpecError, match=says.replace("(", r"\(")):
+        parse_spec({**good(), **change}, "specs/t.yml")
+
+
+def test_a_refusal_names_the_file():
+    with pytest.raises(SpecError, match="^specs/t.yml: "):
+        parse_spec({**good(), "key": ["x"]}, "specs/t.yml")
+
+
+def test_two_tables_with_one_target_are_refused(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yml").write_text(yaml.safe_dump({**good(), "source": f"public.{name}", "target": "lake.same"}))
+    with pytest.raises(SpecError, match=r"b\.yml: .* is also in .*a\.yml"):
+        load_specs(tmp_path)
+
+
+def test_a_folder_without_specs_is_refused(tmp_path):
+    with pytest.raises(SpecError, match="no table specs"):
+        load_specs(tmp_path)
+
+
+# --- endpoint settings and mappings
+
+
+def endpoint(tmp_path, **settings):
+    (tmp_path / "endpoint.json").write_text(json.dumps(settings))
+    return read_endpoint(tmp_path / "endpoint.json")
+
+
+def test_settings_are_read_bare_or_as_the_command_line_prints_them(tmp_path):
+    s3 = {"CsvNullValue": "NULL", "CsvDelimiter": ";", "AddColumnName": True, "CdcMaxBatchInterval": 5}
+    bare = endpoint(tmp_path, **s3)
+    assert (bare.null_value, bare.delimiter, bare.header, bare.max_batch_interval_s) == ("NULL", ";", True, 5.0)
+    assert endpoint(tmp_path, Endpoints=[{"S3Settings": s3}]) == endpoint(tmp_path, S3Settings=s3) == bare
+
+
+def test_the_row_delimiter_is_unescaped(tmp_path):
+    assert endpoint(tmp_path, CsvNullValue="", CsvRowDelimiter="\\r\\n").row_delimiter == "\r\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "CsvNullValue is not stated"),
+        ({"CsvNullValue": "", "DataFormat": "parquet"}, "reads uncompressed CSV"),
+        ({"CsvNullValue": "", "CompressionType": "GZIP"}, "reads uncompressed CSV"),
+        ({"CsvNullValue": "", "PreserveTransactions": True}, "PreserveTransactions is on"),
+        ({"CsvNullValue": "", "CdcInsertsOnly": True}, "CdcInsertsOnly is on"),
+        ({"CsvNullValue": "", "CdcInsertsAndUpdates": True}, "CdcInsertsAndUpdates is on"),
+        ({"CsvNullValue": "", "UseCsvNoSupValue": True}, "UseCsvNoSupValue is on"),
+    ],
+)
+def test_settings_that_cannot_be_read_yet_are_refused(tmp_path, settings, says):
+    with pytest.raises(EndpointError, match=says):
+        endpoint(tmp_path, **settings)
+
+
+def test_missing_and_broken_files_are_named(tmp_path):
+    with pytest.raises(EndpointError, match="no file .*nothing.json"):
+        read_endpoint(tmp_path / "nothing.json")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(EndpointError, match="broken.json is not JSON"):
+        read_mappings(tmp_path / "broken.json")
+
+
+def mappings(tmp_path, *rules):
+    (tmp_path / "m.json").write_text(json.dumps({"rules": [{"rule-type": "transformation", **r} for r in rules]}))
+    return read_mappings(tmp_path / "m.json")
+
+
+def test_the_before_image_rule_names_its_columns(tmp_path):
+    def names(**definition):
+        rule = {"rule-action": "add-before-image-columns", "before-image-def": definition}
+        return mappings(tmp_path, rule).before_image(spec).names(spec)
+
+    spec = parse_spec({**good(), "key": ["id", "v"]})
+    assert names() == {"id": "BI_id", "v": "BI_v"}
+    assert names(**{"column-suffix": "_old"}) == {"id": "id_old", "v": "v_old"}
+    assert list(names(**{"column-prefix": "old_", "column-filter": "all"}).values()) == ["old_id", "old_v", "old_n"]
+
+
+def test_rules_hold_for_the_tables_that_they_name(tmp_path):
+    rule = {"rule-action": "add-column", "value": "seq", "expression": "$AR_H_CHANGE_SEQ"}
+    other = {**rule, "value": "no", "object-locator": {"schema-name": "public", "table-name": "u%"}}
+    mine = {**rule, "object-locator": {"schema-name": "pub%", "table-name": "t"}}
+    assert mappings(tmp_path, other, mine).added(parse_spec(good())) == {"seq": "$AR_H_CHANGE_SEQ"}
+    assert read_mappings(None).before_image(parse_spec(good())) is None
