@@ -142,12 +142,14 @@ class World:
     def loaded(self) -> "World":
         """Set up and load, and insist that it went well."""
         results = {**self.setup(), **self.full_load()}
-        assert not [r.note for r in results.values() if r.failed]
+        troubles = [r.note for r in results.values() if r.failed]
+        assert not troubles
         return self
 
     def merged(self, **settings) -> "World":
         """Merge what is pending, and insist that it went well."""
-        assert not [r.note for r in self.merge(**settings).values() if r.failed or r.status in ("skipped", "held")]
+        troubles = [r.note for r in self.merge(**settings).values() if r.failed or r.status in ("skipped", "held")]
+        assert not troubles
         return self
 
     # --- what lies in the lake

@@ -361,6 +361,12 @@ def test_a_key_that_a_load_holds_twice_is_named_with_its_file(world):
     assert (world.rows("t"), world.branches("t")) == ([], [])
 
 
+def test_a_key_that_two_folders_of_a_load_hold_is_named_with_both(world):
+    world.table("t").load("t", (7, "x"), name="p0/" + LOAD1).load("t", (7, "y"), name="p1/" + LOAD1).setup()
+    note = world.full_load()["t"].note
+    assert f"t/p0/{LOAD1}" in note and f"t/p1/{LOAD1}" in note
+
+
 def test_changes_are_held_back_until_the_load_is_applied(world):
     world.table("t").changes("t", U(1, "newer")).setup()
     assert (world.merge()["t"].status, world.rows("t")) == ("held", [])

@@ -10,25 +10,23 @@
 | `before` | struct of the key's old values; its fields are null unless an update changed the key |
 | `after` | struct of the table's columns, typed |
 | `missing` | names of columns that the row does not carry at all; null: it is whole |
-| `bad` | null, or what is wrong: the name of the first column that does not fit, or one of `FIELDS`, `OP`, `KEY` |
+| `bad` | null, or what is wrong: the name of the first column that does not fit (after `OLD`: its old value), or one of `FIELDS`, `OP`, `KEY` |
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from frazil.changes.types import cast_sql, lake_type
 from frazil.config.spec import Column, TableSpec
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame
 
-    from frazil.dms.objects import DmsObject
-
-FIELDS, OP, KEY = "<fields>", "<op>", "<key>"
+FIELDS, OP, KEY, OLD = "<fields>", "<op>", "<key>", "<old>"
 ORDER = ("phase", "object", "row_no")
 COMMIT_TS = Column("<timestamp>", "DATETIME", utc=True)
 
@@ -48,8 +46,8 @@ def _typed(struct: str, c: Column) -> str:
 def _bad_sql(spec: TableSpec) -> str:
     """The SQL expression that names what is wrong with a raw row first, or null."""
 
-    def misfit(struct: str, c: Column) -> str:
-        return f"when {struct}.`{c.name}` is not null and ({_typed(struct, c)}) is null then '{_quoted(c.name)}'"
+    def misfit(struct: str, c: Column, mark: str = "") -> str:
+        return f"when {struct}.`{c.name}` is not null and ({_typed(struct, c)}) is null then '{mark}{_quoted(c.name)}'"
 
     key = [spec.column(k) for k in spec.key]
     no_key = " or ".join(f"after.`{c.name}` is null" for c in key)
@@ -58,7 +56,7 @@ def _bad_sql(spec: TableSpec) -> str:
         f"when op is null or op not in ('I', 'U', 'D') then '{OP}'",
         f"when {no_key} then '{KEY}'",
         f"when commit_ts is not null and ({cast_sql(COMMIT_TS, 'commit_ts')}) is null then '{COMMIT_TS.name}'",
-        *[misfit("before", c) for c in key if lake_type(c) != "string"],
+        *[misfit("before", c, OLD) for c in key if lake_type(c) != "string"],
         *[misfit("after", c) for c in spec.columns if lake_type(c) != "string"],
     ]
     return f"case {' '.join(checks)} end"
@@ -83,20 +81,24 @@ def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
     )
 
 
-def explain_bad(rows: DataFrame, spec: TableSpec, files: Sequence[DmsObject], show: int = 3) -> BadRowError:
+def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3) -> BadRowError:
     """Return the error that shows the first bad raw rows: file, row (counted from 1, header apart), reason, cure."""
     from pyspark.sql import functions as F
 
-    paths = {f.name: f.path for f in files}
-    first = {r["object"]: r["first_no"] for r in rows.groupBy("object").agg(F.min("row_no").alias("first_no")).collect()}
+    first = {r["path"]: r["first_no"] for r in rows.groupBy("path").agg(F.min("row_no").alias("first_no")).collect()}
     marked = rows.withColumn("bad", F.expr(_bad_sql(spec))).where("bad is not null")
     count, worst = marked.count(), marked.orderBy(*ORDER).limit(show).collect()
     lines = [
-        f"{paths.get(r['object'], r['object'])} row {r['row_no'] - first[r['object']] + 1}: {_reason(r, spec)}" for r in worst
+        f"{readable(r['path'])} row {r['row_no'] - first[r['path']] + 1}: {_reason(r, spec)}" for r in worst
     ]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
     cure = f"correct the file or {spec.file}; nothing of this batch was applied to {spec.target}"
     return BadRowError(f"{spec.source}: {count} bad row(s)\n  " + "\n  ".join(lines + more), cure)
+
+
+def readable(uri: str) -> str:
+    """Return a file's URI, as Spark gives it, in the way that people write it: a local one as its path."""
+    return re.sub("^file:/+", "/", unquote(uri))
 
 
 def _reason(row, spec: TableSpec) -> str:
@@ -110,6 +112,6 @@ def _reason(row, spec: TableSpec) -> str:
         return f"no value in key column {', '.join(k for k in spec.key if row['after'][k] is None)}"
     if bad == COMMIT_TS.name:
         return f"commit timestamp {row['commit_ts']!r} is not yyyy-MM-dd HH:mm:ss.SSSSSS"
-    column = spec.column(bad)
-    value = row["after"][bad] if row["after"][bad] is not None else row["before"][bad]
-    return f"column '{bad}': {value[:100]!r} does not fit {column.type} ({lake_type(column)} in the lake)"
+    column = spec.column(bad.removeprefix(OLD))
+    value = row["before" if bad.startswith(OLD) else "after"][column.name]
+    return f"{'old value of ' if bad.startswith(OLD) else ''}column '{column.name}': {value[:100]!r} does not fit {column.type} ({lake_type(column)} in the lake)"

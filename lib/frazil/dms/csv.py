@@ -1,6 +1,6 @@
 """DMS's CSV files as a DataFrame of raw rows: every value still text, every row with its place.
 
-A raw row has: `phase` (0 load, 1 change), `object` (base name), `row_no` (grows within the object), `written_at` (when DMS
+A raw row has: `phase` (0 load, 1 change), `object` (base name), `path` (its URI), `row_no` (grows within the object), `written_at` (when DMS
 wrote the object, by its name; null for load files), `op`, `commit_ts`, `change_seq` (all text), `after` and `before` (structs of text, one field per column), `corrupt` (the line, where it has
 too many or too few fields).
 """
@@ -112,7 +112,7 @@ def _read_layout(spark: SparkSession, layout: Layout, endpoint: Endpoint, spec: 
     ]
     op = F.lit("I") if "op" not in at else control("op")
     return rows.where(F.coalesce(*physical, "corrupt").isNotNull()).select(
-        F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"),
+        F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
         F.monotonically_increasing_id().alias("row_no"),
         (F.expr(WRITTEN_AT) if phase == CHANGE_PHASE else F.lit(None).cast("timestamp")).alias("written_at"),
         op.alias("op"), control("ts").alias("commit_ts"), control("seq").alias("change_seq"),

@@ -22,6 +22,9 @@ from frazil.lake.tables import Base, read_base
 from frazil.observe import latency
 
 
+NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "age": None, "dms": None}
+
+
 def _held(there: TableObjects, position: Position) -> str:
     """Say what changes wait for, if they do: they belong on top of the load that lies there, and on no other."""
     if not position.loaded:
@@ -114,9 +117,9 @@ def apply_batch(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObje
     try:
         first = F.col(f"after.`{spec.key[0]}`")
         keys, low, high = batch.agg(F.count("*"), F.min(first), F.max(first)).first()
-        stats = {**seen.get, **order.get}
+        stats = {**seen.get, **order.get} if keys else NO_ROWS  # Spark has no observation of nothing
         if stats["bad"]:
-            raise explain_bad(raw, spec, files)
+            raise explain_bad(raw, spec)
         if stats["out_of_sequence"]:
             book.progress(f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; file order stands")
         done = _commit(book, spec, base, files, batch, (low, high), _summary(stats, keys, files, picked_up))

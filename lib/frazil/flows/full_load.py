@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from frazil.changes.changeset import BadRowError, change_set, explain_bad
+from frazil.changes.changeset import BadRowError, change_set, explain_bad, readable
+from frazil.changes.types import cast_sql
 from frazil.config.spec import TableSpec
 from frazil.dms.csv import LOAD_PHASE, read_rows
 from frazil.dms.objects import TableObjects, list_table
@@ -74,7 +75,7 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, repl
     def write(branch: str, summary: dict[str, str]) -> None:
         merge.replace_rows(book.spark, branch, typed.select("after.*"), summary, empty_first=replace)
         if twice := _duplicates(book.spark.table(branch), spec):
-            raise DuplicateKeyError(*_explain_duplicates(raw, twice, spec, files))
+            raise DuplicateKeyError(*_explain_duplicates(raw, twice, spec))
 
     try:
         done = commit.commit_batch(book.spark, book.name(spec), base, position, write, {"frazil.kind": "load"})
@@ -83,7 +84,7 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, repl
     except Exception:
         raise_bad = change_set(raw, spec).where("bad is not null").limit(1).count()
         if raise_bad:
-            raise explain_bad(raw, spec, files) from None
+            raise explain_bad(raw, spec) from None
         raise
     return TableResult(spec.source, "reloaded" if replace else "loaded", "", counts={"rows": done.count("added-records")})
 
@@ -93,17 +94,17 @@ def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:
     return loaded.groupBy(*keys).count().where("count > 1").limit(3).collect()
 
 
-def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec, files: list) -> tuple[str, str]:
-    paths = {f.name: f.path for f in files}
+def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> tuple[str, str]:
+    keys = raw.select("path", *[F.expr(f"{cast_sql(spec.column(k), f'after.`{k}`')} as `{k}`") for k in spec.key])
     lines = []
     for row in twice:
         shown = ", ".join(f"{k}={row[k]}" for k in spec.key)
-        same = [F.col(f"after.`{k}`").eqNullSafe(F.lit(row[k])) for k in spec.key]
+        same = [F.col(f"`{k}`").eqNullSafe(F.lit(row[k])) for k in spec.key]
         where = same[0]
         for condition in same[1:]:
             where = where & condition
-        found = change_set(raw, spec).where(where).groupBy("object").count().collect()
-        lines.append(f"{shown} is {row['count']} times in " + ", ".join(paths.get(r["object"], r["object"]) for r in found))
+        found = keys.where(where).select("path").distinct().orderBy("path").collect()
+        lines.append(f"{shown} is {row['count']} times in " + ", ".join(readable(r["path"]) for r in found))
     return (
         f"{spec.source}: the key ({', '.join(spec.key)}) is not unique in the load\n  " + "\n  ".join(lines),
         f"correct the key in {spec.file}, or clear out load files of an older load; nothing was applied",

@@ -1,0 +1,336 @@
+"""What lies in the source: which files count and in which order, and how rows that cannot be applied are refused."""
+
+import os
+from dataclasses import replace
+
+import pytest
+from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U, spec_of
+
+from frazil.config.spec import parse_spec
+from frazil.dms.objects import DmsObject, SourceError, TableObjects, list_table
+from frazil.dms.position import (
+    MAX_RECENT,
+    Position,
+    PositionError,
+    after_changes,
+    after_load,
+    pending_changes,
+    take_batch,
+)
+
+spark = pytest.mark.spark
+SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Make files in the table's folder: `source(name, …)`; return what the listing makes of them."""
+    (tmp_path / "public").mkdir()
+
+    def put(*names):
+        for name in names:
+            file = tmp_path / "public/t" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("x")
+        return list_table(tmp_path, SPEC)
+
+    return put
+
+
+# --- listing
+
+
+def test_load_files_and_change_files_are_told_by_their_names(source):
+    loads = ["LOAD00000001.csv", "LOAD1.csv", "SEGMENT12_LOAD0000000A.csv", "LOADdeadBEEF.csv"]
+    changes = ["20240612-103125108.csv", "20240612-1031251080.csv"]
+    foreign = [
+        "load00000001.csv", "LOAD.csv", "LOAD0000000G.csv", "LOAD00000001.csv.tmp", "xLOAD00000001.csv", "20240612.csv",
+        "20240612-10312510.csv", "20240612-10312510800.csv", "CDC_TXN-20240612103125108.csv", "_SUCCESS", ".DS_Store",
+    ]  # fmt: skip
+    there = source(*loads, *changes, *foreign)
+    assert {o.name for o in there.loads} == set(loads)
+    assert [o.name for o in there.changes] == changes
+    assert {f.rsplit("/", 1)[1] for f in there.foreign} == set(foreign)
+
+
+def test_load_files_are_counted_in_hexadecimal(source):
+    there = source("LOAD00000010.csv", "LOAD0000000A.csv", "LOAD00000009.csv", "LOAD0000000F.csv")
+    assert [o.name[-6:-4] for o in there.loads] == ["09", "0A", "0F", "10"]
+
+
+def test_sub_folders_of_parallel_loads_and_date_partitions_are_found(source):
+    there = source("p1/LOAD00000001.csv", "p0/LOAD00000001.csv", "2024/06/13/20240613-000000001.csv", "13062024/20240612-235959999.csv")
+    assert [o.path.rsplit("/", 2)[-2] for o in there.loads] == ["p0", "p1"]
+    assert [o.name for o in there.changes] == ["20240612-235959999.csv", "20240613-000000001.csv"]
+
+
+def test_a_missing_table_folder_means_no_rows(source):
+    assert source() == TableObjects()
+
+
+def test_a_missing_root_or_schema_folder_is_an_error(tmp_path):
+    with pytest.raises(SourceError, match="set parameter 'source'"):
+        list_table(tmp_path / "nowhere", SPEC)
+    (tmp_path / "publik").mkdir()
+    with pytest.raises(SourceError, match="did you mean 'publik'"):
+        list_table(tmp_path, SPEC)
+
+
+def test_two_change_files_of_one_name_are_refused(source):
+    with pytest.raises(SourceError, match="only one DMS task"):
+        source("2024/20240612-103125108.csv", "2025/20240612-103125108.csv")
+
+
+def test_the_digest_of_a_load_follows_names_folders_and_content(source, tmp_path):
+    digests = [source("LOAD00000001.csv").load_digest, source("LOAD00000002.csv").load_digest]
+    (tmp_path / "public/t/LOAD00000002.csv").write_text("longer")
+    digests.append(source().load_digest)
+    os.utime(tmp_path / "public/t/LOAD00000002.csv", (1, 1))
+    digests.append(source().load_digest)
+    assert len(set(digests)) == 4
+    assert source("20240612-103125108.csv").load_digest == digests[-1]
+
+
+# --- positions
+
+
+def change_objects(*names: str, size: int = 1) -> list[DmsObject]:
+    return [DmsObject(n, f"/s/{n}", size, f"etag of {n}") for n in names]
+
+
+def at(minute: int, hour: int = 10) -> str:
+    return f"20240612-{hour}{minute:02}00000.csv"
+
+
+def pending(position: Position, *objects: DmsObject) -> list[str]:
+    return [o.name for o in pending_changes(TableObjects(changes=tuple(objects)), position, "public.t")]
+
+
+def test_everything_is_pending_at_first_and_only_newer_files_later():
+    objects = change_objects(at(1), at(2), at(3))
+    assert pending(Position(), *objects) == [at(1), at(2), at(3)]
+    assert pending(after_changes(Position(), objects[:2], "b"), *objects) == [at(3)]
+
+
+def test_applied_files_may_vanish():
+    assert pending(after_changes(Position(), change_objects(at(1), at(2)), "b"), *change_objects(at(3))) == [at(3)]
+
+
+def test_an_object_that_turns_up_late_is_never_passed_over_nor_merged():
+    position = after_changes(Position(), change_objects(at(1), at(5)), "b")
+    with pytest.raises(PositionError, match="turned up late"):
+        pending(position, *change_objects(at(1), at(3), at(5)))
+
+
+def test_an_object_older_than_the_first_ever_applied_is_late_too():
+    with pytest.raises(PositionError, match="turned up late"):
+        pending(after_changes(Position(), change_objects(at(5)), "b"), *change_objects(at(4), at(5)))
+
+
+def test_what_was_applied_at_the_edge_of_the_window_is_not_late():
+    early = change_objects("20240612-100000400.csv", "20240612-100000600.csv")
+    last = change_objects("20240612-110000500.csv")
+    position = after_changes(after_changes(Position(), early, "a"), last, "b")
+    assert position.recent == ("20240612-100000600.csv", "20240612-110000500.csv")
+    assert pending(position, *early, *last) == []
+
+
+def test_only_so_many_names_are_remembered_and_those_before_them_are_not_late():
+    objects = change_objects(*(f"20240612-1000{s:02}{ms:03}.csv" for s in range(50) for ms in (0, 500)))
+    position = after_changes(Position(), objects, "b")
+    assert len(position.recent) == MAX_RECENT
+    assert pending(position, *objects) == []
+
+
+def test_an_object_written_again_after_it_was_applied_is_refused():
+    (applied,) = change_objects(at(1))
+    with pytest.raises(PositionError, match="was written again"):
+        pending(after_changes(Position(), [applied], "b"), replace(applied, etag="another"))
+
+
+def test_a_position_survives_being_written_down():
+    objects = TableObjects(loads=tuple(change_objects("s/LOAD00000001.csv")))
+    position = after_changes(after_load(Position(), objects, "a"), change_objects(at(1)), "b")
+    assert Position.from_json(position.to_json(snapshot=7, sequence=8)) == (position, {"snapshot": 7, "sequence": 8})
+
+
+def test_a_position_of_a_newer_version_is_refused():
+    with pytest.raises(PositionError, match="newer Frazil"):
+        Position.from_json(Position().to_json().replace('"version":1', '"version":2'))
+
+
+@pytest.mark.parametrize(("max_bytes", "max_files", "taken"), [(99, 9, 4), (25, 9, 2), (20, 9, 2), (19, 9, 1), (1, 9, 1), (99, 3, 3), (99, 1, 1)])
+def test_a_batch_takes_the_head_that_fits_and_at_least_one(max_bytes, max_files, taken):
+    objects = change_objects(at(1), at(2), at(3), at(4), size=10)
+    assert take_batch(objects, max_bytes, max_files) == objects[:taken]
+
+
+# --- header lines
+
+
+@pytest.fixture
+def with_header(new_world):
+    return new_world(AddColumnName=True).table("t", "id INT8", "v WSTRING(9)", "n INT4")
+
+
+@spark
+def test_a_header_tells_the_order_of_the_columns_file_by_file(with_header):
+    w = with_header.changes("t", I(1, "a", 10), I(2, "b", 20), name=FILE1)
+    w.write("t", FILE2, "n,BI_id,OP,id,v,ts,seq\n11,1,U,3,moved,2024-01-01 00:00:00.000000,\n")
+    assert w.collapsed("t") == {1: None, 2: (2, "b", 20), 3: (3, "moved", 11)}
+
+
+@spark
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ("Op,ts,id,v,m", "unknown column 'm'"),
+        ("Op,ts,id,n", "no column v"),
+        ("ts,id,v,n", "no column Op"),
+        ("I,2024-01-01 00:00:00.000000,1,a,2", "unknown column"),
+    ],
+)
+def test_a_header_with_an_unknown_or_without_a_known_column_is_refused(with_header, header, says):
+    w = with_header.load("t").loaded().write("t", FILE1, header + "\n")
+    result = w.merge()["t"]
+    assert result.failed and says in result.note and f"{FILE1} line 1" in result.note and "cure" in result.note
+
+
+@spark
+def test_files_with_nothing_but_a_header_or_nothing_at_all_are_applied_as_no_rows(with_header):
+    w = with_header.load("t").load("t", name="LOAD00000002.csv").loaded()
+    w.changes("t", name=FILE1).write("t", FILE2, "").changes("t", I(1, "a", None), name=FILE3).merged(max_batch_files=1)
+    assert w.rows("t") == [(1, "a", None)]
+    assert w.position("t")["last"] == FILE3
+
+
+@spark
+def test_an_empty_file_without_header_is_applied_as_no_rows(world):
+    world.table("t").load("t").loaded().write("t", FILE1, "").merged()
+    assert (world.rows("t"), world.position("t")["last"]) == ([], FILE1)
+
+
+# --- what a file may hold
+
+
+@spark
+def test_empty_rows_are_dropped(world):
+    world.table("t").write("t", FILE1, f"\nI,{'2024-01-01 00:00:00.000000'},1,a,,\n\n,,,,,\nD,,2,,,\n")
+    assert world.collapsed("t") == {1: (1, "a"), 2: None}
+
+
+@spark
+def test_texts_come_through_whatever_they_hold(new_world):
+    texts = ["two\nlines", "\r\n", 'say "hi"', '"', "a,b", "", " ", "back\\", "\\n", "'", "Zürich 東京 🚀", "\t", "#", "0", "--", "${x}"]
+    for delimiter in (",", ";", "\t", "|"):
+        w = new_world(CsvDelimiter=delimiter).table("t").load("t", (-1, delimiter), *enumerate(texts)).loaded()
+        assert dict(w.rows("t")) == {-1: delimiter, **dict(enumerate(texts))}
+        w.changes("t", *[U(n, text + "!") for n, text in enumerate(texts)]).merged()
+        assert dict(w.rows("t")) == {-1: delimiter, **{n: text + "!" for n, text in enumerate(texts)}}
+
+
+@spark
+def test_an_operation_column_in_the_load_is_understood(new_world):
+    w = new_world(IncludeOpForFullLoad=True).table("t").load("t", (1, "a"), (2, None)).loaded()
+    assert w.rows("t") == [(1, "a"), (2, None)]
+
+
+@spark
+def test_another_row_delimiter_is_understood(new_world):
+    w = new_world(CsvRowDelimiter="\\r\\n").table("t")
+    w.write("t", FILE1, 'I,,1,a,,\r\nI,,2,"b\nb",,\r\n')
+    assert w.collapsed("t") == {1: (1, "a"), 2: (2, "b\nb")}
+
+
+@spark
+def test_deletes_carry_no_more_than_the_key(world):
+    world.table("t", "id INT8", "v WSTRING(9)", "day DATE", "n NUMERIC(9,2)").load("t", (1, "a", "2024-01-01", "1.50")).loaded()
+    world.write("t", FILE1, "D,2024-01-01 00:00:00.000000,1,,,,,\n").merged()
+    assert world.rows("t") == []
+
+
+# --- rows that cannot be applied
+
+TS = "2024-01-01 00:00:00.000000"
+BAD_ROWS = [
+    (f"I,{TS},7,x,1,,,surplus", "too many or too few fields"),
+    (f"I,{TS},7,x", "too many or too few fields"),
+    (f"X,{TS},7,x,1,,", "unknown Op 'X'"),
+    (f",{TS},7,x,1,,", "unknown Op None"),
+    (f"i,{TS},7,x,1,,", "unknown Op 'i'"),
+    (f"I,{TS},,x,1,,", "no value in key column id"),
+    (f"D,{TS},,,,,", "no value in key column id"),
+    (f"I,{TS},seven,x,1,,", "column 'id': 'seven' does not fit INT8 (bigint in the lake)"),
+    (f"I,{TS},7,x,1.5,,", "column 'n': '1.5' does not fit INT4 (int in the lake)"),
+    (f"U,{TS},7,x,1,,seven", "old value of column 'id': 'seven' does not fit INT8"),
+    ("I,yesterday,7,x,1,,", "commit timestamp 'yesterday' is not"),
+]
+
+
+@spark
+@pytest.mark.parametrize(("line", "says"), BAD_ROWS, ids=[says[:32] + str(n) for n, (_, says) in enumerate(BAD_ROWS)])
+def test_a_bad_change_is_named_with_file_row_and_cure_and_nothing_of_its_batch_is_applied(world, line, says):
+    world.table("t", "id INT8", "v WSTRING(9)", "n INT4").load("t", (1, "a", 1)).loaded()
+    head = world.head("t")
+    world.changes("t", I(2, "b", 2), name=FILE1).changes("t", I(3, "two\nlines", 3), name=FILE2)
+    file = world.root / "source/public/t" / FILE2
+    file.write_text(file.read_text() + line + "\n" + f"I,{TS},9,z,9,,\n")
+    result = world.merge()["t"]
+    assert result.failed
+    assert f"{file} row 2: {says}" in result.note
+    assert "cure: correct the file" in result.note
+    assert (world.rows("t"), world.head("t"), world.branches("t")) == ([(1, "a", 1)], head, [])
+
+
+@spark
+def test_batches_before_a_bad_one_stay_applied(world):
+    world.table("t").load("t").loaded().changes("t", I(1, "a"), name=FILE1).write("t", FILE2, "X,,1,b,,\n")
+    assert world.merge(max_batch_files=1)["t"].failed
+    assert (world.rows("t"), world.position("t")["last"]) == ([(1, "a")], FILE1)
+
+
+@spark
+def test_many_bad_rows_are_counted_and_the_first_few_shown(world):
+    world.table("t").load("t").loaded().write("t", FILE1, "X,,1,b,,\n" * 9)
+    note = world.merge()["t"].note
+    assert "9 bad row(s)" in note and "row 3:" in note and "row 4:" not in note and "and 6 more" in note
+
+
+@spark
+def test_a_bad_load_is_refused_whole_and_named(world):
+    world.table("t", "id INT8", "n INT4").load("t", (1, 1), (2, 2)).load("t", (3, 3), (4, "four"), name="LOAD00000002.csv").setup()
+    result = world.full_load()["t"]
+    assert result.failed
+    assert "LOAD00000002.csv row 2: column 'n': 'four' does not fit INT4" in result.note
+    assert (world.rows("t"), world.branches("t")) == ([], [])
+
+
+@spark
+def test_a_bad_load_in_one_of_several_folders_is_named_with_its_folder(world):
+    world.table("t", "id INT8", "n INT4").load("t", (1, 1), name="p0/" + LOAD1).load("t", (2, 2), (3, "x"), name="p1/" + LOAD1)
+    world.load("t", (4, 4), name="p2/" + LOAD1).setup()
+    assert f"public/t/p1/{LOAD1} row 2: column 'n'" in world.full_load()["t"].note
+
+
+@spark
+def test_other_tables_go_on_where_one_is_broken(world):
+    for name in ("broken", "sound"):
+        world.table(name).load(name, (1, "a"))
+    world.loaded()
+    world.write("broken", FILE1, "not a row\n").changes("sound", U(1, "b"), D(2))
+    results = world.merge()
+    assert [results[n].status for n in ("broken", "sound")] == ["failed", "merged"]
+    assert (world.rows("broken"), world.rows("sound")) == ([(1, "a")], [(1, "b")])
+    world.changes("broken", U(1, "mended")).merged()
+    assert world.rows("broken") == [(1, "mended")]
+
+
+@spark
+def test_a_table_whose_schema_folder_is_missing_fails_alone(world):
+    world.table("t").load("t", (1, "a"))
+    world.specs["u"] = spec_of("elsewhere.u", "id INT8", target=f"{world.space}.u")
+    (world.root / "specs/u.yml").write_text(str(world.specs["u"]))
+    world.setup()
+    results = world.full_load()
+    assert results["t"].status == "loaded"
+    assert "no folder for schema 'elsewhere'" in results["u"].note
