@@ -31,6 +31,10 @@ from frazil.errors import FrazilError
 from frazil.observe.report import Grid, read_record
 
 
+RATE = 4.0
+"""Transactions a second of the workload."""
+
+
 class DemoError(FrazilError):
     """A part of the demo failed: the message says which, and why."""
 
@@ -87,7 +91,7 @@ def _kernel_log(file: Path):
 
 
 @contextmanager
-def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions: int, seconds: float, seed: int):
+def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions: int, seed: int):
     """Let the workload commit at the source and the stand-in write change files while the block runs; then finish both."""
     stop, problems, done = threading.Event(), [], Counter()
 
@@ -103,7 +107,7 @@ def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions:
         return thread
 
     connection = postgres.connect()
-    source = guarded(lambda: done.update(Workload(connection, seed).run(transactions, transactions / seconds)))
+    source = guarded(lambda: done.update(Workload(connection, seed).run(transactions, RATE)))
     writer = guarded(lambda: standin.run(stop))
     try:
         yield done
@@ -160,11 +164,12 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
         with StandIn(postgres.connect, params / "shop.endpoint.json", params / "shop.mappings.json", demo.folder / "s3") as standin:
             standin.full_load()
             demo.say("full load written by the DMS stand-in (it stands in for AWS DMS; it is not DMS)")
-            with changes_going_on(postgres, standin, transactions // 2, seconds=30, seed=7) as kinds:
+            with changes_going_on(postgres, standin, transactions * 2 // 5, seed=7) as kinds:
                 demo.notebook("00_setup")
                 demo.notebook("01_full_load")
-            with changes_going_on(postgres, standin, transactions // 2, seconds=45, seed=8) as later:
-                demo.notebook("02_cdc_merge", "02_cdc_merge_1", run_for_s=30.0, check_source=False)
+            with changes_going_on(postgres, standin, transactions * 3 // 5, seed=8) as later:
+                follow = max(5.0, transactions * 3 / 5 / RATE - 15)
+                demo.notebook("02_cdc_merge", "02_cdc_merge_1", run_for_s=follow, check_source=False)
             kinds.update(later)
             demo.say(f"workload done: {kinds.total():,} transactions of {len(kinds)} kinds, rolled back ones among them")
             merged = demo.notebook("02_cdc_merge", "02_cdc_merge_2")

@@ -1,0 +1,115 @@
+"""From a real database to the lake and back: embedded PostgreSQL, the DMS stand-in, the flows, reconcile. Both Spark lines."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from frazil.config.settings import resolve
+from frazil.demo import shop
+from frazil.demo.postgres import EmbeddedPostgres
+from frazil.demo.standin import StandIn
+from frazil.demo.workload import Workload
+from frazil.flows import cdc, full_load, maintenance, reconcile, setup
+from frazil.flows.workbook import Workbook, raise_if_failed
+from frazil.lake.tables import read_base
+from frazil.observe import latency, ledger
+
+pytestmark = pytest.mark.spark
+PARAMS = Path(__file__).parent.parent / "params"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, spark):
+    """A small shop with its changes, loaded and merged once; (postgres, stand-in, a function that opens the workbook)."""
+    root = tmp_path_factory.mktemp("shop")
+    shutil.copytree(PARAMS, root / "params")
+    with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(root / "postgres") as postgres:
+        patch.setenv("FRAZIL_PARAMS", str(root / "params"))
+        patch.setenv("FRAZIL_SOURCE_URL", postgres.jdbc_url)
+        patch.setenv("FRAZIL_SOURCE_USER", postgres.user)
+        patch.setenv("FRAZIL_SOURCE_PASSWORD", postgres.password)
+        with postgres.connect() as connection:
+            shop.make(connection, scale=0.02)
+
+        def book(notebook: str, **parameters) -> Workbook:
+            settings = resolve(notebook, {"env": "demo", **parameters}).settings
+            return Workbook(replace(settings, catalog_options={}), progress=lambda text: None)
+
+        with StandIn(postgres.connect, PARAMS / "shop.endpoint.json", PARAMS / "shop.mappings.json", root / "runs/demo/s3") as standin:
+            standin.full_load()
+            for seed in (3, 4, 5):
+                with postgres.connect() as connection:
+                    Workload(connection, seed).run(50)
+                standin.pump()
+                standin.flush()
+            raise_if_failed(setup.create_tables(book("setup")))
+            raise_if_failed(full_load.run(book("full_load")))
+            yield postgres, standin, book
+
+
+def compared(book) -> dict[str, int]:
+    done, _ = reconcile.run(book("cdc_merge"))
+    raise_if_failed(done)
+    return {r.table: r.counts["differing_rows"] for r in done}
+
+
+def test_load_and_changes_equal_the_source_value_by_value(world):
+    _, _, book = world
+    done = cdc.run(book("cdc_merge", max_batch_files=2))
+    raise_if_failed(done)
+    assert sum(r.counts["changes"] for r in done) > 300
+    assert any(r.counts["batches"] > 1 for r in done)
+    assert set(compared(book).values()) == {0}
+
+
+def test_running_again_with_nothing_new_changes_nothing(world):
+    _, _, book = world
+    cdc.run(book("cdc_merge"))
+    opened = book("cdc_merge")
+    before = {n: read_base(opened.spark, opened.name(s)).snapshot for n, s in opened.specs.items()}
+    assert {r.status for r in full_load.run(book("full_load"))} == {"unchanged"}
+    assert {r.status for r in cdc.run(opened)} == {"unchanged"}
+    assert before == {n: read_base(opened.spark, opened.name(s)).snapshot for n, s in opened.specs.items()}
+
+
+def test_a_second_round_after_maintenance_is_equal_again(world):
+    postgres, standin, book = world
+    raise_if_failed(cdc.run(book("cdc_merge")))
+    raise_if_failed(maintenance.run(book("maintenance", max_small_files=1, keep_hours=0.0)))
+    with postgres.connect() as connection:
+        Workload(connection, seed=6).run(60)
+    standin.pump()
+    standin.flush()
+    raise_if_failed(cdc.run(book("cdc_merge")))
+    assert set(compared(book).values()) == {0}
+
+
+def test_reconcile_names_a_row_that_differs_with_both_sides(world):
+    postgres, _, book = world
+    raise_if_failed(cdc.run(book("cdc_merge")))
+    with postgres.connect(autocommit=True) as connection:
+        key, email = connection.execute("update shop.customers set email = 'x@example.org' where customer_id = "
+                                       "(select min(customer_id) from shop.customers) returning customer_id, email").fetchone()  # fmt: skip
+    _, samples = reconcile.run(book("cdc_merge", tables=["shop.customers"]))
+    (found,) = (s for s in samples if s["column"] == "email")
+    assert (found["key"], found["source"]) == (f"customer_id={key}", email)
+    assert found["lake"] != email
+
+
+def test_latency_is_told_by_the_commits_themselves(world):
+    _, _, book = world
+    raise_if_failed(cdc.run(book("cdc_merge")))
+    opened = book("latency")
+    commits = ledger.commits(opened)
+    rows = commits.where("latency_ms is not null").collect()
+    assert rows
+    for row in rows:
+        assert list(row.latency_ms) == sorted(row.latency_ms)
+        assert all(0 <= dms <= age for dms, age in zip(row.dms_ms, row.age_ms, strict=True))
+    shown = latency.percentiles(commits)
+    assert shown[-1]["changes"] == sum(r.changes for r in rows)
+    assert 0 < shown[-1]["p50_s"] <= shown[-1]["p95_s"] <= shown[-1]["max_s"]
