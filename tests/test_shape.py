@@ -1,0 +1,144 @@
+"""The shape of the repository: pins, one-way imports, one bridge to the JVM, notebooks without traces."""
+
+import ast
+import json
+import re
+import subprocess
+import tomllib
+from graphlib import TopologicalSorter
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+FRAZIL = ROOT / "lib/frazil"
+LAYERS = ["errors", "config", "dms", "changes", "lake", "flows"]
+MODULES = sorted(FRAZIL.rglob("*.py"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def test_the_environment_pins_what_the_package_pins():
+    project = tomllib.loads((ROOT / "lib/pyproject.toml").read_text())["project"]
+    package = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    pip = next(d["pip"] for d in conda if isinstance(d, dict))
+    assert sorted(p for p in pip if not p.startswith("--editable")) == sorted(package)
+    assert all("==" in p for p in package)
+
+
+def test_git_ignores_none_of_our_folders():
+    kept = ["lib/frazil/lake/new.py", "lib/frazil/demo/new.py", "params/new.yml", "notebooks/new.ipynb", "tests/new.py", "tests/data/new.csv"]
+    ignored = ["runs/demo/x", "lib/frazil/__pycache__/x.pyc", "notebooks/.ipynb_checkpoints/x"]
+    check = subprocess.run(["git", "check-ignore", "--no-index", *kept, *ignored], cwd=ROOT, capture_output=True, text=True)
+    if check.returncode > 1:
+        pytest.skip(f"no git checkout: {check.stderr.strip()}")
+    assert check.stdout.split() == ignored
+
+
+def test_the_top_level_holds_only_what_belongs_there():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip(f"no git checkout: {listed.stderr.strip()}")
+    top = {name.split("/")[0] for name in listed.stdout.splitlines() if not name.startswith(".")}
+    assert top <= {"README.md", "notebooks", "lib", "params", "tests", "environment.yml", "Makefile", "LICENSE"}
+
+
+# --- imports
+
+
+def name_of(module: Path) -> str:
+    return ".".join(module.relative_to(FRAZIL).with_suffix("").parts)
+
+
+NAMES = {name_of(m) for m in MODULES}
+
+
+def layer(module: Path) -> str:
+    return module.relative_to(FRAZIL).parts[0].removesuffix(".py")
+
+
+def imports(module: Path) -> set[str]:
+    """The modules of frazil that a module imports when it runs, wherever in it the import stands."""
+    found, tree = set(), ast.parse(module.read_text())
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    for_types = {id(n) for block in blocks for n in ast.walk(block)}
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            found |= {node.module, *[f"{node.module}.{a.name}" for a in node.names]}
+        elif isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+    return {n.removeprefix("frazil.") for n in found if n.startswith("frazil.")} & NAMES
+
+
+def allowed(of: str) -> set[str]:
+    """The layers that a layer may import; the demo is at the top and nobody imports it."""
+    below = LAYERS[: LAYERS.index(of)] if of in LAYERS else LAYERS
+    return {*below, of} | ({"observe"} if of in ("flows", "demo", "__init__") else set())
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(FRAZIL)))
+def test_imports_point_one_way(module):
+    assert {n.split(".")[0] for n in imports(module)} <= allowed(layer(module))
+
+
+def test_no_module_imports_itself_on_a_detour():
+    graph = {name_of(m): imports(m) for m in MODULES}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which shows the way round
+
+
+def uses(module: Path, *names: str) -> set[str]:
+    """Which of the names a module touches as attributes (or as text given to getattr)."""
+    nodes = list(ast.walk(ast.parse(module.read_text())))
+    attributes = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    texts = {a.value for n in nodes if isinstance(n, ast.Call) for a in n.args if isinstance(a, ast.Constant)}
+    return (attributes | texts) & set(names)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(FRAZIL)))
+def test_only_one_module_calls_into_the_jvm(module):
+    if module != FRAZIL / "lake/jvm.py":
+        assert uses(module, "_jvm", "_jsparkSession", "_jsc", "_gateway", "_sc", "_jdf") == set()
+
+
+def test_the_core_needs_no_more_than_spark_and_yaml():
+    """What runs on a cluster imports nothing of the workbook or the demo at its top level."""
+    heavy = {"pandas", "numpy", "matplotlib", "pyarrow", "duckdb", "pyiceberg", "psycopg"}
+    for module in MODULES:
+        if layer(module) in LAYERS:
+            tops = {a.name.split(".")[0] for n in ast.parse(module.read_text()).body if isinstance(n, ast.Import) for a in n.names}
+            tops |= {n.module.split(".")[0] for n in ast.parse(module.read_text()).body if isinstance(n, ast.ImportFrom)}
+            assert not tops & heavy, module
+
+
+# --- notebooks
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda f: f.name)
+def test_a_committed_notebook_is_clean(file):
+    notebook = json.loads(file.read_text())
+    code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    assert re.fullmatch(r"\d\d_[a-z_]+\.ipynb", file.name)
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    assert [(c["outputs"], c["execution_count"]) for c in code] == [([], None)] * len(code)
+    assert sum("parameters" in c["metadata"].get("tags", []) for c in code) == 1
+    for cell in code:
+        source = "".join(cell["source"])
+        assert not re.search(r"^\s*[%!]", source, re.M), source
+        assert not [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.ClassDef | ast.Try)], source
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda f: f.name)
+def test_a_parameters_cell_holds_only_literals_with_a_help(file):
+    cells = json.loads(file.read_text())["cells"]
+    (cell,) = [c for c in cells if "parameters" in c["metadata"].get("tags", [])]
+    for line in "".join(cell["source"]).splitlines():
+        if line.strip() and not line.startswith("#"):
+            (statement,) = ast.parse(line).body
+            assert isinstance(statement, ast.Assign | ast.AnnAssign), line
+            ast.literal_eval(statement.value)
+            assert re.search(r"  # \S", line), line
