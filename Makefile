@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export FRAZIL_PARAMS := $(CURDIR)/params
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-quick lint format clean
+.PHONY: help env demo lab test test-quick spark35-env lint format clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,13 +23,20 @@ demo: env ## Run the whole workbook on an embedded database; prove that source a
 lab: env ## Open the notebooks in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=notebooks
 
-test: env lint ## Run all tests
+test: env lint spark35-env ## Run all tests, on both Spark lines
 	$(BIN)/python -m pytest tests
+	.venv35/bin/python -m pytest tests/test_end_to_end.py
+
+spark35-env: .venv35/.ready ## Build the environment of the second Spark line (3.5)
+.venv35/.ready: lib/pyproject.toml
+	$(PYTHON) -m venv .venv35
+	.venv35/bin/pip install --quiet --editable "lib[demo,test]" pyspark==3.5.9
+	@touch $@
 
 test-quick: env ## Run the tests that need no Spark
 	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow"
 
-lint: env ## Check style and format
+lint: env ## Check style and format of code and notebooks
 	$(BIN)/ruff check --config lib/pyproject.toml lib tests notebooks
 	$(BIN)/ruff format --check --config lib/pyproject.toml lib tests
 

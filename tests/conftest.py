@@ -4,10 +4,10 @@ import itertools
 import os
 
 import pytest
-from helpers import World
 
 from frazil.config.session import get_spark
 from frazil.config.settings import Settings
+from helpers import World
 
 _numbers = itertools.count(1)
 
@@ -22,7 +22,9 @@ def catalog_options(tmp_path_factory):
 def spark(catalog_options, tmp_path_factory):
     os.environ["FRAZIL_MASTER"] = "local[2]"
     options = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
-    session = get_spark(Settings(root=str(tmp_path_factory.mktemp("session")), catalog_options=catalog_options, spark_options=options))
+    session = get_spark(
+        Settings(root=str(tmp_path_factory.mktemp("session")), catalog_options=catalog_options, spark_options=options)
+    )
     yield session
     session.stop()
 

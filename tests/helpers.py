@@ -18,7 +18,12 @@ from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 
-LOAD1, FILE1, FILE2, FILE3 = "LOAD00000001.csv", "20240101-100000000.csv", "20240101-100100000.csv", "20240101-100200000.csv"
+LOAD1, FILE1, FILE2, FILE3 = (
+    "LOAD00000001.csv",
+    "20240101-100000000.csv",
+    "20240101-100100000.csv",
+    "20240101-100200000.csv",
+)
 ONE_COMMIT = "2024-01-01 09:59:00.000000"
 
 Change = namedtuple("Change", "op values was seq ts")
@@ -60,7 +65,11 @@ def spec_of(source: str, *columns: str, key="id", target: str = "", utc: tuple =
 WITH_BEFORE_IMAGE_AND_SEQUENCE = {
     "rules": [
         {"rule-type": "transformation", "rule-action": "add-column", "value": "seq", "expression": "$AR_H_CHANGE_SEQ"},
-        {"rule-type": "transformation", "rule-action": "add-before-image-columns", "before-image-def": {"column-prefix": "BI_"}},
+        {
+            "rule-type": "transformation",
+            "rule-action": "add-before-image-columns",
+            "before-image-def": {"column-prefix": "BI_"},
+        },
     ]
 }
 
@@ -80,12 +89,19 @@ class World:
     # --- what lies in the source
 
     def table(self, name: str, *columns: str, key="id", **more) -> "World":
-        self.specs[name] = spec_of(f"public.{name}", *(columns or ("id INT8", "v WSTRING(99)")), key=key, target=f"{self.space}.{name}", **more)
+        self.specs[name] = spec_of(
+            f"public.{name}", *(columns or ("id INT8", "v WSTRING(99)")), key=key, target=f"{self.space}.{name}", **more
+        )
         (self.root / f"specs/{name}.yml").write_text(yaml.safe_dump(self.specs[name]))
         return self
 
     def load(self, table: str, *rows: tuple, name: str = LOAD1) -> "World":
-        lines = [self._line((*(["I"] if self.s3.get("IncludeOpForFullLoad") else []), ONE_COMMIT, *r, *self._tail(table, "", None))) for r in rows]
+        lines = [
+            self._line(
+                (*(["I"] if self.s3.get("IncludeOpForFullLoad") else []), ONE_COMMIT, *r, *self._tail(table, "", None))
+            )
+            for r in rows
+        ]
         return self.write(table, name, "".join(lines), self._header(table, load=True))
 
     def changes(self, table: str, *changes: Change, name: str = FILE1) -> "World":
@@ -198,7 +214,10 @@ class World:
         keys = self.specs[table]["key"]
         names = [tuple(r.after[k] for k in keys) for r in rows]
         assert len(set(names)) == len(names), "a key came out twice"
-        return {(n[0] if len(n) == 1 else n): None if r.op == "D" else tuple(r.after) for n, r in zip(names, rows, strict=True)}
+        return {
+            (n[0] if len(n) == 1 else n): None if r.op == "D" else tuple(r.after)
+            for n, r in zip(names, rows, strict=True)
+        }
 
 
 def _by_table(results) -> dict:

@@ -1,6 +1,6 @@
 """Reference outputs of the notebooks: cells tagged `nbval-check-output`, run on `tests/data/tiny`.
 
-    python tests/reference.py        writes tests/reference.json anew: look at the difference before you commit it
+python tests/reference.py        writes tests/reference.json anew: look at the difference before you commit it
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def main() -> None:
         for source in NOTEBOOKS:
             out = Path(folder) / source.name
             papermill.execute_notebook(source, out, kernel_name="python3", progress_bar=False)
-            kept |= {c.id: [{**o, "execution_count": 1} for o in c.outputs] for c in checked(nbformat.read(out, as_version=4))}
+            kept |= {
+                c.id: [{**o, "execution_count": 1} for o in c.outputs]
+                for c in checked(nbformat.read(out, as_version=4))
+            }
     KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

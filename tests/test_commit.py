@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U
 
 from frazil.config.settings import FullLoadSettings
 from frazil.flows import full_load
 from frazil.lake import commit, jvm, merge
 from frazil.lake.tables import RolledBackError, format_version, read_base
+from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +59,11 @@ def test_position_in_property_summary_and_tag_agree_with_the_snapshot(loaded):
         head, position = loaded.history("t")[0], loaded.position("t")
         summary = dict(head.summary())
         assert (position["snapshot"], position["sequence"]) == (head.snapshotId(), head.sequenceNumber())
-        assert {**json.loads(summary["frazil.position"]), "snapshot": 0, "sequence": 0} == {**position, "snapshot": 0, "sequence": 0}
+        assert {**json.loads(summary["frazil.position"]), "snapshot": 0, "sequence": 0} == {
+            **position,
+            "snapshot": 0,
+            "sequence": 0,
+        }
         assert summary["frazil.batch"] == position["batch"]
         assert loaded.iceberg("t").refs().get("frazil").snapshotId() == head.snapshotId()
         assert position["last"] == name
@@ -132,7 +136,10 @@ def test_a_merge_killed_while_writing_is_redone(loaded, monkeypatch):
 
 
 def test_the_branch_of_a_living_run_is_left_alone(loaded):
-    living, dead = commit.BRANCH_PREFIX + commit.new_batch(), f"frazil_20240101T000000_{commit._host()}_{2**22 + 1}_abcdef"
+    living, dead = (
+        commit.BRANCH_PREFIX + commit.new_batch(),
+        f"frazil_20240101T000000_{commit._host()}_{2**22 + 1}_abcdef",
+    )
     for branch in (living, dead, "frazil_mine"):
         jvm.fork(loaded.spark, loaded.name("t"), branch, loaded.head("t"))
     assert loaded.setup()["t"].note == "removed 1 branch(es) of killed runs"
@@ -153,7 +160,12 @@ def test_a_process_that_dies_between_write_and_publish_leaves_main_untouched(wor
         jvm.publish = lambda *_: os._exit(42)
         full_load.run(Workbook(FullLoadSettings(**{asdict(world.book(FullLoadSettings).settings)!r})))
     """)
-    died = subprocess.run([sys.executable, "-c", program], env={**os.environ, "FRAZIL_MASTER": "local[1]"}, capture_output=True, timeout=180)
+    died = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "FRAZIL_MASTER": "local[1]"},
+        capture_output=True,
+        timeout=180,
+    )
     assert died.returncode == 42, died.stderr[-2000:]
     assert (world.rows("t"), world.head("t"), len(world.branches("t"))) == ([], head, 1)
     assert world.full_load()["t"].status == "loaded"
@@ -414,4 +426,10 @@ def test_a_reader_that_is_not_known_to_read_v3_gets_v2_tables(world):
     expected = {n: f"v{n}" for n in range(20)} | {4: "new", 99: "moved", 100: None}
     assert dict(world.rows("t")) == {k: v for k, v in expected.items() if k not in (3, 5)}
     assert world.iceberg("t").operations().current().formatVersion() == 2
-    assert [format_version(r) for r in ([], ["spark"], ["Spark", "DuckDB"], ["spark", "athena"], ["unheard-of"])] == [3, 3, 3, 2, 2]
+    assert [format_version(r) for r in ([], ["spark"], ["Spark", "DuckDB"], ["spark", "athena"], ["unheard-of"])] == [
+        3,
+        3,
+        3,
+        2,
+        2,
+    ]

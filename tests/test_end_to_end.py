@@ -39,7 +39,9 @@ def world(tmp_path_factory, spark):
             settings = resolve(notebook, {"env": "demo", **parameters}).settings
             return Workbook(replace(settings, catalog_options={}), progress=lambda text: None)
 
-        with StandIn(postgres.connect, PARAMS / "shop.endpoint.json", PARAMS / "shop.mappings.json", root / "runs/demo/s3") as standin:
+        with StandIn(
+            postgres.connect, PARAMS / "shop.endpoint.json", PARAMS / "shop.mappings.json", root / "runs/demo/s3"
+        ) as standin:
             standin.full_load()
             for seed in (3, 4, 5):
                 with postgres.connect() as connection:

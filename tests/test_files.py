@@ -4,7 +4,6 @@ import os
 from dataclasses import replace
 
 import pytest
-from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U, spec_of
 
 from frazil.config.spec import parse_spec
 from frazil.dms.objects import DmsObject, SourceError, TableObjects, list_table
@@ -17,6 +16,7 @@ from frazil.dms.position import (
     pending_changes,
     take_batch,
 )
+from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U, spec_of
 
 spark = pytest.mark.spark
 SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
@@ -59,7 +59,12 @@ def test_load_files_are_counted_in_hexadecimal(source):
 
 
 def test_sub_folders_of_parallel_loads_and_date_partitions_are_found(source):
-    there = source("p1/LOAD00000001.csv", "p0/LOAD00000001.csv", "2024/06/13/20240613-000000001.csv", "13062024/20240612-235959999.csv")
+    there = source(
+        "p1/LOAD00000001.csv",
+        "p0/LOAD00000001.csv",
+        "2024/06/13/20240613-000000001.csv",
+        "13062024/20240612-235959999.csv",
+    )
     assert [o.path.rsplit("/", 2)[-2] for o in there.loads] == ["p0", "p1"]
     assert [o.name for o in there.changes] == ["20240612-235959999.csv", "20240613-000000001.csv"]
 
@@ -159,7 +164,10 @@ def test_a_position_of_a_newer_version_is_refused():
         Position.from_json(Position().to_json().replace('"version":1', '"version":2'))
 
 
-@pytest.mark.parametrize(("max_bytes", "max_files", "taken"), [(99, 9, 4), (25, 9, 2), (20, 9, 2), (19, 9, 1), (1, 9, 1), (99, 3, 3), (99, 1, 1)])
+@pytest.mark.parametrize(
+    ("max_bytes", "max_files", "taken"),
+    [(99, 9, 4), (25, 9, 2), (20, 9, 2), (19, 9, 1), (1, 9, 1), (99, 3, 3), (99, 1, 1)],
+)
 def test_a_batch_takes_the_head_that_fits_and_at_least_one(max_bytes, max_files, taken):
     objects = change_objects(at(1), at(2), at(3), at(4), size=10)
     assert take_batch(objects, max_bytes, max_files) == objects[:taken]
@@ -221,7 +229,24 @@ def test_empty_rows_are_dropped(world):
 
 @spark
 def test_texts_come_through_whatever_they_hold(new_world):
-    texts = ["two\nlines", "\r\n", 'say "hi"', '"', "a,b", "", " ", "back\\", "\\n", "'", "Zürich 東京 🚀", "\t", "#", "0", "--", "${x}"]
+    texts = [
+        "two\nlines",
+        "\r\n",
+        'say "hi"',
+        '"',
+        "a,b",
+        "",
+        " ",
+        "back\\",
+        "\\n",
+        "'",
+        "Zürich 東京 🚀",
+        "\t",
+        "#",
+        "0",
+        "--",
+        "${x}",
+    ]
     for delimiter in (",", ";", "\t", "|"):
         w = new_world(CsvDelimiter=delimiter).table("t").load("t", (-1, delimiter), *enumerate(texts)).loaded()
         assert dict(w.rows("t")) == {-1: delimiter, **dict(enumerate(texts))}
@@ -244,7 +269,9 @@ def test_another_row_delimiter_is_understood(new_world):
 
 @spark
 def test_deletes_carry_no_more_than_the_key(world):
-    world.table("t", "id INT8", "v WSTRING(9)", "day DATE", "n NUMERIC(9,2)").load("t", (1, "a", "2024-01-01", "1.50")).loaded()
+    world.table("t", "id INT8", "v WSTRING(9)", "day DATE", "n NUMERIC(9,2)").load(
+        "t", (1, "a", "2024-01-01", "1.50")
+    ).loaded()
     world.write("t", FILE1, "D,2024-01-01 00:00:00.000000,1,,,,,\n").merged()
     assert world.rows("t") == []
 
@@ -298,7 +325,9 @@ def test_many_bad_rows_are_counted_and_the_first_few_shown(world):
 
 @spark
 def test_a_bad_load_is_refused_whole_and_named(world):
-    world.table("t", "id INT8", "n INT4").load("t", (1, 1), (2, 2)).load("t", (3, 3), (4, "four"), name="LOAD00000002.csv").setup()
+    world.table("t", "id INT8", "n INT4").load("t", (1, 1), (2, 2)).load(
+        "t", (3, 3), (4, "four"), name="LOAD00000002.csv"
+    ).setup()
     result = world.full_load()["t"]
     assert result.failed
     assert "LOAD00000002.csv row 2: column 'n': 'four' does not fit INT4" in result.note
@@ -307,7 +336,9 @@ def test_a_bad_load_is_refused_whole_and_named(world):
 
 @spark
 def test_a_bad_load_in_one_of_several_folders_is_named_with_its_folder(world):
-    world.table("t", "id INT8", "n INT4").load("t", (1, 1), name="p0/" + LOAD1).load("t", (2, 2), (3, "x"), name="p1/" + LOAD1)
+    world.table("t", "id INT8", "n INT4").load("t", (1, 1), name="p0/" + LOAD1).load(
+        "t", (2, 2), (3, "x"), name="p1/" + LOAD1
+    )
     world.load("t", (4, 4), name="p2/" + LOAD1).setup()
     assert f"public/t/p1/{LOAD1} row 2: column 'n'" in world.full_load()["t"].note
 

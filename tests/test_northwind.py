@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.northwind]
 SOURCE = os.environ.get("FRAZIL_NORTHWIND", "")
 ROOT = Path(__file__).parent.parent
 if not SOURCE:
-    pytest.skip("FRAZIL_NORTHWIND is unset: it names the folder of real DMS files that holds public/", allow_module_level=True)
+    pytest.skip(
+        "FRAZIL_NORTHWIND is unset: it names the folder of real DMS files that holds public/", allow_module_level=True
+    )
 
 # Width of the key, and a letter for each column: i whole number, t text, r real of 4 bytes, d day, x bytes.
 TABLES = {
@@ -78,7 +80,10 @@ def book(spark, catalog_options, tmp_path_factory):
 
 @pytest.mark.parametrize("table", sorted(TABLES))
 def test_every_row_is_as_the_replay_has_it(book, table):
-    rows = [tuple(bytes(v) if isinstance(v, bytearray) else v for v in r) for r in book.spark.table(f"lake.northwind.{table}").collect()]
+    rows = [
+        tuple(bytes(v) if isinstance(v, bytearray) else v for v in r)
+        for r in book.spark.table(f"lake.northwind.{table}").collect()
+    ]
     assert sorted(rows, key=repr) == replay(table)
 
 
@@ -96,7 +101,9 @@ def test_a_second_run_finds_nothing_to_do(book):
 def test_real_files_contradict_their_own_sequence_nowhere(book):
     from frazil.lake import jvm
 
-    snapshots = [s for s in jvm.ancestors(jvm.load_table(book.spark, "lake.northwind.orders")) if "frazil.counts" in s.summary()]
+    snapshots = [
+        s for s in jvm.ancestors(jvm.load_table(book.spark, "lake.northwind.orders")) if "frazil.counts" in s.summary()
+    ]
     counts = [json.loads(s.summary()["frazil.counts"]) for s in snapshots]
     assert len(counts) == 3
     assert {c["out_of_sequence"] for c in counts} == {0}

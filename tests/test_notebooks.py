@@ -25,7 +25,16 @@ def run_nbval(folder: Path, *notebooks: str, kept: dict) -> subprocess.Completed
     for source in reference.NOTEBOOKS:
         if source.stem in notebooks:
             nbformat.write(reference.with_reference(source, kept), place / source.name)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval-lax", "--nbval-cell-timeout=300", "-q"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--nbval-lax",
+        "--nbval-cell-timeout=300",
+        "-q",
+    ]
     return subprocess.run(
         [*command, *(f"{n}.ipynb" for n in notebooks)], cwd=place, capture_output=True, text=True,
         env={**os.environ, "FRAZIL_PARAMS": str(place / "params")},

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -98,7 +99,9 @@ def test_changes_that_contradict_the_sequence_are_counted_and_file_order_stands(
         return f"20240101000000{hundredths:02}{counter:019}"
 
     world.table("t").load("t", (1, "a")).loaded()
-    world.changes("t", U(1, "late", seq=seq(5)), U(1, "early", seq=seq(3)), U(2, "x", seq=seq(5, 60)), U(2, "y", seq=seq(5, 4)))
+    world.changes(
+        "t", U(1, "late", seq=seq(5)), U(1, "early", seq=seq(3)), U(2, "x", seq=seq(5, 60)), U(2, "y", seq=seq(5, 4))
+    )
     world.merged()
     assert world.rows("t") == [(1, "early"), (2, "y")]
     assert any("1 change(s) contradict" in line for line in world.said)
@@ -122,7 +125,9 @@ def test_a_value_goes_to_null_and_back(world):
 
 def test_a_chain_of_key_changes_over_batches(world):
     world.table("t").load("t", (1, "a"), (7, "z")).loaded()
-    world.changes("t", U(2, "b", was=1), name=FILE1).changes("t", U(3, "c", was=2), name=FILE2).changes("t", U(1, "d", was=3), name=FILE3)
+    world.changes("t", U(2, "b", was=1), name=FILE1).changes("t", U(3, "c", was=2), name=FILE2).changes(
+        "t", U(1, "d", was=3), name=FILE3
+    )
     world.merged(max_batch_files=1)
     assert world.rows("t") == [(1, "d"), (7, "z")]
 
@@ -175,7 +180,11 @@ ODD = ["plain", "O'Brien", "back\\", "${x}", "ü", "🚀"]
 KEYS = {
     "numbers": (("id INT8", "v WSTRING(99)"), "id", lambda history: lambda n: (history * 100 - 3000 + n,)),
     "texts": (("id WSTRING(99)", "v WSTRING(99)"), "id", lambda history: lambda n: (f"{ODD[n]} {history}",)),
-    "pairs": (("a INT4", "b WSTRING(99)", "v WSTRING(99)"), ("a", "b"), lambda history: lambda n: (history * 10 + n % 2, ODD[n])),
+    "pairs": (
+        ("a INT4", "b WSTRING(99)", "v WSTRING(99)"),
+        ("a", "b"),
+        lambda history: lambda n: (history * 10 + n % 2, ODD[n]),
+    ),
 }
 
 

@@ -2,6 +2,7 @@ import struct
 from datetime import UTC, datetime
 
 import pytest
+
 from frazil.demo import pgoutput as p
 
 MICROS = 772_000_000_123_456  # 2024-06-18 04:26:40.123456 since 2000-01-01

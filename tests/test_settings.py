@@ -4,11 +4,11 @@ import json
 
 import pytest
 import yaml
-from helpers import spec_of
 
 from frazil.config.settings import ParameterError, find_params, resolve
 from frazil.config.spec import SpecError, load_specs, parse_spec
 from frazil.dms.endpoint import EndpointError, read_endpoint, read_mappings
+from helpers import spec_of
 
 # --- resolve
 
@@ -57,7 +57,10 @@ def test_a_whole_number_serves_as_a_float(params):
 
 
 def test_what_is_no_plain_value_in_the_cell_is_left_alone(params):
-    resolve("setup", {"json": json, "_private": 1, "In": [], "Out": {}, "spark": 1, "function": lambda: 1, "cls": ParameterError})
+    resolve(
+        "setup",
+        {"json": json, "_private": 1, "In": [], "Out": {}, "spark": 1, "function": lambda: 1, "cls": ParameterError},
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +187,9 @@ def test_a_refusal_names_the_file():
 
 def test_two_tables_with_one_target_are_refused(tmp_path):
     for name in ("a", "b"):
-        (tmp_path / f"{name}.yml").write_text(yaml.safe_dump({**good(), "source": f"public.{name}", "target": "lake.same"}))
+        (tmp_path / f"{name}.yml").write_text(
+            yaml.safe_dump({**good(), "source": f"public.{name}", "target": "lake.same"})
+        )
     with pytest.raises(SpecError, match=r"b\.yml: .* is also in .*a\.yml"):
         load_specs(tmp_path)
 

@@ -29,9 +29,18 @@ def test_the_environment_pins_what_the_package_pins():
 
 
 def test_git_ignores_none_of_our_folders():
-    kept = ["lib/frazil/lake/new.py", "lib/frazil/demo/new.py", "params/new.yml", "notebooks/new.ipynb", "tests/new.py", "tests/data/new.csv"]
+    kept = [
+        "lib/frazil/lake/new.py",
+        "lib/frazil/demo/new.py",
+        "params/new.yml",
+        "notebooks/new.ipynb",
+        "tests/new.py",
+        "tests/data/new.csv",
+    ]
     ignored = ["runs/demo/x", "lib/frazil/__pycache__/x.pyc", "notebooks/.ipynb_checkpoints/x"]
-    check = subprocess.run(["git", "check-ignore", "--no-index", *kept, *ignored], cwd=ROOT, capture_output=True, text=True)
+    check = subprocess.run(
+        ["git", "check-ignore", "--no-index", *kept, *ignored], cwd=ROOT, capture_output=True, text=True
+    )
     if check.returncode > 1:
         pytest.skip(f"no git checkout: {check.stderr.strip()}")
     assert check.stdout.split() == ignored
@@ -110,8 +119,15 @@ def test_the_core_needs_no_more_than_spark_and_yaml():
     heavy = {"pandas", "numpy", "matplotlib", "pyarrow", "duckdb", "pyiceberg", "psycopg"}
     for module in MODULES:
         if layer(module) in LAYERS:
-            tops = {a.name.split(".")[0] for n in ast.parse(module.read_text()).body if isinstance(n, ast.Import) for a in n.names}
-            tops |= {n.module.split(".")[0] for n in ast.parse(module.read_text()).body if isinstance(n, ast.ImportFrom)}
+            tops = {
+                a.name.split(".")[0]
+                for n in ast.parse(module.read_text()).body
+                if isinstance(n, ast.Import)
+                for a in n.names
+            }
+            tops |= {
+                n.module.split(".")[0] for n in ast.parse(module.read_text()).body if isinstance(n, ast.ImportFrom)
+            }
             assert not tops & heavy, module
 
 
@@ -129,7 +145,9 @@ def test_a_committed_notebook_is_clean(file):
     for cell in code:
         source = "".join(cell["source"])
         assert not re.search(r"^\s*[%!]", source, re.M), source
-        assert not [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.ClassDef | ast.Try)], source
+        assert not [
+            n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.ClassDef | ast.Try)
+        ], source
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda f: f.name)

@@ -21,9 +21,32 @@ NOT_INTS = ["abc", "1.5", "1e3", "1,000", "0x1F", "--1"]
 TEXTS = {t: t for t in ("a", " padded ", "NULL", "3.0", "Zürich 東京 🚀", "two\nlines", 'a "quote"', "back\\slash")}
 HEX = {"00ff": b"\x00\xff", "DEADbeef": b"\xde\xad\xbe\xef", "0x0a": b"\x0a", "0X0A": b"\x0a", "0x": b""}
 NOT_HEX = ["abc", "0xabc", "0", "zz", "0x0x"]
-REALS = {"+3.23800011e+01": 32.3800011, "-0.5": -0.5, "0": 0.0, "1E3": 1000.0, "Infinity": float("inf"), "-Infinity": float("-inf")}
-DATE_TEXTS = {"1996-07-04": date(1996, 7, 4), "0001-01-01": date.min, "9999-12-31": date.max, "2024-02-29": date(2024, 2, 29)}
-NOT_DATES = ["1996", "1996-07", "1996-07-04 00:00:00", "1996-13-01", "2023-02-29", "04.07.1996", "07/04/1996", "19960704", "1996-7-1 0", "abc"]
+REALS = {
+    "+3.23800011e+01": 32.3800011,
+    "-0.5": -0.5,
+    "0": 0.0,
+    "1E3": 1000.0,
+    "Infinity": float("inf"),
+    "-Infinity": float("-inf"),
+}
+DATE_TEXTS = {
+    "1996-07-04": date(1996, 7, 4),
+    "0001-01-01": date.min,
+    "9999-12-31": date.max,
+    "2024-02-29": date(2024, 2, 29),
+}
+NOT_DATES = [
+    "1996",
+    "1996-07",
+    "1996-07-04 00:00:00",
+    "1996-13-01",
+    "2023-02-29",
+    "04.07.1996",
+    "07/04/1996",
+    "19960704",
+    "1996-7-1 0",
+    "abc",
+]
 TIMES_OF_DAY = {t: t for t in ("23:59:59", "00:00:00.000001", "12:00:00+02:00")}
 WALL_CLOCK = {
     "2024-06-12 10:30:25.854359": datetime(2024, 6, 12, 10, 30, 25, 854359),
@@ -95,7 +118,13 @@ def test_a_real_may_be_nan(spark):
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Europe/Berlin"])
 def test_utc_datetimes_are_instants_whatever_the_session_zone(spark, zone):
-    texts = ["1970-01-01 00:00:01.000002", "1970-01-01 02:00:01+02:00", "1970-01-01T00:00:01Z", "2024-03-31 02:30:00", "0001-01-01 00:00:00"]
+    texts = [
+        "1970-01-01 00:00:01.000002",
+        "1970-01-01 02:00:01+02:00",
+        "1970-01-01T00:00:01Z",
+        "2024-03-31 02:30:00",
+        "0001-01-01 00:00:00",
+    ]
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         got = cast_all(spark, Column("x", "DATETIME", utc=True), [*texts, "10:30:25", "1996", "abc"], "unix_micros({})")
@@ -118,7 +147,11 @@ def test_wall_clock_datetimes_are_the_same_in_every_session_zone(spark, zone):
 def read_fields(world, *lines: str) -> list[tuple]:
     """Read change rows `I,<time>,<id>,<text>,<bytes>,<number>,,` and return (text, bytes, number) of each."""
     world.table("t", "id INT4", "text WSTRING(9)", "bytes BYTES(9)", "number INT4")
-    world.write("t", "20240101-100000000.csv", "".join(f"I,2024-01-01 00:00:00.000000,{n},{line},,\n" for n, line in enumerate(lines)))
+    world.write(
+        "t",
+        "20240101-100000000.csv",
+        "".join(f"I,2024-01-01 00:00:00.000000,{n},{line},,\n" for n, line in enumerate(lines)),
+    )
     changes, _ = world.change_set("t")
     rows = changes.orderBy("after.id").collect()
     assert [r.bad for r in rows] == [None] * len(lines)

@@ -88,9 +88,7 @@ def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3) -> BadRowError:
     first = {r["path"]: r["first_no"] for r in rows.groupBy("path").agg(F.min("row_no").alias("first_no")).collect()}
     marked = rows.withColumn("bad", F.expr(_bad_sql(spec))).where("bad is not null")
     count, worst = marked.count(), marked.orderBy(*ORDER).limit(show).collect()
-    lines = [
-        f"{readable(r['path'])} row {r['row_no'] - first[r['path']] + 1}: {_reason(r, spec)}" for r in worst
-    ]
+    lines = [f"{readable(r['path'])} row {r['row_no'] - first[r['path']] + 1}: {_reason(r, spec)}" for r in worst]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
     cure = f"correct the file or {spec.file}; nothing of this batch was applied to {spec.target}"
     return BadRowError(f"{spec.source}: {count} bad row(s)\n  " + "\n  ".join(lines + more), cure)

@@ -21,7 +21,10 @@ def events(changes: DataFrame, spec: TableSpec) -> DataFrame:
 
     moved = reduce(
         lambda a, b: a | b,
-        [F.col(f"before.`{k}`").isNotNull() & ~F.col(f"before.`{k}`").eqNullSafe(F.col(f"after.`{k}`")) for k in spec.key],
+        [
+            F.col(f"before.`{k}`").isNotNull() & ~F.col(f"before.`{k}`").eqNullSafe(F.col(f"after.`{k}`"))
+            for k in spec.key
+        ],
     )
     old_row = F.struct(*[
         (F.col(f"before.`{c}`") if c in spec.key else F.lit(None).cast(changes.schema["after"].dataType[c].dataType)).alias(c)

@@ -52,6 +52,10 @@ def cast_sql(column: Column, text: str) -> str:
     if kind == "DATETIME":
         zoned = f"coalesce(try_cast(concat({text}, 'Z') as {target}), {typed})" if column.utc else typed
         tail = f"substring({text}, 11)"
-        zone = "" if column.utc else f" and instr({tail}, '+') = 0 and instr({tail}, '-') = 0 and lower({tail}) not rlike '[a-z]$'"
+        zone = (
+            ""
+            if column.utc
+            else f" and instr({tail}, '+') = 0 and instr({tail}, '-') = 0 and lower({tail}) not rlike '[a-z]$'"
+        )
         return f"case when length({text}) >= 19 and substring({text}, 5, 1) = '-'{zone} then {zoned} end"
     return typed

@@ -108,9 +108,13 @@ def get_spark(settings: Settings) -> SparkSession:
 
     spark = SparkSession.getActiveSession() or _build(settings)
     spark.sparkContext.setLogLevel("ERROR")
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # prints every query error as one huge JSON line
+    logging.getLogger("SQLQueryContextLogger").setLevel(
+        logging.CRITICAL
+    )  # prints every query error as one huge JSON line
     if EXTENSIONS not in (spark.conf.get("spark.sql.extensions", "") or ""):
-        raise SessionError("the Spark session lacks Iceberg's SQL extensions", f"start it with spark.sql.extensions={EXTENSIONS}")
+        raise SessionError(
+            "the Spark session lacks Iceberg's SQL extensions", f"start it with spark.sql.extensions={EXTENSIONS}"
+        )
     for key, value in catalog_conf(settings).items():
         if spark.conf.get(key, None) is None:
             spark.conf.set(key, value)

@@ -31,7 +31,9 @@ class Settings:
 
     env: str = parameter("demo", "Names the environment file: `params/<env>.yml`.")
     source: str = parameter("", "Folder that DMS writes to: the one that holds `<schema>/<table>/`.")
-    endpoint: str = parameter("", "JSON file with the S3 target's settings, as `aws dms describe-endpoints` prints them.")
+    endpoint: str = parameter(
+        "", "JSON file with the S3 target's settings, as `aws dms describe-endpoints` prints them."
+    )
     mappings: str = parameter("", "JSON file with the task's table mappings; empty: no transformation rules.")
     specs: str = parameter("", "Folder with one YAML table spec per table.")
     tables: list[str] = parameter([], "Source tables to take, as `schema.table`; empty: all that have a spec.")
@@ -39,7 +41,9 @@ class Settings:
     catalog_options: dict[str, str] = parameter(
         {}, "Options of the Iceberg catalog, as in `spark.sql.catalog.<name>.*`: type, uri, warehouse …"
     )
-    readers: list[str] = parameter([], "Engines that read the tables; one that cannot read format v3 makes new tables v2.")
+    readers: list[str] = parameter(
+        [], "Engines that read the tables; one that cannot read format v3 makes new tables v2."
+    )
     parallel_tables: int = parameter(2, "How many tables are worked on at the same time.")
     spark_options: dict[str, str] = parameter({}, "Spark settings for a session that the notebook builds itself.")
     runs: str = parameter("runs", "Folder for logs and reports; each environment has its own folder in it.")
@@ -119,7 +123,9 @@ def find_params() -> Path:
     for folder in (here, *here.parents):
         if (folder / "params").is_dir():
             return folder / "params"
-    raise ParameterError(f"no params/ folder at or above {here}", "set FRAZIL_PARAMS to the folder of environment files")
+    raise ParameterError(
+        f"no params/ folder at or above {here}", "set FRAZIL_PARAMS to the folder of environment files"
+    )
 
 
 def _environment(env: str) -> tuple[Path, dict[str, dict]]:
@@ -154,7 +160,9 @@ def _checked(name: str, value: Any, kind: Any, where: str) -> Any:
         return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
     if not good:
         wanted = getattr(kind, "__name__", str(kind)) if base is kind else str(kind)
-        raise ParameterError(f"parameter '{name}' = {value!r} from {where} is not of type {wanted}", "correct the value")
+        raise ParameterError(
+            f"parameter '{name}' = {value!r} from {where} is not of type {wanted}", "correct the value"
+        )
     return value
 
 
@@ -193,7 +201,9 @@ class Resolved:
 
         def shown(value: Any) -> Any:
             if isinstance(value, dict):
-                return {k: "•••" if re.search("password|secret|token|credential", k, re.I) else v for k, v in value.items()}
+                return {
+                    k: "•••" if re.search("password|secret|token|credential", k, re.I) else v for k, v in value.items()
+                }
             return value
 
         values = {f.name: shown(getattr(self.settings, f.name)) for f in fields(self.settings)}

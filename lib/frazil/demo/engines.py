@@ -12,7 +12,8 @@ def metadata_location(catalog_db: Path, target: str) -> str:
     namespace, table = target.split(".")
     with sqlite3.connect(catalog_db, timeout=60) as db:
         found = db.execute(
-            "select metadata_location from iceberg_tables where table_namespace = ? and table_name = ?", (namespace, table)
+            "select metadata_location from iceberg_tables where table_namespace = ? and table_name = ?",
+            (namespace, table),
         ).fetchone()
     return found[0].removeprefix("file:")
 

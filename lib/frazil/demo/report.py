@@ -44,7 +44,9 @@ def write_report(folder: Path, summary: dict[str, Any]) -> Path:
     good = summary["reconciled"]
     changed = sum(r["source_rows"] for r in summary["tables"].values())
     verdict = (
-        f"Source and lake are equal: {changed:,} rows, none differs." if good else "Source and lake differ: see the table."
+        f"Source and lake are equal: {changed:,} rows, none differs."
+        if good
+        else "Source and lake differ: see the table."
     )
     runs = []
     for label, facts in summary["notebooks"].items():

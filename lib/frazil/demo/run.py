@@ -30,7 +30,6 @@ from frazil.demo.workload import Workload
 from frazil.errors import FrazilError
 from frazil.observe.report import Grid, read_record
 
-
 RATE = 4.0
 """Transactions a second of the workload."""
 
@@ -161,7 +160,9 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
             FRAZIL_PARAMS=str(params), FRAZIL_SOURCE_URL=postgres.jdbc_url, FRAZIL_SOURCE_USER=postgres.user,
             FRAZIL_SOURCE_PASSWORD=postgres.password,
         )  # fmt: skip
-        with StandIn(postgres.connect, params / "shop.endpoint.json", params / "shop.mappings.json", demo.folder / "s3") as standin:
+        with StandIn(
+            postgres.connect, params / "shop.endpoint.json", params / "shop.mappings.json", demo.folder / "s3"
+        ) as standin:
             standin.full_load()
             demo.say("full load written by the DMS stand-in (it stands in for AWS DMS; it is not DMS)")
             with changes_going_on(postgres, standin, transactions * 2 // 5, seed=7) as kinds:
@@ -171,7 +172,9 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
                 follow = max(5.0, transactions * 3 / 5 / RATE - 15)
                 demo.notebook("02_cdc_merge", "02_cdc_merge_1", run_for_s=follow, check_source=False)
             kinds.update(later)
-            demo.say(f"workload done: {kinds.total():,} transactions of {len(kinds)} kinds, rolled back ones among them")
+            demo.say(
+                f"workload done: {kinds.total():,} transactions of {len(kinds)} kinds, rolled back ones among them"
+            )
             merged = demo.notebook("02_cdc_merge", "02_cdc_merge_2")
             demo.notebook("03_maintenance")
             demo.notebook("04_latency")

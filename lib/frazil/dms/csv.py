@@ -69,16 +69,22 @@ def header_layout(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, file:
     roles = ["op" if n.lower() == "op" else known.get(n, f"?{n}") for n in names]
     for role in roles:
         if role.startswith("?"):
-            raise SourceError(f"{file.path} line 1: unknown column '{role[1:]}'", f"add it to {spec.file}; {nearest(role[1:], known)}")
+            raise SourceError(
+                f"{file.path} line 1: unknown column '{role[1:]}'", f"add it to {spec.file}; {nearest(role[1:], known)}"
+            )
     missing = [c for c in spec.names if f"after:{c}" not in roles]
     if phase == CHANGE_PHASE and "op" not in roles:
         missing.insert(0, "Op")
     if missing:
-        raise SourceError(f"{file.path} line 1: no column {', '.join(missing)}", f"correct {spec.file} or the endpoint settings")
+        raise SourceError(
+            f"{file.path} line 1: no column {', '.join(missing)}", f"correct {spec.file} or the endpoint settings"
+        )
     return Layout(tuple(roles))
 
 
-def _read_layout(spark: SparkSession, layout: Layout, endpoint: Endpoint, spec: TableSpec, paths: list[str], phase: int) -> DataFrame:
+def _read_layout(
+    spark: SparkSession, layout: Layout, endpoint: Endpoint, spec: TableSpec, paths: list[str], phase: int
+) -> DataFrame:
     from pyspark.sql import functions as F
 
     physical = [f"f{i}" for i in range(len(layout.roles))]
@@ -105,11 +111,14 @@ def _read_layout(spark: SparkSession, layout: Layout, endpoint: Endpoint, spec: 
         field = raw(f"after:{column.name}")
         empty = F.lit("") if column.dms_type in HAVE_EMPTY else null
         bare = empty if endpoint.null_value else null
-        return F.when(field.isNull(), bare).when(field == endpoint.null_value, null).when(field == EMPTY, empty).otherwise(field)
+        return (
+            F.when(field.isNull(), bare)
+            .when(field == endpoint.null_value, null)
+            .when(field == EMPTY, empty)
+            .otherwise(field)
+        )
 
-    before = [
-        control(f"before:{c}").alias(c) if f"before:{c}" in at else null.alias(c) for c in spec.key
-    ]
+    before = [control(f"before:{c}").alias(c) if f"before:{c}" in at else null.alias(c) for c in spec.key]
     op = F.lit("I") if "op" not in at else control("op")
     return rows.where(F.coalesce(*physical, "corrupt").isNotNull()).select(
         F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
@@ -132,7 +141,9 @@ def read_rows(
     for file in files:
         by_header = endpoint.header and file.size
         layout = (
-            header_layout(spec, endpoint, mappings, file, phase) if by_header else stated_layout(spec, endpoint, mappings, phase)
+            header_layout(spec, endpoint, mappings, file, phase)
+            if by_header
+            else stated_layout(spec, endpoint, mappings, phase)
         )
         groups.setdefault(layout, []).append(file.path)
     frames = [_read_layout(spark, layout, endpoint, spec, paths, phase) for layout, paths in groups.items()]

@@ -53,7 +53,9 @@ def list_table(root: Path, spec: TableSpec) -> TableObjects:
         raise SourceError(f"source folder {root} does not exist", "set parameter 'source' to the folder DMS writes to")
     if not schema.is_dir():
         there = [p.name for p in Path(root).iterdir() if p.is_dir()]
-        raise SourceError(f"{root} has no folder for schema '{spec.schema_name}' ({spec.file})", nearest(spec.schema_name, there))
+        raise SourceError(
+            f"{root} has no folder for schema '{spec.schema_name}' ({spec.file})", nearest(spec.schema_name, there)
+        )
     loads, changes, foreign = [], [], []
     for file in sorted((schema / spec.table_name).rglob("*")):
         if not file.is_file():

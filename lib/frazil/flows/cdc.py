@@ -21,7 +21,6 @@ from frazil.lake.commit import Commit, PositionMovedError
 from frazil.lake.tables import Base, read_base
 from frazil.observe import latency
 
-
 NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "age": None, "dms": None}
 
 
@@ -59,7 +58,9 @@ def run(book: Workbook) -> list[TableResult]:
     total = {spec.source: TableResult(spec.source, "unchanged", "nothing new") for spec in book.specs.values()}
     while True:
         began = time.monotonic()
-        for result in book.each_table(lambda spec: _one_pass(book, spec), skip=[t for t, r in total.items() if r.failed]):
+        for result in book.each_table(
+            lambda spec: _one_pass(book, spec), skip=[t for t, r in total.items() if r.failed]
+        ):
             _add(total[result.table], result)
         if time.monotonic() >= until:
             return list(total.values())
@@ -87,7 +88,9 @@ def _one_pass(book: Workbook, spec: TableSpec) -> TableResult:
         if not pending:
             break
         if held := _held(there, base.position):
-            return TableResult(spec.source, "held", f"{len(pending)} change file(s) wait until {held}", counts=done.counts)
+            return TableResult(
+                spec.source, "held", f"{len(pending)} change file(s) wait until {held}", counts=done.counts
+            )
         files = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
         try:
             counts = apply_batch(book, spec, base, files)
@@ -95,7 +98,9 @@ def _one_pass(book: Workbook, spec: TableSpec) -> TableResult:
             return TableResult(spec.source, "skipped", str(e), counts=done.counts)
         _add(done, TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
-        book.progress(f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left")
+        book.progress(
+            f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left"
+        )
     return done
 
 
@@ -121,7 +126,9 @@ def apply_batch(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObje
         if stats["bad"]:
             raise explain_bad(raw, spec)
         if stats["out_of_sequence"]:
-            book.progress(f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; file order stands")
+            book.progress(
+                f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; file order stands"
+            )
         done = _commit(book, spec, base, files, batch, (low, high), _summary(stats, keys, files, picked_up))
     finally:
         batch.unpersist()
@@ -141,7 +148,13 @@ def _summary(stats: dict[str, Any], keys: int, files: list[DmsObject], picked_up
 
 
 def _commit(
-    book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], batch: DataFrame, bounds: tuple, summary: dict[str, str]
+    book: Workbook,
+    spec: TableSpec,
+    base: Base,
+    files: list[DmsObject],
+    batch: DataFrame,
+    bounds: tuple,
+    summary: dict[str, str],
 ) -> Commit:
     def write(branch: str, properties: dict[str, str]) -> None:
         merge.merge(book.spark, branch, batch, spec, properties, bounds)

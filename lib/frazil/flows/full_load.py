@@ -60,7 +60,9 @@ def run(book: Workbook) -> list[TableResult]:
             )
         if action not in ("load", "reload"):
             return TableResult(spec.source, "unchanged" if action == "loaded" else "empty", action)
-        book.progress(f"{spec.source}: {action} of {len(there.loads)} file(s), {sum(o.size for o in there.loads) / 1e6:.1f} MB")
+        book.progress(
+            f"{spec.source}: {action} of {len(there.loads)} file(s), {sum(o.size for o in there.loads) / 1e6:.1f} MB"
+        )
         return _load(book, spec, there, base, replace=action == "reload")
 
     return book.each_table(work)
@@ -86,7 +88,9 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, repl
         if raise_bad:
             raise explain_bad(raw, spec) from None
         raise
-    return TableResult(spec.source, "reloaded" if replace else "loaded", "", counts={"rows": done.count("added-records")})
+    return TableResult(
+        spec.source, "reloaded" if replace else "loaded", "", counts={"rows": done.count("added-records")}
+    )
 
 
 def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:

@@ -44,7 +44,9 @@ def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) 
         return frame.select(*keys, F.struct(*[F.col(f"`{c}`") for c in spec.names]).alias(name))
 
     keys = [f"k{i}" for i in range(len(spec.key))]
-    both = side(typed, "source").join(side(lake.select(*[F.col(f"`{c}`") for c in spec.names]), "lake"), on=keys, how="full_outer")
+    both = side(typed, "source").join(
+        side(lake.select(*[F.col(f"`{c}`") for c in spec.names]), "lake"), on=keys, how="full_outer"
+    )
     same = reduce(lambda a, b: a & b, [F.col(f"source.`{c}`").eqNullSafe(F.col(f"lake.`{c}`")) for c in spec.names])
     there = F.col("source").isNotNull() & F.col("lake").isNotNull()
     marked = both.withColumn("differs", ~(there & same))
@@ -64,7 +66,9 @@ def _sample(rows: list, spec: TableSpec) -> list[dict[str, Any]]:
             continue
         for c in spec.names:
             if repr(source[c]) != repr(lake[c]):
-                out.append({"table": spec.source, "key": key, "column": c, "source": str(source[c]), "lake": str(lake[c])})
+                out.append(
+                    {"table": spec.source, "key": key, "column": c, "source": str(source[c]), "lake": str(lake[c])}
+                )
     return out
 
 
@@ -86,10 +90,14 @@ def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
     """
     url = os.environ.get("FRAZIL_SOURCE_URL", "")
     if not url.startswith("jdbc:postgresql:"):
-        raise SourceDatabaseError("FRAZIL_SOURCE_URL names no PostgreSQL source", "set it to jdbc:postgresql://host:port/database")
+        raise SourceDatabaseError(
+            "FRAZIL_SOURCE_URL names no PostgreSQL source", "set it to jdbc:postgresql://host:port/database"
+        )
     schema, table = (f'"{part}"' for part in spec.source.split("."))
     query = f"select {', '.join(_select(c) for c in spec.columns)} from {schema}.{table}"
-    reader = spark.read.format("jdbc").option("url", url).option("driver", "org.postgresql.Driver").option("query", query)
+    reader = (
+        spark.read.format("jdbc").option("url", url).option("driver", "org.postgresql.Driver").option("query", query)
+    )
     for option, variable in (("user", "FRAZIL_SOURCE_USER"), ("password", "FRAZIL_SOURCE_PASSWORD")):
         if os.environ.get(variable):
             reader = reader.option(option, os.environ[variable])
@@ -106,7 +114,11 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
     def work(spec: TableSpec) -> TableResult:
         found = compare(book.spark.table(book.name(spec)), read_source(book.spark, spec), spec)
         samples.extend(found.sample)
-        counts = {"source_rows": found.source_rows, "lake_rows": found.lake_rows, "differing_rows": found.differing_rows}
+        counts = {
+            "source_rows": found.source_rows,
+            "lake_rows": found.lake_rows,
+            "differing_rows": found.differing_rows,
+        }
         status = "differs" if found.differing_rows else "equal"
         return TableResult(spec.source, status, "", counts=counts)
 

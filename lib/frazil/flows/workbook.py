@@ -42,7 +42,13 @@ class TableResult:
 
     def row(self) -> dict[str, Any]:
         """Return the result as one flat row."""
-        return {"table": self.table, "status": self.status, **self.counts, "seconds": round(self.seconds, 1), "note": self.note}
+        return {
+            "table": self.table,
+            "status": self.status,
+            **self.counts,
+            "seconds": round(self.seconds, 1),
+            "note": self.note,
+        }
 
 
 class TablesFailedError(FrazilError):

@@ -70,7 +70,12 @@ def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
 
 
 def commit_batch(
-    spark: SparkSession, name: str, base: Base, position: Position, write: Callable[[str, dict[str, str]], None], summary: dict[str, str]
+    spark: SparkSession,
+    name: str,
+    base: Base,
+    position: Position,
+    write: Callable[[str, dict[str, str]], None],
+    summary: dict[str, str],
 ) -> Commit:
     """Let `write(branch table, summary)` write a batch to a branch of main, then publish it with its position.
 
@@ -95,13 +100,17 @@ def commit_batch(
                 raise
             moved = read_base(spark, name)
             if moved.stored != base.stored:
-                raise PositionMovedError(f"{name}: its position moved while a batch was written", "run again") from error
+                raise PositionMovedError(
+                    f"{name}: its position moved while a batch was written", "run again"
+                ) from error
             base = moved
             time.sleep(0.1 * 2**attempt)
     raise AssertionError("unreachable")
 
 
-def _publish(spark: SparkSession, name: str, base: Base, branch: str, position: Position, summary: dict[str, str]) -> Commit:
+def _publish(
+    spark: SparkSession, name: str, base: Base, branch: str, position: Position, summary: dict[str, str]
+) -> Commit:
     """Make the branch main, move the tag, set the position: one Transaction, compared with and set against `base`."""
     table = jvm.load_table(spark, name)
     if table.properties().get(POSITION) != base.stored:

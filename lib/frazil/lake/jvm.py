@@ -122,7 +122,9 @@ def drop_branch(spark: SparkSession, name: str, branch: str) -> None:
         table.manageSnapshots().removeBranch(branch).commit()
 
 
-def publish(table: JavaTable, branch: str, base: int, tag: str, key: str, position, summary: dict[str, str]) -> JavaSnapshot:
+def publish(
+    table: JavaTable, branch: str, base: int, tag: str, key: str, position, summary: dict[str, str]
+) -> JavaSnapshot:
     """Fast-forward main to the branch, drop the branch, move the tag and set the position property in one metadata swap.
 
     Moving the tag is what makes it a compare-and-set: a ref that changed since `table` was loaded fails the commit with

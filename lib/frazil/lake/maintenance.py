@@ -64,9 +64,16 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
     """Decide from a table's health what to do, in the order in which it should be done."""
     actions = []
     if h.small_files > s.max_small_files:
-        actions.append(Action("compact", f"{h.small_files} files below {s.small_file_mb} MB, allowed {s.max_small_files}"))
+        actions.append(
+            Action("compact", f"{h.small_files} files below {s.small_file_mb} MB, allowed {s.max_small_files}")
+        )
     elif h.deleted_share > s.max_deleted_share:
-        actions.append(Action("compact", f"{h.deleted_share:.0%} of the rows in data files are deleted, allowed {s.max_deleted_share:.0%}"))
+        actions.append(
+            Action(
+                "compact",
+                f"{h.deleted_share:.0%} of the rows in data files are deleted, allowed {s.max_deleted_share:.0%}",
+            )
+        )
     if h.manifests > s.max_manifests:
         actions.append(Action("rewrite manifests", f"{h.manifests} manifests, allowed {s.max_manifests}"))
     if h.expirable:
@@ -84,7 +91,9 @@ def execute(spark: SparkSession, name: str, action: Action, s: MaintenanceSettin
             "partial-progress.enabled": "false",
         }  # fmt: skip
         listed = ", ".join(f"'{k}', '{v}'" for k, v in options.items())
-        row = spark.sql(f"CALL {catalog}.system.rewrite_data_files(table => '{table}', options => map({listed}))").first()
+        row = spark.sql(
+            f"CALL {catalog}.system.rewrite_data_files(table => '{table}', options => map({listed}))"
+        ).first()
         return {"rewritten_files": row.rewritten_data_files_count, "added_files": row.added_data_files_count}
     if action.action == "rewrite manifests":
         row = spark.sql(f"CALL {catalog}.system.rewrite_manifests('{table}')").first()

@@ -18,7 +18,9 @@ def _literal(value: Any) -> str | None:
         return None
     if isinstance(value, int | Decimal):
         return str(value)
-    if isinstance(value, str) and not set(value) & set("'\\$"):  # quotes are escaped differently by 3.5 and 4.1; ${…} is substituted
+    if isinstance(value, str) and not set(value) & set(
+        "'\\$"
+    ):  # quotes are escaped differently by 3.5 and 4.1; ${…} is substituted
         return f"'{value}'"
     return None
 
@@ -42,7 +44,12 @@ def merge_sql(target: str, view: str, spec: TableSpec, low: Any = None, high: An
 
 
 def merge(
-    spark: SparkSession, target: str, batch: DataFrame, spec: TableSpec, summary: dict[str, str], bounds: tuple[Any, Any]
+    spark: SparkSession,
+    target: str,
+    batch: DataFrame,
+    spec: TableSpec,
+    summary: dict[str, str],
+    bounds: tuple[Any, Any],
 ) -> None:
     """Merge a collapsed batch into `target` (a branch) in one commit that carries the summary."""
     view = "frazil_batch_" + summary["frazil.batch"]

@@ -55,7 +55,8 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
     created = not spark.catalog.tableExists(name)
     if created:
         columns = ", ".join(
-            f"`{c.name}` {lake_type(c)}{' NOT NULL' if c.name in spec.key else ''}" + (f" COMMENT {_text(c.comment)}" if c.comment else "")
+            f"`{c.name}` {lake_type(c)}{' NOT NULL' if c.name in spec.key else ''}"
+            + (f" COMMENT {_text(c.comment)}" if c.comment else "")
             for c in spec.columns
         )
         properties = {
@@ -75,7 +76,9 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
     if table.currentSnapshot() is None:
         jvm.start_position(table, TAG, POSITION, Position().to_json)
     elif POSITION not in table.properties():
-        raise TableError(f"{name} exists and was not made by Frazil", f"drop or rename it, or set another target in {spec.file}")
+        raise TableError(
+            f"{name} exists and was not made by Frazil", f"drop or rename it, or set another target in {spec.file}"
+        )
     _check_columns(spark, name, spec)
     return created
 
@@ -86,7 +89,9 @@ def _check_columns(spark: SparkSession, name: str, spec: TableSpec) -> None:
     if has != wants:
         differ = [n for n in {**has, **wants} if has.get(n) != wants.get(n)]
         shown = ", ".join(f"{n}: table {has.get(n, '–')}, spec {wants.get(n, '–')}" for n in differ)
-        raise TableError(f"{name} and its spec differ ({shown})", f"correct {spec.file}, or drop the table and load it again")
+        raise TableError(
+            f"{name} and its spec differ ({shown})", f"correct {spec.file}, or drop the table and load it again"
+        )
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,9 @@ def read_base(spark: SparkSession, name: str) -> Base:
     table = jvm.load_table(spark, name)
     stored = table.properties().get(POSITION)
     if stored is None:
-        raise TableError(f"{name} carries no position", "run 00_setup first; a table of another pipeline is not taken over")
+        raise TableError(
+            f"{name} carries no position", "run 00_setup first; a table of another pipeline is not taken over"
+        )
     position, stamp = Position.from_json(stored)
     _check_lineage(table, name, stamp)
     current = table.currentSnapshot()
@@ -123,11 +130,14 @@ def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> No
             return
         if snapshot.sequenceNumber() < stamp["sequence"]:
             raise RolledBackError(
-                f"{name} was rolled back to snapshot {snapshot.snapshotId()}, below its position", _way_on(table, name, snapshot)
+                f"{name} was rolled back to snapshot {snapshot.snapshotId()}, below its position",
+                _way_on(table, name, snapshot),
             )
     tagged = table.refs().get(TAG)
     if tagged is None or tagged.snapshotId() != stamp["snapshot"]:
-        raise RolledBackError(f"{name}: the history of its position is gone", "reload the table: on_changed_load=reload")
+        raise RolledBackError(
+            f"{name}: the history of its position is gone", "reload the table: on_changed_load=reload"
+        )
 
 
 def _way_on(table: jvm.JavaTable, name: str, snapshot: jvm.JavaSnapshot) -> str:

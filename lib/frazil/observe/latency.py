@@ -17,7 +17,7 @@ SHARES = tuple(b - a for a, b in zip(_EDGES, _EDGES[1:], strict=False))
 
 
 def measures(picked_up: float) -> list[Column]:
-    """Return the aggregates that a batch observes of its changes: quantiles of two delays, in milliseconds.
+    """Return the aggregates that a batch observes of its changes: quantiles of two delays, in milliseconds, as JSON arrays.
 
     `age`: source commit → picked up; `dms`: source commit → DMS wrote. Null where DMS writes no timestamp column.
     """
@@ -26,13 +26,14 @@ def measures(picked_up: float) -> list[Column]:
     age = F.lit(round(picked_up * 1000)) - F.unix_millis("commit_ts")
     dms = F.unix_millis("written_at") - F.unix_millis("commit_ts")
     points = F.array(*[F.lit(q) for q in QUANTILES])
-    return [F.percentile_approx(c, points, 1000).alias(name) for name, c in (("age", age), ("dms", dms))]
+    return [F.to_json(F.percentile_approx(c, points, 1000)).alias(name) for name, c in (("age", age), ("dms", dms))]
 
 
 def sketch(observed: dict[str, Any], picked_up: float) -> str:
     """Return the sketch of one batch as JSON, below half a kilobyte: it rides in every retained snapshot's summary."""
     facts = {"v": 1, "n": observed["changes"], "picked_up": round(picked_up * 1000)}
-    return json.dumps({**facts, "age": observed["age"] or [], "dms": observed["dms"] or []}, separators=(",", ":"))
+    delays = {name: json.loads(observed[name] or "[]") for name in ("age", "dms")}
+    return json.dumps({**facts, **delays}, separators=(",", ":"))
 
 
 def per_commit(commits: DataFrame) -> pd.DataFrame:
@@ -43,7 +44,9 @@ def per_commit(commits: DataFrame) -> pd.DataFrame:
     from pyspark.sql import functions as F
 
     last = len(QUANTILES) - 1
-    second = [F.expr(f"latency_ms[{i}] / 1000").alias(n) for n, i in (("p50", P50), ("p95", P95), ("p99", P99), ("max", last))]
+    second = [
+        F.expr(f"latency_ms[{i}] / 1000").alias(n) for n, i in (("p50", P50), ("p95", P95), ("p99", P99), ("max", last))
+    ]
     return commits.where("latency_ms is not null").select(
         "table", F.expr("timestamp_millis(committed_ms)").cast("string").alias("committed"), "committed_ms", "changes", *second,
         F.expr(f"dms_ms[{P50}] / 1000").alias("source_to_dms"),
@@ -60,9 +63,13 @@ def distribution(commits: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     share = F.array(*[F.lit(s) for s in SHARES])
-    points = commits.where("latency_ms is not null").select("table", "changes", F.arrays_zip("latency_ms", share.alias("share")).alias("p"))
+    points = commits.where("latency_ms is not null").select(
+        "table", "changes", F.arrays_zip("latency_ms", share.alias("share")).alias("p")
+    )
     return points.select("table", "changes", F.explode("p").alias("p")).select(
-        "table", (F.col("p.latency_ms") / 1000).alias("seconds"), F.ceil(F.col("changes") * F.col("p.share") * 1000).alias("weight")
+        "table",
+        (F.col("p.latency_ms") / 1000).alias("seconds"),
+        F.ceil(F.col("changes") * F.col("p.share") * 1000).alias("weight"),
     )
 
 

@@ -20,12 +20,16 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     the quantiles (`latency.QUANTILES`) since the source commit over the commit's changes; null where DMS writes no timestamp column. Commits whose snapshot has expired are not told of.
     """
     frames = [
-        book.spark.table(f"{book.name(spec)}.snapshots").select(F.lit(spec.source).alias("table"), "committed_at", "snapshot_id", "summary")
+        book.spark.table(f"{book.name(spec)}.snapshots").select(
+            F.lit(spec.source).alias("table"), "committed_at", "snapshot_id", "summary"
+        )
         for spec in book.specs.values()
     ]
     told = reduce(DataFrame.unionAll, frames).where("summary['frazil.kind'] = 'changes'")
     if hours > 0:
-        told = told.where(F.col("committed_at") >= F.expr(f"current_timestamp() - interval {round(hours * 3600)} seconds"))
+        told = told.where(
+            F.col("committed_at") >= F.expr(f"current_timestamp() - interval {round(hours * 3600)} seconds")
+        )
     return (
         told.select(
             "table", "snapshot_id", F.unix_millis("committed_at").alias("committed_ms"),

@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-STAGES = {"source_to_dms": "source commit → DMS wrote", "dms_to_pickup": "written → picked up", "pickup_to_commit": "picked up → committed"}
+STAGES = {
+    "source_to_dms": "source commit → DMS wrote",
+    "dms_to_pickup": "written → picked up",
+    "pickup_to_commit": "picked up → committed",
+}
 COLOURS = ("#3b6ea5", "#e0a030", "#5aa469", "#b0506a", "#7a6aa8", "#4aa3a3", "#8c6d46", "#707070", "#c06030")
 _STYLE = {
     "figure.dpi": 110, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
@@ -91,7 +95,9 @@ def ecdf(points: pd.DataFrame) -> Figure:
     for level, side, offset in ((50, "left", (8, -10)), (95, "right", (-8, 2)), (99, "left", (8, -12))):
         at = ordered["seconds"][(share * 100 >= level).to_numpy()].iloc[0]
         axes.plot([at], [level], "o", color=COLOURS[3])
-        axes.annotate(f"p{level}: {at:.1f} s", (at, level), textcoords="offset points", xytext=offset, ha=side, fontsize=9)
+        axes.annotate(
+            f"p{level}: {at:.1f} s", (at, level), textcoords="offset points", xytext=offset, ha=side, fontsize=9
+        )
     axes.set_xlabel("seconds from source commit to commit in the lake")
     axes.set_ylabel("% of changes")
     axes.set_ylim(0, 105)

@@ -40,7 +40,10 @@ class Grid:
         cells = [self.columns, *self._cells()]
         width = [max(len(line[i]) for row in cells for line in [row]) for i in range(len(self.columns))]
         right = [self._is_number(c) for c in self.columns]
-        lines = ["  ".join(v.rjust(w) if r else v.ljust(w) for v, w, r in zip(row, width, right, strict=True)) for row in cells]
+        lines = [
+            "  ".join(v.rjust(w) if r else v.ljust(w) for v, w, r in zip(row, width, right, strict=True))
+            for row in cells
+        ]
         return "\n".join(line.rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
