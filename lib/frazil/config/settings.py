@@ -141,7 +141,7 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
     for name, section in sections.items():
         if name not in known:
             raise ParameterError(f"{file}: unknown section '{name}'", nearest(name, known))
-        allowed = {f.name for f in fields(NOTEBOOKS[name] if name in NOTEBOOKS else Settings)} - {"env"}
+        allowed = {f.name for f in fields(NOTEBOOKS.get(name, Settings))} - {"env"}
         for key in section or {}:
             if key not in allowed:
                 raise ParameterError(f"{file}: unknown parameter '{key}' in section '{name}'", nearest(key, allowed))

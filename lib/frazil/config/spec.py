@@ -84,7 +84,7 @@ def _column(entry, where: str) -> Column:
     if not isinstance(entry, dict) or not entry.get("name") or not entry.get("type"):
         raise SpecError(f"{where}: a column needs a name and a type, not {entry!r}", "write {name: id, type: INT8}")
     where = f"{where}: column '{entry['name']}'"
-    _known(entry, [f for f in Column.__dataclass_fields__], where)
+    _known(entry, list(Column.__dataclass_fields__), where)
     column = Column(**{**entry, "name": str(entry["name"]), "type": str(entry["type"])})
     if column.dms_type not in TYPES:
         raise SpecError(f"{where}: unknown DMS type '{column.type}'", nearest(column.dms_type, TYPES))
