@@ -18,6 +18,7 @@ from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.errors import FrazilError, nearest
 from frazil.lake import jvm
 from frazil.lake.tables import format_version
+from frazil.observe.progress import heartbeat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,8 +125,12 @@ class Workbook:
         Only errors of one table are caught. An interrupt stops the run: what was committed stays, the rest is redone later.
         """
 
+        at_work: set[str] = set()
+
         def alone(spec: TableSpec) -> TableResult:
             began = time.monotonic()
+            self.spark.sparkContext.setJobGroup(spec.source, spec.source)
+            at_work.add(spec.source)
             try:
                 result = work(spec)
             except FrazilError as e:
@@ -133,13 +138,14 @@ class Workbook:
             except Exception as e:
                 log.error("%s failed", spec.source, exc_info=True)
                 result = TableResult(spec.source, "failed", jvm.cause(e))
+            at_work.discard(spec.source)
             result.seconds = time.monotonic() - began
             if result.status != "unchanged":
                 self.progress(f"{spec.source}: {result.status} in {result.seconds:.1f} s {_counts(result)}".rstrip())
             return result
 
-        self.spark  # noqa: B018  built once, before threads ask for it
-        with ThreadPoolExecutor(self.settings.parallel_tables) as pool:
+        # The session is built here, before threads ask for it.
+        with heartbeat(self.spark, at_work, self.progress), ThreadPoolExecutor(self.settings.parallel_tables) as pool:
             return list(pool.map(alone, [s for s in self.specs.values() if s.source not in skip]))
 
 
