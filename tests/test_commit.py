@@ -234,6 +234,22 @@ def test_another_run_that_moves_the_position_first_wins_and_nothing_is_doubled(l
     assert loaded.branches("t") == []
 
 
+def test_a_position_that_an_operator_sets_meanwhile_is_not_overwritten(loaded, monkeypatch):
+    loaded.changes("t", I(4, "d"))
+    real, theirs = merge.merge, {}
+
+    def write(*arguments):
+        real(*arguments)
+        theirs.update({**loaded.position("t"), "last": FILE3})
+        loaded.spark.sql(
+            f"ALTER TABLE {loaded.name('t')} SET TBLPROPERTIES ('frazil.position' = '{json.dumps(theirs)}')"
+        )
+
+    monkeypatch.setattr(merge, "merge", write)
+    assert loaded.merge()["t"].status == "skipped"
+    assert (loaded.position("t"), len(loaded.rows("t")), loaded.branches("t")) == (theirs, 3, [])
+
+
 # --- a commit of unknown outcome
 
 

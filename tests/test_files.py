@@ -62,11 +62,11 @@ def test_sub_folders_of_parallel_loads_and_date_partitions_are_found(source):
     there = source(
         "p1/LOAD00000001.csv",
         "p0/LOAD00000001.csv",
-        "2024/06/13/20240613-000000001.csv",
-        "13062024/20240612-235959999.csv",
+        "12062024/20240612-235959999.csv",
+        "01072024/20240701-000000001.csv",
     )
     assert [o.path.rsplit("/", 2)[-2] for o in there.loads] == ["p0", "p1"]
-    assert [o.name for o in there.changes] == ["20240612-235959999.csv", "20240613-000000001.csv"]
+    assert [o.name for o in there.changes] == ["20240612-235959999.csv", "20240701-000000001.csv"]
 
 
 def test_a_missing_table_folder_means_no_rows(source):
