@@ -1,0 +1,226 @@
+"""What README.md and lib/DESIGN.md say about files, commands, parameters and names of the library must be so.
+
+python tests/test_readme.py           writes the README's table of parameters anew
+python tests/test_readme.py --demo    also the demo's table and chart, from the last finished run in runs/demo
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import sys
+from dataclasses import MISSING, fields
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "lib"))
+
+from frazil.changes.types import lake_type  # noqa: E402
+from frazil.config import settings  # noqa: E402
+from frazil.config.spec import TYPES, Column, load_specs  # noqa: E402
+from frazil.dms.endpoint import read_endpoint, read_mappings  # noqa: E402
+from frazil.observe.report import Grid  # noqa: E402
+
+FILE, DESIGN, RUN = ROOT / "README.md", ROOT / "lib/DESIGN.md", ROOT / "runs/demo"
+PARAMETERS, DEMO = ("<!-- parameters:", "<!-- end of parameters -->"), ("<!-- demo:", "<!-- end of demo -->")
+PROSE = {"README.md": FILE, "lib/DESIGN.md": DESIGN}
+
+
+def read(file: Path = FILE) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+# --- blocks that are generated
+
+
+def block(text: str, marks: tuple[str, str]) -> re.Match:
+    """Find what stands between a pair of marker comments."""
+    found = re.search(rf"({re.escape(marks[0])}[^\n]*\n)(.*?)({re.escape(marks[1])})", text, re.S)
+    assert found, f"{marks[0]} … {marks[1]} is not in the text"
+    return found
+
+
+def replaced(text: str, marks: tuple[str, str], inside: str) -> str:
+    found = block(text, marks)
+    return text[: found.start(2)] + inside + text[found.end(2) :]
+
+
+def default_of(field) -> str:
+    value = field.default_factory() if field.default is MISSING else field.default
+    return json.dumps(value)
+
+
+def parameter_table() -> str:
+    """Render all parameters: those that every notebook takes, then each notebook's own."""
+    common = {f.name for f in fields(settings.Settings)}
+    own = chain(*[[(f, n) for f in fields(c) if f.name not in common] for n, c in settings.NOTEBOOKS.items()])
+    lines = ["| name | type | default | notebooks | meaning |", "|---|---|---|---|---|"]
+    for f, notebook in [*((f, "all") for f in fields(settings.Settings)), *own]:
+        meaning = f.metadata["help"].replace("|", "\\|")
+        lines.append(f"| `{f.name}` | {f.type} | `{default_of(f)}` | {notebook} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def demo_table(summary: dict) -> str:
+    """Render the table that a run of the demo closes with."""
+    rows = Grid([{"table": name, **row} for name, row in summary["tables"].items()])
+    verdict = "equal" if summary["reconciled"] else "NOT EQUAL"
+    return f"```text\n{rows!r}\n\n{verdict}: see runs/demo/report.html\n```\n"
+
+
+def test_the_table_of_parameters_is_that_of_the_settings():
+    assert block(read(), PARAMETERS)[2] == parameter_table(), "run: python tests/test_readme.py"
+
+
+def test_the_demos_table_is_one_that_ended_equal_with_all_tables():
+    shown = block(read(), DEMO)[2]
+    rows = [line.split() for line in shown.splitlines() if line.startswith("shop.")]
+    assert [r[0] for r in rows] == sorted(load_specs(ROOT / "params/shop"))
+    for _, source, lake, differing, *others in rows:
+        assert {source, lake, *others} == {source}
+        assert differing == "0"
+    assert "\nequal: see" in shown
+
+
+# --- what the text names
+
+
+def spans(text: str) -> list[str]:
+    """The inline code of a text, fenced blocks left out."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M))
+
+
+def fences(text: str) -> str:
+    return "\n".join(re.findall(r"^```\w*\n(.*?)^```$", text, re.S | re.M))
+
+
+def examples() -> dict[str, str]:
+    """The files that the README shows as examples, by the name in the marker before them."""
+    return dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", read(), re.S | re.M))
+
+
+PARAMETER_NAMES = {f.name for c in settings.NOTEBOOKS.values() for f in fields(c)}
+
+
+@pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
+def test_every_make_target_exists(file):
+    targets = set(re.findall(r"^([a-z0-9-]+):", read(ROOT / "Makefile"), re.M))
+    code = "\n".join([fences(read(file)), *spans(read(file))])
+    assert set(re.findall(r"^make ([a-z][a-z0-9-]*)", code, re.M)) <= targets
+
+
+@pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
+def test_every_file_exists(file):
+    text, shown = read(file), examples()
+    links = [t.split("#")[0] for t in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in t]
+    assert [t for t in links if t and not (file.parent / t).exists()] == []
+    known = [*shown, *(str(Path(s).parent) for s in shown)]
+    code = re.sub(r"[\w.-]+://\S+", "", "\n".join([fences(text), *spans(text)]))
+    paths = re.findall(r"(?<![\w/.<-])((?:notebooks|params|tests|lib)/[\w./-]*\w)", code)
+    assert [p for p in paths if p not in known and not (ROOT / p).exists()] == []
+    tests = re.findall(r"(?<![\w/])(test_\w+\.py)", code)
+    assert [t for t in tests if not (ROOT / "tests" / t).exists()] == []
+
+
+@pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
+def test_every_heading_that_is_linked_exists(file):
+    for target, anchor in re.findall(r"\]\(([^)\s#]*)#([^)\s]+)\)", read(file)):
+        there = read(file.parent / target) if target else read(file)
+        headings = re.findall(r"^#+ (.+)$", there, re.M)
+        assert anchor in {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
+def test_every_parameter_exists(file):
+    text = read(file)
+    given = re.findall(r"-p (\w+)|-y [\"'](\w+):", "\n".join([fences(text), *spans(text)]))
+    named = [m for s in spans(text) for m in re.findall(r"^([a-z]+(?:_[a-z]+)*)=", s)]
+    assert {n for n in chain(*given, named) if n} <= PARAMETER_NAMES
+
+
+def test_every_word_of_the_readme_with_an_underscore_is_known():
+    """A parameter that is renamed must not live on in the README's prose."""
+    known = PARAMETER_NAMES | set(settings.NOTEBOOKS) | {"differing_rows", "timestamp_ntz"}
+    assert {s for s in spans(read()) if re.fullmatch(r"[a-z]+(_[a-z]+)+", s)} <= known
+
+
+def test_every_notebook_has_its_line():
+    (listed,) = re.findall(r"^## The notebooks\n(.*?)^## ", read(), re.S | re.M)
+    assert re.findall(r"^\| \[`(\w+)`\]", listed, re.M) == [
+        n.stem for n in sorted((ROOT / "notebooks").glob("*.ipynb"))
+    ]
+
+
+def test_the_examples_are_an_environment_that_resolves(tmp_path, monkeypatch):
+    for name, content in examples().items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path / "params"))
+    for notebook in settings.NOTEBOOKS:
+        found = settings.resolve(notebook, {"env": "prod"}).settings
+        spec = load_specs(found.path("specs"))["public.orders"]
+        assert read_endpoint(found.path("endpoint")).timestamp_column == "dms_commit_ts"
+        assert read_mappings(found.path("mappings")).before_image(spec).names(spec) == {"order_id": "BI_order_id"}
+
+
+def test_the_table_of_types_is_that_of_the_lake():
+    rows = re.findall(r"^\| (`(?:[A-Z]+[1-8]?)\b.*?) \| (`[a-z].*) \|$", read(), re.M)
+    told = {}
+    for names, types in rows:
+        dms, lake = re.findall(r"`([A-Z]+\d?)", names), re.findall(r"`([a-z_]+(?:\([^)]*\))?)`", types)
+        told |= dict(zip(dms, lake if len(lake) == len(dms) else [lake[0]] * len(dms), strict=True))
+    shown = {t: lake_type(Column("c", "NUMERIC(7,2)" if t == "NUMERIC" else t)) for t in TYPES}
+    assert {t: "decimal(7,2)" if v == "decimal(p,s)" else v for t, v in told.items()} == shown
+
+
+# --- names of the library in DESIGN.md
+
+
+def names_of(module: Path) -> set[str]:
+    """What a module defines: functions, classes, their methods and fields, constants."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def test_every_name_of_the_library_in_the_design_exists():
+    modules: dict[str, set[str]] = {}
+    rooms = set()
+    for module in (ROOT / "lib/frazil").rglob("*.py"):
+        room, name = module.parent.name, module.stem
+        rooms.add(room)
+        for path in {f"{room}.{name}", name}:
+            modules[path] = modules.get(path, set()) | names_of(module)
+    for span in spans(read(DESIGN)):
+        dotted = re.fullmatch(r"((?:[a-z]\w*\.)*[a-z]\w*)(?:\.(_?\w+))?(?:\(.*\))?", span)
+        if not dotted or "." not in span or span.startswith("frazil."):  # a table's property, or a log
+            continue
+        first, *rest = span.split("(")[0].split(".")
+        if first in rooms and rest:
+            assert f"{first}.{rest[0]}" in modules, span
+            first, rest = f"{first}.{rest[0]}", rest[1:]
+        if first in modules and rest:
+            assert set(rest) <= modules[first], span
+
+
+def main() -> None:
+    """Write the generated blocks anew."""
+    text = replaced(read(), PARAMETERS, parameter_table())
+    if "--demo" in sys.argv[1:]:
+        summary = json.loads((RUN / "summary.json").read_text(encoding="utf-8"))
+        text = replaced(text, DEMO, demo_table(summary))
+        shutil.copyfile(RUN / "charts/latency.png", ROOT / "lib/docs/latency.png")
+    FILE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
