@@ -116,7 +116,7 @@ class Workbook:
             try:
                 rows.append({"table": spec.source, **look(spec)})
             except FrazilError as e:
-                rows.append({"table": spec.source, "action": f"cannot: {e.problem}", "cure": e.cure})
+                rows.append({"table": spec.source, "action": f"cannot: {e.problem}; {e.cure}"})
         return rows
 
     def each_table(self, work: Callable[[TableSpec], TableResult], skip: Sequence[str] = ()) -> list[TableResult]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -44,3 +45,17 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
         )
         .orderBy("committed_ms")
     )  # fmt: skip
+
+
+def history(book: Workbook, table: str, newest: int = 5) -> list[dict[str, Any]]:
+    """Return the newest snapshots of a source table's lake table, loads and maintenance included, one row each."""
+    snapshots = (
+        book.spark.table(f"{book.name(book.specs[table])}.snapshots").orderBy(F.desc("committed_at")).limit(newest)
+    )
+    return [
+        {
+            "committed": r.committed_at.strftime("%Y-%m-%d %H:%M:%S"), "kind": r.summary.get("frazil.kind", r.operation),
+            "rows_added": int(r.summary.get("added-records", 0)), "batch": r.summary.get("frazil.batch", "–"),
+        }
+        for r in snapshots.collect()
+    ]  # fmt: skip

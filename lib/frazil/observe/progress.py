@@ -23,7 +23,9 @@ def _tasks(spark: SparkSession, group: str) -> tuple[int, int]:
 
 
 @contextmanager
-def heartbeat(spark: SparkSession, groups: set[str], say: Callable[[str], None], every_s: float = 10.0) -> Iterator[None]:
+def heartbeat(
+    spark: SparkSession, groups: set[str], say: Callable[[str], None], every_s: float = 10.0
+) -> Iterator[None]:
     """While the block runs, say every so often how many tasks of each job group in work are done."""
     stop = threading.Event()
 
