@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from frazil.config.settings import FullLoadSettings
-from frazil.flows import full_load
+from frazil.flows import cdc, full_load
 from frazil.lake import commit, jvm, merge
 from frazil.lake.tables import RolledBackError, format_version, read_base
 from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U
@@ -401,6 +401,31 @@ def test_changes_are_held_back_until_the_load_is_applied(world):
     world.load("t", (1, "older"), (2, "b")).full_load()
     world.merged()
     assert world.rows("t") == [(1, "newer"), (2, "b")]
+
+
+def test_a_table_that_was_empty_at_its_load_takes_its_changes(world):
+    world.table("t").setup()
+    assert world.full_load()["t"].status == "empty"
+    world.changes("t", I(1, "a"))
+    assert world.merge()["t"].status == "held"
+    assert world.full_load()["t"].note == "was empty when DMS loaded it"
+    world.merged()
+    assert (world.rows("t"), world.full_load()["t"].status) == ([(1, "a")], "unchanged")
+    world.load("t", (2, "b"))
+    assert "DMS loaded the table again" in world.full_load()["t"].note
+
+
+def test_files_that_come_during_a_pass_wait_for_the_next(world, monkeypatch):
+    world.table("t").load("t", (1, "a")).loaded().changes("t", U(1, "b"), name=FILE1)
+    apply = cdc.apply_batch
+
+    def with_a_newcomer(*arguments):
+        world.changes("t", U(1, "c"), name=FILE2)
+        return apply(*arguments)
+
+    monkeypatch.setattr(cdc, "apply_batch", with_a_newcomer)
+    assert world.merge()["t"].counts["files"] == 1
+    assert world.rows("t") == [(1, "b")]
 
 
 def test_plans_change_nothing(world):

@@ -10,6 +10,8 @@ from frazil.dms.objects import DmsObject, TableObjects
 from frazil.errors import FrazilError
 
 VERSION = 1
+NO_LOAD = "none"
+"""Stands for the digest of a load without files: the table was empty when DMS loaded it."""
 LOOK_BACK, MAX_RECENT = timedelta(hours=1), 64
 
 
@@ -62,7 +64,7 @@ def after_load(position: Position, objects: TableObjects, batch: str) -> Positio
         etag = held[-1].etag if held[-1].name == position.last else position.last_etag
         recent = _recent(position.last, {*position.recent, *(o.name for o in held)})
         position = replace(position, last_etag=etag, recent=recent)
-    return replace(position, batch=batch, load_digest=objects.load_digest, load_files=len(objects.loads))
+    return replace(position, batch=batch, load_digest=objects.load_digest or NO_LOAD, load_files=len(objects.loads))
 
 
 def _time(name: str) -> datetime:

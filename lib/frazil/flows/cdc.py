@@ -77,14 +77,16 @@ def _add(total: TableResult, result: TableResult) -> None:
 
 
 def _one_pass(book: Workbook, spec: TableSpec) -> TableResult:
-    """Apply what is pending behind one table's position now."""
+    """Apply what is pending behind one table's position now; what comes meanwhile waits, so that other tables get their turn."""
     s, name = book.settings, book.name(spec)
-    done = TableResult(spec.source, "unchanged", "nothing new")
+    done, end = TableResult(spec.source, "unchanged", "nothing new"), ""
     commit.remove_abandoned_branches(book.spark, name)
     while not s.max_batches or done.counts.get("batches", 0) < s.max_batches:
         base = read_base(book.spark, name)
         there = list_table(book.source, spec)
         pending = pending_changes(there, base.position, spec.source)
+        end = end or (pending[-1].name if pending else "")
+        pending = [o for o in pending if o.name <= end]
         if not pending:
             break
         if held := _held(there, base.position):

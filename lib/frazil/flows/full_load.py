@@ -26,9 +26,15 @@ class DuplicateKeyError(FrazilError):
 
 
 def _verdict(there: TableObjects, position: Position, on_changed_load: str) -> str:
-    """Say what a table needs: `load`, `reload`, `refuse`, or why it needs nothing."""
+    """Say what a table needs: `load`, `reload`, `refuse`, or why it needs nothing.
+
+    DMS writes no load file for a table without rows, and its changes only once the load is over: a table with change files
+    alone was empty when it was loaded (`load nothing`: only its position says so from then on).
+    """
+    if not there.loads and not position.loaded:
+        return "load nothing" if there.changes else "no load files"
     if not there.loads:
-        return "no load files" if not position.loaded else "loaded"
+        return "loaded"
     if not position.loaded:
         return "load"
     return "loaded" if there.load_digest == position.load_digest else on_changed_load
@@ -58,6 +64,12 @@ def run(book: Workbook) -> list[TableResult]:
                 f"{len(there.loads)} now): DMS loaded the table again",
                 "run with on_changed_load=reload to replace the table by the new load",
             )
+        if action == "load nothing":
+            position = after_load(base.position, there, commit.new_batch())
+            commit.commit_batch(
+                book.spark, book.name(spec), base, position, lambda branch, summary: None, {"frazil.kind": "load"}
+            )
+            return TableResult(spec.source, "loaded", "was empty when DMS loaded it")
         if action not in ("load", "reload"):
             return TableResult(spec.source, "unchanged" if action == "loaded" else "empty", action)
         book.progress(
