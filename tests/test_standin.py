@@ -17,9 +17,9 @@ from frazil.config.spec import load_specs
 from frazil.demo import encode, shop
 from frazil.demo.catalog import read_tables
 from frazil.demo.postgres import EmbeddedPostgres
+from frazil.demo.settings import StandInError, Target
 from frazil.demo.standin import StandIn
 from frazil.demo.workload import Workload
-from frazil.dms.endpoint import Endpoint, EndpointError
 
 PARAMS = Path(__file__).parent.parent / "params"
 SHOP = json.loads((PARAMS / "shop.endpoint.json").read_text())["S3Settings"]
@@ -113,11 +113,11 @@ def test_double_survives():
     ],
 )
 def test_row(values, expected):
-    assert encode.CsvRows(Endpoint(null_value="NULL")).line(values) == expected
+    assert encode.CsvRows(Target(null_value="NULL")).line(values) == expected
 
 
 def test_row_with_other_settings():
-    rows = encode.CsvRows(Endpoint(null_value="", delimiter="|", row_delimiter="\r\n", rfc4180=False))
+    rows = encode.CsvRows(Target(null_value="", delimiter="|", row_delimiter="\r\n", rfc4180=False))
     assert rows.line(["a|b", None, 'q"', ""]) == 'a|b||q"|\r\n'
 
 
@@ -456,13 +456,18 @@ def test_load_repeats_what_changes_say(db, standin):
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"DatePartitionEnabled": True}, "DatePartitionEnabled"), ({"CdcPath": "x"}, "CdcPath"),
-        ({"DataFormat": "parquet"}, "parquet"), ({"AddTrailingPaddingCharacter": True}, "AddTrailingPaddingCharacter"),
-        ({"UseTaskStartTimeForFullLoadTimestamp": True}, "UseTaskStartTimeForFullLoadTimestamp"),
+        ({"AddTrailingPaddingCharacter": True}, "AddTrailingPaddingCharacter"), ({"CdcPath": "x"}, "CdcPath"),
+        ({"DataFormat": "orc"}, "DataFormat"), ({"CdcMinFileSize": "big"}, "CdcMinFileSize"),
+        ({"IncludeOpForFullLoad": "yes"}, "IncludeOpForFullLoad"), ({"DatePartitionSequence": "YY"}, "YYYYMM"),
+        ({"PreserveTransactions": True, "AddColumnName": False}, "CdcPath"), ({"CsvDelimiter": ""}, "CsvDelimiter"),
+        ({"PreserveTransactions": True, "CdcPath": "x"}, "AddColumnName"),
+        ({"PreserveTransactions": True, "CdcPath": "x", "AddColumnName": None, "DatePartitionEnabled": True}, "DatePart"),
+        ({"CdcInsertsOnly": True, "CdcInsertsAndUpdates": True}, "CdcInsertsOnly"),
+        ({"UseCsvNoSupValue": True}, "CsvNoSupValue"), ({"DatePartitionTimezone": "Mars/Base"}, "Mars/Base"),
     ],
 )  # fmt: skip
 def test_unsupported_setting_is_named(db, standin, settings, named):
-    with pytest.raises(EndpointError, match=named):
+    with pytest.raises(StandInError, match=named):
         standin(**settings)
 
 
@@ -473,18 +478,20 @@ def test_unsupported_setting_is_named(db, standin, settings, named):
         ({"rule-type": "table-settings"}, "table-settings"),
         ({"rule-type": "selection", "rule-action": "include", "filters": [{"filter-type": "source"}]}, "filters"),
         ({"rule-type": "transformation", "rule-action": "add-column", "expression": "$schema"}, "schema"),
+        ({"rule-type": "transformation", "rule-target": "table", "rule-action": "add-prefix"}, "without a value"),
+        ({"rule-type": "transformation", "rule-target": "column", "rule-action": "convert-lowercase"}, "column"),
         (
             {
                 "rule-type": "transformation",
                 "rule-action": "add-before-image-columns",
-                "before-image-def": {"column-filter": "all"},
+                "before-image-def": {"column-filter": "some"},
             },
-            "'all'",
+            "'some'",
         ),
     ],
 )
 def test_unsupported_rule_is_named(db, standin, rule, named):
-    with pytest.raises(EndpointError, match=named):
+    with pytest.raises(StandInError, match=named):
         standin(rules=[rule])
 
 
@@ -496,7 +503,7 @@ def test_selection(db, standin):
         "object-locator": {"schema-name": "t", "table-name": "b"},
     }
     assert list(standin(rules=[no_b]).tables) == ["t.a"]
-    with pytest.raises(EndpointError, match="no table"):
+    with pytest.raises(StandInError, match="no table"):
         standin(schema="nowhere")
 
 

@@ -50,10 +50,10 @@ class SourceTable:
         return self.spec.source
 
     def encoded(self, values) -> list[str | None]:
-        """Turn a row of PostgreSQL's texts into DMS's; a null stays None."""
+        """Turn a row of PostgreSQL's texts into DMS's; what is no text (None, UNCHANGED) stays as it is."""
         row = list(values)
         for i, encode in self.encoders.items():
-            if row[i] is not None:
+            if isinstance(row[i], str):
                 row[i] = encode(row[i])
         return row
 

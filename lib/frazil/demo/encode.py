@@ -10,7 +10,8 @@ import struct
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 
-from frazil.dms.endpoint import Endpoint
+from frazil.demo.pgoutput import UNCHANGED, Unchanged
+from frazil.demo.settings import Target
 
 Encoder = Callable[[str], str]
 
@@ -73,26 +74,31 @@ def encoder(type_name: str, modifier: int = -1) -> Encoder | None:
 
 
 class CsvRows:
-    """Write lines as an endpoint's settings say: RFC 4180 quotes only where a field needs them."""
+    """Write lines as the settings say: RFC 4180 quotes only where a field needs them, or raw text and no quotes.
 
-    def __init__(self, endpoint: Endpoint):
-        self.delimiter, self.end = endpoint.delimiter, endpoint.row_delimiter
-        self.null, self.quoting = endpoint.null_value, endpoint.rfc4180
+    Raw text (Rfc4180 false) is as DMS writes it: what holds a delimiter or a row's end cannot be read back.
+    """
 
-    def field(self, value: str | None) -> str:
+    def __init__(self, target: Target):
+        self.delimiter, self.end = target.delimiter, target.row_delimiter
+        self.null, self.no_sup, self.quoting = target.null_value, target.no_sup_value, target.rfc4180
+
+    def field(self, value: str | None | Unchanged) -> str:
         """Write one field: a null as the null token, an empty string as nothing, neither in quotes."""
         if value is None:
             return self.null
+        if value is UNCHANGED:
+            return self.no_sup
         # Assumed: a text that equals the null token is not told apart from a null.
-        if self.quoting and (self.delimiter in value or '"' in value or "\n" in value or "\r" in value):
+        if self.quoting and any(part in value for part in (self.delimiter, self.end, '"', "\n", "\r")):
             return '"' + value.replace('"', '""') + '"'
         return value
 
-    def line(self, values: Sequence[str | None]) -> str:
+    def line(self, values: Sequence[str | None | Unchanged]) -> str:
         """Write one row with its row delimiter."""
-        null = self.null
-        plain = self.delimiter.join([null if v is None else v for v in values])
-        clean = '"' not in plain and "\n" not in plain and "\r" not in plain
-        if clean and plain.count(self.delimiter) == len(values) - 1:
+        null, none = self.null, self.no_sup
+        plain = self.delimiter.join([null if v is None else none if v is UNCHANGED else v for v in values])
+        clean = '"' not in plain and "\n" not in plain and "\r" not in plain and self.end not in plain
+        if not self.quoting or (clean and plain.count(self.delimiter) == len(values) - 1):
             return plain + self.end
         return self.delimiter.join([self.field(v) for v in values]) + self.end

@@ -1,74 +1,150 @@
-"""Which settings the stand-in honours, and which tables a task's selection rules mean; the rest is refused by name."""
+"""A task's table mappings: which tables are selected, what they are called at the target, which columns are added."""
 
 from __future__ import annotations
 
-import json
-from fnmatch import fnmatchcase
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from frazil.dms.endpoint import EndpointError, Mappings
-from frazil.errors import nearest
+from frazil.config.spec import Column, TableSpec
+from frazil.demo.settings import StandInError, read_json
 
-SEQUENCE = "$AR_H_CHANGE_SEQ"
-
-_HONOURED = {
-    "DataFormat", "CompressionType", "CsvDelimiter", "CsvRowDelimiter", "CsvNullValue", "Rfc4180", "AddColumnName",
-    "IncludeOpForFullLoad", "TimestampColumnName", "CdcMaxBatchInterval", "CdcMinFileSize", "MaxFileSize",
+ADDED = {
+    "$AR_H_CHANGE_SEQ": "STRING", "$AR_H_STREAM_POSITION": "STRING", "$AR_H_OPERATION": "STRING",
+    "$AR_H_COMMIT_TIMESTAMP": "DATETIME", "$AR_M_SOURCE_SCHEMA": "STRING", "$AR_M_SOURCE_TABLE_NAME": "STRING",
 }  # fmt: skip
-# They say where the bucket is and who may read it, or shape Parquet only: no effect on CSV files.
-_WITHOUT_EFFECT = {
-    "BucketName", "BucketFolder", "ServiceAccessRoleArn", "ExpectedBucketOwner", "CannedAclForObjects",
-    "EncryptionMode", "ServerSideEncryptionKmsKeyId", "ParquetVersion", "ParquetTimestampInMillisecond",
-    "EncodingType", "DictPageSizeLimit", "RowGroupLength", "DataPageSize", "EnableStatistics",
-    "IgnoreHeaderRows", "ExternalTableDefinition", "DatePartitionSequence", "DatePartitionDelimiter",
-}  # fmt: skip
+"""The expressions of add-column rules that the stand-in knows, with the DMS type of their values."""
+
+_LOBS = {"CLOB", "NCLOB", "BLOB"}
+_WANTED = {
+    "pk-only": lambda spec, column: column.name in spec.key,
+    "non-lob": lambda spec, column: column.dms_type not in _LOBS,
+    "all": lambda spec, column: True,
+}
+_RENAMES = {
+    "rename": lambda name, rule: rule["value"],
+    "convert-lowercase": lambda name, rule: name.lower(),
+    "convert-uppercase": lambda name, rule: name.upper(),
+    "add-prefix": lambda name, rule: rule["value"] + name,
+    "add-suffix": lambda name, rule: name + rule["value"],
+    "remove-prefix": lambda name, rule: name.removeprefix(rule["value"]),
+    "remove-suffix": lambda name, rule: name.removesuffix(rule["value"]),
+}
 
 
-def check_settings(file: Path) -> None:
-    """Refuse S3 settings that would change what DMS writes, but that the stand-in does not know to honour."""
-    raw = json.loads(Path(file).read_text(encoding="utf-8"))
-    raw = raw["Endpoints"][0] if raw.get("Endpoints") else raw
-    for name, value in raw.get("S3Settings", raw).items():
-        off = value is None or value is False or value in ("", 0)
-        if not off and name not in _HONOURED | _WITHOUT_EFFECT:
-            hint = nearest(name, _HONOURED)
-            raise EndpointError(f"{file}: the stand-in does not support {name} = {value!r}", f"remove it; {hint}")
+@dataclass(frozen=True)
+class BeforeImage:
+    """The columns that also come with their old value, under which names; `whole` means more than the key's."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    whole: bool = False
 
 
-def check_rules(mappings: Mappings, file: Path | None = None) -> None:
-    """Refuse table mapping rules that the stand-in does not apply."""
-    for rule in mappings.rules:
-        kind, action = rule.get("rule-type"), rule.get("rule-action")
-        where = f"{file or 'table mappings'}: rule '{rule.get('rule-name', rule.get('rule-id', '?'))}'"
-        if kind == "selection" and action in ("include", "exclude", "explicit") and not rule.get("filters"):
-            continue
-        if kind == "transformation" and action == "add-column":
-            if rule.get("expression") == SEQUENCE:
+@dataclass(frozen=True)
+class TableRules:
+    """What the rules make of one table."""
+
+    schema: str
+    table: str
+    added: tuple[tuple[Column, str], ...] = ()
+    """Added columns with their expressions, in rule order."""
+    before: BeforeImage = BeforeImage()
+
+    @property
+    def folder(self) -> str:
+        """The table's folder: `schema/table`, by their names at the target."""
+        return f"{self.schema}/{self.table}"
+
+
+def _matches(rule: dict, schema: str, table: str | None = None) -> bool:
+    """Tell whether a rule's locator means a schema, or a table in it; `%` stands for any characters."""
+    at = rule.get("object-locator", {})
+    pairs = [(schema, at.get("schema-name", "%"))] + ([(table, at.get("table-name", "%"))] if table is not None else [])
+    return all(re.fullmatch(re.escape(p).replace("%", ".*"), name, re.DOTALL) for name, p in pairs)
+
+
+class Rules:
+    """The table mappings of a replication task."""
+
+    def __init__(self, rules: Iterable[dict], where: str = "table mappings"):
+        """Take rules as they stand in the JSON; those that the stand-in does not apply are refused by name."""
+        self.rules, self._known = tuple(rules), {}
+        for rule in self.rules:
+            _check(rule, f"{where}: rule '{rule.get('rule-name', rule.get('rule-id', '?'))}'")
+        if not any(r.get("rule-type") == "selection" for r in self.rules):
+            raise StandInError(f"{where}: no selection rule", "say which tables to include")
+
+    def selected(self, names: Iterable[str]) -> list[str]:
+        """Return the tables (`schema.table`) that the selection rules include and none excludes."""
+        rules = [r for r in self.rules if r.get("rule-type") == "selection"]
+        taken = [r for r in rules if r["rule-action"] != "exclude"]
+        dropped = [r for r in rules if r["rule-action"] == "exclude"]
+
+        def by(rules: list[dict], name: str) -> bool:
+            return any(_matches(r, *name.split(".", 1)) for r in rules)
+
+        return [n for n in names if by(taken, n) and not by(dropped, n)]
+
+    def of(self, spec: TableSpec) -> TableRules:
+        """Return what the transformation rules make of a table."""
+        known = self._known.get(spec.source)
+        if known is None or known[0] is not spec:
+            known = self._known[spec.source] = (spec, self._made(spec))
+        return known[1]
+
+    def _made(self, spec: TableSpec) -> TableRules:
+        names = {"schema": spec.schema_name, "table": spec.table_name}
+        added, before = [], BeforeImage()
+        for rule in (r for r in self.rules if r.get("rule-type") == "transformation"):
+            action, on = rule["rule-action"], rule.get("rule-target", "column")
+            if not _matches(rule, spec.schema_name, None if on == "schema" else spec.table_name):
                 continue
-            raise EndpointError(f"{where}: expression {rule.get('expression')!r}", f"the stand-in knows {SEQUENCE}")
-        if kind == "transformation" and action == "add-before-image-columns":
-            wanted = rule.get("before-image-def", {}).get("column-filter", "pk-only")
-            if wanted == "pk-only":
-                continue
-            raise EndpointError(f"{where}: column-filter '{wanted}'", "the stand-in knows pk-only")
-        filtered = " with filters" if rule.get("filters") else ""
-        raise EndpointError(
-            f"{where}: the stand-in does not support {kind} / {action}{filtered}",
-            "it knows selection rules without filters, add-column and add-before-image-columns",
-        )
-    if not any(r.get("rule-type") == "selection" for r in mappings.rules):
-        raise EndpointError(f"{file or 'table mappings'}: no selection rule", "say which tables to include")
+            if action in _RENAMES:
+                names[on] = _RENAMES[action](names[on], rule)
+            elif action == "add-column":
+                stated = rule.get("data-type", {}).get("type", ADDED[rule["expression"]])
+                added.append((Column(rule["value"], stated.upper()), rule["expression"]))
+            elif not before.names:
+                before = _before_image(rule, spec)
+        return TableRules(names["schema"], names["table"], tuple(added), before)
 
 
-def selected(mappings: Mappings, names) -> list[str]:
-    """Return the tables (`schema.table`) that the selection rules include and none excludes."""
+def read_rules(file: Path) -> Rules:
+    """Read the table mappings (`{"rules": [...]}`) from the JSON file that a replication task takes."""
+    return Rules(read_json(file, "table mappings").get("rules", ()), str(file))
 
-    def meant(rule: dict, name: str) -> bool:
-        at = rule.get("object-locator", {})
-        patterns = (at.get("schema-name", "%"), at.get("table-name", "%"))
-        return all(fnmatchcase(n, p.replace("%", "*")) for n, p in zip(name.split(".", 1), patterns, strict=True))
 
-    rules = [r for r in mappings.rules if r.get("rule-type") == "selection"]
-    taken = [r for r in rules if r["rule-action"] != "exclude"]
-    dropped = [r for r in rules if r["rule-action"] == "exclude"]
-    return [n for n in names if any(meant(r, n) for r in taken) and not any(meant(r, n) for r in dropped)]
+def _before_image(rule: dict, spec: TableSpec) -> BeforeImage:
+    stated = rule.get("before-image-def", {})
+    prefix, suffix = stated.get("column-prefix", ""), stated.get("column-suffix", "")
+    prefix = prefix if prefix or suffix else "BI_"
+    wanted = stated.get("column-filter", "pk-only")
+    names = {c.name: f"{prefix}{c.name}{suffix}" for c in spec.columns if _WANTED[wanted](spec, c)}
+    return BeforeImage(names, wanted != "pk-only")
+
+
+def _check(rule: dict, where: str) -> None:
+    """Refuse a rule that the stand-in does not apply."""
+    kind, action, on = rule.get("rule-type"), rule.get("rule-action"), rule.get("rule-target")
+    if kind == "selection" and action in ("include", "exclude", "explicit") and not rule.get("filters"):
+        return
+    if kind == "transformation" and action == "add-column":
+        if rule.get("expression") in ADDED:
+            return
+        raise StandInError(f"{where}: expression {rule.get('expression')!r}", "the stand-in knows " + ", ".join(ADDED))
+    if kind == "transformation" and action == "add-before-image-columns":
+        wanted = rule.get("before-image-def", {}).get("column-filter", "pk-only")
+        if wanted in _WANTED:
+            return
+        raise StandInError(f"{where}: column-filter '{wanted}'", "the stand-in knows " + ", ".join(_WANTED))
+    if kind == "transformation" and action in _RENAMES and on in ("schema", "table"):
+        if "value" in rule or action.startswith("convert"):
+            return
+        raise StandInError(f"{where}: {action} without a value", "say which")
+    filtered = " with filters" if rule.get("filters") else ""
+    on = f" on {on}" if on and kind == "transformation" else ""
+    raise StandInError(
+        f"{where}: the stand-in does not support {kind} / {action}{on}{filtered}",
+        "it knows selection rules without filters, names of schemas and tables, add-column, add-before-image-columns",
+    )

@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from frazil.demo import decoys as foreign
 from frazil.demo.catalog import SourceTable, quoted, read_tables
-from frazil.demo.csvfiles import CsvFiles
+from frazil.demo.files import Files, check_folders
 from frazil.demo.pgoutput import Commit, decode, lsn_text
-from frazil.demo.rules import check_rules, check_settings, selected
+from frazil.demo.place import Folder, Place, staging
+from frazil.demo.rules import read_rules
+from frazil.demo.settings import StandInError, read_target
 from frazil.demo.transactions import Transactions
-from frazil.dms.endpoint import EndpointError, read_endpoint, read_mappings
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +24,7 @@ NOTE = """STAND-IN, not AWS DMS.
 
 The files in the folder '{folder}' were written by frazil.demo.standin, which imitates what an AWS DMS task with an
 S3 target writes, so that Frazil can be tried without an AWS account. Their form follows real DMS output and AWS's
-documentation; where neither shows it, the code says what it assumes (frazil/demo/encode.py, csvfiles.py).
+documentation; where neither shows it, the code in frazil/demo says "Assumed" or "Unconfirmed" at the place.
 """
 
 _SESSION = (
@@ -38,8 +42,8 @@ _PEEK = (
 class StandIn:
     """Write what an AWS DMS task would write for a PostgreSQL source and an S3 target. It is not AWS DMS.
 
-    Settings come from the JSON that DMS takes; what the stand-in does not support it refuses by name. Tables,
-    columns and keys come from the database. Rows are delivered at least once: the replication slot is moved only
+    Settings come from the JSON that DMS takes, and with them the form of the files; what the stand-in does not
+    support it refuses by name. Tables, columns and keys come from the database. Rows are delivered at least once: the replication slot is moved only
     past what lies in files, so that after a crash some rows are written again, never lost.
     As blind as DMS: a TRUNCATE at the source writes nothing. Not for use from several threads at once.
     """
@@ -54,26 +58,33 @@ class StandIn:
         slot: str = "frazil_dms",
         publication: str = "frazil",
         batch_messages: int = 100_000,
+        place: Place | None = None,
+        op_undecided: bool = False,
+        decoys: bool = False,
     ):
         """Read the settings and the catalog.
 
         `connect` gives a new psycopg connection, `folder` is the bucket's place, `batch_messages` bounds memory:
-        beyond about that many messages at once, buffers are flushed early.
+        beyond about that many messages at once, buffers are flushed early. `place` takes the files instead of
+        `folder`, which then only names the hidden folder beside it. `op_undecided` says whether change rows carry
+        Op where the guide says both (`settings.Target`). `decoys` puts objects beside that are no table's data.
         """
-        check_settings(endpoint_file)
-        self.endpoint, self.mappings = read_endpoint(endpoint_file), read_mappings(mappings_file)
-        check_rules(self.mappings, mappings_file)
+        self.target, self.rules = read_target(endpoint_file), read_rules(mappings_file)
+        self.target = replace(self.target, op_undecided=op_undecided)
         self.folder, self.slot, self.publication = Path(folder), slot, publication
         self.batch_messages = batch_messages
-        self.writer = CsvFiles(self.folder, self.endpoint, self.mappings)
+        self.place = place or Folder(self.folder)
+        self.writer = Files(self.place, staging(self.folder), self.target, self.rules)
+        self._decoys = decoys
         self._db = connect()
         self._db.autocommit = True
         for statement in _SESSION:
             self._db.execute(statement)
         known = read_tables(self._db)
-        self.tables = {name: known[name] for name in selected(self.mappings, known)}
+        self.tables = {name: known[name] for name in self.rules.selected(known)}
         if not self.tables:
-            raise EndpointError(f"{mappings_file}: the selection rules mean no table", "known: " + ", ".join(known))
+            raise StandInError(f"{mappings_file}: the selection rules mean no table", "known: " + ", ".join(known))
+        check_folders(self.rules, self.tables.values())
         self._transactions = Transactions(self._db, self.tables, self.writer)
         self._note()
 
@@ -98,6 +109,8 @@ class StandIn:
         if tables is None:
             self._create_slot(anew=True)
         names = list(self.tables) if tables is None else list(tables)
+        if self._decoys:
+            foreign.put(self.place, self.rules.of(self.tables[names[0]].spec))
         return {name: self.writer.load(self.tables[name], self._rows(self.tables[name])) for name in names}
 
     def pump(self) -> int:
@@ -117,8 +130,8 @@ class StandIn:
             self._advance()
         return taken
 
-    def flush(self) -> list[Path]:
-        """Write everything that is buffered, as when a task stops; return the files."""
+    def flush(self) -> list[Any]:
+        """Write everything that is buffered, as when a task stops; return the files, as their place names them."""
         files = self._write(self.writer.buffered())
         self._advance()
         return files
@@ -137,7 +150,7 @@ class StandIn:
             self._db.execute("SELECT pg_drop_replication_slot(%s)", (self.slot,))
         self._db.execute(f"DROP PUBLICATION IF EXISTS {quoted(self.publication)}")
 
-    def _write(self, names: list[str]) -> list[Path]:
+    def _write(self, names: list[str]) -> list[Any]:
         return [self.writer.flush(name) for name in names]
 
     def _note(self) -> None:

@@ -6,7 +6,8 @@ from collections import deque
 from datetime import datetime
 
 from frazil.demo.catalog import SourceTable, quoted, read_table
-from frazil.demo.csvfiles import Change, CsvFiles
+from frazil.demo.files import Files
+from frazil.demo.layout import Change, Field
 from frazil.demo.pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Message, Relation, Update, Values
 from frazil.errors import FrazilError
 
@@ -37,14 +38,14 @@ class Transactions:
     taken already are skipped. `settled` says how far the slot may be moved.
     """
 
-    def __init__(self, connection, tables: dict[str, SourceTable], writer: CsvFiles):
+    def __init__(self, connection, tables: dict[str, SourceTable], writer: Files):
         self._db, self._tables, self._writer = connection, tables, writer
         self._shapes: dict[int, Relation] = {}
         self._resolved: dict[int, tuple[Relation, SourceTable | None]] = {}
         self._sequence = Sequence()
         self._taken = 0
         self._open: Begin | None = None
-        self._first_row = True
+        self._row = 0
         self._number = 0
         self._ends: deque[tuple[int, int]] = deque()
 
@@ -53,7 +54,7 @@ class Transactions:
         match message:
             case Begin():
                 self._open = message if message.commit_lsn >= self._taken else None
-                self._number, self._first_row = self._number + 1, True
+                self._number, self._row = self._number + 1, 0
             case Commit():
                 if self._open:
                     self._taken = message.end_lsn
@@ -101,34 +102,38 @@ class Transactions:
         return table
 
     def _change(self, table: SourceTable, message: Insert | Update | Delete) -> None:
-        if self._first_row:
+        if not self._row:
             self._sequence.begin()
-            self._first_row = False
-        before: dict[str, str | None] = {}
+        self._row += 1
+        old, key_changed = None, False
         match message:
             case Insert():
                 op, values = "I", message.new
             case Update():
                 op, values = "U", message.new
-                before = self._old_key(table, message)
+                if message.old is not None:
+                    old, key_changed = table.encoded(message.old), self._key_changed(table, message)
             case Delete():
                 op, values = "D", message.old
-        time = self._open.commit_time
-        number = self._sequence.next(time)
-        values = table.encoded(self._looked_up(table, values))
-        self._writer.add(Change(table, op, time, number, self._number, values, before))
+        time, number = self._open.commit_time, self._sequence.next(self._open.commit_time)
+        if not self._writer.target.keeps_unlogged:
+            values = self._looked_up(table, values)
+        values = table.encoded(values)
+        self._writer.add(Change(table, op, time, number, self._position(), self._number, values, old, key_changed))
 
-    def _old_key(self, table: SourceTable, message: Update) -> dict[str, str | None]:
-        """Return the whole old key where any part of it changed, nothing else."""
-        if message.old is None:
-            return {}
+    def _position(self) -> str:
+        """Return the change's `$AR_H_STREAM_POSITION`, in the form seen in DMS's messages to streams."""
+        # Assumed: the log position is that of the commit, and the number between counts the transaction's changes.
+        lsn = self._open.commit_lsn
+        place = f"{lsn >> 32:08X}/{lsn & 0xFFFFFFFF:08X}"
+        return f"{place}.{self._row}.{place}"
+
+    def _key_changed(self, table: SourceTable, message: Update) -> bool:
+        """Tell whether any part of the key changed; the log then has the whole old key."""
         places = [i for i, name in enumerate(table.spec.names) if name in table.spec.key]
-        if all(message.new[i] in (message.old[i], UNCHANGED) for i in places):
-            return {}
-        old = table.encoded(message.old)
-        return {table.spec.names[i]: old[i] for i in places}
+        return any(message.new[i] not in (message.old[i], UNCHANGED) for i in places)
 
-    def _looked_up(self, table: SourceTable, values: Values) -> list[str | None]:
+    def _looked_up(self, table: SourceTable, values: Values) -> list[Field]:
         """Fill in large values that an update left as they were, as DMS does: from the source, as it is now.
 
         The value may thus be newer than the change; it is null if the row is gone.
