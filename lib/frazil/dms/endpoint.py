@@ -1,129 +1,212 @@
-"""The settings of a DMS S3 target and of its table mappings, read from the JSON that DMS itself takes."""
+"""The settings of a DMS S3 target, read from the JSON that DMS itself takes and prints."""
 
 from __future__ import annotations
 
-import fnmatch
-import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
 
 from frazil.config.spec import TableSpec
-from frazil.errors import FrazilError
+from frazil.dms.documents import EndpointError, boolean, choice, number, read_endpoint_document
+from frazil.dms.mappings import BeforeImage, Mappings, read_mappings
+from frazil.errors import nearest
+
+OPERATIONS = ("I", "U", "D")
 
 
-class EndpointError(FrazilError):
-    """Endpoint settings or table mappings that are missing, unreadable, or beyond what Frazil reads."""
+@dataclass(frozen=True)
+class DatePartition:
+    """How change files are spread over folders by date (`DatePartition...`)."""
+
+    enabled: bool = False
+    sequence: str = "YYYYMMDD"
+    delimiter: str = "SLASH"
+    timezone: str = ""
+
+    @property
+    def repeats_an_hour(self) -> bool:
+        """Whether file names follow a clock that is set back each autumn: then their order is not the order of changes."""
+        if not (self.enabled and self.timezone):
+            return False
+        zone = ZoneInfo(self.timezone)
+        years = range(2016, date.today().year + 2)
+        return len({datetime(y, m, 1, tzinfo=zone).utcoffset() for y in years for m in range(1, 13)}) > 1
 
 
 @dataclass(frozen=True)
 class Endpoint:
     """What the S3 target's settings say about the bytes of its files; names in comments are DMS's own."""
 
-    null_value: str  # CsvNullValue
+    null_value: str | None = None  # CsvNullValue; None: not stated, which only Parquet allows
     delimiter: str = ","  # CsvDelimiter
     row_delimiter: str = "\n"  # CsvRowDelimiter
     rfc4180: bool = True  # Rfc4180
-    header: bool = False  # AddColumnName
+    header: bool = False  # AddColumnName; Parquet knows no such thing
     op_in_load: bool = False  # IncludeOpForFullLoad
     timestamp_column: str = ""  # TimestampColumnName
     max_batch_interval_s: float = 60.0  # CdcMaxBatchInterval
     min_file_kb: int = 32_000  # CdcMinFileSize
     max_file_kb: int = 1_048_576  # MaxFileSize
+    data_format: str = "csv"  # DataFormat: csv, parquet
+    compression: str = "none"  # CompressionType: none, gzip
+    inserts_only: bool = False  # CdcInsertsOnly
+    inserts_and_updates: bool = False  # CdcInsertsAndUpdates
+    no_sup_value: str | None = None  # CsvNoSupValue, where UseCsvNoSupValue is on
+    preserve_transactions: bool = False  # PreserveTransactions
+    cdc_path: str = ""  # CdcPath
+    date_partition: DatePartition = DatePartition()  # DatePartition...
+    parquet_timestamp_ms: bool = False  # ParquetTimestampInMillisecond
+    bucket: str = ""  # BucketName
+    bucket_folder: str = ""  # BucketFolder
+    op_column: str = "Op"  # FrazilSettings.OpColumnName: what others call DMS's column Op
+    op_values: Mapping[str, str] = field(default_factory=lambda: {o: o for o in OPERATIONS}, hash=False)
+    """FrazilSettings.OpValues: the texts in that column, and which of I, U, D each one means."""
+    cdc_has_op: bool | None = None  # FrazilSettings.CdcHasOp; None: as DMS documents it
 
+    @property
+    def op_in_changes(self) -> bool:
+        """Whether change files have the operation column; without it each of their rows is an insert or an update."""
+        if self.cdc_has_op is not None:
+            return self.cdc_has_op
+        return self.op_in_load or not (self.inserts_only or self.inserts_and_updates)
 
-@dataclass(frozen=True)
-class BeforeImage:
-    """The rule add-before-image-columns: which columns also come with their old value, under which names."""
-
-    prefix: str = "BI_"
-    suffix: str = ""
-    columns: str = "pk-only"
-
-    def names(self, spec: TableSpec) -> dict[str, str]:
-        """Return {column: name of its before-image column} in file order."""
-        lobs = {"CLOB", "NCLOB", "BLOB"}
-        wanted = {
-            "pk-only": lambda c: c.name in spec.key,
-            "non-lob": lambda c: c.dms_type not in lobs,
-            "all": lambda c: True,
-        }[self.columns]
-        return {c.name: f"{self.prefix}{c.name}{self.suffix}" for c in spec.columns if wanted(c)}
-
-
-@dataclass(frozen=True)
-class Mappings:
-    """The transformation rules that add columns to what DMS writes."""
-
-    rules: tuple[dict, ...] = ()
-
-    def _of(self, spec: TableSpec, action: str) -> list[dict]:
-        def meant(rule: dict) -> bool:
-            at = rule.get("object-locator", {})
-            pairs = ((spec.schema_name, at.get("schema-name", "%")), (spec.table_name, at.get("table-name", "%")))
-            return rule.get("rule-action") == action and all(
-                fnmatch.fnmatchcase(name, pattern.replace("%", "*")) for name, pattern in pairs
+    def check_order(self, mappings: Mappings, specs: Iterable[TableSpec]) -> None:
+        """Refuse tables whose file names repeat an hour each autumn while no sequence column tells their order."""
+        if not self.date_partition.repeats_an_hour:
+            return
+        if blind := [s.source for s in specs if not mappings.sequence_column(s)]:
+            raise EndpointError(
+                f"DatePartitionTimezone = {self.date_partition.timezone} has daylight saving, so file names repeat an hour "
+                f"each autumn, and no sequence column tells the order of {', '.join(blind)}",
+                "remove DatePartitionTimezone at the endpoint (names are UTC then), or add a column with $AR_H_CHANGE_SEQ "
+                "by a transformation rule",
             )
 
-        return [r for r in self.rules if r.get("rule-type") == "transformation" and meant(r)]
 
-    def before_image(self, spec: TableSpec) -> BeforeImage | None:
-        """Return the before-image rule that holds for a table, or None."""
-        for rule in self._of(spec, "add-before-image-columns"):
-            d = rule.get("before-image-def", {})
-            prefix, suffix = d.get("column-prefix", ""), d.get("column-suffix", "")
-            return BeforeImage(prefix if prefix or suffix else "BI_", suffix, d.get("column-filter", "pk-only"))
-        return None
-
-    def added(self, spec: TableSpec) -> dict[str, str]:
-        """Return {added column: its expression} for a table, in rule order: {"seq": "$AR_H_CHANGE_SEQ"}."""
-        return {r["value"]: r.get("expression", "") for r in self._of(spec, "add-column")}
+def _unescape(text: str) -> str:
+    """Return a delimiter with what DMS prints as `\\n`, `\\r`, `\\t` in its place."""
+    return text.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
 
 
-def _json(path: Path, what: str) -> dict:
+def _date_partition(s: Mapping[str, Any], where: str) -> DatePartition:
+    sequences = ("YYYYMMDD", "YYYYMMDDHH", "YYYYMM", "MMYYYYDD", "DDMMYYYY")
+    found = DatePartition(
+        boolean(s, "DatePartitionEnabled", False, where),
+        choice(s, "DatePartitionSequence", sequences, where),
+        choice(s, "DatePartitionDelimiter", ("SLASH", "UNDERSCORE", "DASH", "NONE"), where),
+        s.get("DatePartitionTimezone") or "",
+    )
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise EndpointError(f"{what}: no file {path}", "save what DMS prints under that name, or correct it") from None
-    except ValueError as e:
-        raise EndpointError(f"{what}: {path} is not JSON: {e}", "save it again") from None
+        _ = found.repeats_an_hour
+    except (KeyError, ValueError, OSError):
+        raise EndpointError(
+            f"{where}: DatePartitionTimezone = {found.timezone!r} is no known time zone",
+            "write an IANA name such as Europe/Berlin (on Windows also: pip install tzdata)",
+        ) from None
+    return found
+
+
+def _op_values(given: Any, where: str) -> dict[str, str]:
+    if given is None:
+        return {o: o for o in OPERATIONS}
+    if not isinstance(given, dict) or not given or not set(given.values()) <= set(OPERATIONS):
+        raise EndpointError(
+            f"{where}: FrazilSettings.OpValues = {given!r}",
+            'map each text in the column to I, U or D: {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}',
+        )
+    return dict(given)
+
+
+FRAZIL_SETTINGS = ("OpColumnName", "OpValues", "CdcHasOp")
 
 
 def read_endpoint(path: Path) -> Endpoint:
-    """Read S3 target settings from a JSON file.
+    """Read S3 target settings from a JSON file; what contradicts itself or cannot be read is refused by name.
 
-    Takes the bare `S3Settings` object, or a document that holds it as `aws dms describe-endpoints` prints it.
+    Takes the bare `S3Settings` object, or a document that holds it as `aws dms describe-endpoints` prints it. Settings
+    that DMS does not know stand beside it in `FrazilSettings`. Names in S3Settings that are unknown are ignored.
     """
-    raw = _json(path, "endpoint settings")
-    if raw.get("Endpoints"):
-        raw = raw["Endpoints"][0]
-    s = raw.get("S3Settings", raw)
-    if s.get("DataFormat", "csv").lower() != "csv" or s.get("CompressionType", "none").lower() != "none":
-        raise EndpointError(
-            f"{path}: DataFormat {s.get('DataFormat', 'csv')}, CompressionType {s.get('CompressionType', 'NONE')}",
-            "this version reads uncompressed CSV",
-        )
-    for name in ("PreserveTransactions", "CdcInsertsOnly", "CdcInsertsAndUpdates", "UseCsvNoSupValue"):
-        if s.get(name):
-            raise EndpointError(f"{path}: {name} is on", "this version does not read files written with it")
-    if "CsvNullValue" not in s:
-        raise EndpointError(
-            f"{path}: CsvNullValue is not stated",
-            'add "CsvNullValue": "NULL" (the documented default) or "" (what some tasks write): see how a null looks in your files',
-        )
-    return Endpoint(
-        null_value=s["CsvNullValue"],
-        delimiter=s.get("CsvDelimiter", ","),
-        row_delimiter=s.get("CsvRowDelimiter", "\\n").replace("\\n", "\n").replace("\\r", "\r"),
-        rfc4180=bool(s.get("Rfc4180", True)),
-        header=bool(s.get("AddColumnName", False)),
-        op_in_load=bool(s.get("IncludeOpForFullLoad", False)),
-        timestamp_column=s.get("TimestampColumnName", ""),
-        max_batch_interval_s=float(s.get("CdcMaxBatchInterval", 60)),
-        min_file_kb=int(s.get("CdcMinFileSize", 32_000)),
-        max_file_kb=int(s.get("MaxFileSize", 1_048_576)),
+    raw = read_endpoint_document(path)
+    return endpoint_from(raw["S3Settings"], raw["FrazilSettings"], str(path))
+
+
+def endpoint_from(s: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Endpoint:
+    """Return the endpoint that `S3Settings` and `FrazilSettings` describe."""
+
+    def on(name: str, default: bool = False) -> bool:
+        return boolean(s, name, default, where)
+
+    for name in own:
+        if name not in FRAZIL_SETTINGS:
+            raise EndpointError(f"{where}: unknown FrazilSettings.{name}", nearest(name, FRAZIL_SETTINGS))
+    data_format = choice(s, "DataFormat", ("csv", "parquet"), where)
+    has_op = boolean(own, "CdcHasOp", False, f"{where}: FrazilSettings") if own.get("CdcHasOp") is not None else None
+    endpoint = Endpoint(
+        null_value=s.get("CsvNullValue"),
+        delimiter=_unescape(s.get("CsvDelimiter") or ","),
+        row_delimiter=_unescape(s.get("CsvRowDelimiter") or "\n"),
+        rfc4180=on("Rfc4180", True),
+        header=on("AddColumnName") and data_format == "csv",
+        op_in_load=on("IncludeOpForFullLoad"),
+        timestamp_column=s.get("TimestampColumnName") or "",
+        max_batch_interval_s=float(number(s, "CdcMaxBatchInterval", 60, where)),
+        min_file_kb=number(s, "CdcMinFileSize", 32_000, where),
+        max_file_kb=number(s, "MaxFileSize", 1_048_576, where),
+        data_format=data_format,
+        compression=choice(s, "CompressionType", ("none", "gzip"), where),
+        inserts_only=on("CdcInsertsOnly"),
+        inserts_and_updates=on("CdcInsertsAndUpdates"),
+        no_sup_value=s.get("CsvNoSupValue") if on("UseCsvNoSupValue") else None,
+        preserve_transactions=on("PreserveTransactions"),
+        cdc_path=(s.get("CdcPath") or "").strip("/"),
+        date_partition=_date_partition(s, where),
+        parquet_timestamp_ms=on("ParquetTimestampInMillisecond"),
+        bucket=s.get("BucketName") or "",
+        bucket_folder=(s.get("BucketFolder") or "").strip("/"),
+        op_column=own.get("OpColumnName") or "Op",
+        op_values=_op_values(own.get("OpValues"), where),
+        cdc_has_op=has_op,
     )
+    for wrong, problem, cure in _impossible(endpoint, s, on):
+        if wrong:
+            raise EndpointError(f"{where}: {problem}", cure)
+    return endpoint
 
 
-def read_mappings(path: Path | None) -> Mappings:
-    """Read the table mappings (`{"rules": [...]}`) of a replication task from a JSON file; no file: no rules."""
-    return Mappings(tuple(_json(path, "table mappings").get("rules", ()))) if path else Mappings()
+def _impossible(e: Endpoint, s: Mapping[str, Any], on) -> Iterable[tuple[bool, str, str]]:
+    """Yield what makes reading impossible: whether it is so, what it is, and its cure."""
+    yield (
+        e.null_value is None and (e.data_format == "csv" or e.preserve_transactions),
+        "CsvNullValue is not stated",
+        'add "CsvNullValue": "NULL" (the documented default) or "" (what some tasks write): see how a null looks in your files',
+    )
+    yield (
+        e.inserts_only and e.inserts_and_updates,
+        "CdcInsertsOnly and CdcInsertsAndUpdates are both on",
+        "DMS takes one of them: turn the other off",
+    )
+    yield (
+        e.inserts_and_updates and not e.op_in_load and e.cdc_has_op is None,
+        "CdcInsertsAndUpdates is on and IncludeOpForFullLoad is off: DMS's documentation contradicts itself on whether change "
+        "files have an Op column then",
+        'look into a change file and add beside S3Settings "FrazilSettings": {"CdcHasOp": true} or false',
+    )
+    yield (
+        on("UseCsvNoSupValue") and e.data_format == "csv" and not e.no_sup_value,
+        "UseCsvNoSupValue is on and CsvNoSupValue is not stated",
+        "state the text that DMS writes for a column that the source's log does not carry",
+    )
+    if e.preserve_transactions:
+        yield not e.cdc_path, "PreserveTransactions is on and CdcPath is not stated", "state the folder: CdcPath"
+        yield on("AddColumnName"), "PreserveTransactions and AddColumnName are both on", "turn AddColumnName off"
+        yield (
+            e.date_partition.enabled,
+            "PreserveTransactions and DatePartitionEnabled are both on",
+            "DMS cannot combine them: turn one off",
+        )
+
+
+__all__ = ["BeforeImage", "DatePartition", "Endpoint", "EndpointError", "Mappings", "read_endpoint", "read_mappings"]

@@ -1,0 +1,143 @@
+"""The JSON documents that describe a DMS task, as the user has them: bare, or as the AWS command line prints them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from frazil.errors import FrazilError, nearest
+
+
+class EndpointError(FrazilError):
+    """Endpoint settings or table mappings that are missing, unreadable, beyond what Frazil reads, or not as the files are."""
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """Return the JSON object of a file; `what` names it in the refusal."""
+    try:
+        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EndpointError(f"{what}: no file {path}", "save what DMS prints under that name, or correct it") from None
+    except ValueError as e:
+        raise EndpointError(f"{what}: {path} is not JSON: {e}", "save it again") from None
+    if not isinstance(raw, dict):
+        raise EndpointError(f"{what}: {path} holds no JSON object", "save the document as DMS prints it")
+    return raw
+
+
+def the_only(found: list[dict], names: str, path: Path, what: str, cure: str) -> dict:
+    """Return the one document of a list; none or several are an error that names them by their field `names`."""
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(str(f.get(names, "?")) for f in found) or "none"
+    raise EndpointError(f"{path}: {len(found) or 'no'} {what}s ({listed}), and one is needed", cure)
+
+
+def read_endpoint_document(path: Path) -> dict[str, Any]:
+    """Return the S3 target out of what `describe-endpoints` prints: a document that holds `S3Settings`.
+
+    Bare settings are wrapped into such a document. Of several endpoints the S3 target is taken; two are ambiguous.
+    """
+    raw = read_json(path, "endpoint settings")
+    extra = raw.get("FrazilSettings")
+    if "Endpoints" in raw:
+        targets = [e for e in raw["Endpoints"] if _is_s3_target(e)]
+        cure = "print one: aws dms describe-endpoints --filters Name=endpoint-id,Values=<the S3 target>"
+        raw = the_only(targets, "EndpointIdentifier", path, "S3 target", cure)
+    raw = raw.get("Endpoint", raw)
+    if "S3Settings" not in raw:
+        if wrong := {"ReplicationTasks", "rules", "TableStatistics"} & raw.keys():
+            raise EndpointError(
+                f"{path}: holds {sorted(wrong)[0]}, no S3Settings", "name what aws dms describe-endpoints prints"
+            )
+        raw = {"S3Settings": {k: v for k, v in raw.items() if k != "FrazilSettings"}}
+    given = {**_attributes(raw.get("ExtraConnectionAttributes") or ""), **(raw["S3Settings"] or {})}
+    return {**raw, "S3Settings": given, "FrazilSettings": raw.get("FrazilSettings") or extra or {}}
+
+
+def _is_s3_target(endpoint: dict) -> bool:
+    engine, kind = str(endpoint.get("EngineName", "s3")), str(endpoint.get("EndpointType", "target"))
+    return engine.lower() == "s3" and kind.lower() == "target" and (len(endpoint) == 1 or "S3Settings" in endpoint)
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """Return what older endpoints say in `ExtraConnectionAttributes` (`addColumnName=true;...`), named as in S3Settings."""
+    pairs = (part.split("=", 1) for part in text.split(";") if "=" in part)
+    return {key.strip()[:1].upper() + key.strip()[1:]: value.strip() for key, value in pairs}
+
+
+TASKS = {"ReplicationTasks": "ReplicationTaskSettings", "ReplicationConfigs": "ReplicationSettings"}
+"""What `describe-replication-tasks` and, for serverless tasks, `describe-replication-configs` print."""
+
+
+def _task(raw: dict, path: Path) -> dict[str, Any] | None:
+    """Return the one task of a document with its settings under one name; None if the document describes no tasks."""
+    for outer, settings in TASKS.items():
+        if outer in raw or outer[:-1] in raw:
+            tasks = raw.get(outer) or [raw[outer[:-1]]]
+            names = "ReplicationTaskIdentifier" if outer == "ReplicationTasks" else "ReplicationConfigIdentifier"
+            task = the_only(
+                tasks, names, path, "task", "print one: --filters Name=replication-task-id,Values=<the task>"
+            )
+            return {"mappings": task.get("TableMappings"), "settings": task.get(settings)}
+    return None
+
+
+def _inner(text: Any, path: Path, what: str) -> dict[str, Any]:
+    """Return a document that AWS prints as a string inside another one."""
+    try:
+        return json.loads(text) if isinstance(text, str) else (text or {})
+    except ValueError as e:
+        raise EndpointError(f"{what}: the string in {path} is not JSON: {e}", "print the task again") from None
+
+
+def read_rules(path: Path) -> list[dict]:
+    """Return the table-mapping rules of a task: from `{"rules": [...]}`, or from a description of the task."""
+    raw = read_json(path, "table mappings")
+    task = _task(raw, path)
+    rules = (raw if task is None else _inner(task["mappings"], path, "TableMappings")).get("rules", [])
+    if task is None and "rules" not in raw and raw:
+        raise EndpointError(f"{path}: no rules in it", f'write {{"rules": [...]}}; {nearest("rules", raw)}')
+    return rules
+
+
+def read_task_settings(path: Path) -> dict[str, Any]:
+    """Return the task settings (`TargetMetadata`, `FullLoadSettings` ...), bare or in a description of the task; else {}."""
+    raw = read_json(path, "task settings")
+    task = _task(raw, path)
+    if task is not None:
+        return _inner(task["settings"], path, "ReplicationTaskSettings")
+    return {} if "rules" in raw else raw
+
+
+def boolean(settings: Mapping[str, Any], name: str, default: bool, where: str) -> bool:
+    """Return a switch: a JSON boolean, or `true`/`false` as text."""
+    value = settings.get(name)
+    if value is None:
+        return default
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise EndpointError(f"{where}: {name} = {value!r} is neither true nor false", "correct it")
+    return value
+
+
+def number(settings: Mapping[str, Any], name: str, default: int, where: str) -> int:
+    """Return a whole number, also if it is written as text."""
+    value = settings.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not str(value).isdigit():
+        raise EndpointError(f"{where}: {name} = {value!r} is no whole number", "correct it")
+    return int(value)
+
+
+def choice(settings: Mapping[str, Any], name: str, known: tuple[str, ...], where: str) -> str:
+    """Return one of the known words as it is listed, in whatever case it is written; the first is the default."""
+    value = settings.get(name)
+    for word in known:
+        if value is None or str(value).lower() == word.lower():
+            return word
+    raise EndpointError(f"{where}: {name} = {value!r} is no value of it", nearest(str(value), known))

@@ -1,0 +1,159 @@
+"""The table mappings of a DMS task: which tables it takes, how it renames them, and which columns it adds or leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from frazil.config.spec import TableSpec
+from frazil.dms.documents import EndpointError, read_rules
+from frazil.errors import nearest
+
+SEQUENCE, OPERATION, POSITION, COMMIT_TIME, CHANGE_TIME, USER, SOURCE, INDICATOR, OTHER = (
+    "sequence", "operation", "position", "commit time", "change time", "user", "source name", "indicator", "other",
+)  # fmt: skip
+"""What an added column says. Only SEQUENCE is a witness of the order of changes; INDICATOR is a soft delete's flag."""
+
+_EXPRESSIONS = {
+    r"\$?AR_H_CHANGE_SEQ": SEQUENCE, r"\$?AR_H_OPERATION": OPERATION, r"\$?AR_H_STREAM_POSITION": POSITION,
+    r"\$?AR_H_COMMIT_TIMESTAMP": COMMIT_TIME, r"\$?AR_H_TIMESTAMP": CHANGE_TIME, r"\$?AR_H_USER": USER,
+    r"\$?AR_M_SOURCE_\w+": SOURCE, r"operation_indicator\s*\(.*\)": INDICATOR,
+}  # fmt: skip
+
+
+def added_kind(expression: str) -> str:
+    """Return what a column says that an add-column rule adds with this expression."""
+    text = expression.strip()
+    return next((kind for form, kind in _EXPRESSIONS.items() if re.fullmatch(form, text, re.I | re.S)), OTHER)
+
+
+def like(pattern: str, name: str) -> bool:
+    """Whether a name fits a pattern of an object locator: `%`, `_`, `[ab]`, `[a-d]`, `[_]`; case counts."""
+    parts = (p for p in re.split(r"(\[[^\]]+\]|%|_)", pattern) if p)
+    form = "".join({"%": ".*", "_": "."}.get(p) or (p if p[0] == "[" and p[-1] == "]" else re.escape(p)) for p in parts)
+    return re.fullmatch(form, name, re.S) is not None
+
+
+_RENAMES: dict[str, Callable[[str, str, str], str]] = {
+    "rename": lambda name, value, old: value,
+    "convert-lowercase": lambda name, value, old: name.lower(),
+    "convert-uppercase": lambda name, value, old: name.upper(),
+    "add-prefix": lambda name, value, old: value + name,
+    "add-suffix": lambda name, value, old: name + value,
+    "remove-prefix": lambda name, value, old: name.removeprefix(value),
+    "remove-suffix": lambda name, value, old: name.removesuffix(value),
+    "replace-prefix": lambda name, value, old: value + name[len(old) :] if name.startswith(old) else name,
+    "replace-suffix": lambda name, value, old: name[: len(name) - len(old)] + value if name.endswith(old) else name,
+}
+
+
+@dataclass(frozen=True)
+class BeforeImage:
+    """The rule add-before-image-columns: which columns also come with their old value, under which names."""
+
+    prefix: str = "BI_"
+    suffix: str = ""
+    columns: str = "pk-only"
+
+    def names(self, spec: TableSpec) -> dict[str, str]:
+        """Return {column: name of its before-image column} in file order."""
+        lobs = {"CLOB", "NCLOB", "BLOB"}
+        wanted = {
+            "pk-only": lambda c: c.name in spec.key,
+            "non-lob": lambda c: c.dms_type not in lobs,
+            "all": lambda c: True,
+        }[self.columns]
+        return {c.name: f"{self.prefix}{c.name}{self.suffix}" for c in spec.columns if wanted(c)}
+
+
+@dataclass(frozen=True)
+class Mappings:
+    """The rules of a task's table mappings, as DMS has them."""
+
+    rules: tuple[dict, ...] = ()
+
+    def _of(self, spec: TableSpec, kind: str = "transformation") -> list[dict]:
+        def meant(rule: dict) -> bool:
+            at = rule.get("object-locator", {})
+            pairs = ((at.get("schema-name", "%"), spec.schema_name), (at.get("table-name", "%"), spec.table_name))
+            return rule.get("rule-type") == kind and all(like(pattern, name) for pattern, name in pairs)
+
+        return [r for r in self.rules if meant(r)]
+
+    def _acting(self, spec: TableSpec, action: str) -> list[dict]:
+        return [r for r in self._of(spec) if r.get("rule-action") == action]
+
+    def _renamed(self, spec: TableSpec, target: str, name: str, also: Callable[[dict], bool] = lambda r: True) -> str:
+        """Return a name after the renaming rules for objects of its kind; DMS applies one per object, so two must agree."""
+        results = {}
+        for rule in self._of(spec):
+            action = rule.get("rule-action")
+            if rule.get("rule-target") == target and action in _RENAMES and also(rule):
+                results[_RENAMES[action](name, rule.get("value") or "", rule.get("old-value") or "")] = rule
+        if len(results) > 1:
+            named = ", ".join(f"'{r.get('rule-name', r.get('rule-id', '?'))}' → {n}" for n, r in results.items())
+            raise EndpointError(
+                f"table mappings: several rules rename the {target} '{name}' of {spec.source}: {named}",
+                "DMS applies one rule per object: remove from the copy of the mappings what it does not apply",
+            )
+        return next(iter(results), name)
+
+    def target_name(self, spec: TableSpec) -> tuple[str, str]:
+        """Return the folders that DMS writes a table to: schema and table after the rules that rename them."""
+        return self._renamed(spec, "schema", spec.schema_name), self._renamed(spec, "table", spec.table_name)
+
+    def file_columns(self, spec: TableSpec) -> dict[str, str]:
+        """Return {column of the spec: its name in the files}, in file order, without those that DMS leaves out.
+
+        A spec may hold a removed column (it stays null) and may use a column's name before or after a `rename`.
+        """
+
+        def named(action: str, name: str) -> bool:
+            return any(
+                like(r.get("object-locator", {}).get("column-name", ""), name) for r in self._acting(spec, action)
+            )
+
+        picky = bool(self._acting(spec, "include-column"))
+        kept = [n for n in spec.names if not named("remove-column", n) and (not picky or named("include-column", n))]
+        return {n: self._column_name(spec, n) for n in kept}
+
+    def _column_name(self, spec: TableSpec, name: str) -> str:
+        return self._renamed(
+            spec, "column", name, lambda r: like(r.get("object-locator", {}).get("column-name", ""), name)
+        )
+
+    def before_image(self, spec: TableSpec) -> BeforeImage | None:
+        """Return the before-image rule that holds for a table, or None."""
+        for rule in self._acting(spec, "add-before-image-columns"):
+            d = rule.get("before-image-def", {})
+            prefix, suffix = d.get("column-prefix", ""), d.get("column-suffix", "")
+            columns, known = d.get("column-filter", "pk-only"), ("pk-only", "non-lob", "all")
+            if columns not in known:
+                raise EndpointError(f"table mappings: column-filter = {columns!r}", nearest(str(columns), known))
+            return BeforeImage(prefix if prefix or suffix else "BI_", suffix, columns)
+        return None
+
+    def added(self, spec: TableSpec) -> dict[str, str]:
+        """Return {added column: its expression} for a table, in rule order: {"seq": "$AR_H_CHANGE_SEQ"}."""
+        return {r["value"]: r.get("expression", "") for r in self._acting(spec, "add-column")}
+
+    def sequence_column(self, spec: TableSpec) -> str:
+        """Return the added column that is a witness of the order (`$AR_H_CHANGE_SEQ`); empty if there is none."""
+        return next((c for c, e in self.added(spec).items() if added_kind(e) == SEQUENCE), "")
+
+    def selects(self, spec: TableSpec) -> bool:
+        """Whether the task takes a table: some selection rule includes it and none excludes it, or there are no such rules."""
+        if not any(r.get("rule-type") == "selection" for r in self.rules):
+            return True
+        actions = {r.get("rule-action") for r in self._of(spec, "selection")}
+        return bool(actions & {"include", "explicit"}) and "exclude" not in actions
+
+
+def read_mappings(path: Path | None) -> Mappings:
+    """Read a task's table mappings from a JSON file; no file: no rules.
+
+    Takes `{"rules": [...]}`, or what `aws dms describe-replication-tasks` prints, where they are a string.
+    """
+    return Mappings(tuple(read_rules(path))) if path else Mappings()
