@@ -412,7 +412,45 @@ def test_a_table_that_was_empty_at_its_load_takes_its_changes(world):
     world.merged()
     assert (world.rows("t"), world.full_load()["t"].status) == ([(1, "a")], "unchanged")
     world.load("t", (2, "b"))
-    assert "DMS loaded the table again" in world.full_load()["t"].note
+    assert "on_changed_load=replay" in world.full_load()["t"].note
+
+
+def test_load_files_that_were_only_copied_late_lose_no_change_with_replay(world):
+    world.table("t").load("t", (1, "a")).loaded().changes("t", U(1, "b"), U(2, "new"), I(3, "c")).merged()
+    world.load("t", (2, "old"), name="LOAD00000002.csv")
+    assert "2 now" in world.full_load()["t"].note
+    assert world.full_load(on_changed_load="replay")["t"].counts["rows"] == 2
+    world.merged()
+    assert world.rows("t") == [(1, "b"), (2, "new"), (3, "c")]
+
+
+def test_a_change_file_that_came_late_takes_its_place_with_replay(world):
+    world.table("t").load("t", (1, "a")).loaded().changes("t", U(1, "c"), name=FILE2).merged()
+    world.changes("t", U(1, "b"), I(2, "x"), name=FILE1)
+    assert "turned up late" in world.merge()["t"].note
+    world.full_load(on_changed_load="replay")
+    world.merged()
+    assert world.rows("t") == [(1, "c"), (2, "x")]
+
+
+def test_a_table_whose_history_is_gone_is_mended_by_the_cure_it_names(world):
+    world.table("t").load("t", (1, "a")).loaded().changes("t", U(1, "b")).merged()
+    world.iceberg("t").manageSnapshots().removeTag("frazil").commit()
+    world.spark.sql(f"INSERT INTO {world.name('t')} VALUES (9, 'foreign')")
+    world.iceberg("t").expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    note = world.merge()["t"].note
+    assert "history of its position is gone" in note and "on_changed_load=reload or replay" in note
+    assert world.full_load(on_changed_load="replay")["t"].status == "replayed"
+    world.merged()
+    assert world.rows("t") == [(1, "b")]
+
+
+def test_the_limit_of_batches_holds_for_the_whole_run(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    for name in (FILE1, FILE2, FILE3):
+        world.changes("t", U(1, name), name=name)
+    done = world.merge(max_batches=2, max_batch_files=1, run_for_s=0.5, trigger_s=0.1)["t"]
+    assert (done.counts["batches"], world.rows("t")) == (2, [(1, FILE2)])
 
 
 def test_files_that_come_during_a_pass_wait_for_the_next(world, monkeypatch):

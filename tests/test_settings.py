@@ -101,7 +101,7 @@ def test_a_wrong_file_is_refused(params, sections, says):
 
 
 def test_a_wrong_policy_is_refused(params):
-    with pytest.raises(ParameterError, match="write refuse or reload"):
+    with pytest.raises(ParameterError, match="write refuse, reload or replay"):
         resolve("full_load", {"on_changed_load": "replace"})
 
 

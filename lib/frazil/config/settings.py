@@ -67,7 +67,9 @@ class FullLoadSettings(Settings):
     """Parameters of 01_full_load."""
 
     on_changed_load: str = parameter(
-        "refuse", "What to do when DMS wrote other load files than those applied: `refuse`, or `reload` the table."
+        "refuse",
+        "When the load files are not those that were applied: `refuse`; `reload` (DMS loaded again: the new load holds all "
+        "changes applied so far); `replay` (files came late or changed: load again, then apply every change file again).",
     )
 
 
@@ -230,8 +232,8 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
         for name, value in (given or {}).items():
             values[name], origin[name] = _checked(name, value, hints[name], where), where
     settings = cls(**values)
-    if isinstance(settings, FullLoadSettings) and settings.on_changed_load not in ("refuse", "reload"):
-        raise ParameterError(f"on_changed_load = '{settings.on_changed_load}'", "write refuse or reload")
+    if isinstance(settings, FullLoadSettings) and settings.on_changed_load not in ("refuse", "reload", "replay"):
+        raise ParameterError(f"on_changed_load = '{settings.on_changed_load}'", "write refuse, reload or replay")
     if settings.parallel_tables < 1:
         raise ParameterError(f"parallel_tables = {settings.parallel_tables}", "write 1 or more")
     cell["_frazil_resolved"] = types.MappingProxyType(origin)

@@ -53,12 +53,14 @@ class Position:
         return Position(**{**raw, "recent": tuple(raw.get("recent", ()))}), stamp
 
 
-def after_load(position: Position, objects: TableObjects, batch: str) -> Position:
-    """Return the position after the load files have been applied.
+def after_load(position: Position, objects: TableObjects, batch: str, replay: bool = False) -> Position:
+    """Return the position after the load files have been applied; with `replay` every change object is pending again.
 
     A load that replaces another one holds what every change object up to `last` says: one that came late or was written
     again counts as applied from then on.
     """
+    if replay:
+        position = replace(position, last="", last_etag="", recent=())
     held = [o for o in objects.changes if o.name <= position.last]
     if held:
         etag = held[-1].etag if held[-1].name == position.last else position.last_etag
@@ -103,12 +105,12 @@ def pending_changes(objects: TableObjects, position: Position, source: str) -> l
     for o in objects.changes:
         if o.name == position.last and o.etag != position.last_etag:
             raise PositionError(
-                f"{source}: {o.path} was written again after it was applied", "reload the table: on_changed_load=reload"
+                f"{source}: {o.path} was written again after it was applied", "run 01_full_load with on_changed_load=replay"
             )
         if position.recent and since <= o.name < position.last and o.name not in position.recent:
             raise PositionError(
                 f"{source}: {o.path} turned up late: changes up to {position.last} are applied already",
-                "move it away if it repeats what was applied, else reload the table: on_changed_load=reload",
+                "move it away if it repeats what was applied, else run 01_full_load with on_changed_load=replay",
             )
     return [o for o in objects.changes if o.name > position.last]
 

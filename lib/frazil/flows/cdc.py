@@ -29,7 +29,7 @@ def _held(there: TableObjects, position: Position) -> str:
     if not position.loaded:
         return "the full load is applied"
     if there.loads and there.load_digest != position.load_digest:
-        return "the new load is applied: run 01_full_load with on_changed_load=reload"
+        return "the load files that changed are applied: run 01_full_load, see on_changed_load"
     return ""
 
 
@@ -59,7 +59,8 @@ def run(book: Workbook) -> list[TableResult]:
     while True:
         began = time.monotonic()
         for result in book.each_table(
-            lambda spec: _one_pass(book, spec), skip=[t for t, r in total.items() if r.failed]
+            lambda spec: _one_pass(book, spec, total[spec.source].counts.get("batches", 0)),
+            skip=[t for t, r in total.items() if r.failed],
         ):
             _add(total[result.table], result)
         if time.monotonic() >= until:
@@ -76,12 +77,12 @@ def _add(total: TableResult, result: TableResult) -> None:
         total.status, total.note = result.status, result.note
 
 
-def _one_pass(book: Workbook, spec: TableSpec) -> TableResult:
+def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
     """Apply what is pending behind one table's position now; what comes meanwhile waits, so that other tables get their turn."""
     s, name = book.settings, book.name(spec)
     done, end = TableResult(spec.source, "unchanged", "nothing new"), ""
     commit.remove_abandoned_branches(book.spark, name)
-    while not s.max_batches or done.counts.get("batches", 0) < s.max_batches:
+    while not s.max_batches or before + done.counts.get("batches", 0) < s.max_batches:
         base = read_base(book.spark, name)
         there = list_table(book.source, spec)
         pending = pending_changes(there, base.position, spec.source)

@@ -14,7 +14,7 @@ from frazil.dms.position import Position, after_load
 from frazil.errors import FrazilError
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import Base, RolledBackError, read_base
 
 
 class LoadChangedError(FrazilError):
@@ -37,6 +37,8 @@ def _verdict(there: TableObjects, position: Position, on_changed_load: str) -> s
         return "loaded"
     if not position.loaded:
         return "load"
+    if on_changed_load == "replay":
+        return "replay"
     return "loaded" if there.load_digest == position.load_digest else on_changed_load
 
 
@@ -55,14 +57,15 @@ def run(book: Workbook) -> list[TableResult]:
     """Load every table that needs it; safe to run again at any time, and after a kill. Tables fail alone."""
 
     def work(spec: TableSpec) -> TableResult:
-        there, base = list_table(book.source, spec), read_base(book.spark, book.name(spec))
+        there = list_table(book.source, spec)
+        base, action = _decide(book, spec, there)
         commit.remove_abandoned_branches(book.spark, book.name(spec))
-        action = _verdict(there, base.position, book.settings.on_changed_load)
         if action == "refuse":
             raise LoadChangedError(
                 f"{spec.source}: the load files are not those that were applied ({base.position.load_files} then, "
-                f"{len(there.loads)} now): DMS loaded the table again",
-                "run with on_changed_load=reload to replace the table by the new load",
+                f"{len(there.loads)} now)",
+                "if DMS loaded the table again, run with on_changed_load=reload; if load files were only copied late, "
+                "with on_changed_load=replay (all load files, then every change file again)",
             )
         if action == "load nothing":
             position = after_load(base.position, there, commit.new_batch())
@@ -70,24 +73,36 @@ def run(book: Workbook) -> list[TableResult]:
                 book.spark, book.name(spec), base, position, lambda branch, summary: None, {"frazil.kind": "load"}
             )
             return TableResult(spec.source, "loaded", "was empty when DMS loaded it")
-        if action not in ("load", "reload"):
+        if action not in ("load", "reload", "replay"):
             return TableResult(spec.source, "unchanged" if action == "loaded" else "empty", action)
         book.progress(
             f"{spec.source}: {action} of {len(there.loads)} file(s), {sum(o.size for o in there.loads) / 1e6:.1f} MB"
         )
-        return _load(book, spec, there, base, replace=action == "reload")
+        return _load(book, spec, there, base, action)
 
     return book.each_table(work)
 
 
-def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, replace: bool) -> TableResult:
+def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base, str]:
+    """Return the table's base and what it needs; a history that is broken is mended by an explicit reload or replay."""
+    policy = book.settings.on_changed_load
+    try:
+        base = read_base(book.spark, book.name(spec))
+    except RolledBackError:
+        if policy == "refuse" or not there.loads:
+            raise
+        return read_base(book.spark, book.name(spec), checked=False), policy
+    return base, _verdict(there, base.position, policy)
+
+
+def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
     files = list(there.loads)
     raw = read_rows(book.spark, spec, book.endpoint, book.mappings, files, LOAD_PHASE)
     typed = change_set(raw, spec).select(F.expr("if(bad is null, after, raise_error(bad))").alias("after"))
-    position = after_load(base.position, there, commit.new_batch())
+    position = after_load(base.position, there, commit.new_batch(), replay=action == "replay")
 
     def write(branch: str, summary: dict[str, str]) -> None:
-        merge.replace_rows(book.spark, branch, typed.select("after.*"), summary, empty_first=replace)
+        merge.replace_rows(book.spark, branch, typed.select("after.*"), summary, empty_first=action != "load")
         if twice := _duplicates(book.spark.table(branch), spec):
             raise DuplicateKeyError(*_explain_duplicates(raw, twice, spec))
 
@@ -101,7 +116,10 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, repl
             raise explain_bad(raw, spec) from None
         raise
     return TableResult(
-        spec.source, "reloaded" if replace else "loaded", "", counts={"rows": done.count("added-records")}
+        spec.source,
+        {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action],
+        "",
+        counts={"rows": done.count("added-records")},
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from frazil.config.spec import TableSpec
+from frazil.errors import FrazilError
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import maintenance
 
@@ -19,8 +20,11 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table and action: what should be done and why. Nothing is changed."""
     rows = []
     for spec in book.specs.values():
-        found = maintenance.plan(maintenance.health(book.spark, book.name(spec), book.settings), book.settings)
-        rows += [{"table": spec.source, "action": a.action, "why": a.why} for a in found]
+        try:
+            found = maintenance.plan(maintenance.health(book.spark, book.name(spec), book.settings), book.settings)
+            rows += [{"table": spec.source, "action": a.action, "why": a.why} for a in found]
+        except FrazilError as e:
+            rows.append({"table": spec.source, "action": f"cannot: {e.problem}", "why": e.cure})
     return rows
 
 

@@ -109,6 +109,18 @@ class Workbook:
         """Return the table's full name in Spark: `catalog.namespace.table`."""
         return f"{self.settings.catalog}.{spec.target}"
 
+    def exists(self, spec: TableSpec) -> bool:
+        """Tell whether the lake has the table."""
+        return self.spark.catalog.tableExists(self.name(spec))
+
+    def first_rows(self, table: str, count: int = 5) -> list[dict[str, Any]]:
+        """Return the first rows by key of a source table's lake table; none where it does not exist."""
+        spec = self.specs[table]
+        if not self.exists(spec):
+            return []
+        keys = [f"`{k}`" for k in spec.key]
+        return [row.asDict() for row in self.spark.table(self.name(spec)).orderBy(*keys).limit(count).collect()]
+
     def plan(self, look: Callable[[TableSpec], dict[str, Any]]) -> list[dict[str, Any]]:
         """Return one row per table: what `look` finds, or why the table cannot be worked on."""
         rows = []

@@ -143,7 +143,9 @@ def publish(
         refs = tx.manageSnapshots()
     else:
         refs = tx.manageSnapshots().fastForwardBranch("main", branch)
-    refs.removeBranch(branch).replaceTag(tag, head.snapshotId()).commit()
+    move = refs.replaceTag if tag in table.refs() else refs.createTag
+    move(tag, head.snapshotId())
+    refs.removeBranch(branch).commit()
     stamp = position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())
     tx.updateProperties().set(key, stamp).commit()
     tx.commitTransaction()

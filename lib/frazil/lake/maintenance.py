@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.lake import jvm
+from frazil.lake.tables import require_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +31,7 @@ class Health:
 
 def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
     """Measure a table from its metadata tables; no data file is opened."""
+    require_table(spark, name)
     files = spark.sql(
         f"""select count_if(content = 0) data_files, count_if(content = 0 and file_size_in_bytes < {s.small_file_mb << 20}) small,
                    coalesce(sum(if(content = 0, file_size_in_bytes, 0)), 0) bytes, count_if(content > 0) delete_files,

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from frazil.flows.workbook import Workbook
+from frazil.lake.tables import TableError
 
 COUNTS = "changes long, I long, U long, D long, keys long, out_of_sequence long, files long, bytes long"
 SKETCH = "v int, n long, picked_up long, age array<long>, dms array<long>"
@@ -25,7 +26,10 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
             F.lit(spec.source).alias("table"), "committed_at", "snapshot_id", "summary"
         )
         for spec in book.specs.values()
+        if book.exists(spec)
     ]
+    if not frames:
+        raise TableError("none of the tables exists", "run 00_setup first")
     told = reduce(DataFrame.unionAll, frames).where("summary['frazil.kind'] = 'changes'")
     if hours > 0:
         told = told.where(
@@ -49,6 +53,8 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
 
 def history(book: Workbook, table: str, newest: int = 5) -> list[dict[str, Any]]:
     """Return the newest snapshots of a source table's lake table, loads and maintenance included, one row each."""
+    if not book.exists(book.specs[table]):
+        return []
     snapshots = (
         book.spark.table(f"{book.name(book.specs[table])}.snapshots").orderBy(F.desc("committed_at")).limit(newest)
     )
