@@ -10,7 +10,7 @@ from frazil.demo.encode import Encoder, encoder
 _TYPES = {
     "int2": "INT2", "int4": "INT4", "int8": "INT8", "float4": "REAL4", "float8": "REAL8", "bool": "BOOLEAN",
     "text": "NCLOB", "json": "NCLOB", "jsonb": "NCLOB", "hstore": "NCLOB", "xml": "CLOB", "tsvector": "CLOB",
-    "bytea": "BLOB", "date": "DATE", "time": "TIME", "timetz": "TIME", "timestamp": "DATETIME", "timestamptz": "DATETIME",
+    "bytea": "BLOB", "date": "DATE", "money": "NUMERIC(38,4)", "time": "TIME", "timetz": "TIME", "timestamp": "DATETIME", "timestamptz": "DATETIME",
 }  # fmt: skip
 
 _COLUMNS = """

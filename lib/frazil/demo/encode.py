@@ -6,6 +6,7 @@ What this module assumes, since no file at hand shows it, is marked "Assumed" at
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -60,8 +61,15 @@ def free_numeric(text: str) -> str:
     return str(Decimal(text).quantize(Decimal("0.000001"), ROUND_HALF_UP, Context(prec=60))) if text != "NaN" else text
 
 
+def money(text: str) -> str:
+    """Write money as the NUMERIC(38,4) that DMS makes of it."""
+    # Assumed: 4 digits behind the point. The server must show dollars, as without a locale it does.
+    return f"{Decimal(re.sub('[^0-9.-]', '', text)):.4f}"
+
+
 ENCODERS: dict[str, Encoder] = {
     "float4": real4, "float8": real8, "bool": boolean, "timestamp": moment, "timestamptz": moment, "bytea": binary,
+    "money": money,
 }  # fmt: skip
 """By PostgreSQL's type name; a type that is not listed is written as PostgreSQL writes it."""
 

@@ -34,7 +34,8 @@ class Files:
 
     Changes are kept in memory per table until `flush`; who calls it must not forget a change before that. With
     PreserveTransactions one buffer, named by CdcPath, holds the changes of all tables. Files are written in `hidden`
-    and placed when they are whole.
+    and placed when they are whole. Assumed of transaction files: they end by CdcMaxBatchInterval and CdcMinFileSize
+    like others, never within a transaction, and CompressionType holds for them too.
     """
 
     def __init__(self, place: Place, hidden: Path, target: Target, rules: Rules, now: Callable[[], datetime] = utc_now):

@@ -116,6 +116,8 @@ class Transactions:
             case Delete():
                 op, values = "D", message.old
         time, number = self._open.commit_time, self._sequence.next(self._open.commit_time)
+        # Assumed: a large value that an update left alone stands for a column that a source without supplemental
+        # logging does not log; the other columns of a delete stay null, as seen of PostgreSQL.
         if not self._writer.target.keeps_unlogged:
             values = self._looked_up(table, values)
         values = table.encoded(values)
