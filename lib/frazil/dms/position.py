@@ -105,7 +105,8 @@ def pending_changes(objects: TableObjects, position: Position, source: str) -> l
     for o in objects.changes:
         if o.name == position.last and o.etag != position.last_etag:
             raise PositionError(
-                f"{source}: {o.path} was written again after it was applied", "run 01_full_load with on_changed_load=replay"
+                f"{source}: {o.path} was written again after it was applied",
+                "run 01_full_load with on_changed_load=replay",
             )
         if position.recent and since <= o.name < position.last and o.name not in position.recent:
             raise PositionError(
