@@ -17,6 +17,24 @@ PACKAGES = {
     "4.1": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"],
     "3.5": ["org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"],
 }
+HADOOP_AWS = {
+    "4.1": [
+        "org.apache.hadoop:hadoop-aws:3.4.2",
+        *[f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "s3-transfer-manager", "sts", "sso", "ssooidc")],
+        *[f"software.amazon.awssdk:{m}:2.29.52" for m in ("apache-client", "netty-nio-client")],
+    ],
+    "3.5": [
+        "org.apache.hadoop:hadoop-aws:3.3.4",
+        *[f"com.amazonaws:aws-java-sdk-{m}:1.12.262" for m in ("s3", "sts", "dynamodb")],
+    ],
+}
+"""Spark's way to S3 on a workstation: of the Hadoop that pyspark carries, with the few modules of AWS's SDK that it uses."""
+SDK_BUNDLES = "software.amazon.awssdk:bundle,com.amazonaws:aws-java-sdk-bundle"
+"""All of AWS's SDK in one jar of 600 MB: left out."""
+DEFAULT_CHAIN = {
+    "4.1": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+    "3.5": "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
+}
 DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.8"]
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -43,6 +61,29 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
     return {name: "org.apache.iceberg.spark.SparkCatalog", **{f"{name}.{k}": v for k, v in given.items()}}
 
 
+def needs_s3(settings: Settings) -> bool:
+    """Tell whether the source or the warehouse lies on S3."""
+    places = (settings.source, settings.catalog_options.get("warehouse", ""))
+    return any(place.startswith(("s3://", "s3a://")) for place in places)
+
+
+def s3_conf(line: str) -> dict[str, str]:
+    """Return the Spark settings by which a local session reads `s3://`: endpoint and region as AWS_* variables name them.
+
+    Credentials are not among them: Hadoop asks AWS's usual chain for them, as boto3 does.
+    """
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ("us-east-1" if endpoint else "")
+    given = {
+        "s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        "s3a.aws.credentials.provider": DEFAULT_CHAIN[line],
+        "s3a.endpoint": endpoint,
+        "s3a.endpoint.region": region,
+        "s3a.path.style.access": "true" if endpoint else "",
+    }
+    return {f"spark.hadoop.fs.{key}": value for key, value in given.items() if value}
+
+
 def _build(settings: Settings) -> SparkSession:
     import pyspark
     from pyspark.sql import SparkSession
@@ -50,9 +91,10 @@ def _build(settings: Settings) -> SparkSession:
     line = ".".join(pyspark.__version__.split(".")[:2])
     if line not in PACKAGES:
         raise SessionError(f"no Iceberg runtime for pyspark {pyspark.__version__}", "install pyspark 4.1.x or 3.5.x")
-    cores = str(os.cpu_count() or 2)
+    cores, s3 = str(os.cpu_count() or 2), needs_s3(settings)
     conf = {
-        "spark.jars.packages": ",".join(PACKAGES[line] + DRIVERS),
+        "spark.jars.packages": ",".join(PACKAGES[line] + DRIVERS + (HADOOP_AWS[line] if s3 else [])),
+        **({"spark.jars.excludes": SDK_BUNDLES, **s3_conf(line)} if s3 else {}),
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": cores,
@@ -115,6 +157,9 @@ def get_spark(settings: Settings) -> SparkSession:
         raise SessionError(
             "the Spark session lacks Iceberg's SQL extensions", f"start it with spark.sql.extensions={EXTENSIONS}"
         )
+    packages, local = spark.conf.get("spark.jars.packages", "") or "", spark.sparkContext.master.startswith("local")
+    if needs_s3(settings) and local and "iceberg-spark-runtime" in packages and "hadoop-aws" not in packages:
+        raise SessionError("this Spark session was built without access to S3", "restart the kernel and run again")
     for key, value in catalog_conf(settings).items():
         if spark.conf.get(key, None) is None:
             spark.conf.set(key, value)

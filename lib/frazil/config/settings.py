@@ -30,7 +30,9 @@ class Settings:
     """What every notebook needs to open the same lake. Relative paths start at the folder that holds `params/`."""
 
     env: str = parameter("demo", "Names the environment file: `params/<env>.yml`.")
-    source: str = parameter("", "Folder that DMS writes to: the one that holds `<schema>/<table>/`.")
+    source: str = parameter(
+        "", "Folder that DMS writes to, local or `s3://bucket/folder`: the one that holds `<schema>/<table>/`."
+    )
     endpoint: str = parameter(
         "", "JSON file with the S3 target's settings, as `aws dms describe-endpoints` prints them."
     )
@@ -54,7 +56,14 @@ class Settings:
         value = getattr(self, name)
         if not value:
             raise ParameterError(f"parameter '{name}' is empty", f"set it in params/{self.env}.yml")
+        if "://" in value:
+            raise ParameterError(f"parameter '{name}' = '{value}'", "name a local file or folder")
         return (Path(self.root) / value).absolute()
+
+    def location(self, name: str) -> Path | str:
+        """Return a folder that may lie on S3: its address as text, else the absolute path."""
+        value = getattr(self, name)
+        return value.rstrip("/") if value.startswith(("s3://", "s3a://")) else self.path(name)
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from frazil.config.spec import TableSpec
+from frazil.dms.newest import CHANGES, LOAD, newest
+from frazil.dms.storage import Entry, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
 
-LOAD = re.compile(r"^(SEGMENT\d+_)?LOAD([0-9A-Fa-f]+)\.(csv|csv\.gz|parquet)$")
-CHANGES = re.compile(r"^\d{8}-\d{9,10}\.(csv|csv\.gz|parquet)$")
+CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
+"""Folders in which DMS keeps its own records."""
 
 
 class SourceError(FrazilError):
@@ -30,11 +33,15 @@ class DmsObject:
 
 @dataclass(frozen=True)
 class TableObjects:
-    """What lies in one table's folder: load files by counter, change files by time, and objects that are neither."""
+    """What lies in one table's folder: load files by counter, change files by time, and objects that are neither.
+
+    `control` are DMS's own records; they are among the `foreign`.
+    """
 
     loads: tuple[DmsObject, ...] = ()
     changes: tuple[DmsObject, ...] = ()
     foreign: tuple[str, ...] = ()
+    control: tuple[str, ...] = ()
 
     @property
     def load_digest(self) -> str:
@@ -42,37 +49,114 @@ class TableObjects:
         lines = "\n".join(f"{o.path.rsplit('/', 2)[-2]}/{o.name} {o.etag}" for o in self.loads)
         return hashlib.sha256(lines.encode()).hexdigest()[:16] if self.loads else ""
 
+    @property
+    def ignored(self) -> str:
+        """Say what is no data of the table, with examples; empty: nothing."""
+        others = [f for f in self.foreign if f not in set(self.control)]
+        return "; ".join(
+            f"{len(paths)} {word}: {', '.join(p.rsplit('/', 1)[-1] or p for p in paths[:3])}{' …' if paths[3:] else ''}"
+            for word, paths in (("of DMS's own records", self.control), ("not DMS's, or empty", others))
+            if paths
+        )
 
-def list_table(root: Path, spec: TableSpec) -> TableObjects:
+
+def list_table(root: Path | str, spec: TableSpec, since: str = "") -> TableObjects:
     """List one table's folder, sub-folders included (parallel loads and date partitions lie one or more levels deeper).
 
-    A missing table folder means a table without rows, as DMS writes none; a missing root or schema folder is an error.
+    `since` is the name of the last change file applied: on S3 older ones are then passed by, but for those within
+    `newest.LOOK_BACK` before it; load files are always listed. Without it, and in local folders, everything is. A missing
+    table folder means a table without rows, as DMS writes none; a missing root or schema folder is an error.
     """
-    schema = Path(root) / spec.schema_name
-    if not Path(root).is_dir():
-        raise SourceError(f"source folder {root} does not exist", "set parameter 'source' to the folder DMS writes to")
-    if not schema.is_dir():
-        there = [p.name for p in Path(root).iterdir() if p.is_dir()]
-        raise SourceError(
-            f"{root} has no folder for schema '{spec.schema_name}' ({spec.file})", nearest(spec.schema_name, there)
-        )
-    loads, changes, foreign = [], [], []
-    for file in sorted((schema / spec.table_name).rglob("*")):
-        if not file.is_file():
-            continue
-        stat = file.stat()
-        entry = DmsObject(file.name, str(file), stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}")
-        if LOAD.match(file.name):
-            loads.append(entry)
-        elif CHANGES.match(file.name):
-            changes.append(entry)
-        else:
-            foreign.append(str(file))
-    loads.sort(key=lambda o: (o.path.rsplit("/", 1)[0], int(LOAD.match(o.name).group(2), 16)))
-    changes.sort(key=lambda o: o.name)
-    names = [o.name for o in changes]
+    if CONTROL.match(spec.table_name):
+        raise SourceError(f"{spec.source} holds records of DMS itself, no data", f"remove {spec.file}")
+    folder = f"{location(root)}/{spec.schema_name}/{spec.table_name}"
+    entries = newest(folder, since) if since and is_s3(folder) else walk(folder)
+    there = _sorted_out(folder, entries)
+    if not there.loads and not there.changes:
+        _check_source(location(root), spec)
+    names = [o.name for o in there.changes]
     if twice := [a for a, b in zip(names, names[1:], strict=False) if a == b]:
         raise SourceError(
             f"{spec.source}: two change files are named {twice[0]}", "let only one DMS task write a table to a folder"
         )
-    return TableObjects(tuple(loads), tuple(changes), tuple(foreign))
+    return there
+
+
+def _sorted_out(folder: str, entries: Iterable[Entry]) -> TableObjects:
+    """Tell load files, change files and the rest by their names. An object without bytes is nobody's data."""
+    loads, changes, foreign, control = [], [], [], []
+    for e in entries:
+        entry = DmsObject(e.name, e.path, e.size, e.etag)
+        if any(CONTROL.match(part) for part in e.path[len(folder) + 1 :].split("/")[:-1]):
+            control.append(e.path)
+        elif e.size and LOAD.match(e.name):
+            loads.append(entry)
+        elif e.size and CHANGES.match(e.name):
+            changes.append(entry)
+        else:
+            foreign.append(e.path)
+    loads.sort(key=lambda o: (o.path.rsplit("/", 1)[0], int(LOAD.match(o.name).group(2), 16), o.name))
+    changes.sort(key=lambda o: o.name)
+    return TableObjects(tuple(loads), tuple(changes), tuple(sorted([*foreign, *control])), tuple(sorted(control)))
+
+
+def _check_source(root: str, spec: TableSpec) -> None:
+    """Tell a table without rows from a source that is not there: DMS makes a schema's folder with its first table."""
+    there = [e.name for e in walk(root, deep=False) if e.folder]
+    if spec.schema_name in there:
+        return
+    if not there and (is_s3(root) or not Path(root).is_dir()):
+        what = "holds nothing" if is_s3(root) else "does not exist"
+        raise SourceError(f"source folder {root} {what}", "set parameter 'source' to the folder DMS writes to")
+    raise SourceError(
+        f"{root} has no folder for schema '{spec.schema_name}' ({spec.file})", nearest(spec.schema_name, there)
+    )
+
+
+def control_folders(root: Path | str) -> list[str]:
+    """Return the folders of DMS's own records beside the tables (`awsdms_…`, `s3_validation_failures`): never data."""
+    top = [e for e in walk(location(root), deep=False) if e.folder]
+    below = [e for t in top if not CONTROL.match(t.name) for e in walk(t.path, deep=False) if e.folder]
+    return [e.path.rstrip("/") for e in (*top, *below) if CONTROL.match(e.name)]
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What of an earlier listing is no longer there, and what was written again since."""
+
+    vanished: tuple[str, ...] = ()
+    rewritten: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.vanished or self.rewritten)
+
+
+def differences(before: TableObjects, now: TableObjects) -> Differences:
+    """Compare two full listings of a table, load files and change files, by path and ETag."""
+    old, new = ({o.path: o.etag for o in (*t.loads, *t.changes)} for t in (before, now))
+    return Differences(tuple(p for p in old if p not in new), tuple(p for p in old if p in new and old[p] != new[p]))
+
+
+@dataclass
+class Watch:
+    """List one table again and again: what is new each time, everything each `full_every`th time and when `full` is asked for.
+
+    `found` are the differences that the last full listing showed to the one before; both lie in this process only.
+    """
+
+    root: Path | str
+    spec: TableSpec
+    full_every: int = 100
+    found: Differences = field(default_factory=Differences)
+    _looks: int = 0
+    _whole: TableObjects | None = None
+
+    def look(self, since: str = "", full: bool = False) -> TableObjects:
+        """Return what `list_table` finds, and set `found` after a full listing."""
+        full = full or not since or (self.full_every > 0 and self._looks % self.full_every == self.full_every - 1)
+        self._looks += 1
+        there = list_table(self.root, self.spec, "" if full else since)
+        if full:
+            self.found = differences(self._whole, there) if self._whole else Differences()
+            self._whole = there
+        return there

@@ -91,9 +91,9 @@ class Workbook:
         return Path(self.settings.root) / self.settings.runs / self.settings.env
 
     @property
-    def source(self) -> Path:
-        """The folder that DMS writes to."""
-        return self.settings.path("source")
+    def source(self) -> Path | str:
+        """The folder that DMS writes to, local or on S3."""
+        return self.settings.location("source")
 
     @cached_property
     def spark(self) -> SparkSession:

@@ -1,0 +1,224 @@
+"""Where DMS's files lie: a local folder or S3, behind the same few functions.
+
+A path is text: `/folder/file` or `s3://bucket/key`. Access to S3 is boto3's own affair: credentials by AWS's usual chain
+(environment, profile, role), the endpoint by AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. Nothing of it is a parameter.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from frazil.errors import FrazilError
+
+PAGE = 1000
+"""The most keys that S3 gives for one request."""
+
+
+class StorageError(FrazilError):
+    """The storage cannot be reached or refuses; the message says which bucket or folder, and what to do."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object or, with `folder` set, one folder (its path ends in `/`). `etag` changes when an object is written again."""
+
+    path: str
+    size: int = 0
+    etag: str = ""
+    modified: float = 0.0
+    folder: bool = False
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def is_s3(path: Any) -> bool:
+    """Tell whether a path lies on S3."""
+    return str(path).startswith(("s3://", "s3a://", "s3n://"))
+
+
+def location(path: Any) -> str:
+    """Return a path as text in its one form: `s3://` whatever Hadoop calls the scheme, no `/` at the end."""
+    text = str(path).rstrip("/")
+    return "s3://" + text.split("://", 1)[1] if is_s3(text) else text
+
+
+def _split(path: str) -> tuple[str, str]:
+    bucket, _, key = location(path).removeprefix("s3://").partition("/")
+    return bucket, key + "/" if path.endswith("/") and key else key
+
+
+# --- the client
+
+_clients: dict[int, Any] = {}
+_one_at_a_time = Lock()
+
+
+def endpoint_url() -> str:
+    """Return the S3 endpoint that the environment names; empty: AWS's own."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
+def client() -> Any:
+    """Return boto3's S3 client for what the AWS_* variables say now; threads share it."""
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError:
+        raise StorageError(
+            "boto3 is not installed, and the source lies on S3", "pip install 'frazil[workbook]'"
+        ) from None
+    state = hash(tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_"))))
+    with _one_at_a_time, _explained("S3"):
+        if state not in _clients:
+            # A server of one's own rarely knows a host name per bucket.
+            style = {"addressing_style": "path"} if endpoint_url() else {}
+            config = Config(retries={"mode": "standard", "max_attempts": 5}, max_pool_connections=32, s3=style)
+            _clients.clear()
+            _clients[state] = boto3.session.Session().client("s3", config=config)
+        return _clients[state]
+
+
+_CREDENTIALS = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws sso login`, or give the machine a role"
+_CURES = {
+    "NoSuchBucket": ("there is no such bucket", "correct the bucket in parameter 'source', or AWS_ENDPOINT_URL"),
+    "NoSuchKey": ("there is no such object", "it was removed meanwhile: run again"),
+    "404": ("there is no such object", "it was removed meanwhile: run again"),
+    "AccessDenied": ("access is denied", "the role or user needs s3:ListBucket on the bucket and s3:GetObject below the folder"),
+    "403": ("access is denied", "the role or user needs s3:ListBucket on the bucket and s3:GetObject below the folder"),
+    "InvalidAccessKeyId": ("the access key is not known there", _CREDENTIALS),
+    "SignatureDoesNotMatch": ("the secret does not belong to the access key", _CREDENTIALS),
+    "ExpiredToken": ("the credentials have expired", _CREDENTIALS),
+    "InvalidBucketName": ("that is no name for a bucket", "correct the bucket in parameter 'source'"),
+}  # fmt: skip
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turn what boto3 raises into one StorageError with its cure; no message of it holds a secret."""
+    try:
+        from botocore import exceptions as e
+    except ImportError:
+        yield
+        return
+    try:
+        yield
+    except (e.NoCredentialsError, e.PartialCredentialsError) as error:
+        raise StorageError(f"{path}: no AWS credentials found ({type(error).__name__})", _CREDENTIALS) from None
+    except e.ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", "?"))
+        problem, cure = _CURES.get(code, (f"S3 answers {code}", "see AWS's list of S3 error codes"))
+        raise StorageError(f"{path}: {problem}", cure) from None
+    except (e.EndpointConnectionError, e.ConnectionError, e.HTTPClientError) as error:
+        at = endpoint_url() or "AWS"
+        raise StorageError(
+            f"{path}: S3 at {at} cannot be reached ({type(error).__name__})", "check the network and AWS_ENDPOINT_URL"
+        ) from None
+    except e.BotoCoreError as error:
+        raise StorageError(f"{path}: {error}", _CREDENTIALS) from None
+
+
+# --- listing
+
+
+def walk(folder: str, start_after: str = "", deep: bool = True, prefix: str = "", page: int = PAGE) -> Iterator[Entry]:
+    """Give a folder's entries in order of their paths; objects of all levels, or of this level beside its sub-folders.
+
+    `start_after` and `prefix` are names below the folder: S3 then begins there and does not go through what is before. The
+    first request asks for `page` keys, later ones for 1,000: a caller that stops early asks for few. A folder that is
+    not there has no entries.
+    """
+    root = location(folder) + "/"
+    if not is_s3(root):
+        yield from _walk_local(Path(root), start_after, deep, prefix)
+        return
+    bucket, base = _split(root)
+    ask: dict[str, Any] = {"Bucket": bucket, "Prefix": base + prefix, "MaxKeys": page}
+    ask |= {"StartAfter": base + start_after} if start_after else {}
+    ask |= {} if deep else {"Delimiter": "/"}
+    while True:
+        with _explained(root):
+            answer = client().list_objects_v2(**ask)
+        entries = [
+            Entry(f"s3://{bucket}/{o['Key']}", o["Size"], o["ETag"].strip('"'), o["LastModified"].timestamp())
+            for o in answer.get("Contents", ())
+        ] + [Entry(f"s3://{bucket}/{p['Prefix']}", folder=True) for p in answer.get("CommonPrefixes", ())]
+        yield from sorted(entries, key=lambda entry: entry.path)
+        if not answer.get("IsTruncated"):
+            return
+        ask |= {"ContinuationToken": answer["NextContinuationToken"], "MaxKeys": PAGE}
+        ask.pop("StartAfter", None)
+
+
+def _walk_local(root: Path, start_after: str, deep: bool, prefix: str) -> Iterator[Entry]:
+    """List a local folder whole, then leave out what S3 would not give."""
+    found = []
+    for path in root.rglob("*") if deep else root.glob("*"):
+        name = path.relative_to(root).as_posix() + ("/" if path.is_dir() else "")
+        if not name.startswith(prefix) or (start_after and name <= start_after) or (deep and path.is_dir()):
+            continue
+        found.append((name, Entry(f"{root}/{name}", folder=True) if path.is_dir() else head(str(path))))
+    yield from (entry for _, entry in sorted(found, key=lambda pair: pair[0]))
+
+
+def head(path: str) -> Entry:
+    """Return one object's size, ETag and time of its last writing; a local file's ETag is made of size and time."""
+    if not is_s3(path):
+        stat = os.stat(path)
+        return Entry(path, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}", stat.st_mtime)
+    bucket, key = _split(path)
+    with _explained(path):
+        answer = client().head_object(Bucket=bucket, Key=key)
+    return Entry(path, answer["ContentLength"], answer["ETag"].strip('"'), answer["LastModified"].timestamp())
+
+
+# --- reading
+
+
+def _get(path: str, **more: str) -> bytes:
+    bucket, key = _split(path)
+    with _explained(path):
+        return client().get_object(Bucket=bucket, Key=key, **more)["Body"].read()
+
+
+def read(path: str) -> bytes:
+    """Return an object's bytes."""
+    return _get(path) if is_s3(path) else Path(path).read_bytes()
+
+
+def read_head(path: str, n: int = 1 << 16) -> bytes:
+    """Return an object's first `n` bytes, or all where it has fewer."""
+    if is_s3(path):
+        # Of an object without bytes S3 refuses any range.
+        return _get(path, Range=f"bytes=0-{n - 1}") if head(path).size else b""
+    with open(path, "rb") as file:
+        return file.read(n)
+
+
+def open_text_head(path: str, n_bytes: int = 1 << 16) -> io.StringIO:
+    """Open the text that an object begins with, `.gz` unpacked; a character that the cut goes through is left out."""
+    raw = read_head(path, n_bytes)
+    if path.endswith(".gz"):
+        raw = zlib.decompressobj(wbits=31).decompress(raw)
+    return io.StringIO(raw.decode("utf-8", errors="ignore"), newline="")
+
+
+def counted(calls: list[dict]) -> Callable[[], None]:
+    """Write every listing that is asked of S3 into `calls` until the function returned is called (for tests and figures)."""
+    events, name = client().meta.events, "before-parameter-build.s3.ListObjectsV2"
+
+    def note(params: dict, **_: Any) -> None:
+        calls.append(dict(params))
+
+    events.register(name, note)
+    return lambda: events.unregister(name, note)

@@ -1,0 +1,82 @@
+"""Figure: how long it takes to find what is new in a table's folder on S3 that holds 100,000 old change files."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+from statistics import median
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
+
+from frazil.config.spec import parse_spec  # noqa: E402
+from frazil.demo.seaweed import Seaweed  # noqa: E402
+from frazil.dms import storage  # noqa: E402
+from frazil.dms.objects import list_table  # noqa: E402
+from helpers import spec_of  # noqa: E402
+
+OLD, NEW, TIMES = 100_000, 10, 7
+SPEC = parse_spec(spec_of("public.t", "id INT8"))
+
+
+def _name(number: int) -> str:
+    """One file a minute, the default of CdcMaxBatchInterval."""
+    return f"{datetime(2026, 1, 1) + timedelta(minutes=number):%Y%m%d-%H%M%S}000.csv"
+
+
+def _fill(server: Seaweed, names: list[str], threads: int = 8) -> None:
+    """Put the objects past S3's own door, some thousands a second."""
+    server.client().create_bucket(Bucket="dms")
+
+    def put(mine: list[str]) -> None:
+        door = http.client.HTTPConnection(server.filer.removeprefix("http://"))
+        for name in mine:
+            door.request("PUT", f"/buckets/dms/public/t/{name}", b"I,1\n")
+            answer = door.getresponse()
+            answer.read()
+            if answer.status >= 300:
+                raise RuntimeError(f"{name}: {answer.status}")
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(put, [names[i::threads] for i in range(threads)]))
+
+
+def _timed(since: str, expected: int) -> tuple[float, int]:
+    """Return the seconds of one listing, and the requests it took."""
+    calls: list[dict] = []
+    stop, began = storage.counted(calls), time.perf_counter()
+    found = [o for o in list_table("s3://dms", SPEC, since).changes if o.name > since]
+    seconds = time.perf_counter() - began
+    stop()
+    assert len(found) == expected, f"{len(found)} found, {expected} are there"
+    return seconds, len(calls)
+
+
+def run() -> list[dict]:
+    """Fill a bucket of an embedded SeaweedFS, list it from the last old object on, and once in full for comparison."""
+    kept = dict(os.environ)
+    try:
+        with tempfile.TemporaryDirectory(prefix="frazil-list-") as folder, Seaweed(folder) as server:
+            os.environ.update(server.environment)
+            _fill(server, [_name(i) for i in range(OLD + NEW)] + ["LOAD00000001.csv"])
+            timed = [_timed(_name(OLD - 1), NEW) for _ in range(TIMES)]
+            full, requests = _timed("", OLD + NEW)
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+    where = f"{OLD:,} old change files, {NEW} new, SeaweedFS on loopback"
+    return [
+        {"name": "list_new_s", "value": round(median(s for s, _ in timed), 3), "unit": "s",
+         "conditions": f"{where}; median of {TIMES} listings of {timed[0][1]} requests each, {max(s for s, _ in timed):.3f} s at most"},
+        {"name": "list_all_s", "value": round(full, 3), "unit": "s", "conditions": f"{where}; one full listing of {requests} requests"},
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    for entry in run():
+        print(entry["name"], entry["value"], entry["unit"], f"({entry['conditions']})")

@@ -1,0 +1,351 @@
+"""The source on S3 is the source in a folder: the same objects, found without going through what is old; and Spark reads them."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from frazil.config.session import SDK_BUNDLES, get_spark, needs_s3, s3_conf
+from frazil.config.settings import ParameterError, Settings
+from frazil.config.spec import parse_spec
+from frazil.demo.seaweed import Seaweed
+from frazil.dms import newest, position, storage
+from frazil.dms.objects import Differences, SourceError, TableObjects, Watch, control_folders, differences, list_table
+from frazil.dms.storage import StorageError
+from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
+
+pytest.importorskip("boto3")
+SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Seaweed(tmp_path_factory.mktemp("seaweed")) as running:
+        running.client().create_bucket(Bucket="dms")
+        yield running
+
+
+@pytest.fixture
+def at_server(server, monkeypatch):
+    for name in [n for n in os.environ if n.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    return server
+
+
+@pytest.fixture
+def source(at_server, request):
+    """A folder of the bucket, for one test: `source(key, …)` puts objects below the schema `public`."""
+    put = at_server.client().put_object
+
+    class Source:
+        root = "s3://dms/" + request.node.name.replace("[", "/").rstrip("]")
+
+        def __call__(self, *keys: str, text: str = "x") -> "Source":
+            for key in keys:
+                put(Bucket="dms", Key=f"{self.root.removeprefix('s3://dms/')}/public/{key}", Body=text.encode())
+            return self
+
+    return Source()
+
+
+def at(when: datetime) -> str:
+    return f"{when:%Y%m%d-%H%M%S}000.csv"
+
+
+def shape(there: TableObjects, root) -> list:
+    """A listing without what differs by nature: where the root lies, and ETags."""
+    below = len(str(root)) + 1
+    return [[(o.name, o.path[below:], o.size) for o in there.loads], [(o.name, o.path[below:], o.size) for o in there.changes],
+            [f[below:] for f in there.foreign], [f[below:] for f in there.control], there.ignored]  # fmt: skip
+
+
+TREE = [
+    "t/LOAD00000001.csv", "t/LOAD0000000A.csv", "t/LOAD0000000a.csv.tmp", "t/SEGMENT1_LOAD00000001.csv", "t/p0/LOAD00000001.csv",
+    "t/p 1é/LOAD00000001.csv", "t/1/LOAD00000001.csv", "t/2023/LOAD00000001.csv", "t/20230101-000000000.csv",
+    "t/20240611-235959999.csv", "t/2024/06/12/20240612-103125108.csv", "t/2024-06-13/20240613-103125108.parquet",
+    "t/_SUCCESS", "t/awsdms_x/LOAD00000001.csv", "t_$folder$", "t2/LOAD00000001.csv", "awsdms_status/LOAD00000001.csv",
+]  # fmt: skip
+
+
+def test_a_tree_on_s3_is_listed_as_the_same_tree_in_a_folder(source, tmp_path):
+    for key in TREE:
+        file = tmp_path / "public" / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    (tmp_path / "public/t/LOAD00000002.csv").touch()
+    source(*TREE)("t/LOAD00000002.csv", text="")
+    there = list_table(source.root, SPEC)
+    assert shape(there, source.root) == shape(list_table(tmp_path, SPEC), tmp_path)
+    assert (len(there.loads), len(there.changes), len(there.foreign)) == (7, 4, 4)
+    assert control_folders(source.root) == [f"{source.root}/public/awsdms_status"]
+    assert [Path(f).name for f in control_folders(tmp_path)] == ["awsdms_status"]
+
+
+def test_records_of_dms_and_foreign_objects_are_told_and_never_taken(source):
+    source(
+        "t/LOAD1.csv",
+        "t/awsdms_apply_exceptions/LOAD1.csv",
+        "t/s3_validation_failures/20240101-000000000.csv",
+        "t/x",
+        "t/y_$folder$",
+    )
+    there = list_table(source.root, SPEC)
+    assert [o.name for o in there.loads] == ["LOAD1.csv"] and not there.changes
+    assert (
+        there.ignored
+        == "2 of DMS's own records: LOAD1.csv, 20240101-000000000.csv; 2 not DMS's, or empty: x, y_$folder$"
+    )
+    with pytest.raises(SourceError, match="no data\n  cure: remove"):
+        list_table(source.root, parse_spec(spec_of("public.awsdms_status", "id INT8")))
+
+
+# --- only what may be new
+
+
+class Requests(list):
+    """The listings that were asked of S3 in a block."""
+
+    def __enter__(self):
+        self.stop = storage.counted(self)
+        return self
+
+    def __exit__(self, *exc):
+        self.stop()
+
+
+def test_the_look_back_of_the_listing_covers_that_of_the_position():
+    assert newest.LOOK_BACK >= position.LOOK_BACK
+
+
+def test_old_change_files_are_passed_by(source):
+    old = [at(datetime(2024, 1, 1) + timedelta(minutes=30 * i)) for i in range(1200)]
+    new = [at(datetime(2024, 2, 1) + timedelta(seconds=i)) for i in range(3)]
+    source("t/LOAD00000001.csv", *[f"t/{n}" for n in (*old, *new)])
+    with Requests() as asked:
+        there = list_table(source.root, SPEC, since=old[-1])
+    assert [o.name for o in there.changes] == [*old[-3:], *new], "from one hour before"
+    assert [o.name for o in there.loads] == ["LOAD00000001.csv"]
+    assert len(asked) <= 4 + len({r.get("StartAfter", "") for r in asked})
+    with Requests() as asked:
+        assert len(list_table(source.root, SPEC).changes) == 1203
+    assert len(asked) == 2
+
+
+LAYOUTS = {
+    "slash": "%Y/%m/%d", "dash": "%Y-%m-%d", "underscore": "%Y_%m_%d", "none": "%Y%m%d", "hours": "%Y%m%d%H",
+    "nested_hours": "%Y/%m/%d/%H", "months": "%Y%m", "nested_months": "%Y/%m", "dash_months": "%Y-%m", "month_first": "%m%Y%d",
+    "nested_month_first": "%m/%Y/%d", "day_first": "%d%m%Y", "nested_day_first": "%d/%m/%Y", "dash_day_first": "%d-%m-%Y",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_date_partitions_are_taken_back_to_the_one_of_the_last_object(source, layout):
+    times = [NOW - timedelta(hours=5 * i + i * i) for i in reversed(range(18))]
+    source(*[f"t/{t:{layout}}/{at(t)}" for t in times], "t/LOAD00000001.csv", "t/p7/LOAD00000001.csv")
+    whole = list_table(source.root, SPEC)
+    assert [o.name for o in whole.changes] == [at(t) for t in times]
+    for last in (times[-1], times[-4]):
+        there = list_table(source.root, SPEC, since=at(last))
+        assert there.changes == tuple(o for o in whole.changes if o.name >= at(last - newest.LOOK_BACK))
+        assert there.loads == whole.loads and there.load_digest == whole.load_digest
+
+
+@pytest.mark.parametrize("layout", ["%Y/%m/%d", "%Y-%m-%d", "%Y%m%d", "%d/%m/%Y"])
+def test_what_dms_writes_after_standing_still_lies_in_old_partitions_and_is_found(source, layout):
+    """The folder is the day of the commit, the name that of the writing."""
+    commits, written = [NOW - timedelta(days=6 - i) for i in range(7)], [NOW + timedelta(seconds=i) for i in range(7)]
+    source(*[f"t/{c:{layout}}/{at(w)}" for c, w in zip(commits, written, strict=True)])
+    for i in range(7):
+        there = list_table(source.root, SPEC, since=at(written[i]))
+        assert [o.name for o in there.changes if o.name > at(written[i])] == [at(w) for w in written[i + 1 :]]
+
+
+@pytest.mark.parametrize("layout", ["%Y/%m/%d", "%Y-%m-%d", "%Y%m%d", "%Y%m", "%m%Y%d"])
+def test_partitions_switched_on_later_are_found_among_old_files(source, layout):
+    old, new = NOW - timedelta(days=2), NOW
+    flat = [at(old - timedelta(days=i)) for i in range(100)]
+    source(*[f"t/{n}" for n in flat], f"t/{new:{layout}}/{at(new)}")
+    assert [o.name for o in list_table(source.root, SPEC, since=at(old)).changes] == [at(old), at(new)]
+
+
+@pytest.mark.parametrize(
+    "names", [["01", "02", "11"], ["2023", "2024"], ["202401", "202402"], ["1", "10", "2"], ["a", "b"]]
+)
+def test_folders_of_parallel_loads_are_not_taken_for_dates(source, names):
+    source(*[f"t/{n}/LOAD0000000{i}.csv" for n in names for i in (1, 2)], f"t/{FILE1}", f"t/{FILE2}")
+    there = list_table(source.root, SPEC, since=FILE2)
+    assert len(there.loads) == 2 * len(names) and there == list_table(source.root, SPEC)
+
+
+def test_a_listing_from_the_position_sees_what_came_late_and_what_was_written_again(source):
+    source("t/LOAD1.csv", f"t/{FILE1}", f"t/{FILE3}")
+    there = list_table(source.root, SPEC)
+    applied = position.after_changes(position.after_load(position.Position(), there, "a"), list(there.changes), "b")
+    assert not position.pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
+    source(f"t/{FILE2}")
+    with pytest.raises(position.PositionError, match=f"{FILE2} turned up late"):
+        position.pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
+    source(f"t/{FILE3}", text="other")
+    with pytest.raises(position.PositionError, match="written again|turned up late"):
+        position.pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
+
+
+def test_a_full_listing_now_and_then_finds_what_vanished_and_what_was_written_again(source, at_server):
+    source("t/20230101-000000000.csv", "t/20230102-000000000.csv", f"t/{FILE1}")
+    watch = Watch(source.root, SPEC, full_every=3)
+    whole = watch.look()
+    at_server.client().delete_object(Bucket="dms", Key=whole.changes[0].path.removeprefix("s3://dms/"))
+    source("t/20230102-000000000.csv", text="other")
+    assert len(watch.look(FILE1).changes) == 1 and not watch.found
+    assert len(watch.look(FILE1).changes) == 2, "the third is full"
+    assert watch.found == Differences((whole.changes[0].path,), (whole.changes[1].path,))
+    watch.look(FILE1, full=True)
+    assert not watch.found and not differences(whole, whole)
+
+
+# --- what goes wrong is told with its cure
+
+
+def test_a_bucket_or_folder_that_is_not_there_is_told(source):
+    with pytest.raises(StorageError, match="s3://nobody/.*no such bucket\n  cure: correct the bucket"):
+        list_table("s3://nobody/x", SPEC)
+    with pytest.raises(SourceError, match="holds nothing\n  cure: set parameter 'source'"):
+        list_table(source.root, SPEC)
+    (other,) = [parse_spec(spec_of("publik.t", "id INT8"))]
+    source("t2/LOAD1.csv")
+    assert list_table(source.root, SPEC) == TableObjects(), "a table without rows has no folder"
+    with pytest.raises(SourceError, match="did you mean 'public'"):
+        list_table(source.root, other)
+
+
+def test_missing_wrong_and_unreachable_access_is_told_without_secrets(at_server, monkeypatch):
+    secret = at_server.environment["AWS_SECRET_ACCESS_KEY"]
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong" + secret)
+    with pytest.raises(StorageError, match="does not belong to the access key\n  cure: set AWS_PROFILE") as told:
+        list_table("s3://dms/x", SPEC)
+    assert secret not in str(told.value)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    with pytest.raises(StorageError, match="access key is not known there"):
+        list_table("s3://dms/x", SPEC)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(StorageError, match="no AWS credentials found.*\n  cure: set AWS_PROFILE"):
+        list_table("s3://dms/x", SPEC)
+    for name, value in {
+        **at_server.environment,
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_MAX_ATTEMPTS": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StorageError, match="http://127.0.0.1:9 cannot be reached"):
+        list_table("s3://dms/x", SPEC)
+
+
+# --- reading and settings
+
+
+def test_heads_of_objects_are_read_the_same_everywhere(at_server, tmp_path):
+    content, packed = b"Op,id,v\n" + "I,1,é\n".encode() * 9, gzip.compress(b"Op,id\nI,1\n")
+    for name, raw in (("a.csv", content), ("b.csv.gz", packed), ("c.csv", b"")):
+        at_server.client().put_object(Bucket="dms", Key=f"heads/{name}", Body=raw)
+        (tmp_path / name).write_bytes(raw)
+    for root in ("s3://dms/heads", str(tmp_path)):
+        assert storage.read(f"{root}/a.csv") == content and storage.head(f"{root}/a.csv").size == len(content)
+        assert storage.read_head(f"{root}/a.csv", 4) == b"Op,i"
+        assert storage.open_text_head(f"{root}/a.csv", 13).read() == "Op,id,v\nI,1,", "a cut character is left out"
+        assert storage.open_text_head(f"{root}/b.csv.gz").readline() == "Op,id\n"
+        assert storage.read_head(f"{root}/c.csv") == b""
+
+
+def test_an_address_on_s3_stays_what_it_is(tmp_path):
+    settings = Settings(root=str(tmp_path), source="s3://bucket/a/b/", specs="s3://bucket/specs")
+    assert settings.location("source") == "s3://bucket/a/b"
+    assert Settings(root=str(tmp_path), source="x").location("source") == tmp_path / "x"
+    with pytest.raises(ParameterError, match="name a local"):
+        settings.path("specs")
+
+
+def test_spark_gets_endpoint_and_region_but_no_secret(at_server):
+    assert not needs_s3(Settings(source="here")) and needs_s3(Settings(catalog_options={"warehouse": "s3://b/w"}))
+    for line in ("4.1", "3.5"):
+        conf = s3_conf(line)
+        assert conf["spark.hadoop.fs.s3a.endpoint"] == at_server.endpoint
+        assert at_server.environment["AWS_SECRET_ACCESS_KEY"] not in json.dumps(conf)
+    assert "bundle" in SDK_BUNDLES
+
+
+# --- through the flows
+
+
+class S3World(World):
+    """A world whose files go to S3 when they are asked for."""
+
+    def __init__(self, *args, bucket=None, **settings):
+        super().__init__(*args, **settings)
+        self.bucket = bucket
+
+    def write(self, table, name, text, header=""):
+        super().write(table, name, text, header)
+        if self.bucket:
+            file = self.root / "source/public" / table / name
+            self.bucket.upload_file(str(file), f"{self.space}/public/{table}/{name}")
+        return self
+
+    def book(self, *args, **settings):
+        return super().book(
+            *args, **({"source": f"s3://{self.bucket.name}/{self.space}"} if self.bucket else {}), **settings
+        )
+
+
+def story(world: World) -> dict:
+    """Load a table in two parts, merge three files, one of them in a date partition; return what it comes to."""
+    world.table("t").load("t", (1, "a"), (2, 'two\nlines, "quoted"')).load(
+        "t", (3, ""), name="p1/LOAD00000001.csv"
+    ).loaded()
+    world.changes("t", U(1, "b"), I(4, "d")).merged()
+    world.changes("t", D(2), name=FILE2).changes("t", U(5, "e", was=4), name=f"2024/01/01/{FILE3}").merged()
+    world.merged()
+    stored = world.position("t")
+    return {
+        "rows": world.rows("t"),
+        "last": stored["last"],
+        "recent": stored["recent"],
+        "commits": len(world.history("t")),
+    }
+
+
+@pytest.mark.spark
+def test_a_source_on_s3_ends_like_a_local_one(server, tmp_path):
+    """In a process of its own: access to S3 is built into a Spark session when it starts."""
+    done = subprocess.run(
+        [sys.executable, __file__, str(tmp_path)], capture_output=True, text=True, timeout=300,
+        env={**os.environ, **server.environment, "FRAZIL_MASTER": "local[2]", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    local, s3 = (json.loads(line) for line in done.stdout.splitlines()[-2:])
+    assert s3 == local
+    assert s3["rows"] == [[1, "b"], [3, ""], [5, "e"]] and s3["last"] == FILE3
+
+
+def _tell_both(root: Path) -> None:
+    import boto3
+
+    lake = {"type": "jdbc", "uri": f"jdbc:sqlite:{root}/catalog.db", "warehouse": f"{root}/warehouse"}
+    options = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
+    get_spark(Settings(root=str(root), source="s3://dms/x", catalog_options=lake, spark_options=options))
+    print(json.dumps(story(World(root / "local", "local", lake))))
+    print(json.dumps(story(S3World(root / "s3", "s3", lake, bucket=boto3.resource("s3").Bucket("dms")))))
+
+
+if __name__ == "__main__":
+    _tell_both(Path(sys.argv[1]))
