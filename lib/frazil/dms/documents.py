@@ -38,11 +38,14 @@ def the_only(found: list[dict], names: str, path: Path, what: str, cure: str) ->
 def read_endpoint_document(path: Path) -> dict[str, Any]:
     """Return the S3 target out of what `describe-endpoints` prints: a document that holds `S3Settings`.
 
-    Bare settings are wrapped into such a document. Of several endpoints the S3 target is taken; two are ambiguous.
+    Bare settings are wrapped into such a document. Of several endpoints the S3 target is taken; two are ambiguous. If
+    the task's source is among them, `SourceEngineName` says what it is.
     """
     raw = read_json(path, "endpoint settings")
-    extra = raw.get("FrazilSettings")
+    extra, engine = raw.get("FrazilSettings"), ""
     if "Endpoints" in raw:
+        sources = [e for e in raw["Endpoints"] if str(e.get("EndpointType", "")).lower() == "source"]
+        engine = sources[0].get("EngineName", "") if len(sources) == 1 else ""
         targets = [e for e in raw["Endpoints"] if _is_s3_target(e)]
         cure = "print one: aws dms describe-endpoints --filters Name=endpoint-id,Values=<the S3 target>"
         raw = the_only(targets, "EndpointIdentifier", path, "S3 target", cure)
@@ -54,12 +57,13 @@ def read_endpoint_document(path: Path) -> dict[str, Any]:
             )
         raw = {"S3Settings": {k: v for k, v in raw.items() if k != "FrazilSettings"}}
     given = {**_attributes(raw.get("ExtraConnectionAttributes") or ""), **(raw["S3Settings"] or {})}
-    return {**raw, "S3Settings": given, "FrazilSettings": raw.get("FrazilSettings") or extra or {}}
+    own = raw.get("FrazilSettings") or extra or {}
+    return {**raw, "S3Settings": given, "FrazilSettings": own, "SourceEngineName": engine}
 
 
 def _is_s3_target(endpoint: dict) -> bool:
     engine, kind = str(endpoint.get("EngineName", "s3")), str(endpoint.get("EndpointType", "target"))
-    return engine.lower() == "s3" and kind.lower() == "target" and (len(endpoint) == 1 or "S3Settings" in endpoint)
+    return engine.lower() == "s3" and kind.lower() == "target" and "S3Settings" in endpoint
 
 
 def _attributes(text: str) -> dict[str, str]:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+from frazil.dms.documents import read_endpoint_document, read_task_settings
+from frazil.dms.lint import Finding, lint
 from frazil.dms.objects import list_table
+from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, sniff, stated
+from frazil.dms.statistics import read_statistics
+from frazil.dms.storage import read_head
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, tables
 
@@ -19,6 +27,41 @@ def look(book: Workbook) -> list[dict]:
             "ignored": len(there.foreign),
         })  # fmt: skip
     return rows
+
+
+def check_source(book: Workbook, task_settings: str = "", statistics: str = "") -> list[dict[str, Any]]:
+    """Return what will hurt, and what the files show of the settings: one row per finding, and per setting and kind of evidence.
+
+    `task_settings` and `statistics` name documents of the task as AWS prints them (`describe-replication-tasks`,
+    `describe-table-statistics`); without the first, a description of the task given as `mappings` serves. A setting that
+    a file contradicts raises EndpointError, which names both and the cure.
+    """
+    root, s = Path(book.settings.root), book.settings
+    task_file = task_settings or s.mappings
+    task = read_task_settings(root / task_file) if task_file else {}
+    known = read_statistics(root / statistics) if statistics else None
+    specs = list(book.specs.values())
+    rows = [_told(f) for f in lint(read_endpoint_document(s.path("endpoint")), book.mappings, specs, task, known)]
+    seen: dict[tuple, dict[str, Any]] = {}
+    wrong: list[Contradiction] = []
+    for spec in specs:
+        found = sniff(list_table(book.source, spec), read_head, spec, book.mappings, book.endpoint)
+        wrong += contradictions(book.endpoint, found)
+        for e in found:
+            value = stated(book.endpoint, e.setting)
+            verdict = "as stated" if value == e.proposed or e.certain and agrees(book.endpoint, e) else "proposed"
+            row = seen.setdefault((e.setting, e.proposed, verdict), {
+                "setting": e.setting, "value": value, "kind": verdict, "files": 0,
+                "says": f"{e.proposed!r}: {e.evidence}", "cure": "", "example": e.file,
+            })  # fmt: skip
+            row["files"] += 1
+    refuse(wrong)
+    book.endpoint.check_order(book.mappings, specs)
+    return rows + sorted(seen.values(), key=lambda r: r["kind"] == "as stated")
+
+
+def _told(f: Finding) -> dict[str, Any]:
+    return {"setting": f.setting, "value": f.value, "kind": f.severity, "files": None, "says": f.hurts, "cure": f.cure, "example": ""}  # fmt: skip
 
 
 def create_tables(book: Workbook) -> list[TableResult]:

@@ -1,0 +1,249 @@
+"""Settings of a DMS task that work and will hurt: what each of them costs, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from frazil.config.spec import TableSpec
+from frazil.dms.documents import boolean, number
+from frazil.dms.endpoint import Endpoint, endpoint_from
+from frazil.dms.mappings import INDICATOR, Mappings, added_kind
+from frazil.dms.statistics import TableStatistics
+
+LOSS, COST, NOTE = "loss", "cost", "note"
+"""Rows or values get lost or wrong; time, money or knowledge is lost; good to know."""
+_RANK = {LOSS: 0, COST: 1, NOTE: 2}
+_LOBS = {"CLOB", "NCLOB", "BLOB"}
+_WHOLE_ROWS = ("postgres", "aurora-postgresql", "sqlserver")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A setting with its value, what it does to the reader of the files, and what to do about it."""
+
+    setting: str
+    value: str
+    hurts: str
+    cure: str
+    severity: str = COST
+
+
+def lint(
+    document: Mapping[str, Any],
+    mappings: Mappings,
+    specs: Sequence[TableSpec] = (),
+    task: Mapping[str, Any] | None = None,
+    statistics: Mapping[str, TableStatistics] | None = None,
+) -> list[Finding]:
+    """Return what will hurt, the worst first; nothing here stops anything.
+
+    `document` is the endpoint (`read_endpoint_document`), `task` its task's settings (`read_task_settings`), `statistics`
+    those of its tables; what is not given is not judged.
+    """
+    s3 = document["S3Settings"]
+    endpoint = endpoint_from(s3, document.get("FrazilSettings", {}), "endpoint settings")
+    found = [*_of_files(endpoint, s3, str(document.get("SourceEngineName") or "")), *_of_timing(endpoint)]
+    found += [*_of_mappings(endpoint, mappings, specs), *_of_task(task or {}, specs)]
+    found += _of_statistics(statistics, specs) if statistics is not None else []
+    return sorted(found, key=lambda f: _RANK[f.severity])
+
+
+def _names(specs: Iterable[TableSpec]) -> str:
+    names = [s.source for s in specs]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Finding]:
+    """Judge what the endpoint's settings do to the content of the files."""
+    if e.inserts_only:
+        yield Finding("CdcInsertsOnly", "true", "updates and deletes never reach the files", "turn it off", LOSS)
+    if e.inserts_and_updates:
+        yield Finding("CdcInsertsAndUpdates", "true", "deletes never reach the files", "turn it off", LOSS)
+    if e.date_partition.repeats_an_hour:
+        yield Finding(
+            "DatePartitionTimezone", e.date_partition.timezone,
+            "file names repeat an hour each autumn, and names are the order of changes",
+            "remove it: names are UTC then", LOSS,
+        )  # fmt: skip
+    if boolean(s3, "AddTrailingPaddingCharacter", False, "endpoint settings"):
+        yield Finding("AddTrailingPaddingCharacter", "true", "texts come padded, and stay so", "turn it off", LOSS)
+    if e.cdc_path and not e.preserve_transactions:
+        yield Finding(
+            "CdcPath", e.cdc_path, "AWS documents it with PreserveTransactions only", "remove it, or turn both on", NOTE
+        )
+    if e.preserve_transactions:
+        yield Finding(
+            "PreserveTransactions", "true", "the changes of all tables share their files: each table reads them all",
+            "keep it only if readers need whole transactions", COST,
+        )  # fmt: skip
+    if not e.timestamp_column:
+        yield Finding(
+            "TimestampColumnName", "not set", "no commit times: latency cannot be told",
+            "set a name that no source column has", COST,
+        )  # fmt: skip
+    if e.data_format == "parquet":
+        if e.parquet_timestamp_ms:
+            yield Finding("ParquetTimestampInMillisecond", "true", "times lose their microseconds", "turn it off", LOSS)
+        return
+    if not e.rfc4180:
+        yield Finding(
+            "Rfc4180", "false",
+            "a text that holds the delimiter or a newline breaks its row, and nothing in the file can mend it",
+            "turn it on", LOSS,
+        )  # fmt: skip
+    if not e.null_value:
+        yield Finding(
+            "CsvNullValue", '""', "an empty text and a null look the same, and both become null",
+            "state a token that no text equals, such as a word of your own", LOSS,
+        )  # fmt: skip
+    if e.no_sup_value is None and source.lower() not in _WHOLE_ROWS:
+        yield Finding(
+            "UseCsvNoSupValue", "false",
+            "a column that the source's log leaves out of an update comes as null and overwrites the stored value",
+            "turn it on and state CsvNoSupValue, or have the source log whole rows (Oracle: supplemental logging of all "
+            "columns; MySQL: binlog_row_image=FULL)", LOSS if source else NOTE,
+        )  # fmt: skip
+    if not e.header and not e.preserve_transactions:
+        yield Finding(
+            "AddColumnName", "false",
+            "fields are known by their number only: after a column is added or dropped the layout must be declared",
+            "turn it on", COST,
+        )  # fmt: skip
+    if not e.op_in_load:
+        yield Finding(
+            "IncludeOpForFullLoad", "false",
+            "load files have one field less than change files: other readers of the folder see shifted columns",
+            "turn it on", NOTE,
+        )  # fmt: skip
+
+
+def _of_timing(e: Endpoint) -> Iterator[Finding]:
+    """Judge how long changes wait for their file, and how many files there will be."""
+    wait, per_hour = e.max_batch_interval_s, 3600 / max(e.max_batch_interval_s, 1)
+    if wait > 60:
+        yield Finding(
+            "CdcMaxBatchInterval", f"{wait:g} s",
+            f"a change waits up to {wait:g} s, {wait / 2:g} s on average, before its file is written",
+            "60 s or less", COST,
+        )  # fmt: skip
+    elif wait < 10:
+        yield Finding(
+            "CdcMaxBatchInterval", f"{wait:g} s", f"up to {per_hour:,.0f} change files per table and hour",
+            "keep it if seconds count, and delete files that were applied", NOTE,
+        )  # fmt: skip
+    if e.min_file_kb < 1000:
+        yield Finding(
+            "CdcMinFileSize", f"{e.min_file_kb} KB",
+            f"a busy table gets {1_000_000 / max(e.min_file_kb, 1):,.0f} files for each GB of changes",
+            "the default, 32000 KB", COST,
+        )  # fmt: skip
+    elif e.min_file_kb > 128_000 and e.data_format == "csv":
+        yield Finding(
+            "CdcMinFileSize", f"{e.min_file_kb} KB",
+            f"a change file may hold {e.min_file_kb / 1000:,.0f} MB, and one task reads it", "the default, 32000 KB", COST,
+        )  # fmt: skip
+    if e.max_file_kb > 262_144 and e.data_format == "csv":
+        yield Finding(
+            "MaxFileSize", f"{e.max_file_kb} KB",
+            f"a load file may hold {e.max_file_kb / 1000:,.0f} MB, and one task reads it from end to end",
+            "100000 to 250000 KB: load files are read side by side", NOTE,
+        )  # fmt: skip
+
+
+def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) -> Iterator[Finding]:
+    """Judge which columns the rules add or take away, and which tables they take."""
+    if out := [s for s in specs if not mappings.selects(s)]:
+        yield Finding("selection", _names(out), "the task does not take these tables", "add a selection rule", LOSS)
+    if blind := [s for s in specs if not mappings.before_image(s)]:
+        yield Finding(
+            "add-before-image-columns", f"none for {_names(blind)}",
+            "an update that changes a key comes with the new key only: the old row stays",
+            "add the transformation rule with column-filter pk-only; needless where keys never change", LOSS,
+        )  # fmt: skip
+    if bare := [s for s in specs if not mappings.sequence_column(s)]:
+        yield Finding(
+            "add-column", f"no $AR_H_CHANGE_SEQ for {_names(bare)}",
+            "nothing but the files' names and rows tells the order of changes: a disorder cannot be noticed",
+            "add the transformation rule add-column with the expression $AR_H_CHANGE_SEQ", COST,
+        )  # fmt: skip
+    for s in specs:
+        gone = [n for n in s.names if n not in mappings.file_columns(s)]
+        if gone:
+            keys = [n for n in gone if n in s.key]
+            hurts = "rows cannot be told apart" if keys else "these columns are always null in the lake"
+            cure = "leave the key's columns in" if keys else "remove the columns from the spec, or the rule"
+            yield Finding(
+                "remove-column", f"{s.source}: {', '.join(keys or gone)}", hurts, cure, LOSS if keys else NOTE
+            )
+        if soft := [c for c, x in mappings.added(s).items() if added_kind(x) == INDICATOR]:
+            yield Finding(
+                "operation_indicator", f"{s.source}: {soft[0]}",
+                "meant for soft deletes: a deleted row may come as an update, and then stays in the lake",
+                "remove the rule: the Op column says it", LOSS,
+            )  # fmt: skip
+
+
+def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Finding]:
+    """Judge the task's settings, as far as they are given."""
+
+    def of(section: str) -> Mapping[str, Any]:
+        return task.get(section) or {}
+
+    meta, errors = of("TargetMetadata"), of("ErrorBehavior")
+    lobs = [s for s in specs if any(c.dms_type in _LOBS for c in s.columns)]
+    if boolean(meta, "BatchApplyEnabled", False, "task settings"):
+        yield Finding(
+            "BatchApplyEnabled", "true", "S3 targets do not support it: changes get lost", "turn it off", LOSS
+        )
+    if lobs and meta:
+        size = number(meta, "LobMaxSize", 32, "task settings")
+        if not boolean(meta, "SupportLobs", True, "task settings"):
+            yield Finding("SupportLobs", "false", f"LOB columns of {_names(lobs)} are left out", "turn it on", LOSS)
+        elif boolean(meta, "FullLobMode", False, "task settings"):
+            yield Finding(
+                "FullLobMode", "true", "S3 targets do not support it", "use LimitedSizeLobMode with a LobMaxSize", LOSS
+            )
+        else:
+            yield Finding(
+                "LobMaxSize", f"{size} KB",
+                f"longer values in {_names(lobs)} are cut off there; only the task's log tells",
+                "set it above the longest value of the source", LOSS,
+            )  # fmt: skip
+    if of("FullLoadSettings").get("TargetTablePrepMode") == "DO_NOTHING":
+        yield Finding(
+            "TargetTablePrepMode", "DO_NOTHING", "a second load leaves files of the first one behind: both are read as one",
+            "DROP_AND_CREATE or TRUNCATE_BEFORE_LOAD", LOSS,
+        )  # fmt: skip
+    for name in ("DataErrorPolicy", "DataTruncationErrorPolicy"):
+        if errors.get(name) in ("LOG_ERROR", "IGNORE_RECORD"):
+            yield Finding(
+                name, errors[name], "rows that fail are left out or cut, and at most the task's log tells",
+                "SUSPEND_TABLE or STOP_TASK", LOSS,
+            )  # fmt: skip
+    if boolean(of("ChangeProcessingDdlHandlingPolicy"), "HandleSourceTableTruncated", False, "task settings"):
+        yield Finding(
+            "HandleSourceTableTruncated", "true", "a TRUNCATE removes the table's files and leaves no mark: rows stay",
+            "reload a table that was truncated", NOTE,
+        )  # fmt: skip
+    if of("BeforeImageSettings"):
+        yield Finding(
+            "BeforeImageSettings", "set", "works for streams only", "use the rule add-before-image-columns", NOTE
+        )
+
+
+def _of_statistics(statistics: Mapping[str, TableStatistics], specs: Sequence[TableSpec]) -> Iterator[Finding]:
+    """Judge how the task's tables are."""
+    for s in specs:
+        t, name = statistics.get(s.source), f"table statistics: {s.source}"
+        if t is None:
+            yield Finding(name, "not listed", "the task does not know the table", "check its selection rules", LOSS)
+        elif t.failed:
+            yield Finding(
+                name, t.state, "DMS gave it up: its files are incomplete", "mend it, and reload the table", LOSS
+            )
+        elif not t.loaded:
+            yield Finding(name, t.state or "no state", "its load is not over", "wait with 01_full_load", LOSS)
+        if t is not None and t.full_load_errors:
+            yield Finding(name, f"{t.full_load_errors:,} error rows", "rows of the load are missing", "reload it", LOSS)

@@ -1,0 +1,160 @@
+"""What DMS's files show of the settings they were written with, held against what is stated.
+
+Only what a file proves is held against a setting; the rest is proposed. Of nulls the bytes prove little: the user states
+their token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from frazil.config.spec import TableSpec
+from frazil.dms.documents import EndpointError
+from frazil.dms.endpoint import Endpoint
+from frazil.dms.fields import ANY_NAME, Evidence, FileFields, of_form
+from frazil.dms.heads import read_head_of
+from frazil.dms.mappings import Mappings
+from frazil.dms.objects import DmsObject, TableObjects
+
+FILES_OF_A_KIND = 2
+"""So many load files and so many change files of a table are looked into: the first and the last."""
+TRANSACTIONS = re.compile(r"CDC_TXN-\d+\.")
+DATE_FOLDER = re.compile(r"\d{4}/\d\d(/\d\d){0,2}|\d\d/\d{4}/\d\d|\d\d/\d\d/\d{4}|\d{4}([-_]\d\d){1,3}|\d{6,10}")
+
+Reader = Callable[[str], bytes]
+"""Gives the first 64 KB or so of a path."""
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A setting that says one thing while a file proves another."""
+
+    setting: str
+    stated: str
+    seen: str
+    file: str
+    cure: str
+
+    def __str__(self):
+        return f"{self.setting} is {self.stated}, but {self.file}: {self.seen}"
+
+
+def sniff(
+    objects: TableObjects,
+    read_head: Reader,
+    spec: TableSpec | None = None,
+    mappings: Mappings | None = None,
+    endpoint: Endpoint | None = None,
+) -> list[Evidence]:
+    """Return what a table's first and last files show, load files first; with a spec it can tell more, and be certain.
+
+    Of the endpoint only delimiters and names are taken as a hint. Parquet files say by themselves what they hold.
+    """
+    mappings, endpoint = mappings or Mappings(), endpoint or Endpoint()
+    found: list[Evidence] = []
+    for files, is_load in ((objects.loads, True), (objects.changes, False)):
+        for file in _some(files):
+            found += _of_file(file, is_load, read_head, spec, mappings, endpoint)
+    return found
+
+
+def _some(files: Sequence[DmsObject]) -> list[DmsObject]:
+    filled = [f for f in files if f.size]
+    return filled if len(filled) <= FILES_OF_A_KIND else [filled[0], filled[-1]]
+
+
+def _of_file(
+    file: DmsObject, is_load: bool, read_head: Reader, spec: TableSpec | None, mappings: Mappings, endpoint: Endpoint
+) -> Iterator[Evidence]:
+    wanted = len(mappings.file_columns(spec)) if spec else 1
+    data = read_head(file.path)
+    head = read_head_of(data, file.size, endpoint.delimiter, endpoint.row_delimiter, wanted // 2)
+    together = bool(TRANSACTIONS.match(file.name))
+    rows = head.rows or []
+    by_op = bool(rows) and len(rows[0]) > 1 and all(r[0] in endpoint.op_values for r in rows)
+    yield from of_form(file, head, wanted, by_op)
+    if together:
+        yield Evidence("PreserveTransactions", "true", f"is named {file.name}", True, file.path)
+        return
+    folder = file.path.rsplit("/", 1)[0]
+    if not is_load and (date := re.search(rf"/({DATE_FOLDER.pattern})$", folder)):
+        yield Evidence("DatePartitionEnabled", "true", f"lies in {date.group(1)}", False, file.path)
+    if head.data_format == "csv" and rows:
+        yield from FileFields(file, is_load, head, spec, mappings, endpoint).evidence()
+
+
+def stated(endpoint: Endpoint, setting: str) -> str | None:
+    """Return what is stated of a setting, in the words of `Evidence.proposed`; None if nothing is."""
+    values = {
+        "DataFormat": endpoint.data_format,
+        "CompressionType": endpoint.compression,
+        "CsvDelimiter": endpoint.delimiter,
+        "CsvRowDelimiter": endpoint.row_delimiter,
+        "Rfc4180": endpoint.rfc4180,
+        "AddColumnName": endpoint.header,
+        "IncludeOpForFullLoad": endpoint.op_in_load,
+        "CdcHasOp": endpoint.op_in_changes,
+        "TimestampColumnName": endpoint.timestamp_column,
+        "CsvNullValue": endpoint.null_value,
+        "PreserveTransactions": endpoint.preserve_transactions,
+        "DatePartitionEnabled": endpoint.date_partition.enabled,
+        "OpColumnName": endpoint.op_column,
+    }
+    value = values.get(setting)
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def agrees(endpoint: Endpoint, e: Evidence) -> bool:
+    """Whether a file shows what is stated, or what nothing is stated of."""
+    value = stated(endpoint, e.setting)
+    if value is None or value == e.proposed:
+        return True
+    if e.setting == "TimestampColumnName":
+        return bool(value) and e.proposed == ANY_NAME
+    if e.setting == "CsvNullValue":
+        return e.proposed == endpoint.no_sup_value
+    always_csv = endpoint.preserve_transactions and TRANSACTIONS.match(e.file.rsplit("/", 1)[-1])
+    return e.setting in ("DataFormat", "CompressionType") and bool(always_csv)
+
+
+CURES = {
+    "CdcHasOp": 'correct IncludeOpForFullLoad, CdcInsertsOnly, CdcInsertsAndUpdates, or state "FrazilSettings": '
+    '{"CdcHasOp": true} or false, with OpColumnName and OpValues if others than DMS wrote the files',
+    "DataFormat": "correct DataFormat, or clear out files of an earlier task",
+    "CompressionType": "correct CompressionType, or clear out files of an earlier task",
+}
+
+
+def _shown(value: str | None) -> str:
+    return value if value in ("true", "false") else repr(value or "")
+
+
+def contradictions(endpoint: Endpoint, evidence: Iterable[Evidence]) -> list[Contradiction]:
+    """Return the settings that a file proves wrong; what is merely likely contradicts nothing."""
+    found = []
+    for e in evidence:
+        if e.certain and not agrees(endpoint, e):
+            proposed = _shown(e.proposed) if e.proposed != ANY_NAME else "the column's name"
+            cure = CURES.get(e.setting, f"set {e.setting} to {proposed} in the endpoint's JSON, as the task has it")
+            value = stated(endpoint, e.setting)
+            found.append(Contradiction(e.setting, _shown(value), e.evidence, e.file, cure))
+    return found
+
+
+def refuse(found: Sequence[Contradiction]) -> None:
+    """Raise EndpointError that names the first contradiction and its cure, and counts the others; none: do nothing."""
+    if found:
+        others = {c.setting for c in found[1:]} - {found[0].setting}
+        more = f"; also contradicted: {', '.join(sorted(others))}" if others else ""
+        raise EndpointError(f"{found[0]}{more}", found[0].cure)
+
+
+def check_files(
+    objects: TableObjects, read_head: Reader, spec: TableSpec, mappings: Mappings, endpoint: Endpoint
+) -> list[Evidence]:
+    """Look into a table's files and raise EndpointError where one contradicts the settings; return what they show."""
+    found = sniff(objects, read_head, spec, mappings, endpoint)
+    refuse(contradictions(endpoint, found))
+    return found

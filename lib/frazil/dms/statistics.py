@@ -1,0 +1,64 @@
+"""What a DMS task says of its tables: `aws dms describe-table-statistics`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from frazil.dms.documents import EndpointError, read_json
+
+LISTS = ("TableStatistics", "ReplicationTableStatistics")
+"""The list's name for a task, and for a serverless one (`describe-replication-table-statistics`)."""
+
+
+@dataclass(frozen=True)
+class TableStatistics:
+    """One table's state, and how many rows DMS has loaded and changed; names in comments are DMS's own."""
+
+    state: str = ""  # TableState
+    full_load_rows: int = 0  # FullLoadRows
+    full_load_errors: int = 0  # FullLoadErrorRows
+    full_load_reloaded: bool = False  # FullLoadReloaded
+    full_load_start: str = ""  # FullLoadStartTime
+    full_load_end: str = ""  # FullLoadEndTime
+    inserts: int = 0  # Inserts
+    updates: int = 0  # Updates
+    deletes: int = 0  # Deletes
+    ddls: int = 0  # Ddls
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the table's full load is over, without an error: its load files are complete."""
+        return self.state.lower() == "table completed"
+
+    @property
+    def failed(self) -> bool:
+        """Whether DMS gave the table up: neither its load nor its changes go on."""
+        return "error" in self.state.lower() or "cancel" in self.state.lower()
+
+
+def read_statistics(path: Path) -> dict[str, TableStatistics]:
+    """Read the document that describes a task's tables; return {source schema.table: its statistics}."""
+    raw = read_json(path, "table statistics")
+    entries = next((raw[name] for name in LISTS if name in raw), None)
+    if entries is None:
+        raise EndpointError(
+            f"{path}: no TableStatistics in it",
+            "save what this prints: aws dms describe-table-statistics --replication-task-arn <the task's>",
+        )
+    return {f"{e.get('SchemaName', '')}.{e.get('TableName', '')}": _one(e) for e in entries}
+
+
+def _one(e: dict) -> TableStatistics:
+    return TableStatistics(
+        state=e.get("TableState") or "",
+        full_load_rows=int(e.get("FullLoadRows") or 0),
+        full_load_errors=int(e.get("FullLoadErrorRows") or 0),
+        full_load_reloaded=bool(e.get("FullLoadReloaded")),
+        full_load_start=str(e.get("FullLoadStartTime") or ""),
+        full_load_end=str(e.get("FullLoadEndTime") or ""),
+        inserts=int(e.get("Inserts") or 0),
+        updates=int(e.get("Updates") or 0),
+        deletes=int(e.get("Deletes") or 0),
+        ddls=int(e.get("Ddls") or 0),
+    )

@@ -1,0 +1,370 @@
+"""What files show of the settings they were written with, and which settings a file proves wrong."""
+
+import gzip
+import os
+import random
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from frazil.config.spec import load_specs, parse_spec
+from frazil.dms.endpoint import Endpoint, EndpointError, Mappings, read_endpoint, read_mappings
+from frazil.dms.objects import DmsObject, TableObjects, list_table
+from frazil.dms.sniff import check_files, contradictions, sniff
+from helpers import WITH_BEFORE_IMAGE_AND_SEQUENCE, csv_field, spec_of
+
+SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(99)", "n INT4"))
+BOTH = Mappings(tuple(WITH_BEFORE_IMAGE_AND_SEQUENCE["rules"]))
+T, SEQ = "2024-01-01 09:59:00.000000", "2024010109590000" + "0" * 19
+LOAD, CHANGES = "LOAD00000001.csv", "20240101-100000000.csv"
+STATED = Endpoint(null_value="", timestamp_column="ts")
+
+
+class Files:
+    """Files that exist in memory only, and what is found in them."""
+
+    def __init__(self, **files):
+        self.content = {f"/s/public/t/{n}": c.encode() if isinstance(c, str) else c for n, c in files.items()}
+
+    def objects(self) -> TableObjects:
+        def of(load: bool):
+            names = [(p.rsplit("/", 1)[1], p) for p in sorted(self.content) if ("LOAD" in p) == load]
+            return tuple(DmsObject(n, p, len(self.content[p]), "e") for n, p in names)
+
+        return TableObjects(of(True), of(False))
+
+    def head(self, path: str) -> bytes:
+        return self.content[path][:65536]
+
+    def found(self, spec=SPEC, mappings=None, endpoint=STATED) -> dict:
+        """Return {setting: (proposed, certain)}; a setting of which the files differ has all of it."""
+        answers = defaultdict(set)
+        for e in sniff(self.objects(), self.head, spec, mappings, endpoint):
+            answers[e.setting].add((e.proposed, e.certain))
+        return {s: next(iter(a)) if len(a) == 1 else a for s, a in answers.items()}
+
+    def wrong(self, endpoint, mappings=None, spec=SPEC) -> list:
+        found = sniff(self.objects(), self.head, spec, mappings or Mappings(), endpoint)
+        return sorted({c.setting for c in contradictions(endpoint, found)})
+
+
+def changes(*lines: str, end: str = "\n", name: str = CHANGES) -> Files:
+    return Files(**{name: "".join(line + end for line in lines)})
+
+
+PLAIN = changes(f"I,{T},1,a,5", f"D,{T},1,,")
+
+
+def test_a_plain_change_file_shows_its_form():
+    assert PLAIN.found() == {
+        "DataFormat": ("csv", True), "CompressionType": ("none", True), "CsvDelimiter": (",", False),
+        "CsvRowDelimiter": ("\n", True), "AddColumnName": ("false", True), "CdcHasOp": ("true", True),
+        "TimestampColumnName": ("any name", True), "CsvNullValue": ("", False),
+    }  # fmt: skip
+    assert PLAIN.wrong(STATED) == []
+
+
+def test_without_a_spec_less_is_certain():
+    found = PLAIN.found(spec=None)
+    assert (found["CdcHasOp"], found["TimestampColumnName"]) == (("true", False), ("any name", False))
+
+
+def test_no_files_show_nothing():
+    assert Files().found() == {}
+    assert changes().found() == {}
+
+
+def test_compression_is_seen_by_its_magic_and_looked_through():
+    files = Files(**{CHANGES + ".gz": gzip.compress(f"I,{T},1,a,5\nU,{T},1,b,6\n".encode())})
+    found = files.found()
+    assert (found["CompressionType"], found["CdcHasOp"]) == (("gzip", True), ("true", True))
+    assert files.wrong(STATED) == ["CompressionType"]
+    assert files.wrong(Endpoint(null_value="", timestamp_column="ts", compression="gzip")) == []
+
+
+def test_a_head_of_a_long_compressed_file_is_enough():
+    text = "".join(f"I,{T},{i},{os.urandom(99).hex()},{i}\n" for i in range(9000))
+    files = Files(**{CHANGES + ".gz": gzip.compress(text.encode())})
+    assert files.found()["CdcHasOp"] == ("true", True)
+
+
+def test_parquet_is_seen_by_its_magic_whatever_its_name():
+    files = changes("PAR1\x15\x04")
+    assert files.found() == {"DataFormat": ("parquet", True)}
+    assert files.wrong(STATED) == ["DataFormat"]
+    assert files.wrong(Endpoint(data_format="parquet", compression="gzip")) == []
+    assert PLAIN.wrong(Endpoint(data_format="parquet")) == ["DataFormat", "TimestampColumnName"]
+
+
+def test_a_row_that_the_head_cuts_is_left_out():
+    files = changes(*[f"I,{T},{i},{'ä' * 40},5" for i in range(2000)])
+    assert len(files.content[f"/s/public/t/{CHANGES}"]) > 65536
+    assert files.found()["CdcHasOp"] == ("true", True)
+
+
+@pytest.mark.parametrize("delimiter", [";", "|", "\t"])
+def test_another_delimiter_is_proposed_and_contradicts(delimiter):
+    files = changes(*[line.replace(",", delimiter) for line in (f"I,{T},1,a,5", f"U,{T},1,b,6")])
+    assert files.found()["CsvDelimiter"] == (delimiter, True)
+    assert "CsvDelimiter" in files.wrong(STATED)
+    assert files.wrong(Endpoint(null_value="", timestamp_column="ts", delimiter=delimiter)) == []
+
+
+def test_a_delimiter_in_the_text_does_not_mislead():
+    assert changes(f"I,{T},1,a;b;c;d,5", f"U,{T},1,e;f;g;h,6").wrong(STATED) == []
+
+
+def test_a_delimiter_of_several_characters_is_read_as_stated():
+    files = changes(*[line.replace(",", "||") for line in (f"I,{T},1,a,5", f"U,{T},1,b|,6")])
+    endpoint = Endpoint(null_value="", timestamp_column="ts", delimiter="||")
+    assert files.found(endpoint=endpoint)["CsvDelimiter"] == ("||", False)
+    assert files.wrong(endpoint) == []
+
+
+@pytest.mark.parametrize(("end", "stated"), [("\r\n", "\n"), ("\n", "\r\n"), ("\r", "\n"), ("\n", "@@")])
+def test_another_row_delimiter_contradicts(end, stated):
+    endpoint = Endpoint(null_value="", timestamp_column="ts", row_delimiter=stated)
+    files = changes(f"I,{T},1,a,5", f"U,{T},1,b,6", end=end)
+    assert files.wrong(endpoint) == ["CsvRowDelimiter"]
+
+
+def test_a_row_delimiter_of_its_own_is_read_as_stated():
+    endpoint = Endpoint(null_value="", timestamp_column="ts", row_delimiter="@@")
+    assert changes(f"I,{T},1,a\nb,5", f"U,{T},1,b,6", end="@@").wrong(endpoint) == []
+
+
+# --- header
+
+
+HEADED = changes("Op,ts,id,v,n", f"I,{T},1,a,5")
+
+
+def test_a_header_is_seen_and_names_the_time():
+    found = HEADED.found(endpoint=Endpoint(null_value=""))
+    assert (found["AddColumnName"], found["TimestampColumnName"]) == (("true", True), ("ts", True))
+
+
+def test_a_header_that_is_stated_must_be_there_and_the_other_way_round():
+    assert HEADED.wrong(STATED) == ["AddColumnName"]
+    assert PLAIN.wrong(Endpoint(null_value="", timestamp_column="ts", header=True)) == ["AddColumnName"]
+
+
+def test_a_header_in_another_case_is_still_one():
+    assert changes("OP,TS,ID,V,N", f"I,{T},1,a,5").found()["AddColumnName"] == ("true", True)
+
+
+def test_a_file_of_a_header_alone_is_no_trouble():
+    assert changes("Op,ts,id,v,n").wrong(Endpoint(null_value="", timestamp_column="ts", header=True)) == []
+
+
+def test_columns_that_a_header_lacks_contradict():
+    endpoint = Endpoint(null_value="", timestamp_column="committed", header=True)
+    assert HEADED.wrong(endpoint) == ["TimestampColumnName"]
+    assert changes("ts,id,v,n", f"{T},1,a,5").wrong(Endpoint(null_value="", timestamp_column="ts", header=True)) == [
+        "CdcHasOp"
+    ]
+
+
+def test_an_operation_column_of_another_name_is_proposed():
+    files = changes("action,ts,id,v,n", f"INSERT,{T},1,a,5", f"DELETE,{T},1,,")
+    endpoint = Endpoint(null_value="", timestamp_column="ts", header=True)
+    assert files.found(endpoint=endpoint)["OpColumnName"] == ("action", False)
+    words = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
+    stated = Endpoint(null_value="", timestamp_column="ts", header=True, op_column="action", op_values=words)
+    assert files.wrong(stated) == []
+
+
+def test_before_image_columns_are_proposed_from_a_header():
+    files = changes("Op,ts,id,v,n,seq,old_id", f"I,{T},1,a,5,{SEQ},")
+    found = files.found(endpoint=Endpoint(null_value="", timestamp_column="ts", header=True))
+    assert found["add-before-image-columns"] == ("column-prefix old_", False)
+    assert found["$AR_H_CHANGE_SEQ"] == ("seq", False)
+
+
+# --- operation and time, without a header
+
+
+def test_an_operation_in_load_files_that_is_not_stated_contradicts():
+    files = Files(**{LOAD: f"I,{T},1,a,5\nI,{T},2,b,6\n"})
+    assert files.wrong(STATED) == ["IncludeOpForFullLoad"]
+    assert files.wrong(Endpoint(null_value="", timestamp_column="ts", op_in_load=True)) == []
+
+
+def test_an_operation_that_is_stated_must_be_there():
+    files = Files(**{LOAD: f"{T},1,a,5\n{T},2,b,6\n"})
+    assert files.wrong(Endpoint(null_value="", timestamp_column="ts", op_in_load=True)) == ["IncludeOpForFullLoad"]
+    no_op = changes("1,a,5", "2,b,6")
+    assert no_op.wrong(Endpoint(null_value="")) == ["CdcHasOp"]
+    assert no_op.wrong(Endpoint(null_value="", inserts_only=True)) == []
+
+
+def test_a_first_column_of_one_letter_is_not_taken_for_an_operation():
+    spec = parse_spec(spec_of("public.t", "kind WSTRING(1)", "id INT8", "v WSTRING(9)"))
+    assert Files(**{LOAD: "I,1,a\nD,2,b\n"}).wrong(Endpoint(null_value=""), spec=spec) == []
+
+
+def test_a_first_column_of_times_is_not_taken_for_the_commit_time():
+    spec = parse_spec(spec_of("public.t", "at DATETIME", "id INT8"))
+    assert Files(**{LOAD: f"{T},1\n{T},2\n"}).wrong(Endpoint(null_value=""), spec=spec) == []
+
+
+def test_the_commit_time_must_be_there_if_stated_and_the_other_way_round():
+    assert changes("I,1,a,5", "D,1,,").wrong(STATED) == ["TimestampColumnName"]
+    assert PLAIN.wrong(Endpoint(null_value="")) == ["TimestampColumnName"]
+
+
+def test_the_count_is_made_with_added_columns():
+    files = changes(f"I,{T},1,a,5,{SEQ},", f"U,{T},2,a,5,{SEQ},1")
+    found = files.found(mappings=BOTH)
+    assert (found["CdcHasOp"], found["$AR_H_CHANGE_SEQ"]) == (("true", True), ("field 6", False))
+    assert "columns" not in found
+    assert files.found()["columns"] == ("5", False)
+
+
+# --- values
+
+
+@pytest.mark.parametrize("word", ["NULL", "null", "\\N"])
+def test_a_word_for_null_in_a_column_of_numbers_is_certain(word):
+    files = changes(f"I,{T},1,a,5", f"I,{T},2,b,{word}")
+    assert files.found()["CsvNullValue"] == (word, True)
+    assert files.wrong(STATED) == ["CsvNullValue"]
+    assert files.wrong(Endpoint(null_value=word, timestamp_column="ts")) == []
+    assert files.wrong(Endpoint(null_value="", no_sup_value=word, timestamp_column="ts")) == []
+
+
+def test_words_in_texts_and_empty_fields_prove_nothing():
+    assert "CsvNullValue" not in changes(f"I,{T},1,NULL,5").found()
+    assert changes(f"I,{T},1,a,").wrong(Endpoint(null_value="NULL", timestamp_column="ts")) == []
+
+
+def test_quotes_that_are_needed_contradict_their_absence():
+    files = changes(f'I,{T},1,"a, b",5', f"I,{T},2,c,6")
+    assert files.found()["Rfc4180"] == ("true", True)
+    assert files.wrong(Endpoint(null_value="", timestamp_column="ts", rfc4180=False)) == ["Rfc4180"]
+
+
+def test_a_lone_quote_contradicts_rfc_4180():
+    files = changes(f"I,{T},1,a,5", f'I,{T},2,"6 inch,6', f"I,{T},3,c,7")
+    assert files.found()["Rfc4180"] == ("false", True)
+    assert files.wrong(STATED) == ["Rfc4180"]
+
+
+# --- what lies where
+
+
+def test_transaction_files_and_date_folders_are_told_by_their_place():
+    assert changes("I,t,public,1", name="CDC_TXN-20240101100000000.csv").found()["PreserveTransactions"] == (
+        "true",
+        True,
+    )
+    for folder in ("2024/01/01", "2024/01/01/10", "2024-01-01", "2024_01", "01/2024/01", "01/01/2024", "20240101"):
+        files = Files(**{f"{folder}/{CHANGES}": f"I,{T},1,a,5\n"})
+        assert files.found()["DatePartitionEnabled"] == ("true", False), folder
+
+
+def test_only_the_first_and_the_last_file_of_a_kind_are_looked_into():
+    read = []
+    files = Files(**{f"2024010{i}-100000000.csv": f"I,{T},1,a,5\n" for i in range(1, 7)})
+    sniff(files.objects(), lambda path: read.append(path.rsplit("/", 1)[1]) or files.head(path), SPEC)
+    assert read == ["20240101-100000000.csv", "20240106-100000000.csv"]
+
+
+def test_a_refusal_names_setting_file_sight_and_cure():
+    with pytest.raises(EndpointError) as e:
+        check_files(HEADED.objects(), HEADED.head, SPEC, Mappings(), STATED)
+    assert str(e.value) == (
+        "AddColumnName is false, but /s/public/t/20240101-100000000.csv: first line is column names: Op, ts, id, v\n"
+        "  cure: set AddColumnName to true in the endpoint's JSON, as the task has it"
+    )
+    assert check_files(PLAIN.objects(), PLAIN.head, SPEC, Mappings(), STATED)
+
+
+# --- any settings: what is written by them contradicts none of them
+
+TRICKY = ["", None, "a", "I", "NULL", "a,b;c|d", 'a "quoted" word', '"', "two\nlines", "\r\n", " ", T, "1", "Op", SEQ]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("null", ["", "NULL", "~null~"])
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("op", [True, False])
+@pytest.mark.parametrize("time", ["ts", ""])
+@pytest.mark.parametrize("rules", [Mappings(), BOTH])
+def test_files_agree_with_the_settings_that_wrote_them(delimiter, null, header, op, time, rules):
+    endpoint = Endpoint(null_value=null, delimiter=delimiter, header=header, op_in_load=op, timestamp_column=time)
+    chance = random.Random(repr((delimiter, null, header, op, time)))
+    added = [*rules.added(SPEC), *(rules.before_image(SPEC).names(SPEC).values() if rules.rules else ())]
+
+    def text(is_load: bool, count: int) -> str:
+        has_op = op or not is_load
+        names = [*["Op"] * has_op, *[time] * bool(time), *SPEC.names, *added]
+        rows = [names] if header else []
+        for i in range(count):
+            letter = "I" if is_load else chance.choice("IUD")
+            more = [None if is_load else SEQ, chance.choice([None, i])][: len(added)]
+            value = [i, *((None, None) if letter == "D" else (chance.choice(TRICKY), chance.choice([None, 7, -1])))]
+            rows.append([*[letter] * has_op, *[T] * bool(time), *value, *more])
+        return "".join(delimiter.join(csv_field(f, null, delimiter) for f in row) + "\n" for row in rows)
+
+    for count in (1, 2, 40):
+        files = Files(**{LOAD: text(True, count), CHANGES: text(False, count)})
+        assert files.wrong(endpoint, rules) == []
+
+
+# --- real files
+
+NORTHWIND = os.environ.get("FRAZIL_NORTHWIND", "")
+ROOT = Path(__file__).parent.parent
+PARAMS = ROOT / "params"
+
+
+@pytest.fixture(scope="module")
+def northwind():
+    if not NORTHWIND:
+        pytest.skip("FRAZIL_NORTHWIND names no folder")
+    specs, mappings = load_specs(PARAMS / "northwind"), read_mappings(PARAMS / "northwind.mappings.json")
+    return specs.values(), mappings
+
+
+def of_northwind(northwind, endpoint, mappings=None):
+    specs, told = northwind
+    for spec in specs:
+        objects = list_table(Path(NORTHWIND), spec)
+        yield spec, sniff(objects, lambda p: open(p, "rb").read(65536), spec, mappings or told, endpoint)  # noqa: SIM115
+
+
+def test_real_files_are_as_their_settings_say(northwind):
+    endpoint = read_endpoint(PARAMS / "northwind.endpoint.json")
+    for spec, found in of_northwind(northwind, endpoint):
+        assert contradictions(endpoint, found) == [], spec.source
+        proposed = {(e.setting, e.proposed) for e in found}
+        assert {
+            ("DataFormat", "csv"), ("CompressionType", "none"), ("CsvDelimiter", ","), ("CsvRowDelimiter", "\n"),
+            ("AddColumnName", "false"), ("IncludeOpForFullLoad", "true"), ("TimestampColumnName", "any name"),
+        } <= proposed, spec.source  # fmt: skip
+        assert "columns" not in {e.setting for e in found}
+        assert ("CsvNullValue", "NULL") not in proposed
+
+
+def test_the_real_sequence_is_found(northwind):
+    endpoint = read_endpoint(PARAMS / "northwind.endpoint.json")
+    orders = next(found for spec, found in of_northwind(northwind, endpoint) if spec.source == "public.orders")
+    assert {e.proposed for e in orders if e.setting == "$AR_H_CHANGE_SEQ"} == {"field 17"}
+    assert {e.proposed for e in orders if e.setting == "CsvNullValue"} == {""}
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        ({"header": True}, "AddColumnName"), ({"op_in_load": False}, "IncludeOpForFullLoad"),
+        ({"data_format": "parquet"}, "DataFormat"), ({"compression": "gzip"}, "CompressionType"),
+        ({"timestamp_column": ""}, "TimestampColumnName"), ({"row_delimiter": "\r\n"}, "CsvRowDelimiter"),
+    ],
+)  # fmt: skip
+def test_real_files_contradict_what_is_wrong_in_every_table(northwind, settings, setting):
+    given = {"null_value": "", "op_in_load": True, "timestamp_column": "ts", **settings}
+    endpoint = Endpoint(**given)
+    for spec, found in of_northwind(northwind, endpoint):
+        assert {c.setting for c in contradictions(endpoint, found)} == {setting}, spec.source
