@@ -55,7 +55,7 @@ class TableObjects:
         others = [f for f in self.foreign if f not in set(self.control)]
         return "; ".join(
             f"{len(paths)} {word}: {', '.join(p.rsplit('/', 1)[-1] or p for p in paths[:3])}{' …' if paths[3:] else ''}"
-            for word, paths in (("of DMS's own records", self.control), ("not DMS's, or empty", others))
+            for word, paths in (("of DMS's own records", self.control), ("not DMS's", others))
             if paths
         )
 
@@ -83,15 +83,18 @@ def list_table(root: Path | str, spec: TableSpec, since: str = "") -> TableObjec
 
 
 def _sorted_out(folder: str, entries: Iterable[Entry]) -> TableObjects:
-    """Tell load files, change files and the rest by their names. An object without bytes is nobody's data."""
+    """Tell load files, change files and the rest by their names.
+
+    Without a byte a CSV file has no rows; a Parquet or packed file is none then.
+    """
     loads, changes, foreign, control = [], [], [], []
     for e in entries:
-        entry = DmsObject(e.name, e.path, e.size, e.etag)
+        entry, whole = DmsObject(e.name, e.path, e.size, e.etag), e.size or e.name.endswith(".csv")
         if any(CONTROL.match(part) for part in e.path[len(folder) + 1 :].split("/")[:-1]):
             control.append(e.path)
-        elif e.size and LOAD.match(e.name):
+        elif whole and LOAD.match(e.name):
             loads.append(entry)
-        elif e.size and CHANGES.match(e.name):
+        elif whole and CHANGES.match(e.name):
             changes.append(entry)
         else:
             foreign.append(e.path)
