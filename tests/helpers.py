@@ -11,9 +11,9 @@ from frazil.changes.changeset import change_set
 from frazil.changes.collapse import last_per_key
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
 from frazil.config.spec import parse_spec
-from frazil.dms.csv import CHANGE_PHASE, read_rows
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.objects import list_table
+from frazil.dms.read import CHANGE_PHASE, read_rows
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm

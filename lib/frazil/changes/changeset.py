@@ -2,7 +2,7 @@
 
 | column | meaning |
 |---|---|
-| `phase`, `object`, `row_no` | the total order: load before changes, then the object's base name, then the row in it |
+| `phase`, `object`, `block`, `row_no` | the total order: load before changes, then the object's base name, then the place in it |
 | `op` | `I`, `U` (both upserts) or `D` |
 | `written_at` | when DMS wrote the row out; null for load rows |
 | `commit_ts` | when the source committed (`timestamp`), null where DMS was not told to write it |
@@ -19,7 +19,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from frazil.changes.types import cast_sql, lake_type
+from frazil.changes.types import convert_sql, exact_sql, lake_type
 from frazil.config.spec import Column, TableSpec
 from frazil.errors import FrazilError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FIELDS, OP, KEY, OLD = "<fields>", "<op>", "<key>", "<old>"
-ORDER = ("phase", "object", "row_no")
+ORDER = ("phase", "object", "block", "row_no")
 COMMIT_TS = Column("<timestamp>", "DATETIME", utc=True)
 
 
@@ -39,45 +39,67 @@ def _quoted(name: str) -> str:
     return name.replace("\\", "\\\\").replace("'", "\\'")
 
 
-def _typed(struct: str, c: Column) -> str:
-    return cast_sql(c, f"{struct}.`{c.name}`")
+def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
+    """The SQL expression that names what is wrong with a typed row first, or null.
 
+    A value is typed `v{i}` from its raw `a{i}`; where the raw one is there and the typed one is not, or is not exactly what
+    the text says, it did not fit.
+    """
+    kinds = dict(rows.dtypes)
 
-def _bad_sql(spec: TableSpec) -> str:
-    """The SQL expression that names what is wrong with a raw row first, or null."""
+    def misfit(raw: str, typed: str, c: Column, mark: str = "") -> list[str]:
+        if kinds[raw] == lake_type(c):
+            return []
+        exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else ""
+        wrong = f"{typed} is null or not ({exact})" if exact else f"{typed} is null"
+        return [f"when {raw} is not null and ({wrong}) then '{mark}{_quoted(c.name)}'"]
 
-    def misfit(struct: str, c: Column, mark: str = "") -> str:
-        return f"when {struct}.`{c.name}` is not null and ({_typed(struct, c)}) is null then '{mark}{_quoted(c.name)}'"
-
-    key = [spec.column(k) for k in spec.key]
-    no_key = " or ".join(f"after.`{c.name}` is null" for c in key)
+    at = {n: i for i, n in enumerate(spec.names)}
     checks = [
         f"when corrupt is not null then '{FIELDS}'",
         f"when op is null or op not in ('I', 'U', 'D') then '{OP}'",
-        f"when {no_key} then '{KEY}'",
-        f"when commit_ts is not null and ({cast_sql(COMMIT_TS, 'commit_ts')}) is null then '{COMMIT_TS.name}'",
-        *[misfit("before", c, OLD) for c in key if lake_type(c) != "string"],
-        *[misfit("after", c) for c in spec.columns if lake_type(c) != "string"],
+        f"when {' or '.join(f'a{at[k]} is null' for k in spec.key)} then '{KEY}'",
+        *misfit("commit_ts", "at", COMMIT_TS),
     ]
+    for i, k in enumerate(spec.key):
+        checks += misfit(f"b{i}", f"w{i}", spec.column(k), OLD)
+    for i, c in enumerate(spec.columns):
+        checks += misfit(f"a{i}", f"v{i}", c)
     return f"case {' '.join(checks)} end"
+
+
+def _marked(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """Add to raw rows their typed values (`v{i}`, `w{i}`, `at`) and what is wrong (`bad`).
+
+    In steps, so that Spark computes each value once and not again in every expression that uses it.
+    """
+    from pyspark.sql import functions as F
+
+    kinds = dict(rows.dtypes)
+    typed = rows.select(
+        "*",
+        *[F.expr(convert_sql(c, f"a{i}", kinds[f"a{i}"])).alias(f"v{i}") for i, c in enumerate(spec.columns)],
+        *[F.expr(convert_sql(spec.column(k), f"b{i}", kinds[f"b{i}"])).alias(f"w{i}") for i, k in enumerate(spec.key)],
+        F.expr(convert_sql(COMMIT_TS, "commit_ts", kinds["commit_ts"])).alias("at"),
+    )
+    return typed.withColumn("bad", F.expr(_bad_sql(spec, rows)))
 
 
 def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Type the raw rows of `dms` and mark those that are bad; no row is dropped or repaired."""
     from pyspark.sql import functions as F
 
-    after = ", ".join(f"'{_quoted(c.name)}', {_typed('after', c)}" for c in spec.columns)
-    before = ", ".join(f"'{_quoted(k)}', {_typed('before', spec.column(k))}" for k in spec.key)
-    return rows.select(
+    missing = F.col("absent") if "absent" in rows.columns else F.lit(None).cast("array<string>")
+    return _marked(rows, spec).select(
         *ORDER,
         "written_at",
         "op",
-        F.expr(f"{cast_sql(COMMIT_TS, 'commit_ts')} as commit_ts"),
+        F.col("at").alias("commit_ts"),
         "change_seq",
-        F.expr(f"named_struct({before}) as before"),
-        F.expr(f"named_struct({after}) as after"),
-        F.lit(None).cast("array<string>").alias("missing"),
-        F.expr(f"{_bad_sql(spec)} as bad"),
+        F.struct(*[F.col(f"w{i}").alias(k) for i, k in enumerate(spec.key)]).alias("before"),
+        F.struct(*[F.col(f"v{i}").alias(c) for i, c in enumerate(spec.names)]).alias("after"),
+        missing.alias("missing"),
+        "bad",
     )
 
 
@@ -86,7 +108,7 @@ def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3) -> BadRowError:
     from pyspark.sql import functions as F
 
     first = {r["path"]: r["first_no"] for r in rows.groupBy("path").agg(F.min("row_no").alias("first_no")).collect()}
-    marked = rows.withColumn("bad", F.expr(_bad_sql(spec))).where("bad is not null")
+    marked = _marked(rows, spec).where("bad is not null")
     count, worst = marked.count(), marked.orderBy(*ORDER).limit(show).collect()
     lines = [f"{readable(r['path'])} row {r['row_no'] - first[r['path']] + 1}: {_reason(r, spec)}" for r in worst]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
@@ -107,9 +129,11 @@ def _reason(row, spec: TableSpec) -> str:
     if bad == OP:
         return f"unknown Op {row['op']!r}, not I, U or D"
     if bad == KEY:
-        return f"no value in key column {', '.join(k for k in spec.key if row['after'][k] is None)}"
+        return f"no value in key column {', '.join(k for k in spec.key if row[f'a{spec.names.index(k)}'] is None)}"
     if bad == COMMIT_TS.name:
         return f"commit timestamp {row['commit_ts']!r} is not yyyy-MM-dd HH:mm:ss.SSSSSS"
     column = spec.column(bad.removeprefix(OLD))
-    value = row["before" if bad.startswith(OLD) else "after"][column.name]
-    return f"{'old value of ' if bad.startswith(OLD) else ''}column '{column.name}': {value[:100]!r} does not fit {column.type} ({lake_type(column)} in the lake)"
+    old = bad.startswith(OLD)
+    value = row[f"b{spec.key.index(column.name)}"] if old else row[f"a{spec.names.index(column.name)}"]
+    shown = repr(value[:100] if isinstance(value, str) else value)
+    return f"{'old value of ' if old else ''}column '{column.name}': {shown} does not fit {column.type} ({lake_type(column)} in the lake)"

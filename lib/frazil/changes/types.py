@@ -22,40 +22,78 @@ def lake_type(column: Column) -> str:
     return LAKE_TYPES[column.dms_type]
 
 
-def cast_sql(column: Column, text: str) -> str:
-    """Return the SQL expression that casts `text`, itself SQL, to the column's lake type; null where it does not fit exactly.
+def value_sql(column: Column, text: str) -> str:
+    """Return the SQL expression that casts `text`, itself SQL, to the column's lake type as Spark does: null if it cannot.
 
-    "Exactly" is stricter than Spark's own cast: digits that would be rounded off, a real that overflows, a date with a
-    time behind it, a bare year, half a byte of hex, a wall-clock time with a zone are all refused. (SQL text, as only there
-    Spark 3.5 has `try_cast`.)
+    SQL text, as only there Spark 3.5 has `try_cast`. Spark also takes what is no exact value: see `exact_sql`.
     """
     kind, target = column.dms_type, lake_type(column)
-    typed = f"try_cast({text} as {target})"
     if target == "string":
         return text
     if kind == "BOOLEAN":
         yes, no = "('true', 't', '1', 'y', 'yes')", "('false', 'f', '0', 'n', 'no')"
         return f"case when lower({text}) in {yes} then true when lower({text}) in {no} then false end"
+    if kind in ("BYTES", "BLOB"):
+        return f"unhex(if(lower(substring({text}, 1, 2)) = '0x', substring({text}, 3), {text}))"
+    typed = f"try_cast({text} as {target})"
+    if kind == "DATETIME" and column.utc:
+        return f"coalesce(try_cast(concat({text}, 'Z') as {target}), {typed})"
+    return typed
+
+
+def exact_sql(column: Column, text: str, value: str) -> str:
+    """Return the SQL condition under which a cast `value` is exactly what its `text` says; empty: always.
+
+    Refused are digits that would be rounded off, a real that overflows or that only Java reads, a date with a time behind
+    it, a bare year, half a byte of hex, a wall-clock time with a zone. The forms that DMS writes are told first and cheaply.
+    """
+    kind = column.dms_type
     if kind in ("NUMERIC", "UINT8"):
         scale = column.arguments[1] if kind == "NUMERIC" else 0
-        fraction = f"length(rtrim('0', substring_index({text}, '.', -1)))"
-        whole = f"instr(lower({text}), 'e-') = 0 and (instr({text}, '.') = 0 or {fraction} <= {scale})"
-        return f"case when {whole} then {typed} end"
+        short = f"(instr({text}, '.') = 0 or octet_length({text}) - instr({text}, '.') <= {scale})"
+        zeros = f"length(rtrim('0', substring_index({text}, '.', -1))) <= {scale}"
+        return f"instr({text}, 'e-') = 0 and instr({text}, 'E-') = 0 and ({short} or {zeros})"
     if kind in ("REAL4", "REAL8"):
-        java = f"right(lower({text}), 1) in ('d', 'f') or instr(lower({text}), 'x') > 0"  # '1d' and '0x1p3' are reals to Java
-        finite = f"abs({typed}) < double('infinity') and not ({java})"
-        return f"case when {finite} or instr(lower({text}), 'inf') > 0 or isnan({typed}) then {typed} end"
+        digit = f"substring({text}, -1, 1) between '0' and '9' and instr({text}, 'x') = 0 and instr({text}, 'X') = 0"
+        named = f"lower({text}) in ('nan', 'inf', '+inf', '-inf', 'infinity', '+infinity', '-infinity')"
+        return f"({digit} and abs({value}) < double('infinity')) or {named}"
     if kind in ("BYTES", "BLOB"):
-        return f"case when length({text}) % 2 = 0 then unhex(regexp_replace({text}, '^0[xX]', '')) end"
+        return f"octet_length({text}) % 2 = 0"
     if kind == "DATE":
-        return f"case when length({text}) = 10 and substring({text}, 5, 1) = '-' and substring({text}, 8, 1) = '-' then {typed} end"
+        return f"octet_length({text}) = 10 and substring({text}, 5, 1) = '-' and substring({text}, 8, 1) = '-'"
     if kind == "DATETIME":
-        zoned = f"coalesce(try_cast(concat({text}, 'Z') as {target}), {typed})" if column.utc else typed
-        tail = f"substring({text}, 11)"
-        zone = (
-            ""
-            if column.utc
-            else f" and instr({tail}, '+') = 0 and instr({tail}, '-') = 0 and lower({tail}) not rlike '[a-z]$'"
+        usual = (
+            f"octet_length({text}) = 26 and substring({text}, 5, 1) = '-' and substring({text}, 20, 1) = '.' "
+            f"and try_cast(substring({text}, 21) as int) is not null"
         )
-        return f"case when length({text}) >= 19 and substring({text}, 5, 1) = '-'{zone} then {zoned} end"
+        long = f"octet_length({text}) >= 19 and substring({text}, 5, 1) = '-'"
+        zone = f"instr({text}, '+') > 0 or instr(substring({text}, 11), '-') > 0 or lower({text}) rlike '[a-z]$'"
+        return f"({usual}) or ({long}{'' if column.utc else f' and not ({zone})'})"
+    return ""
+
+
+def cast_sql(column: Column, text: str) -> str:
+    """Return the SQL expression that casts `text` to the column's lake type; null where it does not fit exactly."""
+    value = value_sql(column, text)
+    exact = exact_sql(column, text, value)
+    return f"case when {exact} then {value} end" if exact else value
+
+
+def convert_sql(column: Column, value: str, kind: str) -> str:
+    """Return the SQL expression that turns an already typed value (Parquet's) into the lake's type, null where it does not fit.
+
+    `kind` is its Spark type. Nothing is rounded: a decimal with more digits, or a number that overflows, does not fit.
+    """
+    target = lake_type(column)
+    if kind == target:
+        return value
+    if kind == "string":
+        return value_sql(column, value)
+    if target == "string":
+        return f"cast({value} as string)"
+    if kind == "timestamp" and target == "timestamp_ntz":
+        return f"timestampadd(MICROSECOND, unix_micros({value}), timestamp_ntz'1970-01-01 00:00:00')"
+    typed = f"try_cast({value} as {target})"
+    if target.startswith(("decimal", "int", "bigint")):
+        return f"case when {typed} = {value} then {typed} end"
     return typed

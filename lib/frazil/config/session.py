@@ -163,6 +163,8 @@ def get_spark(settings: Settings) -> SparkSession:
     for key, value in catalog_conf(settings).items():
         if spark.conf.get(key, None) is None:
             spark.conf.set(key, value)
+    # The JVM never compiles a method above 8,000 bytes of code: a wide table's casts, in one method, would be interpreted.
+    spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
     for key in ("spark.wap.id", "spark.wap.branch"):
         if spark.conf.get(key, None):
             raise SessionError(f"{key} is set: a MERGE would say ok and main would not move", f"unset {key}")

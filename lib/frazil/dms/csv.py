@@ -1,89 +1,61 @@
 """DMS's CSV files as a DataFrame of raw rows: every value still text, every row with its place.
 
-A raw row has: `phase` (0 load, 1 change), `object` (base name), `path` (its URI), `row_no` (grows within the object), `written_at` (when DMS
-wrote the object, by its name; null for load files), `op`, `commit_ts`, `change_seq` (all text), `after` and `before` (structs of text, one field per column), `corrupt` (the line, where it has
+A raw row has: `phase` (0 load, 1 change), `object` (base name), `path` (its URI), `block` and `row_no` (its place in the
+object), `written_at` (when DMS wrote the object, by its name; null for load files), `op`, `commit_ts`, `change_seq` (text),
+`a0`, `a1` … (the spec's columns, in its order), `b0`, `b1` … (the key's old values), and `corrupt` (the line, where it has
 too many or too few fields).
 """
 
 from __future__ import annotations
 
 import csv
-import re
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.objects import DmsObject, SourceError
-from frazil.errors import nearest
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, named_layout, stated_layout
+from frazil.dms.objects import DmsObject
+from frazil.dms.storage import read_head
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LOAD_PHASE, CHANGE_PHASE = 0, 1
-EMPTY = "\x01\x02"
-"""Stands for a quoted empty field (`""`) while Spark reads, so that it stays apart from an unquoted one."""
-
-# A change file is named by the UTC time at which DMS wrote it: 20240612-103125108.csv.
-_PART = "cast(substring(_metadata.file_name, {}, {}) as int)"
-WRITTEN_AT = "make_timestamp({}, {}, {}, {}, {}, cast({} / 1000 as decimal(8,6)), 'UTC')".format(
-    *[_PART.format(*at) for at in ((1, 4), (5, 2), (7, 2), (10, 2), (12, 2), (14, 5))]
-)
+# A change file is named by the UTC time at which DMS wrote it: 20240612-103125108.csv. As a number, 20240612103125108, its
+# parts are had by division: much cheaper per row than cutting and parsing text.
+_NAME = "cast(concat(substring(_metadata.file_name, 1, 8), substring(_metadata.file_name, 10, 9)) as bigint)"
+_DAY = f"make_date(int({_NAME} div 10000000000000), int({_NAME} div 100000000000 % 100), int({_NAME} div 1000000000 % 100))"
+_CLOCK = f"({_NAME} div 10000000 % 100) * 3600000 + ({_NAME} div 100000 % 100) * 60000 + {_NAME} % 100000"
+WRITTEN_AT = f"timestamp_millis(unix_date({_DAY}) * bigint(86400000) + {_CLOCK})"
 HAVE_EMPTY = {"STRING", "WSTRING", "CLOB", "NCLOB", "BYTES", "BLOB"}
 """Types with an empty value: with a null token that is not empty itself, an empty field of theirs is that value."""
+NEVER = "\x01\x02"
+"""Spark's own null value, which no file holds: so a quoted empty field (`""`) is read as empty and a bare one as null."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The fields of a file in their order; a role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>` or `skip`."""
-
-    roles: tuple[str, ...]
-
-
-def _added_role(expression: str) -> str:
-    return "seq" if re.fullmatch(r"\$?AR_H_CHANGE_SEQ", expression.strip(), re.I) else "skip"
+def _header(file: DmsObject, endpoint: Endpoint) -> list[str]:
+    text = read_head(file.path, 1 << 20).decode("utf-8", "replace")
+    line = text.split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
+    return next(csv.reader([line], delimiter=endpoint.delimiter), [])
 
 
-def stated_layout(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> Layout:
-    """Return the layout that the settings and the spec promise: Op, timestamp, columns, added columns, before-image."""
-    roles = ["op"] if phase == CHANGE_PHASE or endpoint.op_in_load else []
-    roles += ["ts"] if endpoint.timestamp_column else []
-    roles += [f"after:{c}" for c in spec.names]
-    roles += [_added_role(e) for e in mappings.added(spec).values()]
-    if rule := mappings.before_image(spec):
-        roles += [f"before:{c}" for c in rule.names(spec)]
-    return Layout(tuple(roles))
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def header_layout(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, file: DmsObject, phase: int) -> Layout:
-    """Return the layout that a file's own header line states; a column nobody told of, or one missing, is an error."""
-    with open(file.path, encoding="utf-8", newline="") as f:
-        names = next(csv.reader([f.readline().rstrip("\r\n")], delimiter=endpoint.delimiter), [])
-    known = {c: f"after:{c}" for c in spec.names}
-    known |= {c: _added_role(e) for c, e in mappings.added(spec).items()}
-    if rule := mappings.before_image(spec):
-        known |= {name: f"before:{c}" for c, name in rule.names(spec).items()}
-    if endpoint.timestamp_column:
-        known[endpoint.timestamp_column] = "ts"
-    roles = ["op" if n.lower() == "op" else known.get(n, f"?{n}") for n in names]
-    for role in roles:
-        if role.startswith("?"):
-            raise SourceError(
-                f"{file.path} line 1: unknown column '{role[1:]}'", f"add it to {spec.file}; {nearest(role[1:], known)}"
-            )
-    missing = [c for c in spec.names if f"after:{c}" not in roles]
-    if phase == CHANGE_PHASE and "op" not in roles:
-        missing.insert(0, "Op")
-    if missing:
-        raise SourceError(
-            f"{file.path} line 1: no column {', '.join(missing)}", f"correct {spec.file} or the endpoint settings"
-        )
-    return Layout(tuple(roles))
+def _value(field: str, token: str, has_empty: bool) -> str:
+    """The SQL of a column's text: null where the field means null, empty where it means empty."""
+    if not token:
+        return field if has_empty else f"nullif({field}, '')"
+    return (
+        f"nullif(coalesce({field}, ''), {_quoted(token)})"
+        if has_empty
+        else f"nullif(nullif({field}, {_quoted(token)}), '')"
+    )
 
 
 def _read_layout(
-    spark: SparkSession, layout: Layout, endpoint: Endpoint, spec: TableSpec, paths: list[str], phase: int
+    spark: SparkSession, layout: Layout, endpoint: Endpoint, spec: TableSpec, paths: list[str], phase: int, whole: bool
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -91,60 +63,72 @@ def _read_layout(
     rows = (
         spark.read.schema(", ".join(f"{p} string" for p in physical) + ", corrupt string")
         .option("header", endpoint.header).option("sep", endpoint.delimiter).option("lineSep", endpoint.row_delimiter)
-        .option("multiLine", True).option("encoding", "UTF-8").option("mode", "PERMISSIVE")
-        .option("quote", '"' if endpoint.rfc4180 else "").option("escape", '"').option("emptyValue", EMPTY)
+        .option("multiLine", whole).option("encoding", "UTF-8").option("mode", "PERMISSIVE")
+        .option("quote", '"' if endpoint.rfc4180 else "").option("escape", '"')
+        .option("nullValue", NEVER).option("emptyValue", "")
         .option("columnNameOfCorruptRecord", "corrupt").option("columnPruning", False)
         .csv(paths)
     )  # fmt: skip
-    at = dict(zip(layout.roles, physical, strict=True))
-    null = F.lit(None).cast("string")
+    at, token = dict(zip(layout.roles, physical, strict=True)), endpoint.null_value or ""
 
-    def raw(role: str):
-        return F.col(at[role]) if role in at else null
+    def control(role: str) -> str:
+        """Op, time, sequence, old key: empty is the same as absent, however it is written."""
+        return _value(at[role], token, False) if role in at else "cast(null as string)"
 
-    def control(role: str):
-        """Op, time and sequence: empty is the same as absent, however it is written."""
-        return F.when(raw(role).isin(EMPTY, endpoint.null_value, ""), null).otherwise(raw(role)) if role in at else null
+    def after(column) -> str:
+        field = at.get(f"after:{column.name}")
+        return _value(field, token, column.dms_type in HAVE_EMPTY) if field else "cast(null as string)"
 
-    def value(column):
-        """An unquoted empty field comes from Spark as null, a quoted one as EMPTY, the null token as itself."""
-        field = raw(f"after:{column.name}")
-        empty = F.lit("") if column.dms_type in HAVE_EMPTY else null
-        bare = empty if endpoint.null_value else null
-        return (
-            F.when(field.isNull(), bare)
-            .when(field == endpoint.null_value, null)
-            .when(field == EMPTY, empty)
-            .otherwise(field)
-        )
-
-    before = [control(f"before:{c}").alias(c) if f"before:{c}" in at else null.alias(c) for c in spec.key]
-    op = F.lit("I") if "op" not in at else control("op")
     return rows.where(F.coalesce(*physical, "corrupt").isNotNull()).select(
         F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
-        F.monotonically_increasing_id().alias("row_no"),
+        F.col("_metadata.file_block_start").alias("block"), F.monotonically_increasing_id().alias("row_no"),
         (F.expr(WRITTEN_AT) if phase == CHANGE_PHASE else F.lit(None).cast("timestamp")).alias("written_at"),
-        op.alias("op"), control("ts").alias("commit_ts"), control("seq").alias("change_seq"),
-        F.struct(*before).alias("before"), F.struct(*[value(c).alias(c.name) for c in spec.columns]).alias("after"),
+        (F.expr(control("op")) if "op" in at else F.lit("I")).alias("op"),
+        F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
+        *[F.expr(after(c)).alias(f"a{i}") for i, c in enumerate(spec.columns)],
+        *[F.expr(control(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.key)],
         F.col("corrupt"),
     )  # fmt: skip
 
 
-def read_rows(
-    spark: SparkSession, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: list[DmsObject], phase: int
+def has_quoted_newline(head: bytes, row_delimiter: bytes) -> bool:
+    """Tell whether a row of the head of a file ends inside quotes."""
+    return any(line.count(b'"') % 2 for line in head.split(row_delimiter)[:-1])
+
+
+def must_be_read_whole(files: list[DmsObject], endpoint: Endpoint) -> bool:
+    """Tell from the heads of some files whether texts hold newlines, so that no file may be split.
+
+    What the heads do not show turns up as rows with too few fields: then the files are read again, whole.
+    """
+    some = files if len(files) <= 4 else [*files[:2], *files[-2:]]
+    rows = endpoint.row_delimiter.encode()
+    return endpoint.rfc4180 and any(has_quoted_newline(read_head(f.path, 1 << 18), rows) for f in some)
+
+
+def read_csv(
+    spark: SparkSession,
+    spec: TableSpec,
+    endpoint: Endpoint,
+    mappings: Mappings,
+    files: list[DmsObject],
+    phase: int,
+    whole: bool,
 ) -> DataFrame:
     """Return the raw rows of a table's load files (phase 0) or change files (phase 1).
 
-    Files are read whole (`multiLine`), so that quoted newlines are kept and `row_no` follows the order in the file.
+    `whole`: files are read in one piece each, so that quoted newlines are kept; else Spark may split them.
     """
     groups: dict[Layout, list[str]] = {}
     for file in files:
-        by_header = endpoint.header and file.size
-        layout = (
-            header_layout(spec, endpoint, mappings, file, phase)
-            if by_header
-            else stated_layout(spec, endpoint, mappings, phase)
-        )
+        if endpoint.header and file.size:
+            where = f"{file.path} line 1"
+            layout = named_layout(_header(file, endpoint), spec, endpoint, mappings, phase, where)
+        else:
+            layout = stated_layout(spec, endpoint, mappings, phase)
         groups.setdefault(layout, []).append(file.path)
-    frames = [_read_layout(spark, layout, endpoint, spec, paths, phase) for layout, paths in groups.items()]
+    frames = [_read_layout(spark, layout, endpoint, spec, paths, phase, whole) for layout, paths in groups.items()]
     return reduce(lambda a, b: a.unionByName(b), frames)
+
+
+__all__ = ["CHANGE_PHASE", "LOAD_PHASE", "must_be_read_whole", "read_csv"]

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from frazil.changes.changeset import change_set, explain_bad
 from frazil.changes.collapse import last_per_key
 from frazil.config.spec import TableSpec
-from frazil.dms.csv import CHANGE_PHASE, read_rows
 from frazil.dms.objects import DmsObject, TableObjects, list_table
 from frazil.dms.position import Position, after_changes, pending_changes, take_batch
+from frazil.dms.read import CHANGE_PHASE, may_be_split, read_rows
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.commit import Commit, PositionMovedError
@@ -107,14 +107,19 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
     return done
 
 
-def apply_batch(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> dict[str, int]:
+def apply_batch(
+    book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], whole: bool | None = None
+) -> dict[str, int]:
     """Read, order, collapse and merge one batch of change files; return its counts.
 
     One Spark job reads the files and caches the collapsed batch; what is learnt on the way (counts, bad rows, key bounds,
-    quantiles of the commit times) is observed in the same job. A bad row stops the batch before anything is written.
+    quantiles of the commit times) is observed in the same job. A bad row stops the batch before anything is written; one in
+    files that were read in pieces may be but a text with a newline, so these are read `whole` first.
     """
     picked_up = time.time()
-    raw = read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE)
+    if whole is None:
+        whole = not may_be_split(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
+    raw = read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole)
     seen, order = Observation(), Observation()
     changes = change_set(raw, spec).observe(
         seen, F.count("*").alias("changes"), F.count("bad").alias("bad"),
@@ -126,6 +131,8 @@ def apply_batch(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObje
         first = F.col(f"after.`{spec.key[0]}`")
         keys, low, high = batch.agg(F.count("*"), F.min(first), F.max(first)).first()
         stats = {**seen.get, **order.get} if keys else NO_ROWS  # Spark has no observation of nothing
+        if stats["bad"] and not whole:
+            return apply_batch(book, spec, base, files, whole=True)
         if stats["bad"]:
             raise explain_bad(raw, spec)
         if stats["out_of_sequence"]:

@@ -6,14 +6,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from frazil.changes.changeset import BadRowError, change_set, explain_bad, readable
-from frazil.changes.types import cast_sql
+from frazil.changes.types import convert_sql
 from frazil.config.spec import TableSpec
-from frazil.dms.csv import LOAD_PHASE, read_rows
 from frazil.dms.objects import TableObjects, list_table
 from frazil.dms.position import Position, after_load
+from frazil.dms.read import LOAD_PHASE, may_be_split, read_rows
 from frazil.errors import FrazilError
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
+from frazil.lake.commit import Commit
 from frazil.lake.tables import Base, RolledBackError, read_base
 
 
@@ -96,31 +97,36 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base,
 
 
 def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
-    files = list(there.loads)
-    raw = read_rows(book.spark, spec, book.endpoint, book.mappings, files, LOAD_PHASE)
-    typed = change_set(raw, spec).select(F.expr("if(bad is null, after, raise_error(bad))").alias("after"))
+    files, summary = list(there.loads), {"frazil.kind": "load"}
     position = after_load(base.position, there, commit.new_batch(), replay=action == "replay")
 
-    def write(branch: str, summary: dict[str, str]) -> None:
-        merge.replace_rows(book.spark, branch, typed.select("after.*"), summary, empty_first=action != "load")
-        if twice := _duplicates(book.spark.table(branch), spec):
-            raise DuplicateKeyError(*_explain_duplicates(raw, twice, spec))
+    def rows(whole: bool) -> DataFrame:
+        return read_rows(book.spark, spec, book.endpoint, book.mappings, files, LOAD_PHASE, whole)
 
-    try:
-        done = commit.commit_batch(book.spark, book.name(spec), base, position, write, {"frazil.kind": "load"})
-    except FrazilError:
-        raise
-    except Exception:
-        raise_bad = change_set(raw, spec).where("bad is not null").limit(1).count()
-        if raise_bad:
-            raise explain_bad(raw, spec) from None
-        raise
-    return TableResult(
-        spec.source,
-        {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action],
-        "",
-        counts={"rows": done.count("added-records")},
-    )
+    def load(whole: bool) -> Commit:
+        typed = change_set(rows(whole), spec).select(F.expr("if(bad is null, after, raise_error(bad))").alias("after"))
+
+        def write(branch: str, properties: dict[str, str]) -> None:
+            merge.replace_rows(book.spark, branch, typed.select("after.*"), properties, empty_first=action != "load")
+            if twice := _duplicates(book.spark.table(branch), spec):
+                raise DuplicateKeyError(*_explain_duplicates(rows(whole), twice, spec))
+
+        return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)
+
+    for whole in (False, True) if may_be_split(spec, files, book.endpoint, book.mappings, LOAD_PHASE) else (True,):
+        try:
+            done = load(whole)
+            break
+        except FrazilError:
+            raise
+        except Exception:
+            if not whole:
+                continue  # a text with a newline in it looks like bad rows where files are read in pieces
+            if change_set(rows(whole), spec).where("bad is not null").isEmpty():
+                raise
+            raise explain_bad(rows(whole), spec) from None
+    word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action]
+    return TableResult(spec.source, word, "", counts={"rows": done.count("added-records")})
 
 
 def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:
@@ -129,7 +135,13 @@ def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:
 
 
 def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> tuple[str, str]:
-    keys = raw.select("path", *[F.expr(f"{cast_sql(spec.column(k), f'after.`{k}`')} as `{k}`") for k in spec.key])
+    kinds = dict(raw.dtypes)
+
+    def typed(k: str) -> str:
+        raw_name = f"a{spec.names.index(k)}"
+        return f"{convert_sql(spec.column(k), raw_name, kinds[raw_name])} as `{k}`"
+
+    keys = raw.select("path", *[F.expr(typed(k)) for k in spec.key])
     lines = []
     for row in twice:
         shown = ", ".join(f"{k}={row[k]}" for k in spec.key)

@@ -1,0 +1,132 @@
+"""DMS's Parquet files as a DataFrame of raw rows: the same columns as from CSV, but values keep the types of the file."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from frazil.config.spec import TableSpec
+from frazil.dms.csv import WRITTEN_AT
+from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.layout import CHANGE_PHASE, named_layout
+from frazil.dms.objects import DmsObject, SourceError
+from frazil.dms.storage import read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def _footer(file: DmsObject) -> pa.Schema:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_schema(pa.BufferReader(read(file.path)))
+    except (pa.ArrowException, OSError) as e:
+        reason = str(e).splitlines()[0]
+        raise SourceError(f"{file.path} is no Parquet file that can be read: {reason}", "fetch it again") from None
+
+
+def _spark_type(kind: pa.DataType, where: str) -> str:
+    """Return the Spark type to read a Parquet column as; TIME, which Spark cannot infer, comes as its integer."""
+    import pyarrow as pa
+
+    plain = {
+        pa.bool_(): "boolean", pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
+        pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)",
+        pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.large_string(): "string",
+        pa.binary(): "binary", pa.date32(): "date", pa.time32("ms"): "int", pa.time64("us"): "bigint",
+    }  # fmt: skip
+    if kind in plain:
+        return plain[kind]
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_fixed_size_binary(kind):
+        return "binary"
+    raise SourceError(f"{where}: Parquet type {kind}", "no DMS type is written so: is it a file of DMS?")
+
+
+def _time_text(column: str, kind: pa.DataType) -> str:
+    """The SQL of a TIME as text: HH:mm:ss, and the fraction where there is one."""
+    micros = f"cast({column} as bigint) * {1000 if kind.unit == 'ms' else 1}"
+    text = (
+        f"date_format(timestamp_ntz'1970-01-01' + make_dt_interval(0, 0, 0, ({micros}) / 1000000), 'HH:mm:ss.SSSSSS')"
+    )
+    return f"rtrim('.', rtrim('0', {text}))"
+
+
+def read_parquet(
+    spark: SparkSession, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: list[DmsObject], phase: int
+) -> DataFrame:
+    """Return the raw rows of Parquet files; files with different columns or types are read apart and put together as text.
+
+    Dates before 1582 are taken as written (`CORRECTED`): DMS writes no calendar marks, and 0001-01-01 is common.
+    """
+    groups: dict[tuple, list[DmsObject]] = {}
+    for file in files:
+        schema = _footer(file)
+        groups.setdefault(tuple((f.name, f.type) for f in schema), []).append(file)
+    frames = [_read_group(spark, spec, endpoint, mappings, list(k), v, phase) for k, v in groups.items()]
+    return frames[0] if len(frames) == 1 else reduce(lambda a, b: a.unionByName(b), _alike(frames))
+
+
+def _alike(frames: list[DataFrame]) -> list[DataFrame]:
+    """Cast columns whose types differ between frames to text, from which they are typed like CSV's."""
+    from pyspark.sql import functions as F
+
+    kinds = [dict(f.dtypes) for f in frames]
+    differ = [c for c in kinds[0] if len({k[c] for k in kinds}) > 1]
+    hexed = {c for c in differ if any(k[c] == "binary" for k in kinds)}
+
+    def text(frame: DataFrame, column: str):
+        is_binary = dict(frame.dtypes)[column] == "binary"
+        return (F.hex(column) if is_binary and column in hexed else F.col(column).cast("string")).alias(column)
+
+    return [f.select(*[text(f, c) if c in differ else F.col(c) for c in f.columns]) for f in frames]
+
+
+def _read_group(
+    spark: SparkSession,
+    spec: TableSpec,
+    endpoint: Endpoint,
+    mappings: Mappings,
+    schema: list[tuple[str, pa.DataType]],
+    files: list[DmsObject],
+    phase: int,
+) -> DataFrame:
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    where = files[0].path
+    layout = named_layout([n for n, _ in schema], spec, endpoint, mappings, phase, where)
+    ticks = lambda n: "`" + n.replace("`", "``") + "`"  # noqa: E731
+    declared = ", ".join(f"{ticks(n)} {_spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
+    frame = (
+        spark.read.schema(declared)
+        .option("datetimeRebaseMode", "CORRECTED").option("int96RebaseMode", "CORRECTED")
+        .parquet(*[f.path for f in files])
+    )  # fmt: skip
+    at = {
+        role: _time_text(ticks(n), t) if pa.types.is_time(t) else ticks(n)
+        for role, (n, t) in zip(layout.roles, schema, strict=True)
+    }
+
+    def control(role: str) -> str:
+        return f"nullif(cast({at[role]} as string), '')" if role in at else "cast(null as string)"
+
+    def value(role: str) -> str:
+        return at.get(role, "cast(null as string)")
+
+    return frame.select(
+        F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
+        F.col("_metadata.file_block_start").alias("block"), F.monotonically_increasing_id().alias("row_no"),
+        (F.expr(WRITTEN_AT) if phase == CHANGE_PHASE else F.lit(None).cast("timestamp")).alias("written_at"),
+        (F.expr(f"coalesce({at['op']}, 'I')") if "op" in at else F.lit("I")).alias("op"),
+        F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
+        *[F.expr(value(f"after:{c}")).alias(f"a{i}") for i, c in enumerate(spec.names)],
+        *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.key)],
+        F.lit(None).cast("string").alias("corrupt"),
+    )  # fmt: skip

@@ -1,0 +1,52 @@
+"""One door to what DMS wrote for a table: files of any form in, raw rows out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.config.spec import TableSpec
+from frazil.dms.csv import HAVE_EMPTY, must_be_read_whole, read_csv
+from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, stated_layout
+from frazil.dms.objects import DmsObject
+from frazil.dms.parquet import read_parquet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_rows(
+    spark: SparkSession,
+    spec: TableSpec,
+    endpoint: Endpoint,
+    mappings: Mappings,
+    files: list[DmsObject],
+    phase: int,
+    whole: bool = True,
+) -> DataFrame:
+    """Return the raw rows (`dms.csv` tells their columns) of a table's load files (phase 0) or change files (phase 1).
+
+    `whole` reads each CSV file in one piece, as texts with newlines need it; see `may_be_split`.
+    """
+    parquet = [f for f in files if f.name.endswith(".parquet")]
+    text = [f for f in files if not f.name.endswith(".parquet")]
+    frames = [read_csv(spark, spec, endpoint, mappings, text, phase, whole)] if text else []
+    frames += [read_parquet(spark, spec, endpoint, mappings, parquet, phase)] if parquet else []
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+def may_be_split(spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, mappings: Mappings, phase: int) -> bool:
+    """Tell whether it is safe, and worth trying, to read CSV files in several pieces.
+
+    A text with a newline then breaks its row in two, which shows in the number of fields: rows look bad, and the files must
+    be read whole after all. It would not show if the last field were such a text: then files are always read whole.
+    """
+    text = [f for f in files if f.name.endswith(".csv")]
+    if not text or not endpoint.rfc4180:
+        return bool(text)
+    last = stated_layout(spec, endpoint, mappings, phase).roles[-1]
+    free = last.startswith(("after:", "before:")) and spec.column(last.split(":", 1)[1]).dms_type in HAVE_EMPTY
+    return not free and last != "skip" and not must_be_read_whole(text, endpoint)
+
+
+__all__ = ["CHANGE_PHASE", "LOAD_PHASE", "may_be_split", "read_rows"]

@@ -1,0 +1,87 @@
+"""The same source transactions in every form that DMS writes to S3 end in the same tables: all equal to the source."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from frazil.config.settings import resolve
+from frazil.demo import shop
+from frazil.demo.postgres import EmbeddedPostgres
+from frazil.demo.standin import StandIn
+from frazil.demo.workload import Workload
+from frazil.flows import cdc, full_load, reconcile, setup
+from frazil.flows.workbook import Workbook, raise_if_failed
+
+pytestmark = pytest.mark.spark
+PARAMS = Path(__file__).parent.parent / "params"
+
+FORMS = {
+    "csv_with_header": {},
+    "csv_headerless": {"AddColumnName": False},
+    "csv_gzip_semicolon": {"CompressionType": "GZIP", "CsvDelimiter": ";"},
+    "csv_load_without_op": {"IncludeOpForFullLoad": False},
+    "csv_without_timestamp": {"TimestampColumnName": ""},
+    "csv_date_folders": {"DatePartitionEnabled": True, "DatePartitionSequence": "YYYYMMDDHH"},
+    "parquet": {"DataFormat": "parquet"},
+    "parquet_2_ms": {"DataFormat": "parquet", "ParquetVersion": "parquet-2-0", "CompressionType": "GZIP"},
+}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """One database whose rows and changes every form's stand-in wrote, each from a slot of its own."""
+    root = tmp_path_factory.mktemp("forms")
+    with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(root / "postgres") as postgres:
+        patch.setenv("FRAZIL_SOURCE_URL", postgres.jdbc_url)
+        patch.setenv("FRAZIL_SOURCE_USER", postgres.user)
+        patch.setenv("FRAZIL_SOURCE_PASSWORD", postgres.password)
+        with postgres.connect() as connection:
+            shop.make(connection, scale=0.01)
+        standard = json.loads((PARAMS / "shop.endpoint.json").read_text())["S3Settings"]
+        writers = []
+        for form, settings in FORMS.items():
+            shutil.copytree(PARAMS, root / form / "params")
+            file = root / form / "params" / "shop.endpoint.json"
+            file.write_text(json.dumps({"S3Settings": {**standard, **settings}}))
+            writers.append(
+                StandIn(
+                    postgres.connect, file, PARAMS / "shop.mappings.json", root / form / "s3", slot=f"s_{len(writers)}"
+                )
+            )
+        for writer in writers:
+            writer.full_load()
+        for seed in (11, 12):
+            with postgres.connect() as connection:
+                Workload(connection, seed).run(40)
+            for writer in writers:
+                writer.pump()
+                writer.flush()
+        for writer in writers:
+            writer.close()
+        yield root
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_ends_equal_to_the_source(source, spark, form, monkeypatch):
+    monkeypatch.setenv("FRAZIL_PARAMS", str(source / form / "params"))
+
+    def book(notebook: str) -> Workbook:
+        settings = resolve(notebook, {"env": "demo", "source": str(source / form / "s3")}).settings
+        opened = Workbook(replace(settings, catalog_options={}), progress=lambda text: None)
+        opened.specs = {n: replace(s, target=f"form_{form}.{s.table_name}") for n, s in opened.specs.items()}
+        return opened
+
+    raise_if_failed(setup.create_tables(book("setup")))
+    raise_if_failed(full_load.run(book("full_load")))
+    merged = cdc.run(book("cdc_merge"))
+    raise_if_failed(merged)
+    assert {r.status for r in merged} == {"merged"}
+    compared, samples = reconcile.run(book("cdc_merge"))
+    raise_if_failed(compared)
+    assert samples == []
+    assert {r.counts["differing_rows"] for r in compared} == {0}
