@@ -16,7 +16,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, named_layout, stated_layout
 from frazil.dms.objects import DmsObject
-from frazil.dms.storage import read_head
+from frazil.dms.storage import open_text_head, read_head
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,8 +34,7 @@ NEVER = "\x01\x02"
 
 
 def _header(file: DmsObject, endpoint: Endpoint) -> list[str]:
-    text = read_head(file.path, 1 << 20).decode("utf-8", "replace")
-    line = text.split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
+    line = open_text_head(file.path, 1 << 20).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
     return next(csv.reader([line], delimiter=endpoint.delimiter), [])
 
 
