@@ -80,6 +80,7 @@ class World:
     def __init__(self, root: Path, space: str, catalog_options: dict, **s3_settings):
         self.root, self.space, self.catalog_options = root, space, catalog_options
         self.s3 = {"CsvNullValue": "", "TimestampColumnName": "ts", **s3_settings}
+        self.own: dict = {}
         self.rules = WITH_BEFORE_IMAGE_AND_SEQUENCE
         self.specs: dict[str, dict] = {}
         self.said: list[str] = []
@@ -138,7 +139,7 @@ class World:
     # --- what is done with it
 
     def book(self, kind=CdcMergeSettings, **settings) -> Workbook:
-        (self.root / "endpoint.json").write_text(json.dumps({"S3Settings": self.s3}))
+        (self.root / "endpoint.json").write_text(json.dumps({"S3Settings": self.s3, "FrazilSettings": self.own}))
         (self.root / "mappings.json").write_text(json.dumps(self.rules))
         given = {
             "root": str(self.root), "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",

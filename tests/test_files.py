@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from frazil.config.spec import parse_spec
+from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject, SourceError, TableObjects, list_table
 from frazil.dms.position import (
     MAX_RECENT,
@@ -16,7 +17,7 @@ from frazil.dms.position import (
     pending_changes,
     take_batch,
 )
-from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U, spec_of
+from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark
 SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
@@ -365,3 +366,30 @@ def test_a_table_whose_schema_folder_is_missing_fails_alone(world):
     results = world.full_load()
     assert results["t"].status == "loaded"
     assert "no folder for schema 'elsewhere'" in results["u"].note
+
+
+def test_another_operation_column_and_its_words_are_settings(world):
+    world.table("t").load("t", (1, "a"), (2, "b")).loaded()
+    world.own = {"OpColumnName": "action", "OpValues": {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}}
+    world.write("t", FILE1, f"UPDATE,{ONE_COMMIT},1,z,,\nDELETE,{ONE_COMMIT},2,,,\nINSERT,{ONE_COMMIT},3,c,,\n")
+    world.merged()
+    assert world.rows("t") == [(1, "z"), (3, "c")]
+
+
+def test_a_table_that_the_task_renames_is_read_from_its_new_folder(world):
+    world.rules = {"rules": [*world.rules["rules"], {
+        "rule-type": "transformation", "rule-action": "rename", "rule-target": "table", "value": "renamed",
+        "object-locator": {"schema-name": "public", "table-name": "t"},
+    }]}  # fmt: skip
+    world.table("t").specs["renamed"] = world.specs["t"]
+    world.load("renamed", (1, "a")).loaded().changes("renamed", U(1, "b")).merged()
+    assert world.rows("t") == [(1, "b")]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"PreserveTransactions": True, "CdcPath": "cdc"}, {"UseCsvNoSupValue": True, "CsvNoSupValue": "?"}]
+)
+def test_settings_whose_files_cannot_be_read_yet_are_refused_by_name(new_world, settings):
+    world = new_world(**settings).table("t")
+    with pytest.raises(EndpointError, match=next(iter(settings))):
+        world.book()

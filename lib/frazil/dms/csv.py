@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, named_layout, stated_layout
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, named_layout, operation_sql, quoted, stated_layout
 from frazil.dms.objects import DmsObject
 from frazil.dms.storage import open_text_head, read_head
 
@@ -38,18 +38,14 @@ def _header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     return next(csv.reader([line], delimiter=endpoint.delimiter), [])
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def _value(field: str, token: str, has_empty: bool) -> str:
     """The SQL of a column's text: null where the field means null, empty where it means empty."""
     if not token:
         return field if has_empty else f"nullif({field}, '')"
     return (
-        f"nullif(coalesce({field}, ''), {_quoted(token)})"
+        f"nullif(coalesce({field}, ''), {quoted(token)})"
         if has_empty
-        else f"nullif(nullif({field}, {_quoted(token)}), '')"
+        else f"nullif(nullif({field}, {quoted(token)}), '')"
     )
 
 
@@ -82,7 +78,7 @@ def _read_layout(
         F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
         F.col("_metadata.file_block_start").alias("block"), F.monotonically_increasing_id().alias("row_no"),
         (F.expr(WRITTEN_AT) if phase == CHANGE_PHASE else F.lit(None).cast("timestamp")).alias("written_at"),
-        (F.expr(control("op")) if "op" in at else F.lit("I")).alias("op"),
+        (F.expr(operation_sql(control("op"), endpoint)) if "op" in at else F.lit("I")).alias("op"),
         F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(after(c)).alias(f"a{i}") for i, c in enumerate(spec.columns)],
         *[F.expr(control(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.key)],

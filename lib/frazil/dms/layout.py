@@ -58,3 +58,16 @@ def named_layout(
     if missing:
         raise SourceError(f"{where}: no column {', '.join(missing)}", f"correct {spec.file} or the endpoint settings")
     return Layout(tuple(roles))
+
+
+def operation_sql(text: str, endpoint: Endpoint) -> str:
+    """Return the SQL that turns the operation column's text into I, U or D; another text stays, and is refused later."""
+    if all(k == v for k, v in endpoint.op_values.items()):
+        return text
+    told = " ".join(f"when {quoted(k)} then '{v}'" for k, v in endpoint.op_values.items())
+    return f"case {text} {told} else {text} end"
+
+
+def quoted(text: str) -> str:
+    """Return a text as a SQL literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.dms.csv import WRITTEN_AT
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, named_layout
+from frazil.dms.layout import CHANGE_PHASE, named_layout, operation_sql
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.storage import read
 
@@ -124,7 +124,7 @@ def _read_group(
         F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
         F.col("_metadata.file_block_start").alias("block"), F.monotonically_increasing_id().alias("row_no"),
         (F.expr(WRITTEN_AT) if phase == CHANGE_PHASE else F.lit(None).cast("timestamp")).alias("written_at"),
-        (F.expr(f"coalesce({at['op']}, 'I')") if "op" in at else F.lit("I")).alias("op"),
+        (F.expr(f"coalesce({operation_sql(at['op'], endpoint)}, 'I')") if "op" in at else F.lit("I")).alias("op"),
         F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(value(f"after:{c}")).alias(f"a{i}") for i, c in enumerate(spec.names)],
         *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.key)],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.dms.csv import HAVE_EMPTY, must_be_read_whole, read_csv
-from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.endpoint import Endpoint, EndpointError, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, stated_layout
 from frazil.dms.objects import DmsObject
 from frazil.dms.parquet import read_parquet
@@ -35,6 +35,18 @@ def read_rows(
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
+def refuse_unreadable(endpoint: Endpoint, where: str) -> None:
+    """Raise EndpointError for settings whose files this version cannot read; nothing is read half."""
+    for name, on in (
+        ("PreserveTransactions", endpoint.preserve_transactions),
+        ("UseCsvNoSupValue", endpoint.no_sup_value),
+    ):
+        if on:
+            raise EndpointError(
+                f"{where}: {name} is on", "this version does not read files written with it: switch it off"
+            )
+
+
 def may_be_split(spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, mappings: Mappings, phase: int) -> bool:
     """Tell whether it is safe, and worth trying, to read CSV files in several pieces.
 
@@ -49,4 +61,4 @@ def may_be_split(spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, ma
     return not free and last != "skip" and not must_be_read_whole(text, endpoint)
 
 
-__all__ = ["CHANGE_PHASE", "LOAD_PHASE", "may_be_split", "read_rows"]
+__all__ = ["CHANGE_PHASE", "LOAD_PHASE", "may_be_split", "read_rows", "refuse_unreadable"]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from frazil.changes.changeset import change_set, explain_bad
 from frazil.changes.collapse import last_per_key
 from frazil.config.spec import TableSpec
-from frazil.dms.objects import DmsObject, TableObjects, list_table
+from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes, pending_changes, take_batch
 from frazil.dms.read import CHANGE_PHASE, may_be_split, read_rows
 from frazil.flows.workbook import TableResult, Workbook
@@ -37,7 +37,8 @@ def plan(book: Workbook) -> list[dict]:
     """Return one row per table: the change files that are pending behind its position. Nothing is changed."""
 
     def look(spec: TableSpec) -> dict:
-        base, there = read_base(book.spark, book.name(spec)), list_table(book.source, spec)
+        base = read_base(book.spark, book.name(spec))
+        there = book.objects(spec, base.position.last)
         pending = pending_changes(there, base.position, spec.source)
         held = pending and _held(there, base.position)
         return {
@@ -84,7 +85,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
     commit.remove_abandoned_branches(book.spark, name)
     while not s.max_batches or before + done.counts.get("batches", 0) < s.max_batches:
         base = read_base(book.spark, name)
-        there = list_table(book.source, spec)
+        there = book.objects(spec, base.position.last)
         pending = pending_changes(there, base.position, spec.source)
         end = end or (pending[-1].name if pending else "")
         pending = [o for o in pending if o.name <= end]

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from frazil.changes.changeset import BadRowError, change_set, explain_bad, readable
 from frazil.changes.types import convert_sql
 from frazil.config.spec import TableSpec
-from frazil.dms.objects import TableObjects, list_table
+from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, after_load
 from frazil.dms.read import LOAD_PHASE, may_be_split, read_rows
 from frazil.errors import FrazilError
@@ -47,7 +47,7 @@ def plan(book: Workbook) -> list[dict]:
     """Return one row per table: what the full load would do, and to how much. Nothing is changed."""
 
     def look(spec: TableSpec) -> dict:
-        there, base = list_table(book.source, spec), read_base(book.spark, book.name(spec))
+        there, base = book.objects(spec), read_base(book.spark, book.name(spec))
         action = _verdict(there, base.position, book.settings.on_changed_load)
         return {"action": action, "files": len(there.loads), "mb": round(sum(o.size for o in there.loads) / 1e6, 2)}
 
@@ -58,7 +58,7 @@ def run(book: Workbook) -> list[TableResult]:
     """Load every table that needs it; safe to run again at any time, and after a kill. Tables fail alone."""
 
     def work(spec: TableSpec) -> TableResult:
-        there = list_table(book.source, spec)
+        there = book.objects(spec)
         base, action = _decide(book, spec, there)
         commit.remove_abandoned_branches(book.spark, book.name(spec))
         if action == "refuse":

@@ -7,7 +7,6 @@ from typing import Any
 
 from frazil.dms.documents import read_endpoint_document, read_task_settings
 from frazil.dms.lint import Finding, lint
-from frazil.dms.objects import list_table
 from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, sniff, stated
 from frazil.dms.statistics import read_statistics
 from frazil.dms.storage import read_head
@@ -19,7 +18,7 @@ def look(book: Workbook) -> list[dict]:
     """Return one row per table: the objects that lie in its folder, and those that are not DMS's."""
     rows = []
     for spec in book.specs.values():
-        there = list_table(book.source, spec)
+        there = book.objects(spec)
         size = sum(o.size for o in (*there.loads, *there.changes))
         rows.append({
             "table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key), "columns": len(spec.columns),
@@ -45,7 +44,7 @@ def check_source(book: Workbook, task_settings: str = "", statistics: str = "") 
     seen: dict[tuple, dict[str, Any]] = {}
     wrong: list[Contradiction] = []
     for spec in specs:
-        found = sniff(list_table(book.source, spec), read_head, spec, book.mappings, book.endpoint)
+        found = sniff(book.objects(spec), read_head, spec, book.mappings, book.endpoint)
         wrong += contradictions(book.endpoint, found)
         for e in found:
             value = stated(book.endpoint, e.setting)

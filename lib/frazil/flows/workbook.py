@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,8 @@ from frazil.config.session import get_spark
 from frazil.config.settings import ParameterError, Settings
 from frazil.config.spec import TableSpec, load_specs
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
+from frazil.dms.objects import TableObjects, list_table
+from frazil.dms.read import refuse_unreadable
 from frazil.errors import FrazilError, nearest
 from frazil.lake import jvm
 from frazil.lake.tables import format_version
@@ -82,6 +84,7 @@ class Workbook:
                 raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
         self.specs: dict[str, TableSpec] = {n: everything[n] for n in settings.tables or everything}
         self.endpoint: Endpoint = read_endpoint(settings.path("endpoint"))
+        refuse_unreadable(self.endpoint, settings.endpoint)
         _log_to(self.folder / "frazil.log")
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
 
@@ -108,6 +111,10 @@ class Workbook:
     def name(self, spec: TableSpec) -> str:
         """Return the table's full name in Spark: `catalog.namespace.table`."""
         return f"{self.settings.catalog}.{spec.target}"
+
+    def objects(self, spec: TableSpec, since: str = "") -> TableObjects:
+        """List a table's objects, in the folder that the task's renaming rules give it; `since`: see `list_table`."""
+        return list_table(self.source, replace(spec, source=".".join(self.mappings.target_name(spec))), since)
 
     def exists(self, spec: TableSpec) -> bool:
         """Tell whether the lake has the table."""
