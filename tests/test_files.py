@@ -381,7 +381,8 @@ def test_a_table_that_the_task_renames_is_read_from_its_new_folder(world):
         "rule-type": "transformation", "rule-action": "rename", "rule-target": "table", "value": "renamed",
         "object-locator": {"schema-name": "public", "table-name": "t"},
     }]}  # fmt: skip
-    world.table("t").specs["renamed"] = world.specs["t"]
+    world.table("t")
+    world.specs["renamed"] = world.specs["t"]
     world.load("renamed", (1, "a")).loaded().changes("renamed", U(1, "b")).merged()
     assert world.rows("t") == [(1, "b")]
 
