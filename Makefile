@@ -21,7 +21,7 @@ demo: env ## Run the whole workbook on an embedded database; prove that source a
 	@$(BIN)/python -m frazil.demo.run
 
 lab: env ## Open the notebooks in JupyterLab
-	$(BIN)/jupyter lab --notebook-dir=notebooks
+	$(BIN)/jupyter lab --notebook-dir=notebooks --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root)
 
 test: env lint spark35-env ## Run all tests, on both Spark lines
 	$(BIN)/python -m pytest tests

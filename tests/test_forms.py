@@ -20,6 +20,8 @@ from frazil.flows.workbook import Workbook, raise_if_failed
 pytestmark = pytest.mark.spark
 PARAMS = Path(__file__).parent.parent / "params"
 
+TABLES = ["shop.customers", "shop.events", "shop.inventory"]
+"""Single, composite and text keys; events has every type."""
 FORMS = {
     "csv_with_header": {},
     "csv_headerless": {"AddColumnName": False},
@@ -81,7 +83,8 @@ def ingested(source, spark):
 
 def _ingest(source: Path, form: str) -> Workbook:
     def book(notebook: str) -> Workbook:
-        settings = resolve(notebook, {"env": "demo", "source": str(source / form / "s3")}).settings
+        cell = {"env": "demo", "source": str(source / form / "s3"), "tables": TABLES}
+        settings = resolve(notebook, cell).settings
         opened = Workbook(replace(settings, catalog_options={}), progress=lambda text: None)
         opened.specs = {n: replace(s, target=f"form_{form}.{s.table_name}") for n, s in opened.specs.items()}
         return opened
