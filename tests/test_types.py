@@ -6,10 +6,17 @@ from struct import pack, unpack
 
 import pytest
 
-from frazil.changes.types import LAKE_TYPES, cast_sql, lake_type
+from frazil.changes.types import LAKE_TYPES, exact_sql, lake_type, value_sql
 from frazil.config.spec import TYPES, Column
 
 pytestmark = pytest.mark.spark
+
+
+def cast_sql(column: Column, text: str) -> str:
+    """The value that a text comes to, null where it is not exactly that."""
+    value = value_sql(column, text)
+    exact = exact_sql(column, text, value)
+    return f"case when {exact} then {value} end" if exact else value
 
 
 def float32(value: float) -> float:

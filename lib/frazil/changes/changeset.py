@@ -21,6 +21,7 @@ from urllib.parse import unquote
 
 from frazil.changes.types import convert_sql, exact_sql, lake_type
 from frazil.config.spec import Column, TableSpec
+from frazil.config.sqltext import literal
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -33,10 +34,6 @@ COMMIT_TS = Column("<timestamp>", "DATETIME", utc=True)
 
 class BadRowError(FrazilError):
     """Rows that cannot be applied: the message names the first of them, and nothing of the batch was applied."""
-
-
-def _quoted(name: str) -> str:
-    return name.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
@@ -52,7 +49,7 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
             return []
         exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else ""
         wrong = f"{typed} is null or not ({exact})" if exact else f"{typed} is null"
-        return [f"when {raw} is not null and ({wrong}) then '{mark}{_quoted(c.name)}'"]
+        return [f"when {raw} is not null and ({wrong}) then {literal(mark + c.name)}"]
 
     at = {n: i for i, n in enumerate(spec.names)}
     checks = [

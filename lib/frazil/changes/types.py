@@ -72,13 +72,6 @@ def exact_sql(column: Column, text: str, value: str) -> str:
     return ""
 
 
-def cast_sql(column: Column, text: str) -> str:
-    """Return the SQL expression that casts `text` to the column's lake type; null where it does not fit exactly."""
-    value = value_sql(column, text)
-    exact = exact_sql(column, text, value)
-    return f"case when {exact} then {value} end" if exact else value
-
-
 def convert_sql(column: Column, value: str, kind: str) -> str:
     """Return the SQL expression that turns an already typed value (Parquet's) into the lake's type, null where it does not fit.
 

@@ -13,8 +13,9 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.config.sqltext import literal
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, named_layout, operation_sql, quoted, stated_layout
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, named_layout, operation_sql, stated_layout
 from frazil.dms.objects import DmsObject
 from frazil.dms.storage import open_text_head, read_head
 
@@ -43,9 +44,9 @@ def _value(field: str, token: str, has_empty: bool) -> str:
     if not token:
         return field if has_empty else f"nullif({field}, '')"
     return (
-        f"nullif(coalesce({field}, ''), {quoted(token)})"
+        f"nullif(coalesce({field}, ''), {literal(token)})"
         if has_empty
-        else f"nullif(nullif({field}, {quoted(token)}), '')"
+        else f"nullif(nullif({field}, {literal(token)}), '')"
     )
 
 

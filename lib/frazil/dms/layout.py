@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frazil.config.spec import TableSpec
+from frazil.config.sqltext import literal
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
 from frazil.dms.objects import SourceError
@@ -64,10 +65,5 @@ def operation_sql(text: str, endpoint: Endpoint) -> str:
     """Return the SQL that turns the operation column's text into I, U or D; another text stays, and is refused later."""
     if all(k == v for k, v in endpoint.op_values.items()):
         return text
-    told = " ".join(f"when {quoted(k)} then '{v}'" for k, v in endpoint.op_values.items())
+    told = " ".join(f"when {literal(k)} then '{v}'" for k, v in endpoint.op_values.items())
     return f"case {text} {told} else {text} end"
-
-
-def quoted(text: str) -> str:
-    """Return a text as a SQL literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

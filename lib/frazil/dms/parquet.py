@@ -10,7 +10,7 @@ from frazil.dms.csv import WRITTEN_AT
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, named_layout, operation_sql
 from frazil.dms.objects import DmsObject, SourceError
-from frazil.dms.storage import read
+from frazil.dms.storage import is_s3, read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +22,7 @@ def _footer(file: DmsObject) -> pa.Schema:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_schema(pa.BufferReader(read(file.path)))
+        return pq.read_schema(pa.BufferReader(read(file.path)) if is_s3(file.path) else file.path)
     except (pa.ArrowException, OSError) as e:
         reason = str(e).splitlines()[0]
         raise SourceError(f"{file.path} is no Parquet file that can be read: {reason}", "fetch it again") from None

@@ -120,11 +120,10 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
         except FrazilError:
             raise
         except Exception:
-            if not whole:
-                continue  # a text with a newline in it looks like bad rows where files are read in pieces
             if change_set(rows(whole), spec).where("bad is not null").isEmpty():
                 raise
-            raise explain_bad(rows(whole), spec) from None
+            if whole:  # in files that are read in pieces it may be but a text with a newline
+                raise explain_bad(rows(whole), spec) from None
     word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action]
     return TableResult(spec.source, word, "", counts={"rows": done.count("added-records")})
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
+from frazil.config.sqltext import literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
@@ -36,10 +37,6 @@ def format_version(readers: list[str]) -> int:
     return 3 if all(READS_V3.get(r.lower(), False) for r in readers) else 2
 
 
-def _text(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def create_namespaces(spark: SparkSession, names: list[str]) -> None:
     """Create the namespaces of the tables named, where missing; one after the other, as catalogs do not all bear a race."""
     for namespace in sorted({n.rsplit(".", 1)[0] for n in names}):
@@ -56,7 +53,7 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
     if created:
         columns = ", ".join(
             f"`{c.name}` {lake_type(c)}{' NOT NULL' if c.name in spec.key else ''}"
-            + (f" COMMENT {_text(c.comment)}" if c.comment else "")
+            + (f" COMMENT {literal(c.comment)}" if c.comment else "")
             for c in spec.columns
         )
         properties = {
@@ -67,8 +64,8 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
             "write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100",
             "frazil.source": spec.source,
         }  # fmt: skip
-        listed = ", ".join(f"{_text(k)} = {_text(v)}" for k, v in properties.items())
-        comment = f"COMMENT {_text(spec.comment)}" if spec.comment else ""
+        listed = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
+        comment = f"COMMENT {literal(spec.comment)}" if spec.comment else ""
         spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg {comment} TBLPROPERTIES ({listed})")
         if not any(spec.column(k).dms_type in ("REAL4", "REAL8") for k in spec.key):
             spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(f'`{k}`' for k in spec.key)}")
