@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export FRAZIL_PARAMS := $(CURDIR)/params
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-quick spark35-env lint format clean
+.PHONY: help env demo lab test test-quick bench torture spark35-env lint format clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,12 @@ spark35-env: .venv35/.ready ## Build the environment of the second Spark line (3
 
 test-quick: env ## Run the tests that need no Spark
 	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow"
+
+bench: env ## Measure: BENCH="parse list" for some groups, QUICK=1 for small ones; figures go to runs/bench/results.json
+	@$(BIN)/python tests/bench $(BENCH) $(if $(QUICK),--quick)
+
+torture: env ## Try to break it: TORTURE=files (or another suite), COUNT and SEED to choose
+	@$(BIN)/python tests/torture $(TORTURE) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 lint: env ## Check style and format of code and notebooks
 	$(BIN)/ruff check --config lib/pyproject.toml lib tests notebooks

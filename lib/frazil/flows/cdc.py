@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any
 
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
-
-from frazil.changes.changeset import change_set, explain_bad
-from frazil.changes.collapse import last_per_key
 from frazil.config.spec import TableSpec
-from frazil.dms.objects import DmsObject, TableObjects
-from frazil.dms.position import Position, after_changes, pending_changes, take_batch
-from frazil.dms.read import CHANGE_PHASE, may_be_split, read_rows
+from frazil.dms.objects import TableObjects
+from frazil.dms.position import Position, pending_changes, take_batch
+from frazil.flows.apply import apply_batch
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import commit, merge
-from frazil.lake.commit import Commit, PositionMovedError
-from frazil.lake.tables import Base, read_base
-from frazil.observe import latency
-
-NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "age": None, "dms": None}
+from frazil.lake import commit
+from frazil.lake.commit import PositionMovedError
+from frazil.lake.tables import read_base
 
 
 def _held(there: TableObjects, position: Position) -> str:
@@ -106,69 +96,3 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
             f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left"
         )
     return done
-
-
-def apply_batch(
-    book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], whole: bool | None = None
-) -> dict[str, int]:
-    """Read, order, collapse and merge one batch of change files; return its counts.
-
-    One Spark job reads the files and caches the collapsed batch; what is learnt on the way (counts, bad rows, key bounds,
-    quantiles of the commit times) is observed in the same job. A bad row stops the batch before anything is written; one in
-    files that were read in pieces may be but a text with a newline, so these are read `whole` first.
-    """
-    picked_up = time.time()
-    if whole is None:
-        whole = not may_be_split(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
-    raw = read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole)
-    seen, order = Observation(), Observation()
-    changes = change_set(raw, spec).observe(
-        seen, F.count("*").alias("changes"), F.count("bad").alias("bad"),
-        *[F.count_if(F.col("op") == op).alias(op) for op in ("I", "U", "D")],
-        *latency.measures(picked_up),
-    )  # fmt: skip
-    batch = last_per_key(changes, spec, order).persist()
-    try:
-        first = F.col(f"after.`{spec.key[0]}`")
-        keys, low, high = batch.agg(F.count("*"), F.min(first), F.max(first)).first()
-        stats = {**seen.get, **order.get} if keys else NO_ROWS  # Spark has no observation of nothing
-        if stats["bad"] and not whole:
-            return apply_batch(book, spec, base, files, whole=True)
-        if stats["bad"]:
-            raise explain_bad(raw, spec)
-        if stats["out_of_sequence"]:
-            book.progress(
-                f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; file order stands"
-            )
-        done = _commit(book, spec, base, files, batch, (low, high), _summary(stats, keys, files, picked_up))
-    finally:
-        batch.unpersist()
-    return {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
-            "added": done.count("added-records")}  # fmt: skip
-
-
-def _summary(stats: dict[str, Any], keys: int, files: list[DmsObject], picked_up: float) -> dict[str, str]:
-    """What rides in the snapshot summary: counts and a sketch of the source's commit times (the ledger is made of these)."""
-    counts = {"changes": stats["changes"], "I": stats["I"], "U": stats["U"], "D": stats["D"], "keys": keys,
-              "out_of_sequence": stats["out_of_sequence"], "files": len(files), "bytes": sum(f.size for f in files)}  # fmt: skip
-    return {
-        "frazil.kind": "changes",
-        "frazil.counts": json.dumps(counts, separators=(",", ":")),
-        "frazil.latency": latency.sketch(stats, picked_up),
-    }
-
-
-def _commit(
-    book: Workbook,
-    spec: TableSpec,
-    base: Base,
-    files: list[DmsObject],
-    batch: DataFrame,
-    bounds: tuple,
-    summary: dict[str, str],
-) -> Commit:
-    def write(branch: str, properties: dict[str, str]) -> None:
-        merge.merge(book.spark, branch, batch, spec, properties, bounds)
-
-    position = after_changes(base.position, files, commit.new_batch())
-    return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)

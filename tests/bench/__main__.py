@@ -1,0 +1,65 @@
+"""Run benchmark groups and keep their figures: `python tests/bench [group …] [--quick]` (`make bench BENCH="parse list"`).
+
+A group is a module beside this one with `run(quick)` that returns `{name, value, unit, conditions}` rows. Figures are written
+after each group into `runs/bench/results.json`, over those of the same name, so that a long series can be resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+sys.path[:0] = [str(HERE.parent), str(ROOT / "lib")]
+RESULTS = ROOT / "runs" / "bench" / "results.json"
+
+
+def groups() -> list[str]:
+    """Return the names of the groups that there are."""
+    return sorted(f.stem for f in HERE.glob("[a-z]*.py"))
+
+
+def _load(group: str):
+    spec = importlib.util.spec_from_file_location(f"bench_{group}", HERE / f"{group}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def keep(rows: list[dict]) -> None:
+    """Write figures over those of the same name that are there from earlier."""
+    there = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    named = {r["name"]: r for r in (*there, *rows)}
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(sorted(named.values(), key=lambda r: r["name"]), indent=1) + "\n")
+
+
+def main() -> int:
+    """Run the groups named, all if none is, print each figure and keep it; 2 for a group that is not there."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__.splitlines()[0])
+    parser.add_argument("groups", nargs="*", help=f"of {', '.join(groups())}; all if none is named")
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller data and fewer repeats: minutes, not figures to quote"
+    )
+    asked = parser.parse_args()
+    if unknown := [g for g in asked.groups if g not in groups()]:
+        print(f"no group {', '.join(unknown)}; there are: {', '.join(groups())}", file=sys.stderr)
+        return 2
+    for group in asked.groups or groups():
+        began = time.monotonic()
+        print(f"— {group}", flush=True)
+        rows = _load(group).run(asked.quick)
+        keep(rows)
+        for r in rows:
+            print(f"  {r['name']:32} {r['value']:>14,} {r['unit']:10} {r['conditions']}", flush=True)
+        print(f"  {time.monotonic() - began:.0f} s", flush=True)
+    print(f"kept in {RESULTS}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
