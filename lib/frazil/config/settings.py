@@ -89,7 +89,9 @@ class CdcMergeSettings(Settings):
     max_batch_mb: int = parameter(256, "A batch takes change files until they hold this much.")
     max_batch_files: int = parameter(500, "A batch takes at most this many change files.")
     max_batches: int = parameter(0, "Stop after this many batches per table; 0: go on until nothing is pending.")
-    run_for_s: float = parameter(0.0, "Go on looking for new change files for this many seconds; 0: one pass.")
+    run_for_s: float = parameter(
+        0.0, "Go on looking for new change files for this many seconds (`inf`: until stopped); 0: one pass."
+    )
     trigger_s: float = parameter(3.0, "With `run_for_s`: look again every so many seconds; 0: back to back.")
     check_source: bool = parameter(False, "Compare each table with the source database (environment: FRAZIL_SOURCE_*).")
 

@@ -26,8 +26,8 @@ NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0,
 
 def apply_batch(
     book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], whole: bool | None = None
-) -> dict[str, int]:
-    """Read, order, collapse and merge one batch of change files; return its counts.
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Read, order, collapse and merge one batch of change files; return its counts, and lag and commit time in seconds.
 
     One Spark job reads the files and caches the collapsed batch; what is learnt on the way (counts, bad rows, key bounds,
     quantiles of the commit times) is observed in the same job. A bad row stops the batch before anything is written; one in
@@ -56,11 +56,14 @@ def apply_batch(
             book.progress(
                 f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; file order stands"
             )
+        collapsed = time.time()
         done = _commit(book, spec, base, files, batch, (low, high), _summary(stats, keys, files, picked_up))
     finally:
         batch.unpersist()
-    return {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
-            "added": done.count("added-records")}  # fmt: skip
+    counts = {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
+              "added": done.count("added-records")}  # fmt: skip
+    committed = done.committed_at / 1000
+    return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - collapsed)}
 
 
 def _summary(stats: dict[str, Any], keys: int, files: list[DmsObject], picked_up: float) -> dict[str, str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, pending_changes, take_batch
 from frazil.flows.apply import apply_batch
+from frazil.flows.loop import keep_on
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import read_base
+from frazil.observe.board import Board, status
 
 
 def _held(there: TableObjects, position: Position) -> str:
@@ -43,20 +43,33 @@ def plan(book: Workbook) -> list[dict]:
 def run(book: Workbook) -> list[TableResult]:
     """Apply what is pending, table by table, until nothing is left or `max_batches` is reached. Tables fail alone.
 
-    With `run_for_s` it looks again every `trigger_s` seconds for that long; a table that failed is not tried again.
+    With `run_for_s` each table is looked at again every `trigger_s` seconds for that long, or until an interrupt or SIGTERM,
+    which both let the batches under way commit. A line per table shows how it goes.
     """
-    s, until = book.settings, time.monotonic() + book.settings.run_for_s
     total = {spec.source: TableResult(spec.source, "unchanged", "nothing new") for spec in book.specs.values()}
-    while True:
-        began = time.monotonic()
-        for result in book.each_table(
-            lambda spec: _one_pass(book, spec, total[spec.source].counts.get("batches", 0)),
-            skip=[t for t, r in total.items() if r.failed],
-        ):
+
+    def work(spec: TableSpec) -> TableResult:
+        return _one_pass(book, spec, total[spec.source].counts.get("batches", 0))
+
+    if not book.settings.run_for_s:
+        for result in book.each_table(work):
             _add(total[result.table], result)
-        if time.monotonic() >= until:
-            return list(total.values())
-        time.sleep(max(0.0, min(began + s.trigger_s, until) - time.monotonic()))
+        return list(total.values())
+    board = Board(book.progress)
+
+    def done(spec: TableSpec, result: TableResult) -> None:
+        recovered = total[spec.source].failed and not result.failed
+        _add(total[spec.source], result)
+        if recovered:
+            total[spec.source].status = "merged" if total[spec.source].counts.get("batches") else result.status
+            total[spec.source].note = "failed before, and went on"
+        if result.failed:
+            board.set(spec.source, f"failed: {result.note}", important=True)
+        elif result.live:
+            board.set(spec.source, status(result.counts["changes"], result.seconds, **result.live))
+
+    keep_on(book, work, done)
+    return list(total.values())
 
 
 def _add(total: TableResult, result: TableResult) -> None:
@@ -64,6 +77,7 @@ def _add(total: TableResult, result: TableResult) -> None:
     for name, count in result.counts.items():
         total.counts[name] = total.counts.get(name, 0) + count
     total.seconds += result.seconds
+    total.live = result.live or total.live
     if result.status != "unchanged":
         total.status, total.note = result.status, result.note
 
@@ -87,12 +101,14 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
             )
         files = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
         try:
-            counts = apply_batch(book, spec, base, files)
+            counts, done.live = apply_batch(book, spec, base, files)
         except PositionMovedError as e:
             return TableResult(spec.source, "skipped", str(e), counts=done.counts)
         _add(done, TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
-        book.progress(
-            f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left"
-        )
+        done.live["pending"] = left
+        if not s.run_for_s:
+            book.progress(
+                f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left"
+            )
     return done

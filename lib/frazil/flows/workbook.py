@@ -37,6 +37,8 @@ class TableResult:
     note: str = ""
     seconds: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
+    live: dict[str, float] = field(default_factory=dict)
+    """Of the newest batch only, never summed: `lag_p50_s`, `lag_p99_s`, `commit_s`, and what is `pending` behind it."""
 
     @property
     def failed(self) -> bool:
@@ -138,34 +140,38 @@ class Workbook:
                 rows.append({"table": spec.source, "action": f"cannot: {e.problem}; {e.cure}"})
         return rows
 
+    def attempt(self, spec: TableSpec, work: Callable[[TableSpec], TableResult]) -> TableResult:
+        """Run `work` for one table; any error of it becomes a result with status `failed`, its trace goes to the log."""
+        began = time.monotonic()
+        self.spark.sparkContext.setJobGroup(spec.source, spec.source)
+        try:
+            result = work(spec)
+        except FrazilError as e:
+            result = TableResult(spec.source, "failed", str(e))
+        except Exception as e:
+            log.error("%s failed", spec.source, exc_info=True)
+            result = TableResult(spec.source, "failed", jvm.cause(e))
+        result.seconds = time.monotonic() - began
+        return result
+
     def each_table(self, work: Callable[[TableSpec], TableResult], skip: Sequence[str] = ()) -> list[TableResult]:
         """Run `work` for every table but those skipped, several at a time, each failing alone; results in the order of the specs.
 
-        Only errors of one table are caught. An interrupt stops the run: what was committed stays, the rest is redone later.
+        An interrupt stops the run: what was committed stays, the rest is redone later.
         """
-
         at_work: set[str] = set()
 
-        def alone(spec: TableSpec) -> TableResult:
-            began = time.monotonic()
-            self.spark.sparkContext.setJobGroup(spec.source, spec.source)
+        def shown(spec: TableSpec) -> TableResult:
             at_work.add(spec.source)
-            try:
-                result = work(spec)
-            except FrazilError as e:
-                result = TableResult(spec.source, "failed", str(e))
-            except Exception as e:
-                log.error("%s failed", spec.source, exc_info=True)
-                result = TableResult(spec.source, "failed", jvm.cause(e))
+            result = self.attempt(spec, work)
             at_work.discard(spec.source)
-            result.seconds = time.monotonic() - began
             if result.status != "unchanged":
                 self.progress(f"{spec.source}: {result.status} in {result.seconds:.1f} s {_counts(result)}".rstrip())
             return result
 
         # The session is built here, before threads ask for it.
         with heartbeat(self.spark, at_work, self.progress), ThreadPoolExecutor(self.settings.parallel_tables) as pool:
-            return list(pool.map(alone, [s for s in self.specs.values() if s.source not in skip]))
+            return list(pool.map(shown, [s for s in self.specs.values() if s.source not in skip]))
 
 
 def _counts(result: TableResult) -> str:

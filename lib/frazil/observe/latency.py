@@ -36,6 +36,12 @@ def sketch(observed: dict[str, Any], picked_up: float) -> str:
     return json.dumps({**facts, **delays}, separators=(",", ":"))
 
 
+def lag(observed: dict[str, Any], since_pick_up_s: float) -> dict[str, float]:
+    """Return p50 and p99 of source commit → table commit over one batch, in seconds; nothing without a timestamp column."""
+    age = json.loads(observed["age"] or "[]")
+    return {f"lag_{n}_s": age[i] / 1000 + since_pick_up_s for n, i in (("p50", P50), ("p99", P99)) if age}
+
+
 def per_commit(commits: DataFrame) -> pd.DataFrame:
     """Return a pandas frame with one row per commit: table, time, changes, p50/p95/p99/max latency and the stages, seconds.
 

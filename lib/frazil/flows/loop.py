@@ -1,0 +1,71 @@
+"""Continuous ingestion: every table is looked at on a clock of its own until time is up or somebody says stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+from frazil.config.spec import TableSpec
+from frazil.flows.workbook import TableResult, Workbook
+
+LOOK_S, LONGEST_PAUSE_S = 0.2, 60.0
+
+
+@contextmanager
+def stop_requests(say: Callable[[str], None]) -> Iterator[threading.Event]:
+    """Turn the first SIGINT (a kernel interrupt) or SIGTERM into an event: what is under way ends with its commit.
+
+    The second one does what it would have done without us. Signals reach the main thread only; elsewhere nothing changes.
+    """
+    stop, before = threading.Event(), {}
+
+    def on_signal(number: int, frame) -> None:
+        say(f"{signal.Signals(number).name}: stopping once the batches under way are committed")
+        signal.signal(number, before[number])
+        stop.set()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, on_signal)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def keep_on(
+    book: Workbook, work: Callable[[TableSpec], TableResult], done: Callable[[TableSpec, TableResult], None]
+) -> None:
+    """Run `work` for each table every `trigger_s` seconds for `run_for_s` seconds, and hand each result to `done`.
+
+    Tables do not wait for each other: a slow one is simply looked at less often, and one that failed is tried again after
+    a pause that doubles up to a minute. At the end no new work is begun, and what is under way is waited for.
+    """
+    s, until = book.settings, time.monotonic() + book.settings.run_for_s
+    due = {spec.source: 0.0 for spec in book.specs.values()}
+    pause = dict.fromkeys(due, s.trigger_s)
+    flying: dict[Future, tuple[TableSpec, float]] = {}
+    book.spark  # noqa: B018  built here, before threads ask for it
+    with stop_requests(book.progress) as stop, ThreadPoolExecutor(s.parallel_tables) as pool:
+        over = False
+        while flying or not over:
+            busy = {spec.source for spec, _ in flying.values()}
+            for spec in [] if over else book.specs.values():
+                if spec.source not in busy and due[spec.source] <= time.monotonic():
+                    flying[pool.submit(book.attempt, spec, work)] = (spec, time.monotonic())
+            ended, _ = wait(flying, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+            if not flying:
+                stop.wait(max(0.0, min(LOOK_S, min(due.values()) - time.monotonic())))
+            for future in ended:
+                spec, began = flying.pop(future)
+                result = future.result()
+                failing = min(max(2 * pause[spec.source], 1.0), LONGEST_PAUSE_S)
+                pause[spec.source] = failing if result.failed else s.trigger_s
+                due[spec.source] = (time.monotonic() if result.failed else began) + pause[spec.source]
+                done(spec, result)
+            over = stop.is_set() or time.monotonic() >= until

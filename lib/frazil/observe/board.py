@@ -1,0 +1,68 @@
+"""What continuous ingestion shows of itself: a line per table, refreshed in a notebook, printed now and then elsewhere."""
+
+from __future__ import annotations
+
+import html
+import os
+import threading
+import time
+from collections.abc import Callable
+
+
+def _in_notebook() -> bool:
+    """Tell whether somebody may be looking: inside a kernel, and not in a run that was declared unattended."""
+    if os.environ.get("FRAZIL_UNATTENDED"):
+        return False
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return get_ipython() is not None and hasattr(get_ipython(), "kernel")
+
+
+class Board:
+    """The newest line of each table. `set` is cheap and may be called from any thread."""
+
+    def __init__(self, say: Callable[[str], None], every_s: float = 10.0):
+        self.lines: dict[str, str] = {}
+        self.say, self.every_s, self.said = say, every_s, {}
+        self.lock = threading.Lock()
+        self.handle = None
+        if _in_notebook():
+            from IPython.display import display
+
+            self.handle = display(self, display_id=True)
+
+    def __repr__(self) -> str:
+        width = max((len(t) for t in self.lines), default=0)
+        return (
+            "\n".join(f"{t.ljust(width)}  {line}" for t, line in sorted(self.lines.items())) or "(waiting for changes)"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+    def set(self, table: str, line: str, important: bool = False) -> None:
+        """Show a table's newest line; outside a notebook at most one every `every_s` seconds unless it is important."""
+        with self.lock:
+            changed, self.lines[table] = self.lines.get(table) != line, line
+            if self.handle is not None:
+                self.handle.update(self)
+            elif changed and (important or time.monotonic() - self.said.get(table, -self.every_s) >= self.every_s):
+                self.said[table] = time.monotonic()
+                self.say(f"{table}: {line}")
+
+
+def status(
+    changes: int,
+    seconds: float,
+    pending: float,
+    commit_s: float,
+    lag_p50_s: float | None = None,
+    lag_p99_s: float | None = None,
+) -> str:
+    """Return the line of a table's newest pass: its rate, the lag and commit time of its last batch, and what is pending."""
+    lag = "lag unknown" if lag_p50_s is None else f"lag p50 {lag_p50_s:.1f} s, p99 {lag_p99_s:.1f} s"
+    return (
+        f"{changes / max(seconds, 1e-3):,.0f} changes/s, {lag}, commit {commit_s:.2f} s, {pending:.0f} file(s) pending"
+    )

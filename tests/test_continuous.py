@@ -1,0 +1,117 @@
+"""Continuous ingestion: tables on clocks of their own, stopped by time or by a signal, with a line per table."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from frazil.flows import cdc, loop
+from frazil.observe import board
+from helpers import FILE1, FILE2, U
+
+spark = pytest.mark.spark
+
+
+@pytest.fixture
+def two(world):
+    """Tables `a` and `b` of one row each, loaded, with a change each."""
+    for t in "ab":
+        world.table(t).load(t, (1, "old")).changes(t, U(1, "new"))
+    return world.loaded()
+
+
+def passes(monkeypatch, hook):
+    """Call `hook(table)` before each pass over a table, and return the list of passes made."""
+    real, made = cdc._one_pass, []
+
+    def one_pass(book, spec, before):
+        made.append(spec.source)
+        hook(spec.target.rsplit(".", 1)[-1], made.count(spec.source))
+        return real(book, spec, before)
+
+    monkeypatch.setattr(cdc, "_one_pass", one_pass)
+    return made
+
+
+@spark
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_an_endless_run_with_its_batches_committed(two, monkeypatch, number):
+    began = []
+
+    def hook(table, times):
+        if not began:
+            began.append(table)
+            os.kill(os.getpid(), number)  # arrives in the main thread while this batch is under way
+            time.sleep(0.3)
+
+    passes(monkeypatch, hook)
+    before = signal.getsignal(number)
+    done = two.merge(run_for_s=float("inf"), trigger_s=0.1, parallel_tables=1)
+    assert signal.getsignal(number) is before
+    table = began[0]
+    assert done[table].status == "merged" and two.rows(table) == [(1, "new")]
+    assert any("stopping once" in line for line in two.said)
+
+
+@spark
+def test_a_slow_table_does_not_hold_the_other_back(two, monkeypatch):
+    def hook(table, times):
+        while table == "a" and made.count("public.b") < 3:
+            time.sleep(0.1)
+        if table == "a":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    made = passes(monkeypatch, hook)
+    done = two.merge(run_for_s=120, trigger_s=0.1, parallel_tables=2)
+    assert {t: r.status for t, r in done.items()} == {"a": "merged", "b": "merged"}
+    assert made.count("public.a") == 1
+
+
+@spark
+def test_a_table_that_failed_is_tried_again_and_goes_on(two, monkeypatch):
+    def hook(table, times):
+        if table == "a" and times == 1:
+            raise OSError("the bucket did not answer")
+        if table == "a":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    passes(monkeypatch, hook)
+    done = two.merge(run_for_s=120, trigger_s=0.1)
+    assert (done["a"].status, done["a"].note) == ("merged", "failed before, and went on")
+    assert two.rows("a") == two.rows("b") == [(1, "new")]
+    assert any("did not answer" in line for line in two.said)
+
+
+@spark
+def test_files_that_come_while_it_runs_are_applied_and_shown(two, monkeypatch):
+    def hook(table, times):
+        if (table, times) == ("a", 2):
+            two.changes("a", U(1, "newer"), name=FILE2)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    passes(monkeypatch, hook)
+    done = two.merge(run_for_s=120, trigger_s=0.1)
+    assert two.rows("a") == [(1, "newer")] and done["a"].counts["batches"] == 2
+    assert two.position("a")["last"] == FILE2 and two.position("b")["last"] == FILE1
+    assert any("changes/s, lag p50" in line and "0 file(s) pending" in line for line in two.said)
+
+
+def test_the_second_signal_is_not_held_back():
+    said = []
+    with pytest.raises(KeyboardInterrupt), loop.stop_requests(said.append) as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set() and len(said) == 1
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_board_speaks_now_and_then_and_at_once_where_it_matters():
+    said = []
+    shown = board.Board(said.append, every_s=60)
+    for n in range(5):
+        shown.set("t", f"line {n}")
+    shown.set("t", "failed: x", important=True)
+    assert said == ["t: line 0", "t: failed: x"]
+    shown.set("longer", "y")
+    assert repr(shown) == "longer  y\nt       failed: x"
+    assert "<pre>" in shown._repr_html_()
