@@ -159,7 +159,6 @@ def test_a_single_key_may_be_written_without_brackets_and_the_target_left_out():
     ("change", "says"),
     [
         ({"key": ["idd"]}, "key column 'idd' is not among the columns\n  cure: did you mean 'id'"),
-        ({"key": []}, "no key"),
         ({"columns": []}, "no columns"),
         ({"source": "t"}, "is not schema.table"),
         ({"colums": []}, "unknown entry 'colums'\n  cure: did you mean 'columns'"),

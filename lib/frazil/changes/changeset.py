@@ -16,10 +16,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from frazil.changes.types import convert_sql, exact_sql, lake_type
+from frazil.changes.types import convert_sql, exact_sql, lake_type, mask_sql, value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sqltext import literal
 from frazil.errors import FrazilError
@@ -27,7 +28,7 @@ from frazil.errors import FrazilError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-FIELDS, OP, KEY, OLD = "<fields>", "<op>", "<key>", "<old>"
+FIELDS, OP, KEY, OLD, WHOLE = "<fields>", "<op>", "<key>", "<old>", "<whole>"
 ORDER = ("phase", "object", "block", "row_no")
 COMMIT_TS = Column("<timestamp>", "DATETIME", utc=True)
 
@@ -45,7 +46,7 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
     kinds = dict(rows.dtypes)
 
     def misfit(raw: str, typed: str, c: Column, mark: str = "") -> list[str]:
-        if kinds[raw] == lake_type(c):
+        if kinds[raw] == value_type(c):
             return []
         exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else ""
         wrong = f"{typed} is null or not ({exact})" if exact else f"{typed} is null"
@@ -55,10 +56,14 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
     checks = [
         f"when corrupt is not null then '{FIELDS}'",
         f"when op is null or op not in ('I', 'U', 'D') then '{OP}'",
-        f"when {' or '.join(f'a{at[k]} is null' for k in spec.key)} then '{KEY}'",
+        *[f"when a{at[k]} is null then '{KEY}'" for k in spec.key],
         *misfit("commit_ts", "at", COMMIT_TS),
     ]
-    for i, k in enumerate(spec.key):
+    if spec.policy == "multiset":
+        checks.append(
+            f"when op = 'U' and {' and '.join(f'b{i} is null' for i in range(len(spec.names)))} then '{WHOLE}'"
+        )
+    for i, k in enumerate(spec.identity):
         checks += misfit(f"b{i}", f"w{i}", spec.column(k), OLD)
     for i, c in enumerate(spec.columns):
         checks += misfit(f"a{i}", f"v{i}", c)
@@ -76,10 +81,21 @@ def _marked(rows: DataFrame, spec: TableSpec) -> DataFrame:
     typed = rows.select(
         "*",
         *[F.expr(convert_sql(c, f"a{i}", kinds[f"a{i}"])).alias(f"v{i}") for i, c in enumerate(spec.columns)],
-        *[F.expr(convert_sql(spec.column(k), f"b{i}", kinds[f"b{i}"])).alias(f"w{i}") for i, k in enumerate(spec.key)],
+        *[
+            F.expr(convert_sql(spec.column(k), f"b{i}", kinds[f"b{i}"])).alias(f"w{i}")
+            for i, k in enumerate(spec.identity)
+        ],
         F.expr(convert_sql(COMMIT_TS, "commit_ts", kinds["commit_ts"])).alias("at"),
     )
     return typed.withColumn("bad", F.expr(_bad_sql(spec, rows)))
+
+
+def _struct(prefix: str, columns: Sequence[Column]):
+    from pyspark.sql import functions as F
+
+    if not columns:
+        return F.lit(None).cast("struct<>")
+    return F.struct(*[F.expr(mask_sql(c, f"{prefix}{i}")).alias(c.name) for i, c in enumerate(columns)])
 
 
 def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
@@ -93,8 +109,8 @@ def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
         "op",
         F.col("at").alias("commit_ts"),
         "change_seq",
-        F.struct(*[F.col(f"w{i}").alias(k) for i, k in enumerate(spec.key)]).alias("before"),
-        F.struct(*[F.col(f"v{i}").alias(c) for i, c in enumerate(spec.names)]).alias("after"),
+        _struct("w", [spec.column(k) for k in spec.identity]).alias("before"),
+        _struct("v", spec.columns).alias("after"),
         missing.alias("missing"),
         "bad",
     )
@@ -122,7 +138,11 @@ def _reason(row, spec: TableSpec) -> str:
     """One bad raw row's fault in words."""
     bad = row["bad"]
     if bad == FIELDS:
-        return f"too many or too few fields for {len(spec.columns)} columns and those that DMS adds: {row['corrupt'][:200]!r}"
+        hidden = spec.all_columns or any(c.mask for c in spec.columns)
+        line = "the line holds columns that are masked or left out" if hidden else repr(row["corrupt"][:200])
+        return f"too many or too few fields for {len(spec.file_columns)} columns and those that DMS adds: {line}"
+    if bad == WHOLE:
+        return "an update without the old row: add before-image columns with column-filter 'all'"
     if bad == OP:
         return f"unknown Op {row['op']!r}, not I, U or D"
     if bad == KEY:
@@ -131,6 +151,6 @@ def _reason(row, spec: TableSpec) -> str:
         return f"commit timestamp {row['commit_ts']!r} is not yyyy-MM-dd HH:mm:ss.SSSSSS"
     column = spec.column(bad.removeprefix(OLD))
     old = bad.startswith(OLD)
-    value = row[f"b{spec.key.index(column.name)}"] if old else row[f"a{spec.names.index(column.name)}"]
-    shown = repr(value[:100] if isinstance(value, str) else value)
+    value = row[f"b{spec.identity.index(column.name)}"] if old else row[f"a{spec.names.index(column.name)}"]
+    shown = "a masked value" if column.mask else repr(value[:100] if isinstance(value, str) else value)
     return f"{'old value of ' if old else ''}column '{column.name}': {shown} does not fit {column.type} ({lake_type(column)} in the lake)"

@@ -15,6 +15,13 @@ LAKE_TYPES = {
 
 def lake_type(column: Column) -> str:
     """Return the Spark SQL type that a column has in the lake."""
+    return "string" if column.mask else value_type(column)
+
+
+def value_type(column: Column) -> str:
+    """Return the Spark SQL type of a column's values, before any mask."""
+    if column.lake:
+        return column.lake
     if column.dms_type == "NUMERIC":
         return f"decimal({column.arguments[0]},{column.arguments[1]})"
     if column.dms_type == "DATETIME":
@@ -27,7 +34,7 @@ def value_sql(column: Column, text: str) -> str:
 
     SQL text, as only there Spark 3.5 has `try_cast`. Spark also takes what is no exact value: see `exact_sql`.
     """
-    kind, target = column.dms_type, lake_type(column)
+    kind, target = column.dms_type, value_type(column)
     if target == "string":
         return text
     if kind == "BOOLEAN":
@@ -47,7 +54,7 @@ def exact_sql(column: Column, text: str, value: str) -> str:
     Refused are digits that would be rounded off, a real that overflows or that only Java reads, a date with a time behind
     it, a bare year, half a byte of hex, a wall-clock time with a zone. The forms that DMS writes are told first and cheaply.
     """
-    kind = column.dms_type
+    kind = column.dms_type if column.lake != "string" else "STRING"
     if kind in ("NUMERIC", "UINT8"):
         scale = column.arguments[1] if kind == "NUMERIC" else 0
         short = f"(instr({text}, '.') = 0 or octet_length({text}) - instr({text}, '.') <= {scale})"
@@ -77,7 +84,7 @@ def convert_sql(column: Column, value: str, kind: str) -> str:
 
     `kind` is its Spark type. Nothing is rounded: a decimal with more digits, or a number that overflows, does not fit.
     """
-    target = lake_type(column)
+    target = value_type(column)
     if kind == target:
         return value
     if kind == "string":
@@ -90,3 +97,12 @@ def convert_sql(column: Column, value: str, kind: str) -> str:
     if target.startswith(("decimal", "int", "bigint")):
         return f"case when {typed} = {value} then {typed} end"
     return typed
+
+
+def mask_sql(column: Column, value: str) -> str:
+    """Return the SQL of what the lake holds of a typed value: itself, or the hash of its text, the same in every form of file."""
+    if not column.mask:
+        return value
+    kind = value_type(column)
+    text = value if kind == "binary" else f"cast({f'unix_micros({value})' if kind == 'timestamp' else value} as string)"
+    return f"sha2({text}, 256)"

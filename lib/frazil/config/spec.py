@@ -16,6 +16,17 @@ TYPES = {
 }  # fmt: skip
 
 
+WIDER = {
+    **dict.fromkeys(("INT1", "INT2", "INT4", "UINT1", "UINT2"), r"bigint"), "REAL4": "double",
+    "NUMERIC": r"decimal\((\d+),\s*(\d+)\)",
+}  # fmt: skip
+"""What `lake` may say of a type besides `string`; a decimal must hold every digit of the column's own."""
+WITHOUT_KEY = ("refuse", "append", "multiset")
+"""Policies for a table without a key: take no rows; append every change; keep the source's rows, copies among them."""
+TRANSFORM = r"(?:(year|month|day|hour)\((.+)\)|(bucket|truncate)\((\d+), *(.+)\)|([^()]+))"
+"""One entry of `partition`: `region`, `day(ordered_at)`, `bucket(16, id)`, `truncate(4, name)`."""
+
+
 class SpecError(FrazilError):
     """A table spec that cannot be right: correct the file that the message names."""
 
@@ -30,6 +41,10 @@ class Column:
     comment: str = ""
     utc: bool = False
     """DATETIME only: the values are instants in UTC (`timestamp`), not wall-clock times (`timestamp_ntz`)."""
+    lake: str = ""
+    """The Spark SQL type in the lake, where it shall not be the usual one: `string`, or a wider one (see `WIDER`)."""
+    mask: str = ""
+    """`sha256`: the lake holds the hash of each value, as hex text, and messages never show the value."""
 
     @property
     def dms_type(self) -> str:
@@ -45,7 +60,7 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One source table and the Iceberg table it becomes; `columns` are in the order in which DMS writes them."""
+    """One source table and the Iceberg table it becomes; `columns` are those that the lake has, in the order of the files."""
 
     source: str
     target: str
@@ -53,6 +68,35 @@ class TableSpec:
     columns: tuple[Column, ...]
     comment: str = ""
     file: str = "<memory>"
+    all_columns: tuple[Column, ...] = ()
+    """What DMS writes, in its order, where some of it is left out of the lake; empty: `columns`."""
+    partition: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
+    without_key: str = "refuse"
+
+    @property
+    def file_columns(self) -> tuple[Column, ...]:
+        """The columns that DMS writes, in its order, those that are left out of the lake among them."""
+        return self.all_columns or self.columns
+
+    @property
+    def policy(self) -> str:
+        """How changes find their row: `key`, or what is declared for a table without one (`WITHOUT_KEY`)."""
+        return "key" if self.key else self.without_key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns whose old values tell which row an update changed: the key, or all of a multiset."""
+        return tuple(self.names) if self.policy == "multiset" else self.key
+
+    def require_policy(self) -> None:
+        """Raise SpecError for a table that has no key while nothing says how to live without one."""
+        if self.policy == "refuse":
+            raise SpecError(
+                f"{self.file}: {self.source} has no key, so no change can find its row",
+                "name unique columns (key: [id]), or declare without_key: append (every change becomes a row) or "
+                "multiset (whole rows are compared)",
+            )
 
     @property
     def schema_name(self) -> str:
@@ -70,8 +114,8 @@ class TableSpec:
         return [c.name for c in self.columns]
 
     def column(self, name: str) -> Column:
-        """Return the column of that name."""
-        return next(c for c in self.columns if c.name == name)
+        """Return the column of that name, also if it is left out of the lake."""
+        return next(c for c in self.file_columns if c.name == name)
 
 
 def _known(what: dict, allowed, where: str) -> None:
@@ -92,14 +136,88 @@ def _column(entry, where: str) -> Column:
         len(column.arguments) == 2 and 0 <= column.arguments[1] <= column.arguments[0] <= 38
     ):
         raise SpecError(f"{where}: '{column.type}' has no usable precision and scale", "write NUMERIC(p,s), p up to 38")
+    if column.mask not in ("", "sha256"):
+        raise SpecError(f"{where}: unknown mask '{column.mask}'", "write mask: sha256")
+    if column.lake and not _is_wider(column):
+        raise SpecError(
+            f"{where}: '{column.lake}' may not hold every {column.type}",
+            "write string, or for integers bigint, for REAL4 double, for NUMERIC a decimal with room for all its digits",
+        )
     return column
+
+
+def _is_wider(column: Column) -> bool:
+    if column.lake == "string":
+        return True
+    found = re.fullmatch(WIDER.get(column.dms_type, "-"), column.lake)
+    if not found or column.dms_type != "NUMERIC":
+        return bool(found)
+    (p, s), (wide, scale) = column.arguments, (int(found[1]), int(found[2]))
+    return wide <= 38 and scale >= s and wide - scale >= p - s
+
+
+def _kept(raw: dict, columns: tuple[Column, ...], where: str) -> tuple[Column, ...]:
+    """Return the columns that the lake shall have, by `include` or `exclude`."""
+    names = [c.name for c in columns]
+    for entry in ("include", "exclude"):
+        for name in raw.get(entry) or ():
+            if name not in names:
+                raise SpecError(f"{where}: {entry}: no column '{name}'", nearest(name, names))
+    if raw.get("include") and raw.get("exclude"):
+        raise SpecError(f"{where}: include and exclude together", "keep one of them")
+    wanted = raw.get("include") or [n for n in names if n not in (raw.get("exclude") or ())]
+    return tuple(c for c in columns if c.name in wanted)
+
+
+def _partition(entries, names: list[str], where: str) -> tuple[str, ...]:
+    """Return partition fields as Spark SQL."""
+    fields = []
+    for entry in entries or ():
+        found = re.fullmatch(TRANSFORM, str(entry).strip())
+        column = found and (found[2] or found[5] or found[6]).strip()
+        if not found or column not in names:
+            raise SpecError(
+                f"{where}: partition: '{entry}' is no column of the lake, nor a transform of one",
+                "write a column's name, year(c), month(c), day(c), hour(c), bucket(16, c) or truncate(4, c)",
+            )
+        inner = f"`{column}`"
+        fields.append(
+            f"{found[1]}s({inner})" if found[1] else f"{found[3]}({found[4]}, {inner})" if found[3] else inner
+        )
+    return tuple(fields)
+
+
+def _sort(entries, names: list[str], where: str) -> tuple[str, ...]:
+    """Return sort fields as Spark SQL."""
+    fields = []
+    for entry in entries or ():
+        found = re.fullmatch(r"(.+?)(?: +(asc|desc))?", str(entry).strip(), re.I)
+        if not found or found[1] not in names:
+            raise SpecError(f"{where}: sort: no column '{entry}' in the lake", "write a column's name, or 'name desc'")
+        fields.append(f"`{found[1]}` {(found[2] or 'asc').upper()}")
+    return tuple(fields)
 
 
 def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     """Check one spec as read from YAML and return it; every refusal names the file, the entry and the cure."""
     if not isinstance(raw, dict):
         raise SpecError(f"{where}: not a table spec", "see params/shop for examples")
-    _known(raw, ("source", "target", "comment", "key", "columns"), where)
+    allowed = (
+        "source",
+        "target",
+        "comment",
+        "key",
+        "without_key",
+        "columns",
+        "include",
+        "exclude",
+        "partition",
+        "sort",
+    )
+    _known(raw, allowed, where)
+    for entry in ("include", "exclude", "partition", "sort"):
+        if not isinstance(raw.get(entry) or [], list):
+            raise SpecError(f"{where}: {entry} is no list", f"write {entry}: [a, b]")
     source = str(raw.get("source") or "")
     if source.count(".") != 1:
         raise SpecError(f"{where}: source '{source}' is not schema.table", "write source: public.orders")
@@ -111,12 +229,25 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
         raise SpecError(f"{where}: column {sorted(twice)} is listed twice", "remove one")
     key = raw.get("key") or ()
     key = tuple(str(k) for k in ([key] if isinstance(key, str) else key))
-    if not key:
-        raise SpecError(f"{where}: no key", "name the columns of the primary key: key: [id]")
+    without_key = str(raw.get("without_key") or "refuse")
+    if without_key not in WITHOUT_KEY:
+        raise SpecError(f"{where}: without_key: '{without_key}'", nearest(without_key, WITHOUT_KEY))
+    if key and "without_key" in raw:
+        raise SpecError(f"{where}: a key, and without_key", "keep one of them")
+    kept = _kept(raw, columns, where)
+    lake_names = [c.name for c in kept]
     for k in key:
         if k not in names:
             raise SpecError(f"{where}: key column '{k}' is not among the columns", nearest(k, names))
-    return TableSpec(source, str(raw.get("target") or source), key, columns, str(raw.get("comment") or ""), where)
+        if k not in lake_names:
+            raise SpecError(f"{where}: key column '{k}' is left out of the lake", "keep it; a mask hides its values")
+    if without_key == "multiset" and kept != columns:
+        raise SpecError(f"{where}: a multiset without some columns", "whole rows are compared: keep every column")
+    return TableSpec(
+        source, str(raw.get("target") or source), key, kept, str(raw.get("comment") or ""), where,
+        columns if kept != columns else (), _partition(raw.get("partition"), lake_names, where),
+        _sort(raw.get("sort"), lake_names, where), without_key,
+    )  # fmt: skip
 
 
 def load_specs(folder: Path) -> dict[str, TableSpec]:

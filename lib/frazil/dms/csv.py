@@ -71,9 +71,13 @@ def _read_layout(
         """Op, time, sequence, old key: empty is the same as absent, however it is written."""
         return _value(at[role], token, False) if role in at else "cast(null as string)"
 
-    def after(column) -> str:
-        field = at.get(f"after:{column.name}")
+    def after(column, image: str = "after") -> str:
+        field = at.get(f"{image}:{column.name}")
         return _value(field, token, column.dms_type in HAVE_EMPTY) if field else "cast(null as string)"
+
+    def before(name: str) -> str:
+        """A key is never empty; of whole rows that are compared, empty and null are told apart."""
+        return after(spec.column(name), "before") if spec.policy == "multiset" else control(f"before:{name}")
 
     return rows.where(F.coalesce(*physical, "corrupt").isNotNull()).select(
         F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
@@ -82,7 +86,7 @@ def _read_layout(
         (F.expr(operation_sql(control("op"), endpoint)) if "op" in at else F.lit("I")).alias("op"),
         F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(after(c)).alias(f"a{i}") for i, c in enumerate(spec.columns)],
-        *[F.expr(control(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.key)],
+        *[F.expr(before(k)).alias(f"b{i}") for i, k in enumerate(spec.identity)],
         F.col("corrupt"),
     )  # fmt: skip
 

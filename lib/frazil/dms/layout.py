@@ -17,7 +17,7 @@ LOAD_PHASE, CHANGE_PHASE = 0, 1
 
 @dataclass(frozen=True)
 class Layout:
-    """The fields of a file in their order; a role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>` or `skip`."""
+    """The fields of a file in their order; a role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>` or `skip` (left out)."""
 
     roles: tuple[str, ...]
 
@@ -26,11 +26,15 @@ def _added_role(expression: str) -> str:
     return "seq" if added_kind(expression) == SEQUENCE else "skip"
 
 
+def _column_role(spec: TableSpec, name: str) -> str:
+    return f"after:{name}" if name in spec.names else "skip"
+
+
 def stated_layout(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> Layout:
     """Return the layout that the settings and the spec promise: Op, timestamp, columns, added columns, before-image."""
     roles = ["op"] if (endpoint.op_in_changes if phase == CHANGE_PHASE else endpoint.op_in_load) else []
     roles += ["ts"] if endpoint.timestamp_column else []
-    roles += [f"after:{c}" for c in mappings.file_columns(spec)]
+    roles += [_column_role(spec, c) for c in mappings.file_columns(spec)]
     roles += [_added_role(e) for e in mappings.added(spec).values()]
     if rule := mappings.before_image(spec):
         roles += [f"before:{c}" for c in rule.names(spec)]
@@ -41,7 +45,7 @@ def named_layout(
     names: Sequence[str], spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, where: str
 ) -> Layout:
     """Return the layout that a file's own column names state; a column nobody told of, or one missing, is an error."""
-    known = {name: f"after:{c}" for c, name in mappings.file_columns(spec).items()}
+    known = {name: _column_role(spec, c) for c, name in mappings.file_columns(spec).items()}
     known |= {c: _added_role(e) for c, e in mappings.added(spec).items()}
     if rule := mappings.before_image(spec):
         known |= {name: f"before:{c}" for c, name in rule.names(spec).items()}

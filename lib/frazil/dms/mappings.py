@@ -65,7 +65,7 @@ class BeforeImage:
             "non-lob": lambda c: c.dms_type not in lobs,
             "all": lambda c: True,
         }[self.columns]
-        return {c.name: f"{self.prefix}{c.name}{self.suffix}" for c in spec.columns if wanted(c)}
+        return {c.name: f"{self.prefix}{c.name}{self.suffix}" for c in spec.file_columns if wanted(c)}
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ class Mappings:
             )
 
         picky = bool(self._acting(spec, "include-column"))
-        kept = [n for n in spec.names if not named("remove-column", n) and (not picky or named("include-column", n))]
+        names = [c.name for c in spec.file_columns]
+        kept = [n for n in names if not named("remove-column", n) and (not picky or named("include-column", n))]
         return {n: self._column_name(spec, n) for n in kept}
 
     def _column_name(self, spec: TableSpec, name: str) -> str:

@@ -127,6 +127,6 @@ def _read_group(
         (F.expr(f"coalesce({operation_sql(at['op'], endpoint)}, 'I')") if "op" in at else F.lit("I")).alias("op"),
         F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(value(f"after:{c}")).alias(f"a{i}") for i, c in enumerate(spec.names)],
-        *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.key)],
+        *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.identity)],
         F.lit(None).cast("string").alias("corrupt"),
     )  # fmt: skip

@@ -11,12 +11,13 @@ from pyspark.sql import functions as F
 
 from frazil.changes.changeset import change_set, explain_bad
 from frazil.changes.collapse import last_per_key
+from frazil.changes.keyless import appended, net_rows
 from frazil.config.spec import TableSpec
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import after_changes
 from frazil.dms.read import CHANGE_PHASE, may_be_split, read_rows
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, merge
+from frazil.lake import commit, keyless, merge
 from frazil.lake.commit import Commit
 from frazil.lake.tables import Base
 from frazil.observe import latency
@@ -43,11 +44,15 @@ def apply_batch(
         *[F.count_if(F.col("op") == op).alias(op) for op in ("I", "U", "D")],
         *latency.measures(picked_up),
     )  # fmt: skip
-    batch = last_per_key(changes, spec, order).persist()
+    if spec.policy == "append":
+        batch = appended(changes).persist()
+    else:
+        batch = (net_rows(changes) if spec.policy == "multiset" else last_per_key(changes, spec, order)).persist()
     try:
-        first = F.col(f"after.`{spec.key[0]}`")
+        first = F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
         keys, low, high = batch.agg(F.count("*"), F.min(first), F.max(first)).first()
-        stats = {**seen.get, **order.get} if keys else NO_ROWS  # Spark has no observation of nothing
+        # Spark has no observation of nothing; without a key there is no order to contradict.
+        stats = {**NO_ROWS, **seen.get, **(order.get if spec.key else {})} if keys else NO_ROWS
         if stats["bad"] and not whole:
             return apply_batch(book, spec, base, files, whole=True)
         if stats["bad"]:
@@ -87,7 +92,12 @@ def _commit(
     summary: dict[str, str],
 ) -> Commit:
     def write(branch: str, properties: dict[str, str]) -> None:
-        merge.merge(book.spark, branch, batch, spec, properties, bounds)
+        if spec.policy == "append":
+            merge.replace_rows(book.spark, branch, batch, properties, empty_first=False)
+        elif spec.policy == "multiset":
+            keyless.apply_net(book.spark, branch, batch, spec, properties)
+        else:
+            merge.merge(book.spark, branch, batch, spec, properties, bounds)
 
     position = after_changes(base.position, files, commit.new_batch())
     return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)

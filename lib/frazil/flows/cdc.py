@@ -34,7 +34,7 @@ def plan(book: Workbook) -> list[dict]:
         return {
             "action": f"held until {held}" if held else "merge" if pending else "nothing new",
             "files": len(pending), "mb": round(sum(o.size for o in pending) / 1e6, 3), "position": base.position.last or "–",
-            "key_changes": "followed" if book.mappings.before_image(spec) else "old row stays: no before-image columns",
+            "key_changes": "–" if not spec.key else "followed" if book.mappings.before_image(spec) else "old row stays: no before-image columns",
         }  # fmt: skip
 
     return book.plan(look)

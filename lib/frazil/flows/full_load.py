@@ -6,7 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from frazil.changes.changeset import BadRowError, change_set, explain_bad, readable
-from frazil.changes.types import convert_sql
+from frazil.changes.keyless import appended
+from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, after_load
@@ -104,11 +105,12 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
         return read_rows(book.spark, spec, book.endpoint, book.mappings, files, LOAD_PHASE, whole)
 
     def load(whole: bool) -> Commit:
-        typed = change_set(rows(whole), spec).select(F.expr("if(bad is null, after, raise_error(bad))").alias("after"))
+        typed = change_set(rows(whole), spec).withColumn("after", F.expr("if(bad is null, after, raise_error(bad))"))
+        new = appended(typed) if spec.policy == "append" else typed.select("after.*")
 
         def write(branch: str, properties: dict[str, str]) -> None:
-            merge.replace_rows(book.spark, branch, typed.select("after.*"), properties, empty_first=action != "load")
-            if twice := _duplicates(book.spark.table(branch), spec):
+            merge.replace_rows(book.spark, branch, new, properties, empty_first=action != "load")
+            if spec.key and (twice := _duplicates(book.spark.table(branch), spec)):
                 raise DuplicateKeyError(*_explain_duplicates(rows(whole), twice, spec))
 
         return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)
@@ -138,7 +140,8 @@ def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> tuple[s
 
     def typed(k: str) -> str:
         raw_name = f"a{spec.names.index(k)}"
-        return f"{convert_sql(spec.column(k), raw_name, kinds[raw_name])} as `{k}`"
+        typed = convert_sql(spec.column(k), raw_name, kinds[raw_name])
+        return f"{mask_sql(spec.column(k), typed)} as `{k}`"
 
     keys = raw.select("path", *[F.expr(typed(k)) for k in spec.key])
     lines = []

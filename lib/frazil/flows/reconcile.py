@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from frazil.changes.types import lake_type
+from frazil.changes.types import mask_sql, value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.errors import FrazilError
 from frazil.flows.workbook import TableResult, Workbook
@@ -37,7 +37,13 @@ def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) 
     Source columns are cast to the lake's types first. `sample` holds one row per differing value of the first `show`
     differing keys: the key, the column, and both sides (`(no row)` where one has none).
     """
-    typed = source.select(*[F.col(f"`{c.name}`").cast(lake_type(c)).alias(c.name) for c in spec.columns])
+    if not spec.key:
+        raise SourceDatabaseError(
+            f"{spec.source} has no key to compare rows by", "leave it out by the parameter 'tables'"
+        )
+
+    typed = source.select(*[F.col(f"`{c.name}`").cast(value_type(c)).alias(c.name) for c in spec.columns])
+    typed = typed.select(*[F.expr(mask_sql(c, f"`{c.name}`")).alias(c.name) for c in spec.columns])
 
     def side(frame: DataFrame, name: str) -> DataFrame:
         keys = [F.col(f"`{k}`").alias(f"k{i}") for i, k in enumerate(spec.key)]
@@ -74,7 +80,7 @@ def _sample(rows: list, spec: TableSpec) -> list[dict[str, Any]]:
 
 def _select(c: Column) -> str:
     """How PostgreSQL is asked for a column: text wherever JDBC would change a value on its way (dates, times, text types)."""
-    name, kind = '"' + c.name.replace('"', '""') + '"', lake_type(c)
+    name, kind = '"' + c.name.replace('"', '""') + '"', value_type(c)
     if kind == "timestamp":
         return f"to_char({name} at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z' as {name}"
     if kind in ("string", "date", "timestamp_ntz"):

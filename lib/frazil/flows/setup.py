@@ -21,7 +21,7 @@ def look(book: Workbook) -> list[dict]:
         there = book.objects(spec)
         size = sum(o.size for o in (*there.loads, *there.changes))
         rows.append({
-            "table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key), "columns": len(spec.columns),
+            "table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key) or f"none: {spec.policy}", "columns": len(spec.columns),
             "load_files": len(there.loads), "change_files": len(there.changes), "mb": round(size / 1e6, 2),
             "ignored": len(there.foreign),
         })  # fmt: skip

@@ -127,14 +127,15 @@ class Workbook:
         spec = self.specs[table]
         if not self.exists(spec):
             return []
-        keys = [f"`{k}`" for k in spec.key]
-        return [row.asDict() for row in self.spark.table(self.name(spec)).orderBy(*keys).limit(count).collect()]
+        rows, keys = self.spark.table(self.name(spec)), [f"`{k}`" for k in spec.key]
+        return [row.asDict() for row in (rows.orderBy(*keys) if keys else rows).limit(count).collect()]
 
     def plan(self, look: Callable[[TableSpec], dict[str, Any]]) -> list[dict[str, Any]]:
         """Return one row per table: what `look` finds, or why the table cannot be worked on."""
         rows = []
         for spec in self.specs.values():
             try:
+                spec.require_policy()
                 rows.append({"table": spec.source, **look(spec)})
             except FrazilError as e:
                 rows.append({"table": spec.source, "action": f"cannot: {e.problem}; {e.cure}"})
@@ -145,6 +146,7 @@ class Workbook:
         began = time.monotonic()
         self.spark.sparkContext.setJobGroup(spec.source, spec.source)
         try:
+            spec.require_policy()
             result = work(spec)
         except FrazilError as e:
             result = TableResult(spec.source, "failed", str(e))

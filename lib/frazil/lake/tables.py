@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sqltext import literal
@@ -56,6 +57,8 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
             + (f" COMMENT {literal(c.comment)}" if c.comment else "")
             for c in spec.columns
         )
+        if spec.policy == "append":
+            columns += "".join(f", `{n}` {kind} COMMENT {literal(c)}" for n, (kind, c) in OPERATION_COLUMNS.items())
         properties = {
             "format-version": str(version),
             "write.merge.mode": "merge-on-read", "write.update.mode": "merge-on-read", "write.delete.mode": "merge-on-read",
@@ -66,8 +69,14 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
         }  # fmt: skip
         listed = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
         comment = f"COMMENT {literal(spec.comment)}" if spec.comment else ""
-        spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg {comment} TBLPROPERTIES ({listed})")
-        if not any(spec.column(k).dms_type in ("REAL4", "REAL8") for k in spec.key):
+        parts = f"PARTITIONED BY ({', '.join(spec.partition)})" if spec.partition else ""
+        spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg {parts} {comment} TBLPROPERTIES ({listed})")
+        if order := " ".join([
+            *(["DISTRIBUTED BY PARTITION"] if spec.partition else []),
+            *([f"LOCALLY ORDERED BY {', '.join(spec.sort)}"] if spec.sort else []),
+        ]):  # fmt: skip
+            spark.sql(f"ALTER TABLE {name} WRITE {order}")
+        if spec.key and not any(spec.column(k).dms_type in ("REAL4", "REAL8") for k in spec.key):
             spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(f'`{k}`' for k in spec.key)}")
     table = jvm.load_table(spark, name)
     if table.currentSnapshot() is None:
@@ -83,6 +92,8 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
 def _check_columns(spark: SparkSession, name: str, spec: TableSpec) -> None:
     has = {f.name: f.dataType.simpleString() for f in spark.table(name).schema.fields}
     wants = {c.name: lake_type(c) for c in spec.columns}
+    if spec.policy == "append":
+        wants |= {n: kind for n, (kind, _) in OPERATION_COLUMNS.items()}
     if has != wants:
         differ = [n for n in {**has, **wants} if has.get(n) != wants.get(n)]
         shown = ", ".join(f"{n}: table {has.get(n, '–')}, spec {wants.get(n, '–')}" for n in differ)

@@ -1,0 +1,45 @@
+"""Changes of tables without a key: every change as a row of its own, or what a batch adds to and takes from a multiset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+OPERATION_COLUMNS = {
+    "_op": ("string", "I, U or D; a load row is an I"),
+    "_commit_ts": ("timestamp", "When the source committed"),
+    "_seq": ("string", "The sequence that DMS gave the change"),
+    "_object": ("string", "The file that it came in: their order by name is the order of changes"),
+    "_row": ("int", "The row in that file, from 1"),
+}
+"""What tables with `without_key: append` have behind the source's columns: Spark type and comment."""
+
+
+def appended(changes: DataFrame) -> DataFrame:
+    """Return every change as a row of the table's columns and `OPERATION_COLUMNS`. Nothing is folded, repeats are kept."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    place = F.row_number().over(Window.partitionBy("object").orderBy("block", "row_no"))
+    columns = {"_op": "op", "_commit_ts": "commit_ts", "_seq": "change_seq", "_object": "object"}
+    return changes.withColumn("_row", place).select(
+        "after.*", *[F.col(c).alias(name) for name, c in columns.items()], "_row"
+    )
+
+
+def net_rows(changes: DataFrame) -> DataFrame:
+    """Return the distinct rows of a batch (`after`) and how many copies of each it adds (`net`; negative: takes away).
+
+    An update takes its old row and adds its new one; where the changes of a row cancel out, `net` is 0.
+    """
+    from pyspark.sql import functions as F
+
+    def step(row: str, count: int):
+        return F.struct(F.col(row).alias("after"), F.lit(count).alias("n"))
+
+    steps = F.when(F.col("op") == "U", F.array(step("before", -1), step("after", 1)))
+    steps = steps.when(F.col("op") == "D", F.array(step("after", -1))).otherwise(F.array(step("after", 1)))
+    each = changes.select(F.explode(steps).alias("s")).select("s.*")
+    return each.groupBy("after").agg(F.sum("n").alias("net"))
