@@ -44,8 +44,12 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
     the text says, it did not fit.
     """
     kinds = dict(rows.dtypes)
+    # Spark puts U+FFFD for bytes that are not UTF-8; in Parquet's texts it leaves them, which Spark 3.5 cannot tell.
+    not_utf8 = "instr({0}, '\ufffd') > 0" + (" or not is_valid_utf8({0})" if rows.sparkSession.version >= "4" else "")
 
     def misfit(raw: str, typed: str, c: Column, mark: str = "") -> list[str]:
+        if value_type(c) == kinds[raw] == "string":
+            return [f"when {not_utf8.format(raw)} then {literal(mark + c.name)}"]
         if kinds[raw] == value_type(c):
             return []
         exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else ""
@@ -153,4 +157,6 @@ def _reason(row, spec: TableSpec) -> str:
     old = bad.startswith(OLD)
     value = row[f"b{spec.identity.index(column.name)}"] if old else row[f"a{spec.names.index(column.name)}"]
     shown = "a masked value" if column.mask else repr(value[:100] if isinstance(value, str) else value)
+    if value_type(column) == "string":
+        return f"{'old value of ' if old else ''}column '{column.name}': {shown} holds U+FFFD: bytes that are not UTF-8, or that character itself"
     return f"{'old value of ' if old else ''}column '{column.name}': {shown} does not fit {column.type} ({lake_type(column)} in the lake)"

@@ -107,6 +107,7 @@ def _read_group(
     frame = (
         spark.read.schema(declared)
         .option("datetimeRebaseMode", "CORRECTED").option("int96RebaseMode", "CORRECTED")
+        .option("parquet.page.verify-checksum.enabled", True)
         .parquet(*[f.path for f in files])
     )  # fmt: skip
     at = {

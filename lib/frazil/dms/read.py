@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from frazil.config.spec import TableSpec
 from frazil.dms.csv import HAVE_EMPTY, must_be_read_whole, read_csv
 from frazil.dms.endpoint import Endpoint, EndpointError, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, stated_layout
-from frazil.dms.objects import DmsObject
+from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.parquet import read_parquet
 
 if TYPE_CHECKING:
@@ -33,6 +37,21 @@ def read_rows(
     frames = [read_csv(spark, spec, endpoint, mappings, text, phase, whole)] if text else []
     frames += [read_parquet(spark, spec, endpoint, mappings, parquet, phase)] if parquet else []
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+@contextmanager
+def reading(spec: TableSpec) -> Iterator[None]:
+    """Turn Spark's failure to read a file (a torn archive, a damaged page) into a SourceError that names it."""
+    try:
+        yield
+    except Exception as e:
+        at = re.search(r"(?:reading file|reading from) (\S+?)\.(?:\s|$)", text := str(e))
+        elsewhere = re.search(r"OutOfMemoryError|No space left|org\.apache\.iceberg", text)
+        if elsewhere or not (at or "aborted due to stage failure" in text):
+            raise
+        causes = re.findall(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)", text, re.MULTILINE) or text.splitlines()[:1]
+        file = re.sub("^file:/+", "/", unquote(at[1])) if at else "a file of this batch (one at a time tells which)"
+        raise SourceError(f"{spec.source}: {file} cannot be read: {causes[-1][:200]}", "fetch it again") from None
 
 
 def refuse_unreadable(endpoint: Endpoint, where: str) -> None:
@@ -61,4 +80,4 @@ def may_be_split(spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, ma
     return not free and last != "skip" and not must_be_read_whole(text, endpoint)
 
 
-__all__ = ["CHANGE_PHASE", "LOAD_PHASE", "may_be_split", "read_rows", "refuse_unreadable"]
+__all__ = ["CHANGE_PHASE", "LOAD_PHASE", "may_be_split", "read_rows", "reading", "refuse_unreadable"]

@@ -16,7 +16,7 @@ from frazil.config.settings import ParameterError, Settings
 from frazil.config.spec import TableSpec, load_specs
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.objects import TableObjects, list_table
-from frazil.dms.read import refuse_unreadable
+from frazil.dms.read import reading, refuse_unreadable
 from frazil.errors import FrazilError, nearest
 from frazil.lake import jvm
 from frazil.lake.tables import format_version
@@ -147,7 +147,8 @@ class Workbook:
         self.spark.sparkContext.setJobGroup(spec.source, spec.source)
         try:
             spec.require_policy()
-            result = work(spec)
+            with reading(spec):
+                result = work(spec)
         except FrazilError as e:
             result = TableResult(spec.source, "failed", str(e))
         except Exception as e:

@@ -1,0 +1,104 @@
+"""Figures: reading files into the change set, against plain Spark reading the same bytes with the same schema."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
+
+from frazil.changes.changeset import change_set  # noqa: E402
+from frazil.config.session import get_spark  # noqa: E402
+from frazil.config.settings import Settings  # noqa: E402
+from frazil.config.spec import parse_spec  # noqa: E402
+from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
+from frazil.dms.objects import DmsObject  # noqa: E402
+from frazil.dms.read import CHANGE_PHASE, read_rows  # noqa: E402
+from helpers import spec_of  # noqa: E402
+
+ROWS, FILES, TIMES = 800_000, 4, 5
+SPEC = parse_spec(
+    spec_of("public.orders", "id INT8", "customer INT4", "quantity INT4", "price NUMERIC(12,2)", "weight REAL4", "due DATE",
+            "at DATETIME", "status WSTRING(20)", "note NCLOB", "country WSTRING(2)")
+)  # fmt: skip
+TYPED = (
+    "Op string, ts timestamp, id bigint, customer int, quantity int, price decimal(12,2), weight float, due date, "
+    "at timestamp_ntz, status string, note string, country string"
+)
+
+
+def _lines(numbers: range, newlines: bool) -> bytes:
+    r = random.Random(numbers.start)
+    note = '"some text\nnumber {}"' if newlines else "some text number {}"
+    return "".join(
+        f"{r.choice('IUUUD')},2026-01-01 00:00:{i % 60:02d}.{i % 1000000:06d},{i},{r.randrange(10**6)},{r.randrange(100)},"
+        f"{r.randrange(10**6) / 100:.2f},{r.random():+.8e},2025-{i % 12 + 1:02d}-{i % 28 + 1:02d},"
+        f"2025-01-01 10:00:{i % 60:02d}.000000,status{i % 7},{note.format(i)},DE\n"
+        for i in numbers
+    ).encode()
+
+
+def _write(spark, folder: Path, form: str, rows: int) -> list[DmsObject]:
+    """Write the rows as change files of one form."""
+    files, each = [], rows // FILES
+    for n in range(FILES):
+        raw = _lines(range(n * each, (n + 1) * each), form == "csv_multiline")
+        file = folder / form / f"20260101-00000000{n}{'.csv.gz' if form == 'gzip' else '.csv'}"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(gzip.compress(raw, 6) if form == "gzip" else raw)
+        if form == "parquet":
+            import pyarrow.parquet as pq
+
+            table = spark.read.schema(TYPED).csv(str(file)).toArrow()
+            file.unlink()
+            file = file.with_suffix(".parquet")
+            pq.write_table(table, file)
+        files.append(DmsObject(file.name, str(file), file.stat().st_size, ""))
+    return files
+
+
+def _seconds(frame) -> float:
+    began = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began
+
+
+def _ratio(spark, form: str, files: list[DmsObject], times: int) -> tuple[float, float]:
+    """Return plain Spark's time over ours and our seconds: medians of runs by turns, the first of each left out."""
+    whole, paths = form in ("csv_multiline", "gzip"), [f.path for f in files]
+    endpoint = Endpoint(null_value="", op_in_load=True, timestamp_column="ts")
+    plain, ours = [], []
+    for _ in range(times + 1):
+        reader = spark.read.schema(TYPED).option("multiLine", whole)
+        plain.append(_seconds(reader.parquet(*paths) if form == "parquet" else reader.csv(paths)))
+        raw = read_rows(spark, SPEC, endpoint, Mappings(()), files, CHANGE_PHASE, whole)
+        ours.append(_seconds(change_set(raw, SPEC)))
+    return median(p / o for p, o in zip(plain[1:], ours[1:], strict=True)), median(ours[1:])
+
+
+def run(quick: bool = False) -> list[dict]:
+    """Read the same rows in each form by turns with plain Spark and into the change set, both to the no-op sink."""
+    rows, times = (80_000, 2) if quick else (ROWS, TIMES)
+    os.environ["FRAZIL_MASTER"] = "local[2]"
+    found = []
+    with tempfile.TemporaryDirectory(prefix="frazil-parse-") as folder:
+        spark = get_spark(Settings(root=folder, spark_options={"spark.driver.memory": "3g"}))
+        for form in ("csv", "csv_multiline", "gzip", "parquet"):
+            ratio, seconds = _ratio(spark, form, _write(spark, Path(folder), form, rows), times)
+            found.append({
+                "name": f"parse_ratio_{form}", "value": round(ratio, 2), "unit": "ratio",
+                "conditions": f"{rows:,} change rows of {len(SPEC.columns)} columns in {FILES} files, local[2], Spark {spark.version}; "
+                f"{rows / seconds:,.0f} rows/s into the change set; median of {times} pairs of runs",
+            })  # fmt: skip
+    return found
+
+
+if __name__ == "__main__":
+    for entry in run("--quick" in sys.argv):
+        print(entry["name"], entry["value"], entry["unit"], f"({entry['conditions']})")

@@ -1,0 +1,23 @@
+"""The short forms of the torture suites; `make torture` runs the long ones."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+
+def suite(name: str):
+    """Import a suite by path: it is a script as well, and no package."""
+    found = importlib.util.spec_from_file_location(f"torture_{name}", Path(__file__).parent / f"torture/{name}.py")
+    module = sys.modules[found.name] = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_mutated_files_are_read_right_or_refused_by_name(spark):
+    counts = suite("files").run(200, spark=spark)
+    assert sum(counts.values()) == 200
+    assert min(counts["right rows"], counts["rows set aside"], counts["named error"]) > 5
