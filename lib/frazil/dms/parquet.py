@@ -10,11 +10,18 @@ from frazil.dms.csv import WRITTEN_AT
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, named_layout, operation_sql
 from frazil.dms.objects import DmsObject, SourceError
-from frazil.dms.storage import is_s3, read
+from frazil.dms.storage import is_s3, read_tail
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+
+def _tail(file: DmsObject) -> bytes:
+    """Return as much of an object's end as holds its footer, whose length stands before the closing mark."""
+    tail = read_tail(file.path, file.size, 1 << 16)
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    return b"PAR1" + (tail if length <= len(tail) else read_tail(file.path, file.size, length))
 
 
 def _footer(file: DmsObject) -> pa.Schema:
@@ -22,7 +29,7 @@ def _footer(file: DmsObject) -> pa.Schema:
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_schema(pa.BufferReader(read(file.path)) if is_s3(file.path) else file.path)
+        return pq.read_schema(pa.BufferReader(_tail(file)) if is_s3(file.path) else file.path)
     except (pa.ArrowException, OSError) as e:
         reason = str(e).splitlines()[0]
         raise SourceError(f"{file.path} is no Parquet file that can be read: {reason}", "fetch it again") from None

@@ -205,6 +205,11 @@ def read_head(path: str, n: int = 1 << 16) -> bytes:
         return file.read(n)
 
 
+def read_tail(path: str, size: int, n: int) -> bytes:
+    """Return the last `n` bytes of an object on S3 that has `size` of them, or all where it has fewer."""
+    return _get(path, Range=f"bytes={max(0, size - n)}-{size - 1}") if size else b""
+
+
 def open_text_head(path: str, n_bytes: int = 1 << 16) -> io.StringIO:
     """Open the text that an object begins with, `.gz` unpacked; a character that the cut goes through is left out."""
     raw = read_head(path, n_bytes)
