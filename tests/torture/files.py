@@ -296,6 +296,9 @@ def _verdict(said: list | None, got: list | str) -> str:
     return "rows set aside" if said is None and BAD in got else "WRONG"
 
 
+COUNT = 10_000
+
+
 def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
     """Mutate `count` files and judge what becomes of each; raise AssertionError with the first that went wrong."""
     if spark is None:
