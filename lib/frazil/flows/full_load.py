@@ -27,7 +27,7 @@ class DuplicateKeyError(FrazilError):
     """A load holds a key more than once: the declared key is not the table's key, or two loads are mixed."""
 
 
-def _verdict(there: TableObjects, position: Position, on_changed_load: str) -> str:
+def verdict(there: TableObjects, position: Position, on_changed_load: str) -> str:
     """Say what a table needs: `load`, `reload`, `refuse`, or why it needs nothing.
 
     DMS writes no load file for a table without rows, and its changes only once the load is over: a table with change files
@@ -49,7 +49,7 @@ def plan(book: Workbook) -> list[dict]:
 
     def look(spec: TableSpec) -> dict:
         there, base = book.objects(spec), read_base(book.spark, book.name(spec))
-        action = _verdict(there, base.position, book.settings.on_changed_load)
+        action = verdict(there, base.position, book.settings.on_changed_load)
         return {"action": action, "files": len(there.loads), "mb": round(sum(o.size for o in there.loads) / 1e6, 2)}
 
     return book.plan(look)
@@ -94,7 +94,7 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base,
         if policy == "refuse" or not there.loads:
             raise
         return read_base(book.spark, book.name(spec), checked=False), policy
-    return base, _verdict(there, base.position, policy)
+    return base, verdict(there, base.position, policy)
 
 
 def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:

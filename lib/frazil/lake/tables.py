@@ -85,11 +85,19 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
         raise TableError(
             f"{name} exists and was not made by Frazil", f"drop or rename it, or set another target in {spec.file}"
         )
-    _check_columns(spark, name, spec)
+    check_columns(spark, name, spec)
     return created
 
 
-def _check_columns(spark: SparkSession, name: str, spec: TableSpec) -> None:
+def format_of(spark: SparkSession, name: str) -> int:
+    """Return an existing table's Iceberg format version."""
+    return int(
+        next(r["value"] for r in spark.sql(f"SHOW TBLPROPERTIES {name}").collect() if r["key"] == "format-version")
+    )
+
+
+def check_columns(spark: SparkSession, name: str, spec: TableSpec) -> None:
+    """Raise TableError where a table has other columns than its spec gives it."""
     has = {f.name: f.dataType.simpleString() for f in spark.table(name).schema.fields}
     wants = {c.name: lake_type(c) for c in spec.columns}
     if spec.policy == "append":

@@ -1,0 +1,59 @@
+"""The plan before a run: what it says of each table, that it changes nothing, and what strictness stops."""
+
+import pytest
+
+from frazil.config.settings import FullLoadSettings
+from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
+from helpers import FILE1, FILE2, LOAD1, I, U
+
+pytestmark = pytest.mark.spark
+
+
+def planned(world, **settings):
+    rows = plan(world.book(FullLoadSettings, **settings))
+    return {r["table"].split(".")[1]: r for r in rows}
+
+
+def test_a_plan_tells_what_a_run_would_do_and_changes_nothing(world):
+    world.table("t").load("t", (1, "a")).changes("t", I(2, "b"), name=FILE1)
+    new = planned(world)["t"]
+    assert (new["action"], new["load"], new["changes"]) == ("create, then load, then apply changes", 1, 1)
+    assert (new["key"], new["lane"], new["format"], new["deletes"]) == ("id", "merge", 3, "deletion vectors")
+    assert not world.spark.catalog.tableExists(world.name("t"))
+    assert planned(world, readers=["trino"])["t"]["deletes"] == "position deletes"
+    world.loaded()
+    head = world.head("t")
+    row = planned(world)["t"]
+    assert (row["action"], row["load"], row["changes"], row["decision"]) == ("apply changes", 0, 1, "")
+    assert world.head("t") == head
+    world.merged()
+    assert planned(world)["t"]["action"] == "nothing new"
+
+
+def test_strictness_names_every_table_that_needs_a_decision(new_world):
+    w = new_world(AddColumnName=True).table("keyless", key=()).table("wide").table("again").table("late").table("fine")
+    w.load("again", (1, "a")).load("late", (1, "a")).load("wide", (1, "a"))
+    w.setup(), w.full_load()
+    w.changes("late", U(1, "b"), name=FILE2).merge()
+    w.write("again", LOAD1, "ts,id,v,seq,BI_id\n2024-01-01 09:59:00.000000,1,zzz,,\n")
+    w.write("wide", FILE1, "Op,ts,id,v,more,seq,BI_id\nI,2024-01-01 09:59:00.000000,2,b,c,,\n")
+    w.changes("late", U(1, "c"), name=FILE1)
+    rows = planned(w)
+    said = {t: r["decision"] for t, r in rows.items() if r["decision"]}
+    assert set(said) == {"keyless", "wide", "again", "late"}
+    assert "has no key" in said["keyless"] and "unknown column 'more'" in said["wide"]
+    assert "on_changed_load" in said["again"] and "turned up late" in said["late"]
+    with pytest.raises(DecisionNeededError, match="4 of 5 tables need a decision"):
+        require_no_decision(list(rows.values()))
+    require_no_decision([rows["fine"]])
+    reload = plan(w.book(FullLoadSettings, tables=["public.again"]), on_changed_load="reload")[0]
+    assert (reload["action"], reload["decision"]) == ("reload", "")
+
+
+def test_a_plan_says_what_the_settings_make_impossible(world):
+    world.rules = {"rules": []}
+    world.table("t").load("t", (1, "a"))
+    assert (
+        "an update that changes a key comes with the new key only: the old row stays"
+        in planned(world)["t"]["impossible"]
+    )
