@@ -48,6 +48,7 @@ class Settings:
     )
     parallel_tables: int = parameter(2, "How many tables are worked on at the same time.")
     spark_options: dict[str, str] = parameter({}, "Spark settings for a session that the notebook builds itself.")
+    ops: str = parameter("ops", "Namespace of the ledger in the catalog: the tables `commits` and `maintenance`.")
     runs: str = parameter("runs", "Folder for logs and reports; each environment has its own folder in it.")
     root: str = parameter("", "Folder that relative paths start from; empty: the one that holds `params/`.")
 
@@ -100,7 +101,10 @@ class CdcMergeSettings(Settings):
 class MaintenanceSettings(Settings):
     """Parameters of 03_maintenance."""
 
-    dry_run: bool = parameter(False, "Show the plan and change nothing.")
+    dry_run: bool = parameter(
+        None,
+        "Show the plan and change nothing; left out: yes in a notebook that somebody looks at, no in a run unattended.",
+    )
     small_file_mb: int = parameter(32, "A data file below this size counts as small.")
     max_small_files: int = parameter(5, "Compact when more small files than this lie in a table.")
     max_deleted_share: float = parameter(0.1, "Compact when this share of the rows in data files is deleted.")
@@ -108,6 +112,27 @@ class MaintenanceSettings(Settings):
     keep_hours: float = parameter(24.0, "Expire snapshots older than this; tags, branches and the current one stay.")
     min_snapshots: int = parameter(10, "Keep at least this many snapshots.")
     max_manifests: int = parameter(20, "Rewrite manifests when there are more than this.")
+    sort_by: list[str] = parameter([], "Columns that compaction sorts each slice by; empty: rows stay as they lie.")
+    z_order: bool = parameter(
+        False, "Sort by the interleaved bits of `sort_by` (z-order) instead of one after the other."
+    )
+    slice_files: int = parameter(200, "A slice of compaction takes at most this many files.")
+    slice_attempts: int = parameter(3, "A slice that loses this many races against ingestion waits for the next run.")
+    yield_s: float = parameter(5.0, "Compaction lets a batch that is being written go first, for at most this long.")
+    max_run_s: float = parameter(600.0, "A run begins no further slice of a table after this many seconds.")
+    max_run_mb: int = parameter(10_240, "A run rewrites at most this much of a table, but at least one slice.")
+    hourly_tags: int = parameter(
+        24, "Keep the state at each full hour (UTC) for this many hours, as a tag; 0: no tags."
+    )
+    daily_tags: int = parameter(14, "Keep the state at midnight (UTC) for this many days, as a tag; 0: no tags.")
+    orphan_days: float = parameter(
+        0.0, "Remove files that no snapshot knows, if older than this, at least 3 days; 0: do not look for them."
+    )
+    statistics: bool = parameter(False, "Compute column statistics (distinct values) after a compaction.")
+    managed_by: str = parameter(
+        "",
+        "Platform that maintains the tables itself (`s3tables`, `glue` …): nothing is done then. S3 Tables is detected.",
+    )
 
 
 @dataclass(frozen=True)

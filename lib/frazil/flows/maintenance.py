@@ -1,7 +1,10 @@
-"""Maintenance: look at every table's health, plan from thresholds, then do it."""
+"""Maintenance: look at every table's health, plan from thresholds, then do it and write it into the ledger."""
 
 from __future__ import annotations
 
+import os
+import time
+import uuid
 from dataclasses import asdict
 from typing import Any
 
@@ -9,37 +12,64 @@ from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import maintenance
+from frazil.lake.health import health as measure
+from frazil.observe import ledger
 
 
 def health(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table: what it is made of. Nothing is changed."""
-    return book.plan(lambda spec: asdict(maintenance.health(book.spark, book.name(spec), book.settings)))
+    return book.plan(lambda spec: asdict(measure(book.spark, book.name(spec), book.settings)))
+
+
+def only_planned(book: Workbook) -> bool:
+    """Tell whether nothing shall be done: as `dry_run` says, else in a notebook that a Jupyter server runs for somebody."""
+    asked = book.settings.dry_run
+    return "JPY_SESSION_NAME" in os.environ if asked is None else asked
 
 
 def plan(book: Workbook) -> list[dict[str, Any]]:
-    """Return one row per table and action: what should be done and why. Nothing is changed."""
+    """Return one row per table and action: what should be done, why, and its cost. Nothing is changed."""
+    if platform := maintenance.managed_by(book.settings):
+        return [{"table": "all", "action": "nothing", "why": f"maintained by {platform}", "cost": ""}]
     rows = []
     for spec in book.specs.values():
         try:
-            found = maintenance.plan(maintenance.health(book.spark, book.name(spec), book.settings), book.settings)
-            rows += [{"table": spec.source, "action": a.action, "why": a.why} for a in found]
+            for a in maintenance.plan(measure(book.spark, book.name(spec), book.settings), book.settings):
+                row = {"table": spec.source, **asdict(a)}
+                if a.action == "remove orphan files":
+                    row["why"] += f": {len(maintenance.orphan_files(book.spark, book.name(spec), book.settings))} now"
+                rows.append(row)
         except FrazilError as e:
-            rows.append({"table": spec.source, "action": f"cannot: {e.problem}", "why": e.cure})
+            rows.append({"table": spec.source, "action": f"cannot: {e.problem}", "why": e.cure, "cost": ""})
     return rows
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Plan and do, table by table; with `dry_run` only plan. Tables fail alone."""
+    """Plan and do, table by table; only plan where `only_planned`. Tables fail alone; every action is in the ledger."""
+    platform = maintenance.managed_by(book.settings)
+    if platform:
+        return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
+    started = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
+    dry = only_planned(book)
+    if not dry:
+        ledger.record(book)  # before anything expires
 
     def work(spec: TableSpec) -> TableResult:
         name, s = book.name(spec), book.settings
-        actions = maintenance.plan(maintenance.health(book.spark, name, s), s)
-        if s.dry_run or not actions:
+        actions = maintenance.plan(measure(book.spark, name, s), s)
+        if dry or not actions:
             return TableResult(spec.source, "planned" if actions else "healthy", "; ".join(a.action for a in actions))
         counts: dict[str, int] = {}
-        for action in actions:
-            book.progress(f"{spec.source}: {action.action}: {action.why}")
-            counts |= maintenance.execute(book.spark, name, action, s)
+        for number, a in enumerate(actions, 1):
+            book.progress(f"{spec.source}: {a.action}: {a.why}")
+            mark = f"{started}/{spec.target}/{number}"
+            with ledger.action(book, mark, name, a.action, a.why) as facts:
+                facts |= maintenance.execute(book.spark, name, spec.key, a.action, s, mark, book.progress)
+            counts |= facts
         return TableResult(spec.source, "maintained", ", ".join(a.action for a in actions), counts=counts)
 
-    return book.each_table(work)
+    done = book.each_table(work)
+    if not dry:
+        ledger.record(book)  # the commits of compaction
+        ledger.tidy(book)
+    return done

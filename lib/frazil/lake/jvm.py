@@ -59,7 +59,7 @@ def is_known_failure(error: Exception) -> bool:
     return isinstance(error, MainMovedError) or failure(error) in _KNOWN_FAILURES
 
 
-def _class(spark: SparkSession, name: str) -> Any:
+def java_class(spark: SparkSession, name: str) -> Any:
     """Load a Java class by the thread's context class loader: jars from `spark.jars.packages` are not on the system one."""
     lang = spark._jvm.java.lang
     return lang.Class.forName(name, True, lang.Thread.currentThread().getContextClassLoader())
@@ -73,19 +73,19 @@ def sql_with_commit_properties(spark: SparkSession, statement: str, properties: 
     are thread-local: other threads of the session are not touched (the session conf `snapshot-property.*` would leak).
     """
     java, lang = spark._jvm.java, spark._jvm.java.lang
-    handles, dataset = lang.invoke.MethodHandles, _class(spark, "org.apache.spark.sql.Dataset")
-    kind = lang.invoke.MethodType.methodType(dataset, _class(spark, "java.lang.String"))
+    handles, dataset = lang.invoke.MethodHandles, java_class(spark, "org.apache.spark.sql.Dataset")
+    kind = lang.invoke.MethodType.methodType(dataset, java_class(spark, "java.lang.String"))
     sql = handles.publicLookup().bind(spark._jsparkSession, "sql", kind)
     arguments = spark.sparkContext._gateway.new_array(lang.Object, 1)
     arguments[0] = statement
     call = lang.invoke.MethodHandleProxies.asInterfaceInstance(
-        _class(spark, "java.util.concurrent.Callable"), handles.insertArguments(sql, 0, arguments)
+        java_class(spark, "java.util.concurrent.Callable"), handles.insertArguments(sql, 0, arguments)
     )
     summary = java.util.HashMap()
     for key, value in properties.items():
         summary.put(key, value)
     commit = spark._jvm.org.apache.iceberg.spark.CommitMetadata
-    commit.withCommitProperties(summary, call, _class(spark, "java.lang.RuntimeException"))
+    commit.withCommitProperties(summary, call, java_class(spark, "java.lang.RuntimeException"))
 
 
 def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:
@@ -160,13 +160,26 @@ def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTabl
 
 def snapshots_to_expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> tuple[int, int]:
     """Return how many snapshots a table has, and how many of them an expiry would remove (`apply()` only computes)."""
-    total = sum(1 for _ in table.snapshots())
+    total = table.snapshots().size()
     return total, _expire(table, keep_hours, keep_at_least).apply().size() if total else 0
 
 
 def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) -> int:
     """Expire snapshots on the driver, with the files that only they need, and return how many went."""
-    before = sum(1 for _ in table.snapshots())
+    before = table.snapshots().size()
     _expire(table, keep_hours, keep_at_least).cleanExpiredFiles(True).commit()
     table.refresh()
-    return before - sum(1 for _ in table.snapshots())
+    return before - table.snapshots().size()
+
+
+def tag(table: JavaTable, states: list[tuple[str, int, int]]) -> None:
+    """Tag snapshots, all in one metadata swap: tag, snapshot, and after how many milliseconds an expiry drops the tag."""
+    refs = table.manageSnapshots()
+    for name, snapshot, keep_ms in states:
+        refs.createTag(name, snapshot).setMaxRefAgeMs(name, keep_ms)
+    refs.commit()
+
+
+def metadata_bytes(table: JavaTable) -> int:
+    """Return the size of the table's current metadata file, which is written again by each commit."""
+    return table.io().newInputFile(table.operations().current().metadataFileLocation()).getLength()

@@ -1,103 +1,97 @@
-"""Keep tables healthy: what their files look like, what should be done about it, and doing it."""
+"""Keep tables healthy: decide from a table's health what should be done, what it costs, and do it."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from frazil.config.settings import MaintenanceSettings
+from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.lake import jvm
-from frazil.lake.tables import require_table
+from frazil.lake.compact import compact
+from frazil.lake.health import Health, states_to_tag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
-class Health:
-    """What a table is made of now. Sizes in MB (10⁶ bytes); `deleted_share` is of the rows in its data files."""
-
-    rows: int
-    data_files: int
-    small_files: int
-    mb: float
-    delete_files: int
-    deleted_share: float
-    snapshots: int
-    expirable: int
-    manifests: int
-    metadata_mb: float
-
-
-def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
-    """Measure a table from its metadata tables; no data file is opened."""
-    require_table(spark, name)
-    files = spark.sql(
-        f"""select count_if(content = 0) data_files, count_if(content = 0 and file_size_in_bytes < {s.small_file_mb << 20}) small,
-                   coalesce(sum(if(content = 0, file_size_in_bytes, 0)), 0) bytes, count_if(content > 0) delete_files,
-                   coalesce(sum(if(content = 0, record_count, 0)), 0) records, coalesce(sum(if(content > 0, record_count, 0)), 0) deleted
-            from {name}.files"""
-    ).first()
-    manifests = spark.sql(f"select count(*) n, coalesce(sum(length), 0) bytes from {name}.manifests").first()
-    kept = jvm.snapshots_to_expire(jvm.load_table(spark, name), s.keep_hours, s.min_snapshots)
-    return Health(
-        rows=files.records - files.deleted,
-        data_files=files.data_files,
-        small_files=files.small,
-        mb=round(files.bytes / 1e6, 2),
-        delete_files=files.delete_files,
-        deleted_share=round(files.deleted / files.records, 3) if files.records else 0.0,
-        snapshots=kept[0],
-        expirable=kept[1],
-        manifests=manifests.n,
-        metadata_mb=round(manifests.bytes / 1e6, 3),
-    )
-
-
-@dataclass(frozen=True)
 class Action:
-    """One thing to do to a table, and why."""
+    """One thing to do to a table, why, and about what it costs."""
 
     action: str
     why: str
+    cost: str
+
+
+def managed_by(s: MaintenanceSettings) -> str:
+    """Name the platform that maintains the tables itself, declared or seen in the catalog's options; empty if none does."""
+    if s.managed_by:
+        return f"{s.managed_by} (declared)"
+    told = " ".join(s.catalog_options.values()).lower()
+    return "S3 Tables (by the catalog's options)" if "s3tables" in told else ""
 
 
 def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
-    """Decide from a table's health what to do, in the order in which it should be done."""
+    """Decide from a table's health what to do, in the order in which it should be done: states are tagged before any expires."""
     actions = []
+    if h.untagged:
+        why = f"{h.untagged} full hours or days have no tag yet"
+        actions.append(Action("tag states", why, f"{h.untagged} tags, no data"))
+    compaction = ""
     if h.small_files > s.max_small_files:
-        actions.append(
-            Action("compact", f"{h.small_files} files below {s.small_file_mb} MB, allowed {s.max_small_files}")
-        )
+        compaction = f"{h.small_files} files below {s.small_file_mb} MB, allowed {s.max_small_files}"
     elif h.deleted_share > s.max_deleted_share:
-        actions.append(
-            Action(
-                "compact",
-                f"{h.deleted_share:.0%} of the rows in data files are deleted, allowed {s.max_deleted_share:.0%}",
-            )
-        )
+        compaction = f"{h.deleted_share:.0%} of the rows in data files are deleted, allowed {s.max_deleted_share:.0%}"
+    if compaction:
+        much = min(h.mb, s.max_run_mb)
+        actions.append(Action("compact", compaction, f"reads three times and writes up to {much:,.0f} MB, one core"))
+        if s.statistics:
+            actions.append(Action("statistics", "asked for after each compaction", f"reads {h.mb:,.0f} MB"))
     if h.manifests > s.max_manifests:
-        actions.append(Action("rewrite manifests", f"{h.manifests} manifests, allowed {s.max_manifests}"))
+        why = f"{h.manifests} manifests, allowed {s.max_manifests}"
+        actions.append(Action("rewrite manifests", why, f"reads and writes up to {h.metadata_mb:,.1f} MB of metadata"))
     if h.expirable:
-        actions.append(Action("expire snapshots", f"{h.expirable} of {h.snapshots} are older than {s.keep_hours:g} h"))
+        why = f"{h.expirable} of {h.snapshots} are older than {s.keep_hours:g} h"
+        actions.append(Action("expire snapshots", why, f"deletes {h.expirable} snapshots and the files only they need"))
+    if s.orphan_days:
+        if s.orphan_days < 3:
+            raise ParameterError(
+                f"orphan_days = {s.orphan_days:g}", "write 3 or more: younger files may belong to a running commit"
+            )
+        why = f"files older than {s.orphan_days:g} days that no snapshot knows"
+        actions.append(Action("remove orphan files", why, "lists the table's whole folder"))
     return actions
 
 
-def execute(spark: SparkSession, name: str, action: Action, s: MaintenanceSettings) -> dict[str, Any]:
+def execute(
+    spark: SparkSession, name: str, key: tuple[str, ...], action: str, s: MaintenanceSettings, run: str, say: Callable[[str], None]
+) -> dict[str, int]:  # fmt: skip
     """Do one action and return what it changed. Ingestion beside it is safe: a batch whose base moved is written again."""
     catalog, table = name.split(".", 1)
-    if action.action == "compact":
-        options = {
-            "target-file-size-bytes": s.target_file_mb << 20, "min-input-files": 2, "delete-file-threshold": 1,
-            "delete-ratio-threshold": s.max_deleted_share, "remove-dangling-deletes": "true",
-            "partial-progress.enabled": "false",
-        }  # fmt: skip
-        listed = ", ".join(f"'{k}', '{v}'" for k, v in options.items())
-        row = spark.sql(
-            f"CALL {catalog}.system.rewrite_data_files(table => '{table}', options => map({listed}))"
-        ).first()
-        return {"rewritten_files": row.rewritten_data_files_count, "added_files": row.added_data_files_count}
-    if action.action == "rewrite manifests":
+    if action == "compact":
+        return compact(spark, name, key, s, run, say)
+    if action == "tag states":
+        states = states_to_tag(spark, name, s)
+        jvm.tag(jvm.load_table(spark, name), states)
+        return {"tags": len(states)}
+    if action == "rewrite manifests":
         row = spark.sql(f"CALL {catalog}.system.rewrite_manifests('{table}')").first()
         return {"rewritten_manifests": row.rewritten_manifests_count}
+    if action == "statistics":
+        spark.sql(f"CALL {catalog}.system.compute_table_stats('{table}')").collect()
+        return {"statistics": 1}
+    if action == "remove orphan files":
+        return {"orphan_files": len(orphan_files(spark, name, s, dry_run=False))}
     return {"expired_snapshots": jvm.expire_snapshots(jvm.load_table(spark, name), s.keep_hours, s.min_snapshots)}
+
+
+def orphan_files(spark: SparkSession, name: str, s: MaintenanceSettings, dry_run: bool = True) -> list[str]:
+    """Return the files in the table's folder that no snapshot knows, and remove them unless `dry_run`."""
+    catalog, table = name.split(".", 1)
+    older = time.strftime("%Y-%m-%d %H:%M:%S+00:00", time.gmtime(time.time() - s.orphan_days * 86_400))
+    rows = spark.sql(
+        f"CALL {catalog}.system.remove_orphan_files(table => '{table}', older_than => TIMESTAMP '{older}', dry_run => {str(dry_run).lower()})"
+    )
+    return sorted(r[0] for r in rows.collect())

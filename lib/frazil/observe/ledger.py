@@ -1,7 +1,16 @@
-"""The ledger of commits, rebuilt from what rides in the snapshot summaries: it can neither lose nor double a commit."""
+"""The ledger of commits and of maintenance: Iceberg tables that a killed run can neither lose a row of, nor double one.
+
+`commits` is rebuilt from the snapshot summaries, by snapshot id, before they expire. `maintenance` has a row per action, written when it
+begins and again when it ends, by its id.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
@@ -9,28 +18,137 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from frazil.flows.workbook import Workbook
-from frazil.lake.tables import TableError
+from frazil.lake import jvm
+from frazil.lake.tables import TableError, create_namespaces
 
 COUNTS = "changes long, I long, U long, D long, keys long, out_of_sequence long, files long, bytes long"
 SKETCH = "v int, n long, picked_up long, age array<long>, dms array<long>"
+_COMMITS = "name string, snapshot_id bigint, parent_id bigint, committed_at timestamp, operation string, summary map<string, string>"
+_ACTIONS = (
+    "id string, name string, action string, why string, status string, began timestamp, ended timestamp, counts string"
+)
+_one_at_a_time = threading.Lock()
+
+
+def _table(book: Workbook, which: str) -> str:
+    return f"{book.settings.catalog}.{book.settings.ops}.{which}"
+
+
+def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[str]) -> None:
+    """Merge rows into a ledger table by their ids, again if another run was faster."""
+    name = _table(book, which)
+    with _one_at_a_time:
+        if not book.spark.catalog.tableExists(name):
+            create_namespaces(book.spark, [name])
+            book.spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg")
+        view = f"frazil_ledger_{which}"
+        rows.createOrReplaceTempView(view)
+        change = "WHEN MATCHED THEN UPDATE SET * " if which == "maintenance" else ""
+        same = " AND ".join(f"l.{c} = r.{c}" for c in on)
+        for attempt in range(5):
+            try:
+                book.spark.sql(f"MERGE INTO {name} l USING {view} r ON {same} {change}WHEN NOT MATCHED THEN INSERT *")
+                return
+            except Exception as error:
+                if attempt == 4 or not jvm.is_known_failure(error):
+                    raise
+                time.sleep(0.2 * 2**attempt)
+
+
+def _snapshots(book: Workbook) -> list[DataFrame]:
+    return [
+        book.spark.table(f"{name}.snapshots").select(
+            F.lit(name).alias("name"), "snapshot_id", "parent_id", "committed_at", "operation",
+            F.map_filter("summary", lambda k, _: k != "frazil.position").alias("summary"),
+        )
+        for spec in book.specs.values()
+        if book.exists(spec) and (name := book.name(spec))
+    ]  # fmt: skip
+
+
+def record(book: Workbook) -> None:
+    """Take the commits that the tables' snapshots tell of into `commits`; those that are there already stay as they are."""
+    if frames := _snapshots(book):
+        _write(book, "commits", _COMMITS, reduce(DataFrame.unionAll, frames), ["name", "snapshot_id"])
+
+
+@contextlib.contextmanager
+def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterator[dict[str, int]]:
+    """Keep one action of maintenance in the ledger while it runs; what the block puts into the dict are its counts.
+
+    A row that still says `started` is an action that was killed, or is at work.
+    """
+    began, facts = time.time(), {}
+
+    def put(status: str, ended: float | None) -> None:
+        row = [(mark, name, what, why, status, began, ended, json.dumps(facts))]
+        columns = "id string, name string, action string, why string, status string, began double, ended double, counts string"
+        frame = book.spark.createDataFrame(row, columns)
+        times = {c: F.col(c).cast("timestamp") for c in ("began", "ended")}
+        _write(book, "maintenance", _ACTIONS, frame.withColumns(times), ["id"])
+
+    put("started", None)
+    try:
+        yield facts
+    except BaseException:
+        put("failed", time.time())
+        raise
+    put("done", time.time())
+
+
+def tidy(book: Workbook) -> None:
+    """Keep the ledger's own tables small: a snapshot a run adds up too."""
+    for which in ("commits", "maintenance"):
+        name = _table(book, which)
+        if book.spark.catalog.tableExists(name):
+            if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
+                table = f"{book.settings.ops}.{which}"
+                book.spark.sql(f"CALL {book.settings.catalog}.system.rewrite_data_files('{table}')").collect()
+            jvm.expire_snapshots(jvm.load_table(book.spark, name), 24.0, 10)
+
+
+def actions(book: Workbook) -> DataFrame:
+    """Return what maintenance did to the tables: one row per slice of a compaction and per other action.
+
+    Times are epoch milliseconds; `ended_ms` is null where an action was killed or is at work.
+    """
+    parts = []
+    if book.spark.catalog.tableExists(_table(book, "maintenance")):
+        other = book.spark.table(_table(book, "maintenance")).where("action <> 'compact'")
+        parts.append(
+            other.selectExpr("name", "action", "unix_millis(began) began_ms", "unix_millis(ended) ended_ms", "counts")
+        )
+    began = "cast(get_json_object(summary['frazil.counts'], '$.began') as bigint) began_ms"
+    slices = _told(book).where("summary['frazil.kind'] = 'compact'")
+    parts.append(
+        slices.selectExpr(
+            "name", "'compact' action", began, "unix_millis(committed_at) ended_ms", "summary['frazil.counts'] counts"
+        )
+    )
+    names = [book.name(spec) for spec in book.specs.values()]
+    return reduce(DataFrame.unionAll, parts).where(F.col("name").isin(names)).orderBy("began_ms")
+
+
+def _told(book: Workbook) -> DataFrame:
+    """Return every commit that the ledger or a snapshot tells of, once."""
+    frames = _snapshots(book)
+    if not frames:
+        raise TableError("none of the tables exists", "run 00_setup first")
+    if book.spark.catalog.tableExists(_table(book, "commits")):
+        names = [book.name(spec) for spec in book.specs.values()]
+        frames.append(book.spark.table(_table(book, "commits")).where(F.col("name").isin(names)))
+    return reduce(DataFrame.unionAll, frames).dropDuplicates(["name", "snapshot_id"])
 
 
 def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     """Return one row per commit of changes of every table, oldest first; `hours` > 0 takes only the last ones.
 
     Times are epoch milliseconds. `latency_ms`, `age_ms` (until picked up) and `dms_ms` (until DMS wrote) are
-    the quantiles (`latency.QUANTILES`) since the source commit over the commit's changes; null where DMS writes no timestamp column. Commits whose snapshot has expired are not told of.
+    the quantiles (`latency.QUANTILES`) since the source commit over the commit's changes; null where DMS writes no timestamp column.
+    Commits whose snapshot has expired are told of if maintenance took them into the ledger before.
     """
-    frames = [
-        book.spark.table(f"{book.name(spec)}.snapshots").select(
-            F.lit(spec.source).alias("table"), "committed_at", "snapshot_id", "summary"
-        )
-        for spec in book.specs.values()
-        if book.exists(spec)
-    ]
-    if not frames:
-        raise TableError("none of the tables exists", "run 00_setup first")
-    told = reduce(DataFrame.unionAll, frames).where("summary['frazil.kind'] = 'changes'")
+    sources = F.create_map(*[F.lit(x) for spec in book.specs.values() for x in (book.name(spec), spec.source)])
+    told = _told(book).where("summary['frazil.kind'] = 'changes'").withColumn("table", sources[F.col("name")])
     if hours > 0:
         told = told.where(
             F.col("committed_at") >= F.expr(f"current_timestamp() - interval {round(hours * 3600)} seconds")

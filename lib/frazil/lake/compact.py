@@ -1,0 +1,248 @@
+"""Compaction beside ingestion: rewrite data files in slices, each committed on its own with the deletes that arrived meanwhile.
+
+A slice is staged without a commit. What was deleted from its old files since is mapped to the new ones (by `_row_id`
+on v3, by the key on v2) and goes into the commit, which Iceberg refuses if yet another delete arrived: then the
+mapping is done again. Ingestion is never waited on for longer than one batch, and never locked.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.settings import MaintenanceSettings
+from frazil.errors import FrazilError
+from frazil.lake import jvm, jvm_rewrite
+from frazil.lake.tables import BRANCH_PREFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SLICE = "frazil.slice"
+
+
+class CompactionError(FrazilError):
+    """A slice whose new files do not hold exactly the rows of the old ones; nothing of it was committed."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Data files that become one: their paths, bytes and rows; `why` in words."""
+
+    files: tuple[str, ...]
+    bytes: int
+    rows: int
+
+
+def slices(spark: SparkSession, tasks: dict[str, Any], spec_id: int, s: MaintenanceSettings) -> list[Slice]:
+    """Pack the files that are small, or of which much is deleted, into slices of about the target size; smallest first.
+
+    Files of another partition spec and files with equality deletes are left alone; a slice never spans partitions.
+    """
+    bins: dict[str, list[tuple[int, int, bool, str]]] = {}
+    for path, task in tasks.items():
+        file = task.file()
+        if file.specId() != spec_id or any(d.content().name() != "POSITION_DELETES" for d in task.deletes()):
+            continue
+        gone = sum(d.recordCount() for d in jvm_rewrite.own_deletes(spark, task))
+        worn = gone > s.max_deleted_share * file.recordCount()
+        if worn or file.fileSizeInBytes() < s.small_file_mb << 20:
+            entry = (file.fileSizeInBytes(), file.recordCount() - gone, worn, path)
+            bins.setdefault(file.partition().toString(), []).append(entry)
+    packed: list[Slice] = []
+    for entries in bins.values():
+        group: list[tuple[int, int, bool, str]] = []
+        for entry in [*sorted(entries), None]:
+            if (
+                entry is None
+                or sum(e[0] for e in group) + entry[0] > s.target_file_mb << 20
+                or len(group) >= s.slice_files
+            ):
+                if len(group) > 1 or any(e[2] for e in group):
+                    packed.append(Slice(tuple(e[3] for e in group), sum(e[0] for e in group), sum(e[1] for e in group)))
+                group = []
+            if entry is not None:
+                group.append(entry)
+    return packed
+
+
+def compact(
+    spark: SparkSession, name: str, key: tuple[str, ...], s: MaintenanceSettings, run: str, say: Callable[[str], None]
+) -> dict[str, int]:
+    """Compact a table slice by slice within the run's bounds of time and bytes, and return what was done.
+
+    Stopped or killed, it goes on where it was with the next run: the plan is made from the table alone.
+    """
+    table, began = jvm.load_table(spark, name), time.monotonic()
+    planned = slices(spark, jvm_rewrite.tasks(table, table.currentSnapshot().snapshotId()), table.spec().specId(), s)
+    counts = dict.fromkeys(("slices", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
+    counts |= {"planned_files": sum(len(p.files) for p in planned), "attempts": 0, "given_up": 0}
+    done = 0
+    for number, piece in enumerate(planned, 1):
+        if done and (time.monotonic() - began > s.max_run_s or done + piece.bytes > s.max_run_mb << 20):
+            say(f"{name}: stopped at the run's bounds before slice {number} of {len(planned)}; the next run goes on")
+            break
+        found = compact_slice(spark, name, key, piece, s, f"{run}/{number}")
+        for field, value in found.items():
+            counts[field] = max(counts[field], value) if field == "attempts" else counts[field] + value
+        done += piece.bytes
+    return counts
+
+
+def compact_slice(
+    spark: SparkSession, name: str, key: tuple[str, ...], piece: Slice, s: MaintenanceSettings, mark: str
+) -> dict[str, int]:
+    """Rewrite one slice and commit it; `mark` names it in the snapshot summary, by which an unknown outcome is resolved."""
+    table = jvm.load_table(spark, name)
+    start, began = table.currentSnapshot(), time.time()
+    before = jvm_rewrite.tasks(table, start.snapshotId())
+    if not all(path in before for path in piece.files):
+        return {"given_up": 1}
+    before = {path: before[path] for path in piece.files}
+    new, moved = _rewrite(spark, table, list(before.values()), key, s)
+    committed = False
+    try:
+        known = {path: jvm_rewrite.deleted(spark, table, task) for path, task in before.items()}
+        for attempt in range(1, s.slice_attempts + 1):
+            table = _after_the_batch_in_flight(spark, name, s.yield_s)
+            current = table.currentSnapshot()
+            now = jvm_rewrite.tasks(table, current.snapshotId())
+            if not all(path in now for path in piece.files):
+                return {"given_up": 1, "attempts": attempt}
+            arrived = {p: jvm_rewrite.deleted(spark, table, now[p]) - known[p] for p in piece.files}
+            carried = _carried(spark, moved, {p: _live_rows(a, known[p]) for p, a in arrived.items() if a})
+            deletes = jvm_rewrite.write_deletes(spark, table, {f.location(): f for f in new}, carried)
+            count = sum(len(at) for at in carried.values())
+            facts = {"files": len(piece.files), "added": len(new), "carried": count, "attempt": attempt,
+                     "began": round(began * 1000), "bytes": piece.bytes}  # fmt: skip
+            summary = {"frazil.kind": "compact", SLICE: mark, "frazil.counts": json.dumps(facts)}
+            try:
+                old = [now[p] for p in piece.files]
+                jvm_rewrite.commit_rewrite(
+                    spark, table, current.snapshotId(), start.sequenceNumber(), old, new, deletes, summary
+                )
+            except Exception as error:
+                committed = _happened(spark, name, mark)
+                if not committed and not jvm.is_known_failure(error):
+                    committed = True  # of unknown outcome: its files must stay, the orphan removal takes them if unused
+                    raise
+            else:
+                committed = True
+            if committed:
+                return {"slices": 1, "rewritten_files": len(old), "added_files": len(new), "carried_deletes": count,
+                        "attempts": attempt}  # fmt: skip
+            jvm_rewrite.remove_files(table, deletes)
+        return {"given_up": 1, "attempts": s.slice_attempts}
+    finally:
+        moved.unpersist()
+        if not committed:
+            jvm_rewrite.remove_files(table, new)
+
+
+def _rewrite(
+    spark: SparkSession, table: Any, old: list[Any], key: tuple[str, ...], s: MaintenanceSettings
+) -> tuple[list[Any], DataFrame]:
+    """Write the slice's live rows as new files, by one task, so that a core is left to ingestion.
+
+    Returns the files and where each live row moved, from old_file, old_row to new_file, new_row, kept in memory or on
+    disk. Raises CompactionError unless every row is found again exactly once with the same values.
+    """
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as F
+
+    columns = [f.name() for f in table.schema().columns()]
+    names = ["_row_id"] if table.operations().current().formatVersion() >= 3 else list(key)
+    with jvm_rewrite.staged(spark, table, old) as (group, rows):
+        ordered = rows.coalesce(1)
+        if s.sort_by:
+            ordered = ordered.sortWithinPartitions(
+                *(_z_order(rows, s.sort_by) if s.z_order else map(_quoted, s.sort_by))
+            )
+        new = jvm_rewrite.write_staged(spark, table, group, ordered, s.target_file_mb * 2 << 20)
+
+    def placed(frame: DataFrame, side: str) -> DataFrame:
+        ids = [F.col(_quoted(n)).alias(f"id{i}") for i, n in enumerate(names)]
+        values = F.xxhash64(*[_quoted(c) for c in columns]).alias(f"{side}_hash")
+        # Staged tables have no `_file` and `_pos` everywhere; one partition per file gives the row's number in it.
+        number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).alias(f"{side}_row")
+        return frame.select(*ids, F.input_file_name().alias(f"{side}_file"), number, values)
+
+    with (
+        jvm_rewrite.staged(spark, table, old, by_file=True) as (_, before),
+        jvm_rewrite.staged(spark, table, [jvm_rewrite.task_of(spark, table, f) for f in new], True) as (_, after),
+    ):
+        pairs = placed(before, "old").join(placed(after, "new"), [f"id{i}" for i in range(len(names))], "full")
+        moved = pairs.persist(StorageLevel.MEMORY_AND_DISK)
+        wrong = "coalesce(old_hash = new_hash, false)"
+        n = moved.selectExpr("count(*) pairs", f"count_if(not {wrong}) wrong").first()
+    if n.wrong or n.pairs != sum(f.recordCount() for f in new):
+        moved.unpersist()
+        jvm_rewrite.remove_files(table, new)
+        raise CompactionError(
+            f"{table.name()}: {n.wrong} of {n.pairs} rows are not the same after the rewrite",
+            "nothing was committed; run again",
+        )
+    return new, moved
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def _z_order(rows: DataFrame, columns: list[str]) -> list[Any]:
+    """Return one sort expression: the bits of each column's rank among 256 ranges, interleaved, highest first."""
+    from pyspark.sql import functions as F
+
+    cuts = [i / 256 for i in range(1, 256)]
+    value = {c: (F.conv(F.hex(F.rpad(F.substring(_quoted(c), 1, 6), 6, "\0")), 16, 10) if t in ("string", "binary")
+                 else F.col(_quoted(c))).cast("double") for c, t in rows.dtypes if c in columns}  # fmt: skip
+    found = rows.agg(*[F.percentile_approx(value[c], cuts, 1000).alias(f"p{i}") for i, c in enumerate(columns)]).first()
+    ranks = []
+    for i, c in enumerate(columns):
+        points = F.array(*[F.lit(x) for x in found[f"p{i}"] or []]).cast("array<double>")
+        ranks.append(F.size(F.filter(points, lambda x, v=value[c]: x < v)))
+    bits = [F.shiftright(r, b).bitwiseAND(F.lit(1)).cast("string") for b in range(7, -1, -1) for r in ranks]
+    return [F.concat(*bits)]
+
+
+def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> Any:
+    """Return the table as soon as no batch is being written on its current snapshot, but after `patience` seconds at the latest.
+
+    A batch that is overtaken by a compaction has to be written again; the one in flight shall win.
+    """
+    until = time.monotonic() + patience
+    while True:
+        table = jvm.load_table(spark, name)
+        if not any(r.startswith(BRANCH_PREFIX) for r in table.refs().keySet()) or time.monotonic() > until:
+            return table
+        time.sleep(0.05)
+
+
+def _live_rows(positions: set[int], deleted: set[int]) -> list[int]:
+    """Turn positions in a file into row numbers among those that were not yet deleted when the rewrite read it."""
+    order = sorted(deleted)
+    return [at - bisect.bisect_left(order, at) for at in positions]
+
+
+def _carried(spark: SparkSession, moved: DataFrame, arrived: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Map rows deleted from old files to their positions in new ones; every one must be found."""
+    if not arrived:
+        return {}
+    gone = [(path, row) for path, rows in arrived.items() for row in rows]
+    there = moved.join(
+        spark.createDataFrame(gone, "old_file string, old_row long").hint("broadcast"), ["old_file", "old_row"]
+    )
+    found: dict[str, list[int]] = {}
+    for row in there.select("new_file", "new_row").collect():
+        found.setdefault(row.new_file, []).append(row.new_row)
+    if sum(map(len, found.values())) != len(gone):
+        raise CompactionError("a deleted row was not found in the new files", "nothing was committed; run again")
+    return found
+
+
+def _happened(spark: SparkSession, name: str, mark: str) -> bool:
+    return any(x.summary().get(SLICE) == mark for x in jvm.ancestors(jvm.load_table(spark, name)))

@@ -1,0 +1,203 @@
+"""The JVM calls of compaction: read and rewrite chosen data files without committing, and commit with deletes carried over.
+
+Staged files go through the caches of Iceberg's own rewrite action (`SparkTableCache`, `ScanTaskSetManager`,
+`FileRewriteCoordinator`). Names hold for Iceberg 1.10 to 1.12.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from frazil.lake.jvm import JavaTable, java_class
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_WHOLE = str(1 << 40)
+_FILE_PATH, _POS = b"2147483546", b"2147483545"  # field ids that the Iceberg spec reserves in position delete files
+
+
+def tasks(table: JavaTable, snapshot: int) -> dict[str, Any]:
+    """Return {data file: its scan task, with the delete files that apply to it} at a snapshot."""
+    plan = table.newScan().useSnapshot(snapshot).planFiles()
+    try:
+        return {task.file().location(): task for task in plan.iterator()}
+    finally:
+        plan.close()
+
+
+def _function(spark: SparkSession, target: Any, method: str, returns: Any, takes: str, interface: str) -> Any:
+    """Turn `target.method` into a Java functional interface, without a callback server."""
+    lang = spark._jvm.java.lang
+    kind = lang.invoke.MethodType.methodType(returns, java_class(spark, takes))
+    handle = lang.invoke.MethodHandles.publicLookup().bind(target, method, kind)
+    return lang.invoke.MethodHandleProxies.asInterfaceInstance(
+        java_class(spark, f"java.util.function.{interface}"), handle
+    )
+
+
+@contextlib.contextmanager
+def staged(
+    spark: SparkSession, table: JavaTable, scan: list[Any], by_file: bool = False
+) -> Iterator[tuple[str, DataFrame]]:
+    """Give the rows of these scan tasks, deletes applied, under a name that can also be written to without a commit.
+
+    They come in one partition, or `by_file` in one for each file, in the file's order.
+    """
+    ice, gateway, lang = spark._jvm.org.apache.iceberg, spark.sparkContext._gateway, spark._jvm.java.lang
+    group, listed = str(uuid.uuid4()), spark._jvm.java.util.ArrayList()
+    for task in scan:
+        listed.add(task)
+    get = java_class(spark, "org.apache.iceberg.spark.SparkTableCache").getMethod(
+        "get", gateway.new_array(lang.Class, 0)
+    )
+    cache = get.invoke(None, gateway.new_array(lang.Object, 0))  # py4j hides the static `get` behind the map's own
+    sets = ice.spark.ScanTaskSetManager.get()
+    cache.add(group, table)
+    sets.stageTasks(table, group, listed)
+    try:
+        options = {"scan-task-set-id": group, "split-size": _WHOLE, "file-open-cost": _WHOLE if by_file else "0"}
+        yield group, spark.read.format("iceberg").options(**options).load(group)
+    finally:
+        cache.remove(group)
+        sets.removeTasks(table, group)
+        ice.spark.FileRewriteCoordinator.get().clearRewrite(table, group)
+
+
+def write_staged(spark: SparkSession, table: JavaTable, group: str, rows: DataFrame, target_bytes: int) -> list[Any]:
+    """Write rows as new data files of the table that no snapshot knows yet, and return them."""
+    options = {
+        "target-file-size-bytes": str(target_bytes), "distribution-mode": "none", "use-table-distribution-and-ordering": "false",
+        "output-spec-id": str(table.spec().specId()), "rewritten-file-scan-task-set-id": group,
+    }  # fmt: skip
+    rows.write.format("iceberg").options(**options).mode("append").save(group)
+    return list(spark._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(table, group))
+
+
+def task_of(spark: SparkSession, table: JavaTable, file: Any) -> Any:
+    """Return a scan task of a data file that is in no snapshot yet.
+
+    Its first row id is unknown until the commit, and without one Iceberg reads the stored `_row_id` as null: any will do.
+    """
+    ice, gateway = spark._jvm.org.apache.iceberg, spark.sparkContext._gateway
+    builder = ice.DataFiles.builder(table.spec()).copy(file)
+    if table.operations().current().formatVersion() >= 3:
+        builder = builder.withFirstRowId(spark._jvm.java.lang.Long.valueOf("0"))
+    everything = ice.expressions.ResidualEvaluator.unpartitioned(ice.expressions.Expressions.alwaysTrue())
+    schema, spec = ice.SchemaParser.toJson(table.schema()), ice.PartitionSpecParser.toJson(table.spec())
+    return ice.BaseFileScanTask(builder.build(), gateway.new_array(ice.DeleteFile, 0), schema, spec, everything)
+
+
+def deleted(spark: SparkSession, table: JavaTable, task: Any) -> set[int]:
+    """Return the positions that a task's delete files, vectors or position deletes, take from its data file."""
+    if not task.deletes().size():
+        return set()
+    java, ice = spark._jvm.java, spark._jvm.org.apache.iceberg
+    opened = _function(
+        spark, table.io(), "newInputFile", java_class(spark, "org.apache.iceberg.io.InputFile"),
+        "org.apache.iceberg.DeleteFile", "Function",
+    )  # fmt: skip
+    index = ice.data.BaseDeleteLoader(opened).loadPositionDeletes(task.deletes(), task.file().location())
+    found = java.util.ArrayList()
+    index.forEach(_function(spark, found, "add", java.lang.Boolean.TYPE, "java.lang.Object", "LongConsumer"))
+    return set(json.loads(found.toString()))  # one call for all, not one for each position
+
+
+def write_deletes(
+    spark: SparkSession, table: JavaTable, new: dict[str, Any], positions: dict[str, list[int]]
+) -> list[Any]:
+    """Write the positions as deletes of new data files: deletion vectors on v3, one position delete file each on v2."""
+    if not positions:
+        return []
+    if table.operations().current().formatVersion() < 3:
+        return [_position_delete_file(spark, table, new[p], p, sorted(at)) for p, at in positions.items()]
+    ice = spark._jvm.org.apache.iceberg
+    factory = (
+        ice.io.OutputFileFactory.builderFor(table, 1, time.time_ns() // 1000).format(ice.FileFormat.PUFFIN).build()
+    )
+    none = _function(
+        spark,
+        spark._jvm.java.util.HashMap(),
+        "get",
+        java_class(spark, "java.lang.Object"),
+        "java.lang.Object",
+        "Function",
+    )
+    writer = ice.deletes.BaseDVFileWriter(factory, none)
+    for path, at in positions.items():
+        for position in at:
+            writer.delete(path, position, table.spec(), new[path].partition())
+    writer.close()
+    return list(writer.result().deleteFiles())
+
+
+def _position_delete_file(spark: SparkSession, table: JavaTable, file: Any, path: str, positions: list[int]) -> Any:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    ice, java = spark._jvm.org.apache.iceberg, spark._jvm.java
+    fields = [
+        pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": _FILE_PATH}),
+        pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": _POS}),
+    ]
+    location = table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.parquet")
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, "deletes.parquet")
+        rows = pa.Table.from_arrays(
+            [pa.array([path] * len(positions)), pa.array(positions, pa.int64())], schema=pa.schema(fields)
+        )
+        parquet.write_table(rows, local)
+        stream = table.io().newOutputFile(location).create()
+        java.nio.file.Files.copy(java.io.File(local).toPath(), stream)
+        stream.close()
+    builder = ice.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("parquet")
+    builder = builder.withInputFile(table.io().newInputFile(location)).withRecordCount(len(positions))
+    return builder.withPartition(file.partition()).withReferencedDataFile(path).build()
+
+
+def own_deletes(spark: SparkSession, task: Any) -> list[Any]:
+    """Return the delete files that hold nothing but positions of this task's data file (every vector; not all of v2)."""
+    belongs = spark._jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
+    return [d for d in task.deletes() if belongs(d) is not None]
+
+
+def commit_rewrite(
+    spark: SparkSession, table: JavaTable, since: int, sequence: int, old: list[Any], new: list[Any], deletes: list[Any],
+    summary: dict[str, str],
+) -> None:  # fmt: skip
+    """Replace data files by others in one swap that is refused if deletes of the old ones arrived after `since`.
+
+    `old` are scan tasks at `since`: the deletes that belong to one data file alone go with it (a v2 delete file that
+    spans several stays, and means nothing for files that are gone). The new files keep the data sequence number of the
+    snapshot that they were read at. A rewrite may add deletes only where it removes some; else they go in just before it.
+    """
+    swap = table.newTransaction()
+    gone = [d for task in old for d in own_deletes(spark, task)]
+    if deletes and not gone:
+        ahead = swap.newRowDelta()
+        for delete in deletes:
+            ahead.addDeletes(delete)
+        ahead.commit()
+        deletes = []
+    rewrite = swap.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence)
+    for file in (*[task.file() for task in old], *gone):
+        rewrite.deleteFile(file)
+    for file in (*new, *deletes):
+        rewrite.addFile(file)
+    for key, value in summary.items():
+        rewrite.set(key, value)
+    rewrite.commit()
+    swap.commitTransaction()
+
+
+def remove_files(table: JavaTable, files: list[Any]) -> None:
+    """Delete files that no snapshot came to know."""
+    for file in files:
+        table.io().deleteFile(file.location())

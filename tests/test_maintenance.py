@@ -1,0 +1,239 @@
+"""Maintenance beside ingestion: no row changes, deletes that arrive during a rewrite are carried over, the ledger is exact."""
+
+import json
+import threading
+
+import pytest
+
+from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
+from frazil.flows import maintenance as flow
+from frazil.lake import compact, jvm, jvm_rewrite, maintenance
+from frazil.lake.health import health, states_to_tag
+from frazil.observe import ledger
+from helpers import FILE1, FILE2, D, I, U
+
+pytestmark = pytest.mark.spark
+S = MaintenanceSettings(yield_s=1.0)
+
+
+def quiet(_):
+    pass
+
+
+@pytest.fixture(params=[3, 2], ids=["v3", "v2"])
+def table(request, world):
+    """A Frazil table of 400 rows in four files, one row of it updated, two deleted."""
+    world.table("t").load("t", *[(i, "old") for i in range(100)])
+    world.setup(readers=["spark"] if request.param == 3 else ["trino"])
+    world.loaded()
+    for part in range(1, 4):
+        world.spark.sql(
+            f"insert into {world.name('t')} select id, 'old' from range({part * 100}, {part * 100 + 100}, 1, 1)"
+        )
+    world.spark.sql(f"delete from {world.name('t')} where id in (3, 150)")
+    world.spark.sql(f"update {world.name('t')} set v = 'new' where id = 250")
+    assert world.iceberg("t").operations().current().formatVersion() == request.param
+    return world
+
+
+def files(world) -> int:
+    return world.spark.sql(f"select * from {world.name('t')}.files where content = 0").count()
+
+
+def meanwhile(monkeypatch, *steps):
+    """Run a step each time that a slice has been rewritten or is about to be committed, before its deletes are read."""
+    left, real = list(steps), compact._after_the_batch_in_flight
+
+    def during(spark, name, patience):
+        table = real(spark, name, patience)
+        if left:
+            left.pop(0)()
+        return table
+
+    monkeypatch.setattr(compact, "_after_the_batch_in_flight", during)
+
+
+def test_a_compaction_carries_deletes_over_that_arrived_during_the_rewrite(table, monkeypatch):
+    real = compact._rewrite
+
+    def slow(*a):
+        out = real(*a)
+        table.spark.sql(f"delete from {table.name('t')} where id in (4, 5, 151, 250)")
+        table.spark.sql(f"update {table.name('t')} set v = 'later' where id in (7, 399)")
+        return out
+
+    monkeypatch.setattr(compact, "_rewrite", slow)
+    before = table.rows("t")
+    done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    assert (done["slices"], done["carried_deletes"], done["attempts"]) == (1, 6, 1)
+    changed = {7: "later", 399: "later"}
+    assert table.rows("t") == sorted(((i, changed.get(i, v)) for i, v in before if i not in (4, 5, 151, 250)), key=repr)
+    assert files(table) <= 3  # the new file, and those of the update meanwhile
+
+
+def test_a_slice_that_loses_a_race_computes_its_deletes_again(table, monkeypatch):
+    before = table.rows("t")
+    meanwhile(monkeypatch, lambda: table.spark.sql(f"delete from {table.name('t')} where id = 9"))
+    done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    assert (done["slices"], done["attempts"], done["carried_deletes"]) == (1, 2, 1)
+    assert table.rows("t") == [r for r in before if r[0] != 9]
+
+
+def test_a_slice_that_loses_three_races_is_left_to_the_next_run_and_leaves_no_file(table, monkeypatch):
+    steps = [lambda i=i: table.spark.sql(f"delete from {table.name('t')} where id = {i}") for i in (9, 10, 11)]
+    meanwhile(monkeypatch, *steps)
+    head = table.spark.sql(f"select count(*) from {table.name('t')}").first()[0]
+    done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    assert (done["slices"], done["given_up"], done["attempts"]) == (0, 1, 3)
+    assert table.spark.table(table.name("t")).count() == head - 3
+    again = compact.compact(table.spark, table.name("t"), ("id",), S, "r2", quiet)
+    assert again["slices"] == 1
+    assert table.spark.table(table.name("t")).count() == head - 3
+
+
+def test_a_rewrite_that_would_change_a_row_is_not_committed(table, monkeypatch):
+    real, head = jvm_rewrite.write_staged, table.head("t")
+
+    def spoilt(spark, java, group, rows, size):
+        return real(spark, java, group, rows.withColumn("v", rows.v.substr(1, 2)), size)
+
+    monkeypatch.setattr(jvm_rewrite, "write_staged", spoilt)
+    with pytest.raises(compact.CompactionError):
+        compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    assert table.head("t") == head
+
+
+def test_slices_stop_at_the_bounds_and_the_next_run_goes_on(table):
+    s = MaintenanceSettings(slice_files=2, max_run_mb=0)
+    first = compact.compact(table.spark, table.name("t"), ("id",), s, "r", quiet)
+    assert first["slices"] == 1
+    before = table.rows("t")
+    rest = compact.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r2", quiet)
+    assert rest["slices"] == 1
+    assert files(table) == 1
+    assert table.rows("t") == before
+
+
+@pytest.mark.parametrize("z_order", [False, True])
+def test_compaction_sorts_by_choice(world, z_order):
+    world.table("t").load("t", *[(i, f"{(i * 37) % 100:02}") for i in range(100)]).loaded()
+    world.spark.sql(f"insert into {world.name('t')} select id, '50' from range(100, 110)")
+    s = MaintenanceSettings(sort_by=["v", "id"], z_order=z_order)
+    before = world.rows("t")
+    assert compact.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["slices"] == 1
+    values = [r.v for r in world.spark.table(world.name("t")).collect()]
+    assert world.rows("t") == before
+    assert (values == sorted(values)) is not z_order
+    assert sum(v < "50" for v in values[:55]) > 35
+
+
+def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
+    """Updates all over the table in one thread while slices are compacted in another; main is never wrong."""
+    world = new_world()
+    world.table("t").load("t", *[(i, "0") for i in range(300)]).loaded()
+    want = dict.fromkeys(range(300), "0")
+    stop, done, troubles = threading.Event(), [], []
+
+    def keep_compacting():
+        number = 0
+        while not stop.is_set():
+            number += 1
+            try:
+                done.append(compact.compact(world.spark, world.name("t"), ("id",), S, f"r{number}", quiet))
+            except Exception as e:
+                troubles.append(e)
+                return
+
+    other = threading.Thread(target=keep_compacting)
+    other.start()
+    for batch in range(6):
+        changes = [U(i, f"b{batch}") for i in range(batch % 3, 300, 3)]
+        want |= dict.fromkeys(range(batch % 3, 300, 3), f"b{batch}")
+        gone = list(range(batch, 300, 50))
+        changes += [D(i) for i in gone]
+        for i in gone:
+            want.pop(i, None)
+        world.changes("t", *changes, name=f"20240101-10{batch:02}00000.csv").merged()
+    stop.set()
+    other.join()
+    assert not troubles, troubles
+    assert world.rows("t") == sorted(want.items(), key=repr)
+    assert sum(d["slices"] for d in done) >= 1
+    assert max(d["attempts"] for d in done) <= S.slice_attempts
+
+
+def test_a_run_tags_expires_and_tells_the_ledger_once(world, monkeypatch):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", U(1, "b")).merged()
+    world.changes("t", I(2, "c"), name=FILE2).merged()
+    settings = {"keep_hours": 0.0, "min_snapshots": 1, "max_small_files": 1, "hourly_tags": 0, "daily_tags": 0}
+    book = world.book(MaintenanceSettings, dry_run=False, **settings)
+    kept = {s.snapshotId() for s in world.history("t")}
+    (done,) = flow.run(book)
+    assert done.status == "maintained", done.note
+    assert done.counts["expired_snapshots"] >= 1
+    assert world.rows("t") == [(1, "b"), (2, "c")]
+    told = [r.snapshot_id for r in book.spark.table("lake.ops.commits").where(f"name = '{world.name('t')}'").collect()]
+    assert kept < set(told)
+    assert len(told) == len(set(told))
+    ledger.record(book)  # as a run that was killed would do again
+    assert book.spark.table("lake.ops.commits").where(f"name = '{world.name('t')}'").count() == len(told)
+    assert ledger.commits(world.book(LatencySettings)).count() == 2  # though their snapshots are gone
+    acts = ledger.actions(book).collect()
+    assert {"compact", "expire snapshots"} <= {a.action for a in acts}
+    assert all(a.ended_ms >= a.began_ms for a in acts)
+    world.changes("t", D(1), name="20240101-100300000.csv").merged()
+    assert world.rows("t") == [(2, "c")]
+
+
+def test_an_action_that_is_killed_is_in_the_ledger_once(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    book = world.book(MaintenanceSettings)
+    with pytest.raises(KeyboardInterrupt), ledger.action(book, "kill/1", world.name("t"), "expire snapshots", "test"):
+        raise KeyboardInterrupt
+    for _ in range(2):
+        with ledger.action(book, "kill/2", world.name("t"), "expire snapshots", "test") as facts:
+            facts["expired_snapshots"] = 7
+    rows = book.spark.table("lake.ops.maintenance").where("id like 'kill/%'").orderBy("id").collect()
+    assert [(r.id, r.status) for r in rows] == [("kill/1", "failed"), ("kill/2", "done")]
+    assert json.loads(rows[1].counts) == {"expired_snapshots": 7}
+
+
+def test_tags_keep_the_last_state_of_full_hours_and_survive_expiry(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", U(1, "b")).merged()
+    s = MaintenanceSettings(keep_hours=0.0, min_snapshots=1)
+    assert states_to_tag(world.spark, world.name("t"), s) == []  # this hour is not over
+    load = next(iter(world.history("t"))).parentId()
+    jvm.tag(world.iceberg("t"), [("hour_20260101T10", load, 3_600_000)])
+    jvm.expire_snapshots(world.iceberg("t"), 0.0, 1)
+    kept = world.spark.sql(f"select v from {world.name('t')} version as of 'hour_20260101T10'").collect()
+    assert [r.v for r in kept] == ["a"]
+
+
+def test_a_dry_run_and_a_managed_table_change_nothing(world, monkeypatch):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", U(1, "b"), name=FILE1).merged()
+    head, settings = world.head("t"), {"max_small_files": 0, "keep_hours": 0.0, "min_snapshots": 1}
+    assert flow.run(world.book(MaintenanceSettings, dry_run=True, **settings))[0].status == "planned"
+    monkeypatch.setenv("JPY_SESSION_NAME", "03_maintenance.ipynb")
+    assert flow.run(world.book(MaintenanceSettings, **settings))[0].status == "planned"
+    managed = world.book(MaintenanceSettings, dry_run=False, managed_by="glue", **settings)
+    assert flow.run(managed)[0].status == "managed"
+    assert "glue" in flow.plan(managed)[0]["why"]
+    assert world.head("t") == head
+    s3 = MaintenanceSettings(catalog_options={"catalog-impl": "software.amazon.s3tables.iceberg.S3TablesCatalog"})
+    assert "S3 Tables" in maintenance.managed_by(s3)
+
+
+def test_a_plan_says_what_why_and_at_what_cost_and_orphans_are_three_days_old(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", U(1, "b")).merged()
+    h = health(world.spark, world.name("t"), MaintenanceSettings(max_small_files=1))
+    assert (h.rows, h.data_files, h.small_share, h.delete_files) == (1, 2, 1.0, 1)
+    assert h.commit_p95_s > 0
+    (action,) = maintenance.plan(h, MaintenanceSettings(max_small_files=1))
+    assert (action.action, bool(action.why), bool(action.cost)) == ("compact", True, True)
+    with pytest.raises(ParameterError):
+        maintenance.plan(h, MaintenanceSettings(orphan_days=1.0))
+    assert maintenance.orphan_files(world.spark, world.name("t"), MaintenanceSettings(orphan_days=3.0)) == []
