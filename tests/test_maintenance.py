@@ -1,19 +1,20 @@
 """Maintenance beside ingestion: no row changes, deletes that arrive during a rewrite are carried over, the ledger is exact."""
 
 import json
+import re
 import threading
 
 import pytest
 
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
 from frazil.flows import maintenance as flow
-from frazil.lake import compact, jvm, jvm_rewrite, maintenance
+from frazil.lake import commit, compact, jvm, jvm_rewrite, maintenance
 from frazil.lake.health import health, states_to_tag
 from frazil.observe import ledger
 from helpers import FILE1, FILE2, D, I, U
 
 pytestmark = pytest.mark.spark
-S = MaintenanceSettings(yield_s=1.0)
+S = MaintenanceSettings()
 
 
 def quiet(_):
@@ -89,6 +90,20 @@ def test_a_slice_that_loses_three_races_is_left_to_the_next_run_and_leaves_no_fi
     again = compact.compact(table.spark, table.name("t"), ("id",), S, "r2", quiet)
     assert again["slices"] == 1
     assert table.spark.table(table.name("t")).count() == head - 3
+
+
+def test_a_batch_in_flight_wins_and_a_dead_one_does_not_count(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.spark.sql(f"insert into {world.name('t')} values (2, 'b')")
+    head, branch = world.head("t"), "frazil_" + commit.new_batch()
+    jvm.fork(world.spark, world.name("t"), branch, head)
+    s = MaintenanceSettings(yield_s=0.0)
+    done = compact.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)
+    assert (done["slices"], done["given_up"], world.head("t")) == (0, 1, head)
+    jvm.drop_branch(world.spark, world.name("t"), branch)
+    dead = re.sub(r"_\d+_(?=[0-9a-f]{6}$)", "_99999999_", branch)
+    jvm.fork(world.spark, world.name("t"), dead, head)
+    assert compact.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["slices"] == 1
 
 
 def test_a_rewrite_that_would_change_a_row_is_not_committed(table, monkeypatch):

@@ -118,7 +118,9 @@ class MaintenanceSettings(Settings):
     )
     slice_files: int = parameter(200, "A slice of compaction takes at most this many files.")
     slice_attempts: int = parameter(3, "A slice that loses this many races against ingestion waits for the next run.")
-    yield_s: float = parameter(5.0, "Compaction lets a batch that is being written go first, for at most this long.")
+    yield_s: float = parameter(
+        30.0, "Compaction waits this long for a batch that is being written; one that takes longer wins the race."
+    )
     max_run_s: float = parameter(600.0, "A run begins no further slice of a table after this many seconds.")
     max_run_mb: int = parameter(10_240, "A run rewrites at most this much of a table, but at least one slice.")
     hourly_tags: int = parameter(

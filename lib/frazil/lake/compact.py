@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.settings import MaintenanceSettings
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite
+from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.tables import BRANCH_PREFIX
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def compact(
 
     Stopped or killed, it goes on where it was with the next run: the plan is made from the table alone.
     """
+    remove_abandoned_branches(spark, name)  # a dead batch must not hold compaction up
     table, began = jvm.load_table(spark, name), time.monotonic()
     planned = slices(spark, jvm_rewrite.tasks(table, table.currentSnapshot().snapshotId()), table.spec().specId(), s)
     counts = dict.fromkeys(("slices", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
@@ -109,6 +111,9 @@ def compact_slice(
         known = {path: jvm_rewrite.deleted(spark, table, task) for path, task in before.items()}
         for attempt in range(1, s.slice_attempts + 1):
             table = _after_the_batch_in_flight(spark, name, s.yield_s)
+            if table is None:
+                table = jvm.load_table(spark, name)
+                continue
             current = table.currentSnapshot()
             now = jvm_rewrite.tasks(table, current.snapshotId())
             if not all(path in now for path in piece.files):
@@ -209,16 +214,18 @@ def _z_order(rows: DataFrame, columns: list[str]) -> list[Any]:
     return [F.concat(*bits)]
 
 
-def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> Any:
-    """Return the table as soon as no batch is being written on its current snapshot, but after `patience` seconds at the latest.
+def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> Any | None:
+    """Return the table as soon as no batch is being written on a branch of it; None if one still is after `patience` seconds.
 
-    A batch that is overtaken by a compaction has to be written again; the one in flight shall win.
+    A batch that a compaction overtakes has to be written again; the one in flight shall win.
     """
     until = time.monotonic() + patience
     while True:
         table = jvm.load_table(spark, name)
-        if not any(r.startswith(BRANCH_PREFIX) for r in table.refs().keySet()) or time.monotonic() > until:
+        if not any(r.startswith(BRANCH_PREFIX) for r in table.refs().keySet()):
             return table
+        if time.monotonic() > until:
+            return None
         time.sleep(0.05)
 
 
