@@ -58,7 +58,8 @@ def run(book: Workbook) -> list[TableResult]:
         name, s = book.name(spec), book.settings
         actions = maintenance.plan(measure(book.spark, name, s), s)
         if dry or not actions:
-            return TableResult(spec.source, "planned" if actions else "healthy", "; ".join(a.action for a in actions))
+            note = "; ".join(a.action for a in actions) + ("; set dry_run = False to do it" if actions else "")
+            return TableResult(spec.source, "planned" if actions else "healthy", note)
         counts: dict[str, int] = {}
         for number, a in enumerate(actions, 1):
             book.progress(f"{spec.source}: {a.action}: {a.why}")

@@ -32,7 +32,7 @@ class CompactionError(FrazilError):
 
 @dataclass(frozen=True)
 class Slice:
-    """Data files that become one: their paths, bytes and rows; `why` in words."""
+    """Data files that become one: their paths, bytes and live rows."""
 
     files: tuple[str, ...]
     bytes: int
@@ -198,6 +198,10 @@ def _quoted(name: str) -> str:
     return f"`{name}`"
 
 
+def _below(value: Any) -> Callable[[Any], Any]:
+    return lambda x: x < value
+
+
 def _z_order(rows: DataFrame, columns: list[str]) -> list[Any]:
     """Return one sort expression: the bits of each column's rank among 256 ranges, interleaved, highest first."""
     from pyspark.sql import functions as F
@@ -209,7 +213,7 @@ def _z_order(rows: DataFrame, columns: list[str]) -> list[Any]:
     ranks = []
     for i, c in enumerate(columns):
         points = F.array(*[F.lit(x) for x in found[f"p{i}"] or []]).cast("array<double>")
-        ranks.append(F.size(F.filter(points, lambda x, v=value[c]: x < v)))
+        ranks.append(F.size(F.filter(points, _below(value[c]))))
     bits = [F.shiftright(r, b).bitwiseAND(F.lit(1)).cast("string") for b in range(7, -1, -1) for r in ranks]
     return [F.concat(*bits)]
 
