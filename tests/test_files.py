@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject, SourceError, TableObjects, list_table
 from frazil.dms.position import (
     MAX_RECENT,
@@ -385,12 +384,3 @@ def test_a_table_that_the_task_renames_is_read_from_its_new_folder(world):
     world.specs["renamed"] = world.specs["t"]
     world.load("renamed", (1, "a")).loaded().changes("renamed", U(1, "b")).merged()
     assert world.rows("t") == [(1, "b")]
-
-
-@pytest.mark.parametrize(
-    "settings", [{"PreserveTransactions": True, "CdcPath": "cdc"}, {"UseCsvNoSupValue": True, "CsvNoSupValue": "?"}]
-)
-def test_settings_whose_files_cannot_be_read_yet_are_refused_by_name(new_world, settings):
-    world = new_world(**settings).table("t")
-    with pytest.raises(EndpointError, match=next(iter(settings))):
-        world.book()

@@ -29,6 +29,15 @@ FORMS = {
     "csv_load_without_op": {"IncludeOpForFullLoad": False},
     "csv_without_timestamp": {"TimestampColumnName": ""},
     "csv_date_folders": {"DatePartitionEnabled": True, "DatePartitionSequence": "YYYYMMDDHH"},
+    "csv_transactions": {"PreserveTransactions": True, "CdcPath": "changes/all", "AddColumnName": False},
+    "csv_transactions_no_sup": {
+        "PreserveTransactions": True,
+        "CdcPath": "all",
+        "AddColumnName": False,
+        "UseCsvNoSupValue": True,
+        "CsvNoSupValue": "?unlogged?",
+    },
+    "csv_no_quotes": {"Rfc4180": False, "CsvDelimiter": "\x01", "CsvRowDelimiter": "\x02"},
     "parquet": {"DataFormat": "parquet"},
     "parquet_2_ms": {"DataFormat": "parquet", "ParquetVersion": "parquet-2-0", "CompressionType": "GZIP"},
 }

@@ -6,47 +6,55 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import ORDER
+from frazil.changes.fold import fold
 from frazil.config.spec import TableSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import Column, DataFrame, Observation
 
 
-def events(changes: DataFrame, spec: TableSpec) -> DataFrame:
+def _moved(spec: TableSpec) -> Column:
+    """Whether an update changed the key."""
+    from pyspark.sql import functions as F
+
+    parts = [
+        F.col(f"before.`{k}`").isNotNull() & ~F.col(f"before.`{k}`").eqNullSafe(F.col(f"after.`{k}`")) for k in spec.key
+    ]
+    return (F.col("op") == "U") & reduce(lambda a, b: a | b, parts)
+
+
+def events(changes: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
     """Split each update that changed the key into a delete of the old key (`step` 0) and an upsert of the new (`step` 1).
 
-    So a chain 1 → 2 → 3 needs no special care later: each old key's last event is its delete.
+    So a chain 1 → 2 → 3 needs no special care later: each old key's last event is its delete. `more`: columns to carry along.
     """
     from pyspark.sql import functions as F
 
-    moved = reduce(
-        lambda a, b: a | b,
-        [
-            F.col(f"before.`{k}`").isNotNull() & ~F.col(f"before.`{k}`").eqNullSafe(F.col(f"after.`{k}`"))
-            for k in spec.key
-        ],
-    )
     old_row = F.struct(*[
         (F.col(f"before.`{c}`") if c in spec.key else F.lit(None).cast(changes.schema["after"].dataType[c].dataType)).alias(c)
         for c in spec.names
     ])  # fmt: skip
     delete = F.struct(F.lit(0).alias("step"), F.lit("D").alias("op"), old_row.alias("after"))
     apply = F.struct(F.lit(1).alias("step"), F.col("op"), F.col("after"))
-    split = F.when((F.col("op") == "U") & moved, F.array(delete, apply)).otherwise(F.array(apply))
-    return changes.select(*ORDER, "commit_ts", "change_seq", F.explode(split).alias("e")).select(
-        *ORDER, "commit_ts", "change_seq", "e.step", "e.op", "e.after"
-    )
+    split = F.when(_moved(spec), F.array(delete, apply)).otherwise(F.array(apply))
+    carried = (*ORDER, "commit_ts", "change_seq", *more)
+    return changes.select(*carried, F.explode(split).alias("e")).select(*carried, "e.step", "e.op", "e.after")
 
 
-def last_per_key(changes: DataFrame, spec: TableSpec, observation: Observation | None = None) -> DataFrame:
+def last_per_key(
+    changes: DataFrame, spec: TableSpec, observation: Observation | None = None, partial: bool = False
+) -> DataFrame:
     """Collapse a change set to the last event per key: `op` (`D`, or an upsert), `after`, and that event's `commit_ts`.
 
     The observation, if given, gets `out_of_sequence`: for how many events DMS's own sequence contradicts the order of
     their key. Only its time prefix (16 digits) is compared, since the counter behind it restarts with the task.
+    `partial`: rows may lack columns; see `fold.fold`.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
+    if partial:
+        return fold(events(changes.withColumn("arrives", _moved(spec)), spec, "missing", "arrives"), spec, observation)
     newest_first = Window.partitionBy(*[F.col(f"after.`{k}`") for k in spec.key]).orderBy(
         *[F.col(c).desc() for c in (*ORDER, "step")]
     )

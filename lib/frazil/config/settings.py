@@ -94,6 +94,10 @@ class CdcMergeSettings(Settings):
         0.0, "Go on looking for new change files for this many seconds (`inf`: until stopped); 0: one pass."
     )
     trigger_s: float = parameter(3.0, "With `run_for_s`: look again every so many seconds; 0: back to back.")
+    full_listing_every: int = parameter(
+        100,
+        "Each so manyth look at a table lists all its files, and tells which vanished or were written again; 0: never.",
+    )
     check_source: bool = parameter(False, "Compare each table with the source database (environment: FRAZIL_SOURCE_*).")
 
 

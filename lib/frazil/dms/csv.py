@@ -2,8 +2,8 @@
 
 A raw row has: `phase` (0 load, 1 change), `object` (base name), `path` (its URI), `block` and `row_no` (its place in the
 object), `written_at` (when DMS wrote the object, by its name; null for load files), `op`, `commit_ts`, `change_seq` (text),
-`a0`, `a1` … (the spec's columns, in its order), `b0`, `b1` … (the key's old values), and `corrupt` (the line, where it has
-too many or too few fields).
+`a0`, `a1` … (the spec's columns, in its order), `b0`, `b1` … (the key's old values), `corrupt` (the line, where it has
+too many or too few fields), and under UseCsvNoSupValue `absent` (the columns that the source's log did not carry, or null).
 """
 
 from __future__ import annotations
@@ -18,16 +18,25 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, named_layout, operation_sql, stated_layout
 from frazil.dms.objects import DmsObject
 from frazil.dms.storage import open_text_head, read_head
+from frazil.dms.transactions import NAME, shared_layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # A change file is named by the UTC time at which DMS wrote it: 20240612-103125108.csv. As a number, 20240612103125108, its
 # parts are had by division: much cheaper per row than cutting and parsing text.
-_NAME = "cast(concat(substring(_metadata.file_name, 1, 8), substring(_metadata.file_name, 10, 9)) as bigint)"
-_DAY = f"make_date(int({_NAME} div 10000000000000), int({_NAME} div 100000000000 % 100), int({_NAME} div 1000000000 % 100))"
-_CLOCK = f"({_NAME} div 10000000 % 100) * 3600000 + ({_NAME} div 100000 % 100) * 60000 + {_NAME} % 100000"
-WRITTEN_AT = f"timestamp_millis(unix_date({_DAY}) * bigint(86400000) + {_CLOCK})"
+# For all tables together: CDC_TXN-20240612103125108.csv.
+_OWN = "cast(concat(substring(_metadata.file_name, 1, 8), substring(_metadata.file_name, 10, 9)) as bigint)"
+_SHARED = "cast(substring(_metadata.file_name, 9, 17) as bigint)"
+
+
+def _written_at(n: str) -> str:
+    day = f"make_date(int({n} div 10000000000000), int({n} div 100000000000 % 100), int({n} div 1000000000 % 100))"
+    clock = f"({n} div 10000000 % 100) * 3600000 + ({n} div 100000 % 100) * 60000 + {n} % 100000"
+    return f"timestamp_millis(unix_date({day}) * bigint(86400000) + {clock})"
+
+
+WRITTEN_AT = _written_at(_OWN)
 HAVE_EMPTY = {"STRING", "WSTRING", "CLOB", "NCLOB", "BYTES", "BLOB"}
 """Types with an empty value: with a null token that is not empty itself, an empty field of theirs is that value."""
 NEVER = "\x01\x02"
@@ -50,9 +59,23 @@ def _value(field: str, token: str, has_empty: bool) -> str:
     )
 
 
+def _names_sql(conditions: dict[str, str]) -> str:
+    """The SQL of the names whose condition holds, as an array; null where none does."""
+    names = ", ".join(f"if({condition}, {literal(name)}, null)" for name, condition in conditions.items())
+    return f"nullif(array_compact(array({names})), array())"
+
+
 def _read_layout(
-    spark: SparkSession, layout: Layout, endpoint: Endpoint, spec: TableSpec, paths: list[str], phase: int, whole: bool
+    spark: SparkSession,
+    layout: Layout,
+    endpoint: Endpoint,
+    spec: TableSpec,
+    paths: list[str],
+    phase: int,
+    whole: bool,
+    table: tuple[str, str] | None = None,
 ) -> DataFrame:
+    """Read files of one layout; `table` (schema, table) picks a table's rows from files of all tables."""
     from pyspark.sql import functions as F
 
     physical = [f"f{i}" for i in range(len(layout.roles))]
@@ -66,6 +89,10 @@ def _read_layout(
         .csv(paths)
     )  # fmt: skip
     at, token = dict(zip(layout.roles, physical, strict=True)), endpoint.null_value or ""
+    absent = {}
+    if endpoint.no_sup_value is not None and phase == CHANGE_PHASE:
+        absent = {c: f"{at[f'after:{c}']} = {literal(endpoint.no_sup_value)}" for c in spec.names if f"after:{c}" in at}
+        at |= {r: f"nullif({f}, {literal(endpoint.no_sup_value)})" for r, f in at.items() if ":" in r}
 
     def control(role: str) -> str:
         """Op, time, sequence, old key: empty is the same as absent, however it is written."""
@@ -79,15 +106,21 @@ def _read_layout(
         """A key is never empty; of whole rows that are compared, empty and null are told apart."""
         return after(spec.column(name), "before") if spec.policy == "multiset" else control(f"before:{name}")
 
-    return rows.where(F.coalesce(*physical, "corrupt").isNotNull()).select(
+    rows, corrupt, written_at = rows.where(F.coalesce(*physical, "corrupt").isNotNull()), F.col("corrupt"), WRITTEN_AT
+    if table:  # a row that names no table is everyone's: nobody may pass it by
+        nameless = F.col("f1").isNull() | F.col("f2").isNull()
+        rows = rows.where(nameless | ((F.col("f1") == table[1]) & (F.col("f2") == table[0])))
+        corrupt = F.coalesce(corrupt, F.when(nameless, F.concat_ws(endpoint.delimiter, *physical))).alias("corrupt")
+        written_at = _written_at(_SHARED)
+    return rows.select(
         F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
         F.col("_metadata.file_block_start").alias("block"), F.monotonically_increasing_id().alias("row_no"),
-        (F.expr(WRITTEN_AT) if phase == CHANGE_PHASE else F.lit(None).cast("timestamp")).alias("written_at"),
+        (F.expr(written_at) if phase == CHANGE_PHASE else F.lit(None).cast("timestamp")).alias("written_at"),
         (F.expr(operation_sql(control("op"), endpoint)) if "op" in at else F.lit("I")).alias("op"),
         F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(after(c)).alias(f"a{i}") for i, c in enumerate(spec.columns)],
         *[F.expr(before(k)).alias(f"b{i}") for i, k in enumerate(spec.identity)],
-        F.col("corrupt"),
+        corrupt, *([F.expr(_names_sql(absent)).alias("absent")] if absent else []),
     )  # fmt: skip
 
 
@@ -121,13 +154,28 @@ def read_csv(
     """
     groups: dict[Layout, list[str]] = {}
     for file in files:
-        if endpoint.header and file.size:
+        if NAME.match(file.name):
+            layout = shared_layout(stated_layout(spec, endpoint, mappings, phase))
+        elif endpoint.header and file.size:
             where = f"{file.path} line 1"
             layout = named_layout(_header(file, endpoint), spec, endpoint, mappings, phase, where)
         else:
             layout = stated_layout(spec, endpoint, mappings, phase)
         groups.setdefault(layout, []).append(file.path)
-    frames = [_read_layout(spark, layout, endpoint, spec, paths, phase, whole) for layout, paths in groups.items()]
+    name = mappings.target_name(spec)
+    frames = [
+        _read_layout(
+            spark,
+            layout,
+            endpoint,
+            spec,
+            paths,
+            phase,
+            whole,
+            name if layout.roles[1:3] == ("table", "schema") else None,
+        )
+        for layout, paths in groups.items()
+    ]
     return reduce(lambda a, b: a.unionByName(b), frames)
 
 

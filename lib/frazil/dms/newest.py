@@ -44,7 +44,14 @@ class TooFarBackError(Exception):
 
 def moment(name: str) -> datetime:
     """Return the time that a change file's name states; the zone is that of DMS's setting."""
-    return datetime.strptime(name[:15], "%Y%m%d-%H%M%S") + timedelta(milliseconds=int(name[15:18]))
+    digits = re.sub(r"\D", "", name.split(".")[0])
+    return datetime.strptime(digits[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(digits[14:17]))
+
+
+def named(time: datetime, like: str) -> str:
+    """Return how a change file of that time is named, of the kind that `like` is; without the end."""
+    form = "CDC_TXN-%Y%m%d%H%M%S" if like.startswith("CDC_TXN-") else "%Y%m%d-%H%M%S"
+    return f"{time:{form}}{time.microsecond // 1000:03}"
 
 
 def newest(folder: str, since: str) -> list[Entry]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
 
+from frazil.dms.newest import LOOK_BACK, moment, named
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.errors import FrazilError
 
 VERSION = 1
 NO_LOAD = "none"
 """Stands for the digest of a load without files: the table was empty when DMS loaded it."""
-LOOK_BACK, MAX_RECENT = timedelta(hours=1), 64
+MAX_RECENT = 64
 
 
 class PositionError(FrazilError):
@@ -69,15 +69,10 @@ def after_load(position: Position, objects: TableObjects, batch: str, replay: bo
     return replace(position, batch=batch, load_digest=objects.load_digest or NO_LOAD, load_files=len(objects.loads))
 
 
-def _time(name: str) -> datetime:
-    digits = name.split(".")[0]
-    return datetime.strptime(digits[:15], "%Y%m%d-%H%M%S") + timedelta(milliseconds=int(digits[15:18]))
-
-
 def _recent(last: str, names: set[str]) -> tuple[str, ...]:
     """Return those names that lie in the look-back window before `last`, in order."""
-    since = _time(last) - LOOK_BACK
-    return tuple(sorted(n for n in names if _time(n) >= since)[-MAX_RECENT:])
+    since = moment(last) - LOOK_BACK
+    return tuple(sorted(n for n in names if moment(n) >= since)[-MAX_RECENT:])
 
 
 def after_changes(position: Position, applied: list[DmsObject], batch: str) -> Position:
@@ -91,8 +86,7 @@ def _window_start(position: Position) -> str:
     """Return the name from which on `recent` is complete: an hour back, or its first name once it is full."""
     if len(position.recent) == MAX_RECENT:
         return position.recent[0]
-    start = _time(position.last) - LOOK_BACK
-    return f"{start:%Y%m%d-%H%M%S}{start.microsecond // 1000:03}"
+    return named(moment(position.last) - LOOK_BACK, position.last)
 
 
 def pending_changes(objects: TableObjects, position: Position, source: str) -> list[DmsObject]:

@@ -10,10 +10,11 @@ from urllib.parse import unquote
 
 from frazil.config.spec import TableSpec
 from frazil.dms.csv import HAVE_EMPTY, must_be_read_whole, read_csv
-from frazil.dms.endpoint import Endpoint, EndpointError, Mappings
+from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, stated_layout
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.parquet import read_parquet
+from frazil.dms.transactions import NAME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +37,7 @@ def read_rows(
     text = [f for f in files if not f.name.endswith(".parquet")]
     frames = [read_csv(spark, spec, endpoint, mappings, text, phase, whole)] if text else []
     frames += [read_parquet(spark, spec, endpoint, mappings, parquet, phase)] if parquet else []
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1], allowMissingColumns=True)
 
 
 @contextmanager
@@ -54,18 +55,6 @@ def reading(spec: TableSpec) -> Iterator[None]:
         raise SourceError(f"{spec.source}: {file} cannot be read: {causes[-1][:200]}", "fetch it again") from None
 
 
-def refuse_unreadable(endpoint: Endpoint, where: str) -> None:
-    """Raise EndpointError for settings whose files this version cannot read; nothing is read half."""
-    for name, on in (
-        ("PreserveTransactions", endpoint.preserve_transactions),
-        ("UseCsvNoSupValue", endpoint.no_sup_value),
-    ):
-        if on:
-            raise EndpointError(
-                f"{where}: {name} is on", "this version does not read files written with it: switch it off"
-            )
-
-
 def may_be_split(spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, mappings: Mappings, phase: int) -> bool:
     """Tell whether it is safe, and worth trying, to read CSV files in several pieces.
 
@@ -77,7 +66,9 @@ def may_be_split(spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, ma
         return bool(text)
     last = stated_layout(spec, endpoint, mappings, phase).roles[-1]
     free = last.startswith(("after:", "before:")) and spec.column(last.split(":", 1)[1]).dms_type in HAVE_EMPTY
-    return not free and last != "skip" and not must_be_read_whole(text, endpoint)
+    # In files of all tables a part of another one's text may look like a row of this one.
+    shared = any(NAME.match(f.name) for f in text)
+    return not shared and not free and last != "skip" and not must_be_read_whole(text, endpoint)
 
 
-__all__ = ["CHANGE_PHASE", "LOAD_PHASE", "may_be_split", "read_rows", "reading", "refuse_unreadable"]
+__all__ = ["CHANGE_PHASE", "LOAD_PHASE", "may_be_split", "read_rows", "reading"]

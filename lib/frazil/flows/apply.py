@@ -13,6 +13,7 @@ from frazil.changes.changeset import change_set, explain_bad
 from frazil.changes.collapse import last_per_key
 from frazil.changes.keyless import appended, net_rows
 from frazil.config.spec import TableSpec
+from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import after_changes
 from frazil.dms.read import CHANGE_PHASE, may_be_split, read_rows
@@ -44,10 +45,18 @@ def apply_batch(
         *[F.count_if(F.col("op") == op).alias(op) for op in ("I", "U", "D")],
         *latency.measures(picked_up),
     )  # fmt: skip
+    partial = "absent" in raw.columns
+    if partial and not spec.key:
+        raise EndpointError(
+            f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
+            "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
+        )
     if spec.policy == "append":
         batch = appended(changes).persist()
+    elif spec.policy == "multiset":
+        batch = net_rows(changes).persist()
     else:
-        batch = (net_rows(changes) if spec.policy == "multiset" else last_per_key(changes, spec, order)).persist()
+        batch = last_per_key(changes, spec, order, partial).persist()
     try:
         first = F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
         keys, low, high = batch.agg(F.count("*"), F.min(first), F.max(first)).first()

@@ -13,6 +13,10 @@ from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import read_base
 from frazil.observe.board import Board, status
 
+OLD_ROW_STAYS = (
+    "the old row stays beside the new one: add the rule add-before-image-columns to the task's table mappings"
+)
+
 
 def _held(there: TableObjects, position: Position) -> str:
     """Say what changes wait for, if they do: they belong on top of the load that lies there, and on no other."""
@@ -34,7 +38,7 @@ def plan(book: Workbook) -> list[dict]:
         return {
             "action": f"held until {held}" if held else "merge" if pending else "nothing new",
             "files": len(pending), "mb": round(sum(o.size for o in pending) / 1e6, 3), "position": base.position.last or "–",
-            "key_changes": "–" if not spec.key else "followed" if book.mappings.before_image(spec) else "old row stays: no before-image columns",
+            "key_changes": "–" if not spec.key else "followed" if book.mappings.before_image(spec) else OLD_ROW_STAYS,
         }  # fmt: skip
 
     return book.plan(look)
@@ -89,7 +93,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
     commit.remove_abandoned_branches(book.spark, name)
     while not s.max_batches or before + done.counts.get("batches", 0) < s.max_batches:
         base = read_base(book.spark, name)
-        there = book.objects(spec, base.position.last)
+        there = book.objects(spec, base.position.last, watch=not done.counts)
         pending = pending_changes(there, base.position, spec.source)
         end = end or (pending[-1].name if pending else "")
         pending = [o for o in pending if o.name <= end]
@@ -100,6 +104,8 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
                 spec.source, "held", f"{len(pending)} change file(s) wait until {held}", counts=done.counts
             )
         files = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
+        book.check_files(spec, there)
+        book.tell_of_others(files)
         try:
             counts, done.live = apply_batch(book, spec, base, files)
         except PositionMovedError as e:

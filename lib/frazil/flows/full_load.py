@@ -77,6 +77,7 @@ def run(book: Workbook) -> list[TableResult]:
             return TableResult(spec.source, "loaded", "was empty when DMS loaded it")
         if action not in ("load", "reload", "replay"):
             return TableResult(spec.source, "unchanged" if action == "loaded" else "empty", action)
+        book.check_files(spec, there)
         book.progress(
             f"{spec.source}: {action} of {len(there.loads)} file(s), {sum(o.size for o in there.loads) / 1e6:.1f} MB"
         )

@@ -9,14 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.session import get_spark
 from frazil.config.settings import ParameterError, Settings
 from frazil.config.spec import TableSpec, load_specs
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
-from frazil.dms.objects import TableObjects, list_table
-from frazil.dms.read import reading, refuse_unreadable
+from frazil.dms.objects import DmsObject, TableObjects, Watch, list_table
+from frazil.dms.read import reading
+from frazil.dms.sniff import check_files
+from frazil.dms.storage import read_head
+from frazil.dms.transactions import rows_of_others, with_transactions
 from frazil.errors import FrazilError, nearest
 from frazil.lake import jvm
 from frazil.lake.tables import format_version
@@ -86,7 +90,8 @@ class Workbook:
                 raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
         self.specs: dict[str, TableSpec] = {n: everything[n] for n in settings.tables or everything}
         self.endpoint: Endpoint = read_endpoint(settings.path("endpoint"))
-        refuse_unreadable(self.endpoint, settings.endpoint)
+        self._telling, self._told, self._checked = Lock(), set(), set()
+        self._watches: dict[str, Watch] = {}
         _log_to(self.folder / "frazil.log")
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
 
@@ -114,9 +119,44 @@ class Workbook:
         """Return the table's full name in Spark: `catalog.namespace.table`."""
         return f"{self.settings.catalog}.{spec.target}"
 
-    def objects(self, spec: TableSpec, since: str = "") -> TableObjects:
-        """List a table's objects, in the folder that the task's renaming rules give it; `since`: see `list_table`."""
-        return list_table(self.source, replace(spec, source=".".join(self.mappings.target_name(spec))), since)
+    def objects(self, spec: TableSpec, since: str = "", watch: bool = False) -> TableObjects:
+        """List a table's objects, in the folder that the task's renaming rules give it; `since`: see `list_table`.
+
+        With `watch` each `full_listing_every`th listing is a full one, and what vanished or was written again is said.
+        """
+        written = replace(spec, source=".".join(self.mappings.target_name(spec)))
+        there = self._watched(written, since) if watch else list_table(self.source, written, since)
+        shared = self.endpoint.preserve_transactions
+        return with_transactions(there, self.source, self.endpoint, since) if shared else there
+
+    def _watched(self, spec: TableSpec, since: str) -> TableObjects:
+        every = self.settings.full_listing_every
+        watch = self._watches.setdefault(spec.source, Watch(self.source, spec, every))
+        before, there = watch.found, watch.look(since)
+        if watch.found is not before:
+            for word, paths in (("no longer there", watch.found.vanished), ("written again", watch.found.rewritten)):
+                if paths:
+                    self.progress(f"{spec.source}: {len(paths)} object(s) {word}: {', '.join(paths[:3])}")
+        return there
+
+    def check_files(self, spec: TableSpec, there: TableObjects) -> None:
+        """Hold a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""
+        if spec.source not in self._checked:
+            check_files(there, read_head, spec, self.mappings, self.endpoint)
+            self._checked.add(spec.source)
+
+    def tell_of_others(self, files: Sequence[DmsObject]) -> None:
+        """Say of which tables without a spec there are rows in files of all tables: they are passed by; once per file."""
+        if not self.endpoint.preserve_transactions:
+            return
+        with self._telling:
+            new = [f for f in files if f.path not in self._told and f.name.startswith("CDC_TXN-")]
+            self._told |= {f.path for f in new}
+            known = {self.mappings.target_name(s) for s in self.specs.values()}
+            others = rows_of_others(self.spark, new, self.endpoint, known) if new else {}
+        if others:
+            named = ", ".join(f"{count:,} of {table}" for table, count in others.items())
+            self.progress(f"{new[0].name} … {new[-1].name}: rows of tables that are not taken are ignored: {named}")
 
     def exists(self, spec: TableSpec) -> bool:
         """Tell whether the lake has the table."""

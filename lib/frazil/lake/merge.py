@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
+from frazil.config.sqltext import literal
 from frazil.lake import jvm
 
 if TYPE_CHECKING:
@@ -25,11 +26,17 @@ def _literal(value: Any) -> str | None:
     return None
 
 
-def merge_sql(target: str, view: str, spec: TableSpec, low: Any = None, high: Any = None) -> str:
-    """Return the MERGE of a collapsed batch (`op`, `after`) into a table.
+def merge_sql(target: str, view: str, spec: TableSpec, low: Any = None, high: Any = None, partial: bool = False) -> str:
+    """Return the MERGE of a collapsed batch (`op`, `after`) into a table; `partial`: columns named in `missing` stay.
 
     `low` and `high` bound the first key column: literals in ON are what Iceberg can prune files by.
     """
+
+    def value(name: str) -> str:
+        kept = partial and name not in spec.key
+        new = f"s.after.`{name}`"
+        return f"CASE WHEN array_contains(s.missing, {literal(name)}) THEN t.`{name}` ELSE {new} END" if kept else new
+
     on = [f"t.`{k}` = s.after.`{k}`" for k in spec.key]
     bounds = (_literal(low), _literal(high))
     if None not in bounds:
@@ -38,7 +45,7 @@ def merge_sql(target: str, view: str, spec: TableSpec, low: Any = None, high: An
     return (
         f"MERGE INTO {target} t USING {view} s ON {' AND '.join(on)} "
         f"WHEN MATCHED AND s.op = 'D' THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{c} = s.after.{c}' for c in columns)} "
+        f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.`{c}` = {value(c)}' for c in spec.names)} "
         f"WHEN NOT MATCHED AND s.op <> 'D' THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.after.{c}' for c in columns)})"
     )
 
@@ -52,12 +59,34 @@ def merge(
     bounds: tuple[Any, Any],
 ) -> None:
     """Merge a collapsed batch into `target` (a branch) in one commit that carries the summary."""
-    view = "frazil_batch_" + summary["frazil.batch"]
+    from pyspark.sql import functions as F
+
+    view, partial = "frazil_batch_" + summary["frazil.batch"], 0
+    if "missing" in batch.columns:
+        partial, moved = batch.agg(F.count("missing"), F.count("source")).first()
+        batch = _completed(spark, target, batch, spec) if moved else batch
     batch.createOrReplaceTempView(view)
     try:
-        jvm.sql_with_commit_properties(spark, merge_sql(target, view, spec, *bounds), summary)
+        jvm.sql_with_commit_properties(spark, merge_sql(target, view, spec, *bounds, bool(partial)), summary)
     finally:
         spark.catalog.dropTempView(view)
+
+
+def _completed(spark: SparkSession, target: str, batch: DataFrame, spec: TableSpec) -> DataFrame:
+    """Give partial rows whose key changed what is stored under the old key: after that they are whole."""
+    from pyspark.sql import functions as F
+
+    key = F.struct(*[F.col(f"`{k}`") for k in spec.key]).alias("source")
+    stored = spark.table(target).select(key, F.struct(*[F.col(f"`{c}`") for c in spec.names]).alias("old"))
+    wanted = stored.join(batch.where("source is not null").select("source").distinct(), "source", "left_semi")
+    moved = F.col("source").isNotNull()
+    after = [
+        F.when(moved & F.array_contains("missing", c), F.col(f"old.`{c}`")).otherwise(F.col(f"after.`{c}`")).alias(c)
+        for c in spec.names
+    ]
+    return batch.join(wanted, "source", "left").select(
+        "op", F.struct(*after).alias("after"), F.when(~moved, F.col("missing")).alias("missing")
+    )
 
 
 def replace_rows(spark: SparkSession, target: str, rows: DataFrame, summary: dict[str, str], empty_first: bool) -> None:

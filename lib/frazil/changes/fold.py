@@ -1,0 +1,106 @@
+"""Partial rows: columns that the source's log did not carry are taken from what the row was before.
+
+Events of a key fall into segments: one begins after a delete, and where a row arrives from another key. In a segment the
+nearest earlier value stands. What none of its events carries comes from where the segment began: the stored row, nothing
+(after a delete), or the row that was moved here, as it was just before.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from frazil.changes.changeset import ORDER
+from frazil.config.spec import TableSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+
+def fold(events: DataFrame, spec: TableSpec, observation: Observation | None = None) -> DataFrame:
+    """Collapse events with partial rows to the last one per key: `op`, `after`, `commit_ts`, `missing`, `source`.
+
+    `missing` are the columns that no event of the batch carries: they stay as they are stored under the key `source`, or
+    under the row's own key where that is null. The rows of the batch are put by (checkpointed) first, as chains of key
+    changes are followed step by step.
+    """
+    from pyspark.sql import functions as F
+
+    here = _segments(events, spec, observation).localCheckpoint()
+    moves = here.where("step = 0")
+    while not moves.where(F.col("origin").isNotNull() & _open(spec)).isEmpty():
+        moves = _filled(moves, moves, spec).localCheckpoint()  # each time twice as far back
+    last = _filled(here.where("last"), moves, spec)
+    still = F.array_compact(
+        F.array(*[F.when(F.col(f"h{i}").isNull(), F.lit(c)) for i, c in enumerate(spec.names) if c not in spec.key])
+    )
+    missing = F.when((F.col("op") != "D") & F.col("stored") & _open(spec), still)
+    after = [(F.col(f"key.`{c}`") if c in spec.key else F.col(f"h{i}.v")).alias(c) for i, c in enumerate(spec.names)]
+    return last.select(
+        "op", F.struct(*after).alias("after"), "commit_ts",
+        missing.alias("missing"), F.when(missing.isNotNull(), F.col("source")).alias("source"),
+    )  # fmt: skip
+
+
+def _segments(events: DataFrame, spec: TableSpec, observation: Observation | None) -> DataFrame:
+    """Return each key's last event and all deletes by key changes: the values that hold then (`h{i}`, null where unknown).
+
+    `stored`: unknown ones are those of the stored row; `origin`: those of the row whose delete has this `id`; else null.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    key, order = [F.col(f"after.`{k}`") for k in spec.key], (*ORDER, "step")
+    of_key, arrives = Window.partitionBy(*key).orderBy(*order), F.col("arrives") & (F.col("step") == 1)
+    begins = F.coalesce(F.lag("op").over(of_key) == "D", F.lit(False)) | arrives
+    time = F.substring("change_seq", 1, 16)
+    rows = events.select(
+        "*",
+        F.struct(*ORDER).alias("id"),
+        begins.cast("int").alias("begins"),
+        F.lead("op").over(of_key).isNull().alias("last"),
+        (F.lag(time).over(of_key) > time).alias("backwards"),
+    ).withColumn("segment", F.sum("begins").over(of_key))
+    if observation is not None:
+        rows = rows.observe(observation, F.count_if("backwards").alias("out_of_sequence"))
+    of_segment = Window.partitionBy(*key, "segment").orderBy(*order)
+
+    def held(c: str):
+        carried = (F.col("op") != "D") & ~F.coalesce(F.array_contains("missing", c), F.lit(False))
+        return F.last(F.when(carried, F.struct(F.col(f"after.`{c}`").alias("v"))), ignorenulls=True).over(of_segment)
+
+    own = F.struct(*[F.col(f"after.`{k}`").alias(k) for k in spec.key])
+    return rows.select(
+        "op", "step", "commit_ts", "id", "last", own.alias("key"), F.when(F.lit(False), own).alias("source"),
+        (F.col("segment") == 0).alias("stored"), F.first(F.when(arrives, F.col("id"))).over(of_segment).alias("origin"),
+        *[held(c).alias(f"h{i}") for i, c in enumerate(spec.names)],
+    ).where("last or step = 0")  # fmt: skip
+
+
+def _open(spec: TableSpec):
+    """Whether a value of an upserted row, or of one moved away, is not known yet; the key of such a row always is."""
+    from pyspark.sql import functions as F
+
+    return reduce(
+        lambda a, b: a | b,
+        [F.col(f"h{i}").isNull() for i, c in enumerate(spec.names) if c not in spec.key],
+        F.lit(False),
+    )
+
+
+def _filled(rows: DataFrame, moves: DataFrame, spec: TableSpec) -> DataFrame:
+    """Take what rows lack from the rows that they were before they were moved, and go on to where those come from."""
+    from pyspark.sql import functions as F
+
+    held = [f"h{i}" for i in range(len(spec.names))]
+    was = moves.select(
+        F.struct("id", "stored", "origin", F.coalesce("source", "key").alias("source"), *held).alias("was")
+    )
+    came = F.col("origin").isNotNull()
+    return rows.join(was, F.col("origin") == F.col("was.id"), "left").select(
+        "op", "step", "commit_ts", "id", "last", "key",
+        F.when(came, F.col("was.source")).otherwise(F.col("source")).alias("source"),
+        F.when(came, F.col("was.stored")).otherwise(F.col("stored")).alias("stored"),
+        F.col("was.origin").alias("origin"),
+        *[F.coalesce(h, f"was.{h}").alias(h) for h in held],
+    )  # fmt: skip

@@ -1,0 +1,63 @@
+"""PreserveTransactions: the changes of all tables share the files of one folder, in the order of the source's commits.
+
+A row is `op, table, schema, <the table's fields>`: rows of several lengths stand in one file, which has no header and is CSV
+whatever DataFormat says. A table's position in these files is its own, by their names, as it is in files per table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from frazil.dms.endpoint import Endpoint
+from frazil.dms.layout import Layout
+from frazil.dms.newest import LOOK_BACK, moment, named
+from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.storage import location, walk
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = re.compile(r"^CDC_TXN-\d{17}\.csv(\.gz)?$")
+
+
+def with_transactions(there: TableObjects, root: Path | str, endpoint: Endpoint, since: str = "") -> TableObjects:
+    """Add what lies in the folder CdcPath to a table's objects: its files are change files of every table.
+
+    Files of its own from before PreserveTransactions was switched on come first. `since`: as in `objects.list_table`.
+    """
+    after = named(moment(since) - LOOK_BACK, since) if NAME.match(since) else ""
+    found, foreign = [], []
+    for e in walk(f"{location(root)}/{endpoint.cdc_path}", start_after=after):
+        if NAME.match(e.name):
+            found.append(DmsObject(e.name, e.path, e.size, e.etag))
+        else:
+            foreign.append(e.path)
+    changes = (*there.changes, *sorted(found, key=lambda o: o.name))
+    return replace(there, changes=changes, foreign=(*there.foreign, *foreign))
+
+
+def shared_layout(own: Layout) -> Layout:
+    """Return the fields of a table's rows in files of all tables, given those in files of its own.
+
+    Unconfirmed by AWS's documentation: that the timestamp column follows the schema, and that Op is always there.
+    """
+    return Layout(("op", "table", "schema", *[r for r in own.roles if r != "op"]))
+
+
+def rows_of_others(
+    spark: SparkSession, files: Sequence[DmsObject], endpoint: Endpoint, known: set[tuple[str, str]]
+) -> dict[str, int]:
+    """Count the rows in such files of tables that are not `known` ((schema, table) as DMS writes them), by name."""
+    from pyspark.sql import functions as F
+
+    names = (
+        spark.read.schema("op string, t string, s string, rest string")
+        .option("sep", endpoint.delimiter).option("lineSep", endpoint.row_delimiter).option("multiLine", endpoint.rfc4180)
+        .option("quote", '"' if endpoint.rfc4180 else "").option("escape", '"').csv([f.path for f in files])
+    )  # fmt: skip
+    rows = names.where("t is not null and s is not null").groupBy("s", "t").agg(F.count("*").alias("n")).collect()
+    return {f"{r.s}.{r.t}": r.n for r in sorted(rows) if (r.s, r.t) not in known}
