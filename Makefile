@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export FRAZIL_PARAMS := $(CURDIR)/params
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-quick bench torture spark35-env lint format clean
+.PHONY: help env demo lab test test-airflow test-quick bench torture spark35-env lint format clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,10 @@ spark35-env: .venv35/.ready ## Build the environment of the second Spark line (3
 	.venv35/bin/pip install --quiet --editable "lib[demo,test]" pyspark==3.5.9
 	@touch $@
 
+test-airflow: env ## Run the Airflow DAG of the schedules page in a real Airflow, in an environment of its own
+	$(PYTHON) -m venv .venv-airflow && .venv-airflow/bin/pip install --quiet apache-airflow==3.1.3
+	FRAZIL_AIRFLOW=$(CURDIR)/.venv-airflow/bin/python $(BIN)/python -m pytest tests/test_troubles.py -k airflow
+
 test-quick: env ## Run the tests that need no Spark
 	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow"
 
@@ -51,4 +55,4 @@ format: env ## Put code and imports in order
 	$(BIN)/ruff format --config lib/pyproject.toml lib tests
 
 clean: ## Remove the environment and all runs
-	rm -rf $(VENV) .venv35 runs
+	rm -rf $(VENV) .venv35 .venv-airflow runs

@@ -160,13 +160,13 @@ class World:
         """Set up and load, and insist that it went well."""
         results = {**self.setup(), **self.full_load()}
         troubles = [r.note for r in results.values() if r.failed]
-        assert not troubles
+        assert not troubles, troubles
         return self
 
     def merged(self, **settings) -> "World":
         """Merge what is pending, and insist that it went well."""
         troubles = [r.note for r in self.merge(**settings).values() if r.failed or r.status in ("skipped", "held")]
-        assert not troubles
+        assert not troubles, troubles
         return self
 
     # --- what lies in the lake

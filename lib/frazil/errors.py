@@ -4,6 +4,9 @@
 class FrazilError(ValueError):
     """State what is wrong and what cures it, in words that need no stack trace."""
 
+    decision = False
+    """Whether nothing is broken, but a person must say how to go on."""
+
     def __init__(self, problem: str, cure: str = ""):
         self.problem, self.cure = problem, cure
         super().__init__(f"{problem}\n  cure: {cure}" if cure else problem)

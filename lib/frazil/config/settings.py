@@ -148,12 +148,31 @@ class LatencySettings(Settings):
     hours: float = parameter(24.0, "Look at commits of the last hours; 0: at all that the snapshots still tell of.")
 
 
+@dataclass(frozen=True)
+class OperateSettings(Settings):
+    """What the `frazil` command takes from the environment file."""
+
+    timeout_s: float = parameter(0.0, "`frazil run` stops a run after so many seconds; 0: never.")
+    keep_runs: int = parameter(500, "So many run folders are kept, the newest.")
+    max_lag_s: float = parameter(900.0, "`frazil check`: a pending change file may wait so many seconds.")
+    table_max_lag_s: dict[str, str] = parameter({}, "The same for single tables: `schema.table: seconds`.")
+    max_run_age_s: float = parameter(
+        3600.0, "`frazil check`: the last run of 02_cdc_merge that ended well may be so old."
+    )
+    max_quarantined: int = parameter(0, "`frazil check`: so many rows may lie in `ops.quarantine`.")
+    on_trouble: str = parameter(
+        "", "A shell command for failed runs and breaches; it gets the facts as JSON on its input."
+    )
+    webhook: str = parameter("", "An address that gets the same as a POST.")
+
+
 NOTEBOOKS: dict[str, type[Settings]] = {
     "setup": SetupSettings,
     "full_load": FullLoadSettings,
     "cdc_merge": CdcMergeSettings,
     "maintenance": MaintenanceSettings,
     "latency": LatencySettings,
+    "operate": OperateSettings,
 }
 
 

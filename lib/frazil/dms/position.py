@@ -18,6 +18,8 @@ MAX_RECENT = 64
 class PositionError(FrazilError):
     """A stored position that this version cannot read, or that what lies in the source contradicts."""
 
+    decision = True
+
 
 @dataclass(frozen=True)
 class Position:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, pending_changes, take_batch
+from frazil.flows import watch
 from frazil.flows.apply import apply_batch
 from frazil.flows.loop import keep_on
 from frazil.flows.workbook import TableResult, Workbook
@@ -29,8 +30,19 @@ def _held(there: TableObjects, position: Position) -> str:
 
 def plan(book: Workbook) -> list[dict]:
     """Return one row per table: the change files that are pending behind its position. Nothing is changed."""
+    still = watch.nothing_pending(book) or {}
 
     def look(spec: TableSpec) -> dict:
+        followed = "followed" if book.mappings.before_image(spec) else OLD_ROW_STAYS
+        followed = followed if spec.key else "–"
+        if idle := still.get(spec.source):
+            return {
+                "action": "nothing new",
+                "files": 0,
+                "mb": 0.0,
+                "position": idle["position"],
+                "key_changes": followed,
+            }
         base = read_base(book.spark, book.name(spec))
         there = book.objects(spec, base.position.last)
         pending = pending_changes(there, base.position, spec.source)
@@ -38,7 +50,7 @@ def plan(book: Workbook) -> list[dict]:
         return {
             "action": f"held until {held}" if held else "merge" if pending else "nothing new",
             "files": len(pending), "mb": round(sum(o.size for o in pending) / 1e6, 3), "position": base.position.last or "–",
-            "key_changes": "–" if not spec.key else "followed" if book.mappings.before_image(spec) else OLD_ROW_STAYS,
+            "key_changes": followed,
         }  # fmt: skip
 
     return book.plan(look)
@@ -51,6 +63,8 @@ def run(book: Workbook) -> list[TableResult]:
     which both let the batches under way commit. A line per table shows how it goes.
     """
     total = {spec.source: TableResult(spec.source, "unchanged", "nothing new") for spec in book.specs.values()}
+    if watch.nothing_pending(book):
+        return list(total.values())
 
     def work(spec: TableSpec) -> TableResult:
         return _one_pass(book, spec, total[spec.source].counts.get("batches", 0))
@@ -83,7 +97,7 @@ def _add(total: TableResult, result: TableResult) -> None:
     total.seconds += result.seconds
     total.live = result.live or total.live
     if result.status != "unchanged":
-        total.status, total.note = result.status, result.note
+        total.status, total.note, total.decision = result.status, result.note, result.decision
 
 
 def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:

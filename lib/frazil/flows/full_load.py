@@ -22,6 +22,8 @@ from frazil.lake.tables import Base, RolledBackError, read_base
 class LoadChangedError(FrazilError):
     """DMS wrote other load files than those applied: say what shall happen."""
 
+    decision = True
+
 
 class DuplicateKeyError(FrazilError):
     """A load holds a key more than once: the declared key is not the table's key, or two loads are mixed."""

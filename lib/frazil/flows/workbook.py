@@ -43,6 +43,7 @@ class TableResult:
     counts: dict[str, int] = field(default_factory=dict)
     live: dict[str, float] = field(default_factory=dict)
     """Of the newest batch only, never summed: `lag_p50_s`, `lag_p99_s`, `commit_s`, and what is `pending` behind it."""
+    decision: bool = False
 
     @property
     def failed(self) -> bool:
@@ -57,6 +58,7 @@ class TableResult:
             **self.counts,
             "seconds": round(self.seconds, 1),
             "note": self.note,
+            **({"decision": True} if self.decision else {}),
         }
 
 
@@ -190,7 +192,7 @@ class Workbook:
             with reading(spec):
                 result = work(spec)
         except FrazilError as e:
-            result = TableResult(spec.source, "failed", str(e))
+            result = TableResult(spec.source, "failed", str(e), decision=e.decision)
         except Exception as e:
             log.error("%s failed", spec.source, exc_info=True)
             result = TableResult(spec.source, "failed", jvm.cause(e))

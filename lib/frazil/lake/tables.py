@@ -32,6 +32,8 @@ class TableError(FrazilError):
 class RolledBackError(FrazilError):
     """A table that was rolled back below its position: going on would lose changes silently."""
 
+    decision = True
+
 
 def format_version(readers: list[str]) -> int:
     """Return 3 unless a declared reader cannot read it (an unknown one counts as such)."""

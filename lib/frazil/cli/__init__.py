@@ -1,0 +1,43 @@
+"""`frazil …`: each command is a module here with `add(parser)`, which declares its options, and `main(options)`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from frazil.errors import FrazilError
+from frazil.observe.runs import FAILED, WRONG
+
+COMMANDS = {
+    "run": "run a notebook and keep what came of it",
+    "index": "write the page over all runs anew",
+    "check": "tell which tables are late, and whether runs are",
+    "down": "list what an environment has made, then delete it",
+}
+
+
+def _parser(argv: list[str]) -> argparse.ArgumentParser:
+    """Build the parser; only the command that is asked for is imported."""
+    parser = argparse.ArgumentParser(prog="frazil", description="Run, watch and clear up what Frazil's notebooks do.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, told in COMMANDS.items():
+        one = commands.add_parser(name, help=told, description=told)
+        if name in argv[:1]:
+            one.add_argument("--env", required=True, help="names the environment file params/ENV.yml")
+            importlib.import_module(f"frazil.cli.{name}").add(one)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code; a problem that a user can cure is told in two lines."""
+    argv = sys.argv[1:] if argv is None else argv
+    options = _parser(argv).parse_args(argv)
+    try:
+        return importlib.import_module(f"frazil.cli.{options.command}").main(options)
+    except FrazilError as e:
+        print(f"{type(e).__name__}: {e}", file=sys.stderr)
+        return WRONG if type(e).__name__ in ("ParameterError", "SpecError", "EndpointError") else FAILED
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130

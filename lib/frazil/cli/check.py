@@ -1,0 +1,86 @@
+"""`frazil check`: one line per breach of what the environment's section `operate` allows; none if all is well."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from frazil.cli.hooks import call_hooks
+from frazil.config.settings import OperateSettings, ParameterError, resolve
+from frazil.errors import FrazilError, nearest
+from frazil.flows import watch
+from frazil.flows.workbook import Workbook
+from frazil.lake import lookup
+from frazil.observe import runs
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--quiet", action="store_true", help="say nothing where all is well")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the breaches, call the hooks, return `runs.BREACH` if there are any."""
+    operate: OperateSettings = resolve("operate", {"env": options.env}).settings
+    found = breaches(operate)
+    for line in found:
+        print(line, file=sys.stderr)
+    if found:
+        call_hooks(operate, {"env": options.env, "outcome": "breach", "breaches": found})
+        return runs.BREACH
+    if not options.quiet:
+        print(f"{options.env}: all is well")
+    return runs.OK
+
+
+def breaches(operate: OperateSettings) -> list[str]:
+    """Return one line per table that is late or cannot be read, for rows in quarantine, and for runs that stay away."""
+    book = Workbook(operate, lambda text: None)
+    return [*_late(book, operate), *_quarantined(operate), *_stale(book, operate)]
+
+
+def _late(book: Workbook, operate: OperateSettings) -> list[str]:
+    limits = {}
+    for name, seconds in operate.table_max_lag_s.items():
+        if name not in book.specs:
+            raise ParameterError(f"table_max_lag_s names no table: '{name}'", nearest(name, book.specs))
+        try:
+            limits[name] = float(seconds)
+        except ValueError:
+            raise ParameterError(f"table_max_lag_s: {name}: '{seconds}'", "write a number of seconds") from None
+    try:
+        rows = watch.lateness(book)
+    except FrazilError as e:
+        return [f"lake: {e.problem}"]
+    lines = [f"{r['table']}: {r['problem']}" for r in rows if r["problem"]]
+    for r in rows:
+        limit = limits.get(r["table"], operate.max_lag_s)
+        if not r["problem"] and r["lag_s"] > limit:
+            lines.append(f"{r['table']}: {r['pending']} file(s) pending, the oldest for {r['lag_s']:,.0f} s, allowed are {limit:g} s")  # fmt: skip
+    return lines
+
+
+def _quarantined(operate: OperateSettings) -> list[str]:
+    try:
+        rows = lookup.rows_of(lookup.get_table(lookup.open_catalog(operate), "ops.quarantine"))
+    except FrazilError:  # no row was ever put there
+        return []
+    allowed = operate.max_quarantined
+    return [f"quarantine: {rows:,} row(s), allowed are {allowed:,}"] if rows > allowed else []
+
+
+def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
+    folder: Path = book.folder
+    ended = [r for r in runs.read(folder) if r["notebook"].endswith("cdc_merge") and r["outcome"] != "running"]
+    lines = []
+    if ended and 0 < runs.EXIT_CODES[ended[0]["outcome"]] < runs.NOTHING:
+        lines.append(f"last run: {ended[0]['outcome']}: {ended[0]['folder']}")
+    good = [r for r in ended if r["outcome"] in ("ok", "nothing to do")]
+    age = time.time() - good[0]["began"] - good[0].get("seconds", 0) if good else None
+    if age is None:
+        lines.append("runs: 02_cdc_merge has not ended well yet")
+    elif age > operate.max_run_age_s:
+        lines.append(f"runs: 02_cdc_merge ended well {age:,.0f} s ago, allowed are {operate.max_run_age_s:g} s")
+    return lines

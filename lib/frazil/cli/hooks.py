@@ -1,0 +1,26 @@
+"""Tell somebody: a command that gets the facts on its standard input, and a webhook that gets them as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+from urllib.request import Request, urlopen
+
+from frazil.config.settings import OperateSettings
+
+
+def call_hooks(operate: OperateSettings, facts: dict[str, Any], seconds: float = 30.0) -> None:
+    """Call the command and the webhook that the environment names; a hook that fails is told of and changes no exit code."""
+    body = json.dumps(facts, default=str).encode()
+    if operate.on_trouble:
+        try:
+            subprocess.run(operate.on_trouble, shell=True, input=body, timeout=seconds, check=True)
+        except subprocess.SubprocessError as e:
+            print(f"on_trouble: {e}", file=sys.stderr)
+    if operate.webhook:
+        try:
+            urlopen(Request(operate.webhook, body, {"Content-Type": "application/json"}), timeout=seconds).close()
+        except (OSError, ValueError) as e:
+            print(f"webhook: {e}", file=sys.stderr)

@@ -1,0 +1,160 @@
+"""`frazil run`: check the parameters, run a notebook under papermill in a child process, keep and index what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from frazil.cli.hooks import call_hooks
+from frazil.config.settings import NOTEBOOKS, OperateSettings, ParameterError, Settings, find_params, resolve
+from frazil.errors import nearest
+from frazil.flows import watch
+from frazil.flows.workbook import Workbook
+from frazil.observe import runs
+from frazil.observe.report import read_record
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("notebook", help="a notebook's name, with or without its number, or its file")
+    parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
+    parser.add_argument("--timeout", type=float, help="stop the run after so many seconds; else operate: timeout_s")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the notebook; return the exit code of its outcome."""
+    file, section = find_notebook(options.notebook)
+    settings, given = validated(section, options.env, options.p)
+    operate: OperateSettings = resolve("operate", {"env": options.env}).settings
+    home = Path(settings.root) / settings.runs / settings.env
+    folder = _new_folder(home, file.stem)
+    runs.write(folder, notebook=file.stem, env=options.env, parameters=given, outcome="running", pid=os.getpid(), began=time.time())  # fmt: skip
+    with _lock(home / f".{file.stem}.lock") as held:
+        if not held:
+            facts = {"outcome": "skipped", "cause": "another run of this notebook is at work"}
+        elif section == "cdc_merge" and (still := watch.nothing_pending(Workbook(settings))):
+            facts = {"outcome": "nothing to do", "tables": still}
+        else:
+            timeout = operate.timeout_s if options.timeout is None else options.timeout
+            began = time.time()
+            facts = _papermill(file, folder, given, timeout, held)
+            facts["worst_lag_s"] = watch.worst_latency(settings, began) if facts.get("rows") else None
+    facts = runs.write(folder, **facts, seconds=round(time.time() - json.loads((folder / runs.FILE).read_text())["began"], 2))  # fmt: skip
+    runs.retain(home, operate.keep_runs)
+    runs.write_index(home)
+    print(f"{file.stem}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}\n  {folder}".rstrip())
+    code = runs.EXIT_CODES[facts["outcome"]]
+    if 0 < code < runs.NOTHING:
+        call_hooks(operate, {k: facts.get(k) for k in ("notebook", "env", "outcome", "cause")} | {"folder": str(folder)})  # fmt: skip
+    return code
+
+
+def find_notebook(name: str) -> tuple[Path, str]:
+    """Return a notebook's file and the section of its parameters; `cdc_merge` finds `02_cdc_merge.ipynb`."""
+    folder = find_params().parent / "notebooks"
+    known = {f.stem: f for f in folder.glob("*.ipynb")}
+    file = Path(name) if name.endswith(".ipynb") else known.get(name) or known.get(
+        next((k for k in known if k.partition("_")[2] == name), "")
+    )  # fmt: skip
+    if file is None or not file.is_file():
+        raise ParameterError(f"no notebook '{name}' in {folder}", nearest(name, known))
+    section = file.stem.partition("_")[2] if file.stem[:1].isdigit() else file.stem
+    if section not in NOTEBOOKS:
+        raise ParameterError(f"{file}: no notebook of Frazil's", nearest(section, NOTEBOOKS))
+    return file.absolute(), section
+
+
+def validated(section: str, env: str, pairs: list[list[str]]) -> tuple[Settings, dict[str, Any]]:
+    """Return the notebook's settings and its parameters, typed as declared, before anything is started."""
+    hints = get_type_hints(NOTEBOOKS[section])
+    given = {n: v if hints.get(n) is str else yaml.safe_load(v) for n, v in pairs}
+    return resolve(section, {**given, "env": env}).settings, {**given, "env": env}
+
+
+def _new_folder(home: Path, name: str) -> Path:
+    home.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder = home / f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            time.sleep(0.2)
+
+
+@contextmanager
+def _lock(file: Path):
+    """Hold a lock until this process and the child that inherits it are dead; give None where another run holds it.
+
+    The kernel frees it however they die; the number in the file only tells a person whose it is.
+    """
+    with open(file, "a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield lock
+
+
+def _papermill(file: Path, folder: Path, given: dict[str, Any], timeout: float, lock) -> dict[str, Any]:
+    """Run the notebook in a child process and return what it came to; a time-out ends it with all that it started."""
+    out, log = folder / file.name, folder / "run.log"
+    command = [sys.executable, "-m", "papermill", str(file), str(out), "-k", "python3", "--no-progress-bar", "--log-output", "-y", json.dumps(given)]  # fmt: skip
+    environment = {**os.environ, "FRAZIL_PARAMS": str(find_params())}
+    with open(log, "ab") as kept:
+        child = subprocess.Popen(command, cwd=find_params().parent, env=environment, stdout=kept, stderr=kept, pass_fds=[lock.fileno()])  # fmt: skip
+        try:
+            child.wait(timeout or None)
+        except subprocess.TimeoutExpired:
+            _end(child)
+            return {"outcome": "timed out", "cause": f"stopped after {timeout:g} s"}
+        except BaseException:
+            _end(child)
+            runs.write(folder, outcome="failed", cause="stopped")
+            raise
+    error, cause = _error(out) if child.returncode else ("", "")
+    record = read_record(out) if out.exists() else None
+    if child.returncode and not error:
+        error, cause = "DeadKernelError", f"the notebook did not end, see {log}"
+    facts: dict[str, Any] = {"outcome": runs.outcome_of(record, error), "cause": cause}
+    tables = (record or {}).get("tables", {})
+    rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values())
+    return {**facts, "tables": tables, "rows": rows}
+
+
+def _end(child: subprocess.Popen) -> None:
+    """End papermill and its kernel, which has a process group of its own, and Spark below it."""
+    import psutil
+
+    family = psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
+    child.terminate()
+    _, alive = psutil.wait_procs([psutil.Process(child.pid)] if child.poll() is None else [], timeout=5)
+    for process in [*alive, *family]:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    child.wait()
+
+
+def _error(out: Path) -> tuple[str, str]:
+    """Return the class and the first lines of the error that a notebook ended with; empty where it left none."""
+    if not out.exists():
+        return "", ""
+    outputs = [o for c in json.loads(out.read_text(encoding="utf-8"))["cells"] for o in c.get("outputs", ())]
+    errors = [o for o in outputs if o["output_type"] == "error"]
+    return (errors[-1]["ename"], errors[-1]["evalue"]) if errors else ("", "")

@@ -1,0 +1,76 @@
+"""Positions without Spark: read through PyIceberg, for runs that only want to know whether there is anything to do."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.settings import Settings
+from frazil.dms.position import Position
+from frazil.errors import FrazilError
+from frazil.lake.tables import POSITION
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+
+class CatalogError(FrazilError):
+    """A catalog that cannot be read without Spark, or a table whose position cannot be told without it."""
+
+
+def open_catalog(settings: Settings) -> Catalog:
+    """Return the settings' catalog as PyIceberg sees it: SQLite by JDBC, or REST."""
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError:
+        raise CatalogError("pyiceberg is not installed", "pip install 'frazil[workbook]'") from None
+    given: dict[str, Any] = {k: v for k, v in settings.catalog_options.items() if not k.startswith("jdbc.")}
+    kind, uri = given.get("type", ""), given.get("uri", "")
+    if kind == "jdbc" and uri.startswith("jdbc:sqlite:"):
+        file = os.path.join(settings.root, uri.removeprefix("jdbc:sqlite:"))
+        if not os.path.exists(file):
+            raise CatalogError(f"there is no catalog {file}", "run 00_setup first")
+        warehouse = os.path.join(settings.root, given.get("warehouse", ""))
+        return load_catalog(settings.catalog, type="sql", uri=f"sqlite:///{file}", warehouse=warehouse, init_catalog_tables="false")  # fmt: skip
+    if kind == "rest":
+        return load_catalog(settings.catalog, **given)
+    raise CatalogError(f"a catalog of type '{kind}' is not read without Spark", "use type jdbc on SQLite, or rest")
+
+
+def get_table(catalog: Catalog, target: str) -> Table:
+    """Return a table of the lake; raises CatalogError where there is none."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    try:
+        return catalog.load_table(target)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        raise CatalogError(f"table {target} does not exist", "run 00_setup first") from None
+
+
+def rows_of(table: Table) -> int:
+    """Return how many rows a table has, by its newest snapshot's summary."""
+    snapshot = table.current_snapshot()
+    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
+    return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
+
+
+def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:
+    """Return time (epoch milliseconds) and summary of the snapshots made after `since` (epoch seconds)."""
+    kept = [s for s in table.snapshots() if s.timestamp_ms >= since * 1000 and s.summary]
+    return [(s.timestamp_ms, s.summary.additional_properties) for s in kept]
+
+
+def position_of(table: Table) -> Position:
+    """Return the position that a table carries, once main descends from the snapshot that it was committed with."""
+    stored = table.metadata.properties.get(POSITION)
+    if stored is None:
+        raise CatalogError(f"{table.name()} carries no position", "run 00_setup first")
+    position, stamp = Position.from_json(stored)
+    snapshot = table.current_snapshot()
+    while snapshot is not None and snapshot.snapshot_id != stamp["snapshot"]:
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent else None
+    if snapshot is None:
+        raise CatalogError(f"{table.name()}: its history does not reach its position", "run the notebook: it says more")
+    return position

@@ -1,0 +1,124 @@
+"""Runs of notebooks: what each ended in, the exit code that says so, and one page over all of them."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+OK, FAILED, WRONG, SOME_FAILED, DECISION, TIMED_OUT, BREACH, NOTHING, SKIPPED = 0, 1, 2, 3, 4, 5, 6, 10, 11
+EXIT_CODES = {
+    "ok": OK,
+    "failed": FAILED,
+    "wrong parameters": WRONG,
+    "some tables failed": SOME_FAILED,
+    "needs a decision": DECISION,
+    "timed out": TIMED_OUT,
+    "breach": BREACH,
+    "nothing to do": NOTHING,
+    "skipped": SKIPPED,
+}
+"""What a run can end in. From 10 on nothing is wrong."""
+_STILL = ("unchanged", "exists", "healthy", "empty")
+_WRONG = ("ParameterError", "SpecError", "EndpointError")
+FILE = "run.json"
+
+
+def outcome(tables: list[dict[str, Any]]) -> str:
+    """Return what a run ended in, from its tables' `status`, `decision` and, where compared with the source, `differs`."""
+    failed = [t for t in tables if t["status"] == "failed"]
+    if any(not t.get("decision") for t in failed):
+        return "failed" if len(failed) == len(tables) else "some tables failed"
+    if failed or any(t["status"] in ("held", "differs") for t in tables):
+        return "needs a decision"
+    if any(t["status"] == "skipped" for t in tables):
+        return "skipped"
+    return "nothing to do" if tables and all(t["status"] in _STILL for t in tables) else "ok"
+
+
+def outcome_of(record: dict[str, Any] | None, error: str) -> str:
+    """Return what a run ended in from its notebook's record, or else from the class of the error that stopped it."""
+    if record and (not error or record["status"] == "failed"):
+        compared = [c for c in record.get("compared", ()) if c["status"] != "failed"]
+        return outcome([*record.get("tables", {}).values(), *compared])
+    return "wrong parameters" if error in _WRONG else "failed"
+
+
+def write(folder: Path, **facts: Any) -> dict[str, Any]:
+    """Add facts to a run's `run.json`, by replacing the file, and return them all."""
+    file = folder / FILE
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    known |= facts
+    new = folder / f".{FILE}"
+    new.write_text(json.dumps(known, indent=1, default=str), encoding="utf-8")
+    os.replace(new, file)
+    return known
+
+
+def _alive(pid: int, began: float) -> bool:
+    """Tell whether a process runs that is not younger than the run: numbers of processes are used again."""
+    import psutil
+
+    try:
+        return psutil.Process(pid).create_time() <= began + 1
+    except psutil.NoSuchProcess:
+        return False
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Return all runs of an environment, newest first; one that ended without a word (a kill) is `failed`."""
+    found = []
+    for file in folder.glob(f"*/{FILE}"):
+        run = json.loads(file.read_text(encoding="utf-8"))
+        if run["outcome"] == "running" and not _alive(run["pid"], run["began"]):
+            run = write(file.parent, outcome="failed", cause="the process was killed")
+        found.append({**run, "folder": file.parent})
+    return sorted(found, key=lambda r: r["began"], reverse=True)
+
+
+def retain(folder: Path, keep: int) -> list[Path]:
+    """Remove the oldest run folders beyond `keep` and return them; one at work stays."""
+    old = [r["folder"] for r in read(folder)[keep:] if r["outcome"] != "running"]
+    for gone in old:
+        shutil.rmtree(gone)
+    return old
+
+
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222}
+table{border-collapse:collapse;width:100%}td,th{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:left}
+td.n{text-align:right}tr.bad{background:#fbe3e1}tr.bad .o{color:#a11;font-weight:600}tr.still{color:#888}
+"""
+
+
+def _line(run: dict[str, Any]) -> str:
+    """Render one run: red where something is wrong, grey where nothing happened."""
+    code, name = EXIT_CODES.get(run["outcome"]), run["folder"].name
+    kind = "" if not code else "bad" if code < NOTHING else "still"
+    links = " ".join(
+        f'<a href="{name}/{f.name}">{f.suffix[1:]}</a>' for f in sorted(run["folder"].iterdir()) if f.name[0] != "."
+    )
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(run["began"]))
+    lag = f"{run['worst_lag_s']:,.1f}" if run.get("worst_lag_s") is not None else ""
+    cells = [f"<td>{began}</td><td>{html.escape(run['notebook'])}</td><td class=o>{html.escape(run['outcome'])}</td>"]
+    cells += [f"<td class=n>{v}</td>" for v in (f"{run.get('seconds', 0):,.1f}", f"{run.get('rows', 0) or 0:,}", lag)]
+    return f'<tr class="{kind}">{"".join(cells)}<td>{links}</td><td>{html.escape(run.get("cause", "")[:300])}</td></tr>'
+
+
+def write_index(folder: Path) -> Path:
+    """Write `index.html` over all runs of an environment: links, outcome, duration, rows, the worst latency."""
+    heads = ("began (UTC)", "notebook", "outcome", "seconds", "rows", "worst lag, s", "files", "cause")
+    body = "\n".join(_line(r) for r in read(folder))
+    page, new = folder / "index.html", folder / f".index.{os.getpid()}"
+    new.write_text(
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Runs of {html.escape(folder.name)}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>Runs of {html.escape(folder.name)}</h1>"
+        f"<table><tr>{''.join(f'<th>{h}</th>' for h in heads)}</tr>\n{body}\n</table></body></html>",
+        encoding="utf-8",
+    )
+    os.replace(new, page)
+    return page

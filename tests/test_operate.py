@@ -1,0 +1,239 @@
+"""Scheduled runs: what they end in, what they leave behind, and what is told when something is wrong."""
+
+import http.server
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import reference
+from frazil.cli import main
+from frazil.dms.position import Position, PositionError
+from frazil.observe import runs
+
+ROOT = Path(__file__).parent.parent
+
+
+def place_of(folder: Path) -> Path:
+    """Make a workspace with the notebooks, as somebody has it who runs them."""
+    place = reference.workspace(folder)
+    shutil.copytree(ROOT / "notebooks", place / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    return place
+
+
+def frazil(place: Path, *argv: str, **more) -> subprocess.Popen:
+    environment = {**os.environ, "FRAZIL_PARAMS": str(place / "params"), "FRAZIL_MASTER": "local[2]"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "frazil.cli", *argv], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more,
+    )  # fmt: skip
+
+
+def ended(process: subprocess.Popen) -> tuple[int, str]:
+    out = process.communicate(timeout=200)[0]
+    return process.returncode, out
+
+
+def last_run(place: Path) -> dict:
+    return runs.read(place / "runs/demo")[0]
+
+
+def add_operate(place: Path, **settings) -> None:
+    with open(place / "params/demo.yml", "a", encoding="utf-8") as file:
+        file.write("\noperate:\n" + "".join(f"  {k}: {json.dumps(v)}\n" for k, v in settings.items()))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A lake that was set up, loaded and merged by `frazil run`."""
+    made = place_of(tmp_path_factory.mktemp("operate"))
+    for notebook in ("00_setup", "full_load", "02_cdc_merge"):
+        code, out = ended(frazil(made, "run", notebook, "--env", "demo"))
+        assert code == runs.OK, out
+    return made
+
+
+@pytest.mark.notebooks
+def test_a_run_keeps_notebook_log_and_record_and_is_indexed(place):
+    run = next(r for r in runs.read(place / "runs/demo") if r["notebook"] == "02_cdc_merge" and r["outcome"] == "ok")
+    assert {"02_cdc_merge.ipynb", "run.log", "run.json"} <= {f.name for f in run["folder"].iterdir()}
+    assert run["rows"] > 0
+    assert run["worst_lag_s"] > 0
+    assert f"{run['folder'].name}/02_cdc_merge.ipynb" in (place / "runs/demo/index.html").read_text()
+
+
+@pytest.mark.notebooks
+def test_a_run_with_nothing_pending_says_so_and_starts_no_spark(place):
+    before = (place / "runs/demo/spark.log").stat().st_mtime_ns
+    code, out = ended(frazil(place, "run", "02_cdc_merge", "--env", "demo"))
+    assert code == runs.NOTHING, out
+    assert (place / "runs/demo/spark.log").stat().st_mtime_ns == before
+    assert not list(last_run(place)["folder"].glob("*.ipynb"))
+
+
+@pytest.mark.notebooks
+def test_the_notebook_alone_starts_no_spark_where_nothing_is_pending(place, tmp_path):
+    before = (place / "runs/demo/spark.log").stat().st_mtime_ns
+    command = [sys.executable, "-m", "papermill", str(ROOT / "notebooks/02_cdc_merge.ipynb"), str(tmp_path / "o.ipynb"), "-k", "python3"]  # fmt: skip
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "FRAZIL_PARAMS": str(place / "params")})  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert (place / "runs/demo/spark.log").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("max_batch_mbs", "5"), "did you mean 'max_batch_mb'?"),
+        (("max_batch_mb", "much"), "is not of type int"),
+    ],
+)
+def test_wrong_parameters_are_refused_before_anything_starts(tmp_path, given, says, capsys, monkeypatch):
+    made = place_of(tmp_path)
+    monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
+    assert main(["run", "02_cdc_merge", "--env", "demo", "-p", *given]) == runs.WRONG
+    assert says in capsys.readouterr().err
+    assert not (made / "runs").exists()
+
+
+@pytest.mark.notebooks
+def test_a_table_that_fails_and_one_that_needs_a_decision_have_codes_of_their_own(tmp_path, place):
+    made = Path(shutil.copytree(place, tmp_path / "copy"))
+    # A copy has other times: DMS "loaded again".
+    code, out = ended(frazil(made, "run", "01_full_load", "--env", "demo"))
+    if code == runs.NOTHING:
+        (made / "s3/app/visit/LOAD00000001.csv").touch()
+        code, out = ended(frazil(made, "run", "01_full_load", "--env", "demo"))
+    assert code == runs.DECISION, out
+    broken = made / "s3/app/visit/20990101-000000000.csv"
+    broken.write_text("X,nonsense\n", encoding="utf-8")
+    code, out = ended(frazil(made, "run", "02_cdc_merge", "--env", "demo", "-p", "tables", "[app.visit]"))
+    assert code in (runs.FAILED, runs.DECISION), out
+
+
+def test_what_tables_come_to_is_what_the_run_comes_to():
+    def of(*statuses, **more):
+        return runs.outcome([{"status": s, **more} for s in statuses])
+
+    assert of("merged", "unchanged") == "ok"
+    assert of("unchanged", "unchanged") == "nothing to do"
+    assert of("merged", "failed") == "some tables failed"
+    assert of("failed", "failed") == "failed"
+    assert of("merged", "held") == of("merged", "differs") == "needs a decision"
+    assert of("failed", decision=True) == "needs a decision"
+    assert of("merged", "skipped") == "skipped"
+
+
+@pytest.mark.notebooks
+def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
+    made = place_of(tmp_path)
+    ran = frazil(made, "run", "00_setup", "--env", "demo")
+    wait_for(lambda: list((made / "runs/demo").glob("00_setup-*/run.log")))
+    assert ended(frazil(made, "run", "00_setup", "--env", "demo"))[0] == runs.SKIPPED
+    family = psutil.Process(ran.pid).children(recursive=True)
+    for process in [psutil.Process(ran.pid), *family]:
+        process.send_signal(signal.SIGKILL)
+    ran.wait()
+    assert runs.read(made / "runs/demo")[-1]["outcome"] == "failed"
+    assert 'class="bad"' in runs.write_index(made / "runs/demo").read_text()
+    assert ended(frazil(made, "run", "00_setup", "--env", "demo"))[0] == runs.OK
+
+
+@pytest.mark.notebooks
+def test_a_run_beyond_its_time_is_stopped_with_its_kernel_and_told_of(tmp_path):
+    made = place_of(tmp_path)
+    add_operate(made, on_trouble=f"cat > {tmp_path}/told.json", timeout_s=3.0)
+    ran = frazil(made, "run", "00_setup", "--env", "demo")
+    wait_for(lambda: len(psutil.Process(ran.pid).children(recursive=True)) >= 2)
+    family = psutil.Process(ran.pid).children(recursive=True)
+    code, out = ended(ran)
+    assert code == runs.TIMED_OUT, out
+    wait_for(lambda: not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE])
+    assert json.loads((tmp_path / "told.json").read_text())["outcome"] == "timed out"
+
+
+def wait_for(what, seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.mark.notebooks
+def test_check_tells_each_breach_in_a_line_and_calls_the_hooks(tmp_path, place, monkeypatch, capsys):
+    made = Path(shutil.copytree(place, tmp_path / "copy", copy_function=shutil.copy2))
+    monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))
+    assert main(["check", "--env", "demo"]) == runs.OK, capsys.readouterr().err
+    heard = []
+
+    class Hear(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Hear)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    add_operate(made, webhook=f"http://127.0.0.1:{server.server_port}/", table_max_lag_s={"app.visit": "1"}, max_run_age_s=0.0)  # fmt: skip
+    params = made / "params/demo.yml"
+    text = params.read_text().replace("jdbc:sqlite:lake", f"jdbc:sqlite:{place}/lake")
+    params.write_text(text.replace("warehouse: lake", f"warehouse: {place}/lake"))
+    (made / "s3/app/visit/20260301-090000000.csv").write_text("", encoding="utf-8")
+    monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
+    assert main(["check", "--env", "demo"]) == runs.BREACH
+    server.shutdown()
+    told = capsys.readouterr().err.splitlines()
+    assert len([line for line in told if line.startswith("app.visit: 1 file(s) pending")]) == 1
+    assert len([line for line in told if line.startswith("runs: 02_cdc_merge ended well")]) == 1
+    assert heard[0]["breaches"] == told
+
+
+def test_a_position_that_the_first_version_wrote_is_read_and_a_newer_one_is_refused():
+    text = (ROOT / "tests/data/position_v1.json").read_text()
+    position, stamp = Position.from_json(text)
+    assert (position.last, position.loaded, len(position.recent)) == ("20260301-080202000.csv", True, 2)
+    assert stamp == {"snapshot": 4137462311225348095, "sequence": 3}
+    with pytest.raises(PositionError, match="written by a newer Frazil"):
+        Position.from_json(text.replace('"version":1', '"version":99'))
+
+
+def test_the_oldest_runs_go(tmp_path):
+    for number in range(5):
+        (tmp_path / f"r{number}").mkdir()
+        runs.write(tmp_path / f"r{number}", outcome="ok", notebook="n", began=float(number), pid=1)
+    assert sorted(f.name for f in runs.retain(tmp_path, 2)) == ["r0", "r1", "r2"]
+    assert [r["folder"].name for r in runs.read(tmp_path)] == ["r4", "r3"]
+
+
+@pytest.mark.notebooks
+def test_down_removes_exactly_what_it_listed(place, monkeypatch, capsys):
+    """Last in this file: the lake is gone then."""
+    monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))
+    other = place / "lake/warehouse/other/kept.txt"
+    other.parent.mkdir()
+    other.write_text("not ours")
+    assert main(["down", "--env", "demo", "--yes"]) == runs.FAILED
+    assert "nothing was listed yet" in capsys.readouterr().err
+    assert main(["down", "--env", "demo"]) == runs.OK
+    listed = set(json.loads((place / "runs/demo/down.json").read_text())["files"])
+    assert listed
+    stray = Path(sorted(listed)[0]).parent / "later.txt"
+    stray.write_text("came after the list")
+    assert main(["down", "--env", "demo", "--yes"]) == runs.FAILED
+    assert all(Path(f).exists() for f in listed)
+    stray.unlink()
+    before = {str(f) for f in place.rglob("*") if f.is_file() and "runs" not in f.parts}
+    assert main(["down", "--env", "demo", "--yes"]) == runs.OK
+    after = {str(f) for f in place.rglob("*") if f.is_file() and "runs" not in f.parts}
+    assert before - after == listed
+    assert other.read_text() == "not ours"
+    assert runs.read(place / "runs/demo") == []
