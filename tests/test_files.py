@@ -195,13 +195,19 @@ def test_a_header_tells_the_order_of_the_columns_file_by_file(with_header):
         ("Op,ts,id,v,m", "unknown column 'm'"),
         ("Op,ts,id,n", "no column v"),
         ("ts,id,v,n", "no column Op"),
-        ("I,2024-01-01 00:00:00.000000,1,a,2", "unknown column"),
     ],
 )
 def test_a_header_with_an_unknown_or_without_a_known_column_is_refused(with_header, header, says):
     w = with_header.load("t").loaded().write("t", FILE1, header + "\n")
     result = w.merge()["t"]
     assert result.failed and says in result.note and f"{FILE1} line 1" in result.note and "cure" in result.note
+
+
+@spark
+def test_a_file_without_the_stated_header_is_refused(with_header):
+    w = with_header.load("t").loaded().write("t", FILE1, "I,2024-01-01 00:00:00.000000,1,a,2\n")
+    result = w.merge()["t"]
+    assert result.failed and "AddColumnName is true" in result.note and FILE1 in result.note and "cure" in result.note
 
 
 @spark
@@ -318,7 +324,7 @@ def test_batches_before_a_bad_one_stay_applied(world):
 
 @spark
 def test_many_bad_rows_are_counted_and_the_first_few_shown(world):
-    world.table("t").load("t").loaded().write("t", FILE1, "X,,1,b,,\n" * 9)
+    world.table("t").load("t").loaded().write("t", FILE1, "X,,1,b,,\n" * 9 + "I,,2,c,,\n")
     note = world.merge()["t"].note
     assert "9 bad row(s)" in note and "row 3:" in note and "row 4:" not in note and "and 6 more" in note
 

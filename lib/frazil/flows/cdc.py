@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, pending_changes, take_batch
@@ -118,7 +120,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
                 spec.source, "held", f"{len(pending)} change file(s) wait until {held}", counts=done.counts
             )
         files = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
-        book.check_files(spec, there)
+        book.check_files(spec, replace(there, changes=tuple(files)))
         book.tell_of_others(files)
         try:
             counts, done.live = apply_batch(book, spec, base, files)
