@@ -147,8 +147,9 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     the quantiles (`latency.QUANTILES`) since the source commit over the commit's changes; null where DMS writes no timestamp column.
     Commits whose snapshot has expired are told of if maintenance took them into the ledger before.
     """
+    told = _told(book).where("summary['frazil.kind'] = 'changes'")  # asks for Spark, which F needs
     sources = F.create_map(*[F.lit(x) for spec in book.specs.values() for x in (book.name(spec), spec.source)])
-    told = _told(book).where("summary['frazil.kind'] = 'changes'").withColumn("table", sources[F.col("name")])
+    told = told.withColumn("table", sources[F.col("name")])
     if hours > 0:
         told = told.where(
             F.col("committed_at") >= F.expr(f"current_timestamp() - interval {round(hours * 3600)} seconds")
