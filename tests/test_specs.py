@@ -103,7 +103,7 @@ def test_messages_do_not_show_masked_values(world):
     w = declare(world.table("t", "id INT8", "born DATE"), "t", {"born": {"mask": "sha256"}})
     w.load("t", (1, "2001-02-03")).loaded().changes("t", I(2, "sesame"), name=FILE1)
     assert "'born': a masked value does not fit DATE" in w.merge()["t"].note
-    w.write("t", FILE1, "I,x,y,sesame,1,2,3,4,5\n")
+    w.write("t", FILE1, "I,2024-01-01 10:00:00.000000,y,sesame,1,2,3,4,5\n")
     note = w.merge()["t"].note
     assert "too many or too few fields" in note and "sesame" not in note
 
