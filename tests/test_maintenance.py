@@ -147,6 +147,7 @@ def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
     world = new_world()
     world.table("t").load("t", *[(i, "0") for i in range(300)]).loaded()
     want = dict.fromkeys(range(300), "0")
+    spark = world.spark  # asked for once: a world writes its settings files anew each time it is asked
     stop, done, troubles = threading.Event(), [], []
 
     def keep_compacting():
@@ -154,7 +155,7 @@ def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
         while not stop.is_set():
             number += 1
             try:
-                done.append(compact.compact(world.spark, world.name("t"), ("id",), S, f"r{number}", quiet))
+                done.append(compact.compact(spark, world.name("t"), ("id",), S, f"r{number}", quiet))
             except Exception as e:
                 troubles.append(e)
                 return
