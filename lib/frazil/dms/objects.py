@@ -23,12 +23,16 @@ class SourceError(FrazilError):
 
 @dataclass(frozen=True)
 class DmsObject:
-    """One file of a table. `name` is its base name, which orders change files; `etag` changes when it is written again."""
+    """One file of a table. `name` is its base name, which orders change files; `etag` changes when it is written again.
+
+    `landed` is when the store took it, in epoch seconds (S3 tells whole ones); 0: not known.
+    """
 
     name: str
     path: str
     size: int
     etag: str
+    landed: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def _sorted_out(folder: str, entries: Iterable[Entry]) -> TableObjects:
     """
     loads, changes, foreign, control = [], [], [], []
     for e in entries:
-        entry, whole = DmsObject(e.name, e.path, e.size, e.etag), e.size or e.name.endswith(".csv")
+        entry, whole = DmsObject(e.name, e.path, e.size, e.etag, e.modified), e.size or e.name.endswith(".csv")
         if any(CONTROL.match(part) for part in e.path[len(folder) + 1 :].split("/")[:-1]):
             control.append(e.path)
         elif whole and LOAD.match(e.name):

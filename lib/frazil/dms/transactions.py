@@ -33,7 +33,7 @@ def with_transactions(there: TableObjects, root: Path | str, endpoint: Endpoint,
     found, foreign = [], []
     for e in walk(f"{location(root)}/{endpoint.cdc_path}", start_after=after):
         if NAME.match(e.name):
-            found.append(DmsObject(e.name, e.path, e.size, e.etag))
+            found.append(DmsObject(e.name, e.path, e.size, e.etag, e.modified))
         else:
             foreign.append(e.path)
     changes = (*there.changes, *sorted(found, key=lambda o: o.name))

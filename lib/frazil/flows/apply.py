@@ -87,7 +87,7 @@ def _summary(stats: dict[str, Any], keys: int, files: list[DmsObject], picked_up
     return {
         "frazil.kind": "changes",
         "frazil.counts": json.dumps(counts, separators=(",", ":")),
-        "frazil.latency": latency.sketch(stats, picked_up),
+        "frazil.latency": latency.sketch(stats, picked_up, files),
     }
 
 

@@ -1,19 +1,41 @@
-"""Latency from source commit to committed rows, from the sketches that ride in the snapshot summaries."""
+"""The latency sketch of a batch: measured in the batch's own job, kept in its snapshot's summary.
+
+A sketch is points of a distribution at fixed shares, not a KLL or a t-digest: Spark has none as SQL functions before
+4.1, and one of useful size is above the half kilobyte that may ride in every retained summary.
+"""
 
 from __future__ import annotations
 
 import json
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from datetime import UTC
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
+
+from frazil.dms.newest import moment
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import Column, DataFrame
 
+    from frazil.dms.objects import DmsObject
+
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+"""The points kept of delays that each change has."""
+OF_FILES = (0.0, 0.5, 0.95, 0.99, 1.0)
+"""The points kept of delays that each file has."""
 P50, P95, P99 = QUANTILES.index(0.5), QUANTILES.index(0.95), QUANTILES.index(0.99)
-# Each quantile point stands for the share of changes nearest to it.
-_EDGES = [0.0, *((a + b) / 2 for a, b in zip(QUANTILES, QUANTILES[1:], strict=False)), 1.0]
-SHARES = tuple(b - a for a, b in zip(_EDGES, _EDGES[1:], strict=False))
+
+
+def shares(points: Sequence[float]) -> tuple[float, ...]:
+    """Return which share of the changes each point stands for: those nearest to it."""
+    edges = [0.0, *((a + b) / 2 for a, b in zip(points, points[1:], strict=False)), 1.0]
+    return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
+
+
+SHARES = shares(QUANTILES)
 
 
 def measures(picked_up: float) -> list[Column]:
@@ -29,10 +51,27 @@ def measures(picked_up: float) -> list[Column]:
     return [F.to_json(F.percentile_approx(c, points, 1000)).alias(name) for name, c in (("age", age), ("dms", dms))]
 
 
-def sketch(observed: dict[str, Any], picked_up: float) -> str:
-    """Return the sketch of one batch as JSON, below half a kilobyte: it rides in every retained snapshot's summary."""
-    facts = {"v": 1, "n": observed["changes"], "picked_up": round(picked_up * 1000)}
-    delays = {name: json.loads(observed[name] or "[]") for name in ("age", "dms")}
+def _points(delays: list[tuple[float, int]]) -> list[int]:
+    """Return the points of weighted delays in seconds, as milliseconds."""
+    if not delays:
+        return []
+    ordered = sorted(delays)
+    reached = list(accumulate(weight for _, weight in ordered))
+    return [round(ordered[bisect_left(reached, share * reached[-1])][0] * 1000) for share in OF_FILES]
+
+
+def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject] = ()) -> str:
+    """Return the sketch of one batch as JSON, about half a kilobyte: it rides in every retained snapshot's summary.
+
+    To be called as soon as the batch is read and collapsed: `read` is how long that took. `land` (file written → landed) and
+    `wait` (landed → picked up) are of its files, weighted by their bytes; files of streams have no such times.
+    """
+    facts = {"v": 2, "n": observed["changes"], "picked_up": round(picked_up * 1000)}
+    facts["read"] = round((time.time() - picked_up) * 1000)
+    delays: dict[str, list[int]] = {name: json.loads(observed[name] or "[]") for name in ("age", "dms")}
+    timed = [(f.landed - moment(f.name).replace(tzinfo=UTC).timestamp(), f) for f in files if f.landed]
+    delays["land"] = _points([(late, max(f.size, 1)) for late, f in timed])
+    delays["wait"] = _points([(picked_up - f.landed, max(f.size, 1)) for _, f in timed])
     return json.dumps({**facts, **delays}, separators=(",", ":"))
 
 
