@@ -147,6 +147,16 @@ class World:
         }  # fmt: skip
         return Workbook(kind(**given), self.said.append)
 
+    def environment(self, monkeypatch, env: str = "w") -> Path:
+        """Write what the book is opened with as an environment file, as the command takes it, and return its folder."""
+        settings, params = self.book().settings, self.root / "params"
+        params.mkdir(exist_ok=True)
+        names = ("source", "specs", "endpoint", "mappings", "catalog_options", "readers")
+        common = {n: getattr(settings, n) for n in names}
+        (params / f"{env}.yml").write_text(yaml.safe_dump({"common": common}))
+        monkeypatch.setenv("FRAZIL_PARAMS", str(params))
+        return params
+
     def setup(self, **settings):
         return _by_table(setup.create_tables(self.book(SetupSettings, **settings)))
 

@@ -1,9 +1,13 @@
 """The plan before a run: what it says of each table, that it changes nothing, and what strictness stops."""
 
+import json
+
 import pytest
 
+from frazil.cli import main
 from frazil.config.settings import FullLoadSettings
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
+from frazil.observe import runs
 from helpers import FILE1, FILE2, LOAD1, I, U
 
 pytestmark = pytest.mark.spark
@@ -57,3 +61,25 @@ def test_a_plan_says_what_the_settings_make_impossible(world):
         "an update that changes a key comes with the new key only: the old row stays"
         in planned(world)["t"]["impossible"]
     )
+
+
+def test_the_seconds_are_estimated_from_the_commits_there_were(world):
+    world.table("t").load("t", (1, "a")).changes("t", I(2, "b"), name=FILE1)
+    assert planned(world)["t"]["about_s"] is None
+    took = world.loaded().merged().history("t")[0]
+    began = json.loads(took.summary()["frazil.latency"])["picked_up"]
+    world.changes("t", I(3, "c"), name=FILE2)
+    assert planned(world)["t"]["about_s"] == pytest.approx((took.timestampMillis() - began) / 1000, abs=0.06)
+
+
+def test_the_command_prints_the_plan_and_with_strict_fails_where_a_decision_is_needed(world, monkeypatch, capsys):
+    world.table("fine").load("fine", (1, "a"))
+    world.environment(monkeypatch)
+    assert main(["plan", "--env", "w", "--strict"]) == runs.OK
+    assert "create, then load" in capsys.readouterr().out
+    world.table("keyless", key=())
+    assert main(["plan", "--env", "w"]) == runs.OK
+    assert main(["plan", "--env", "w", "--strict"]) == runs.DECISION
+    told = capsys.readouterr()
+    assert "public.keyless: decision: " in told.out and "1 of 2 tables need a decision" in told.err
+    assert not world.spark.catalog.tableExists(world.name("fine"))

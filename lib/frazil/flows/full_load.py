@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -101,7 +104,9 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base,
 
 
 def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
-    files, summary = list(there.loads), {"frazil.kind": "load"}
+    files = list(there.loads)
+    counts = {"files": len(files), "bytes": sum(f.size for f in files), "began": round(time.time() * 1000)}
+    summary = {"frazil.kind": "load", "frazil.counts": json.dumps(counts)}
     position = after_load(base.position, there, commit.new_batch(), replay=action == "replay")
 
     def rows(whole: bool) -> DataFrame:

@@ -2,42 +2,85 @@
 
 from __future__ import annotations
 
+import json
+import math
+from itertools import islice
+from statistics import mean
 from typing import Any
 
+from frazil.config.settings import CdcMergeSettings
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import read_endpoint_document
 from frazil.dms.lint import LOSS, lint
 from frazil.dms.position import Position, pending_changes
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows
 from frazil.errors import FrazilError
+from frazil.flows import watch
 from frazil.flows.full_load import verdict
 from frazil.flows.workbook import Workbook
-from frazil.lake import tables
+from frazil.lake import jvm, tables
 
 
 class DecisionNeededError(FrazilError):
     """A plan with tables that cannot go on until somebody decides."""
 
 
-def plan(book: Workbook, on_changed_load: str = "refuse") -> list[dict[str, Any]]:
+Samples = dict[str, list[tuple[str, float, float]]]
+"""By table its newest commits: `load` or `changes`, the size of their files in MB, and the seconds they took."""
+
+
+def plan(book: Workbook, on_changed_load: str = "") -> list[dict[str, Any]]:
     """Return one row per table; `decision` says what stands in its way, and is empty where nothing does.
 
-    `load` and `changes` are the files that would be taken, `mb` their size. Headers and Parquet schemas of the first and the
-    last of them are read, no rows.
+    `load` and `changes` are the files that would be taken, `mb` their size, `about_s` an estimate from the commits that the
+    tables' snapshots tell of (None: none tells). Headers and Parquet schemas of the first and the last file are read, no
+    rows. Where 02_cdc_merge has nothing pending, Spark is not started.
     """
-    return [_row(book, spec, on_changed_load) for spec in book.specs.values()]
+    s, policy = book.settings, on_changed_load or getattr(book.settings, "on_changed_load", "refuse")
+    still = watch.nothing_pending(book) if isinstance(s, CdcMergeSettings) and not on_changed_load else None
+    samples = {} if still else _samples(book)
+    return [_row(book, spec, policy, samples, still or {}) for spec in book.specs.values()]
 
 
-def _row(book: Workbook, spec: TableSpec, on_changed_load: str) -> dict[str, Any]:
+def _row(
+    book: Workbook, spec: TableSpec, policy: str, samples: Samples, still: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     row = {"table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key) or f"none: {spec.policy}"}
     try:
         spec.require_policy()
-        return row | _look(book, spec, on_changed_load)
+        if idle := still.get(spec.source):
+            nothing = {"load": 0, "changes": 0, "mb": 0.0, "about_s": 0.0, "position": idle["position"]}
+            return row | {"action": "nothing new", **nothing, "impossible": _impossible(book, spec), "decision": ""}
+        return row | _look(book, spec, policy, samples)
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}
 
 
-def _look(book: Workbook, spec: TableSpec, on_changed_load: str) -> dict[str, Any]:
+def _samples(book: Workbook, newest: int = 30) -> Samples:
+    found: Samples = {}
+    for spec in book.specs.values():
+        rows = found.setdefault(spec.source, [])
+        table = jvm.load_table(book.spark, book.name(spec)) if book.exists(spec) else None
+        for snapshot in islice(jvm.ancestors(table), newest) if table else ():
+            told = {k: json.loads(snapshot.summary().get(f"frazil.{k}") or "{}") for k in ("counts", "latency")}
+            began = told["latency"].get("picked_up") or told["counts"].get("began")
+            kind = snapshot.summary().get("frazil.kind")
+            if began and kind in ("load", "changes"):
+                rows.append((kind, told["counts"]["bytes"] / 1e6, (snapshot.timestampMillis() - began) / 1000))
+    return found
+
+
+def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -> float | None:
+    """Estimate the seconds: each batch as long as the table's last ones (else all tables'), or longer where it is larger."""
+    own = [s for s in samples.get(table, ()) if s[0] == kind]
+    known = own or [s for rows in samples.values() for s in rows if s[0] == kind]
+    if not known or not batches:
+        return None if batches else 0.0
+    largest = max(s[1] for s in known)
+    return batches * mean(s[2] for s in known) * max(1.0, mb / batches / largest if largest else 1.0)
+
+
+def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Samples) -> dict[str, Any]:
     name, exists = book.name(spec), book.exists(spec)
     if exists:
         tables.check_columns(book.spark, name, spec)
@@ -55,6 +98,12 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str) -> dict[str, An
     _read_names(book, spec, loads, LOAD_PHASE)
     _read_names(book, spec, pending, CHANGE_PHASE)
     version = tables.format_of(book.spark, name) if exists else book.format_version
+    load_mb, changes_mb = (sum(o.size for o in files) / 1e6 for files in (loads, pending))
+    most = getattr(book.settings, "max_batch_mb", CdcMergeSettings.max_batch_mb)
+    seconds = [
+        _about_s(samples, spec.source, "load", load_mb, 1 if loads else 0),
+        _about_s(samples, spec.source, "changes", changes_mb, math.ceil(changes_mb * 1e6 / (most << 20))),
+    ]
     steps = [
         *([] if exists else ["create"]),
         *([action] if action.startswith(("load ", "re")) or loads else []),
@@ -64,7 +113,8 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str) -> dict[str, An
         "action": ", then ".join(steps) or ("nothing new" if there.loads or position.loaded else "wait for the load"),
         "lane": {"append": "append", "multiset": "multiset"}.get(spec.policy, "merge"), "format": version,
         "deletes": "none" if spec.policy == "append" else "deletion vectors" if version > 2 else "position deletes",
-        "load": len(loads), "changes": len(pending), "mb": round(sum(o.size for o in (*loads, *pending)) / 1e6, 3),
+        "load": len(loads), "changes": len(pending), "mb": round(load_mb + changes_mb, 3),
+        "about_s": None if None in seconds else round(sum(seconds), 1), "position": position.last or "–",
         "impossible": _impossible(book, spec), "decision": "",
     }  # fmt: skip
 

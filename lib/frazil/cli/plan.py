@@ -1,0 +1,35 @@
+"""`frazil plan`: what a run would do to each table, and what needs a decision first. Nothing is changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from frazil.config.settings import resolve
+from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
+from frazil.flows.workbook import Workbook
+from frazil.observe import runs
+from frazil.observe.report import Grid
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--strict", action="store_true", help="fail where a table needs a decision")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the plan; with --strict return `runs.DECISION` if a table needs a decision."""
+    settings = resolve("full_load", {"env": options.env}).settings
+    rows = plan(Workbook(settings), settings.on_changed_load)
+    short = ("impossible", "decision")
+    print(Grid([{k: v for k, v in row.items() if k not in short} for row in rows]))
+    for word in short:
+        for row in rows:
+            if row.get(word):
+                print(f"{row['table']}: {word}: {row[word]}")
+    try:
+        require_no_decision(rows)
+    except DecisionNeededError as e:
+        print(e.problem.splitlines()[0], file=sys.stderr)
+        return runs.DECISION if options.strict else runs.OK
+    return runs.OK
