@@ -14,7 +14,7 @@ env: $(VENV)/.ready ## Build the virtual environment (Python 3.11; Java 17 must 
 $(VENV)/.ready: lib/pyproject.toml
 	@java -version 2>&1 | grep -qE 'version "(17|21)' || { echo "Java 17 is needed: install it (Debian: openjdk-17-jre-headless) or use environment.yml"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable "lib[spark,workbook,demo,test]"
+	$(BIN)/pip install --quiet --editable "lib[spark,workbook,demo,kafka,test]"
 	@touch $@
 
 demo: env ## Run the whole workbook on an embedded database; prove that source and lake are equal

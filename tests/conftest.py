@@ -23,7 +23,12 @@ def spark(catalog_options, tmp_path_factory):
     os.environ["FRAZIL_MASTER"] = "local[2]"
     options = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
     session = get_spark(
-        Settings(root=str(tmp_path_factory.mktemp("session")), catalog_options=catalog_options, spark_options=options)
+        Settings(
+            root=str(tmp_path_factory.mktemp("session")),
+            catalog_options=catalog_options,
+            spark_options=options,
+            source="kafka://",  # so that the session has Spark's reader for Kafka
+        )  # fmt: skip
     )
     yield session
     session.stop()

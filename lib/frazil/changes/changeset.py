@@ -127,7 +127,13 @@ def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3) -> BadRowError:
     first = {r["path"]: r["first_no"] for r in rows.groupBy("path").agg(F.min("row_no").alias("first_no")).collect()}
     marked = _marked(rows, spec).where("bad is not null")
     count, worst = marked.count(), marked.orderBy(*ORDER).limit(show).collect()
-    lines = [f"{readable(r['path'])} row {r['row_no'] - first[r['path']] + 1}: {_reason(r, spec)}" for r in worst]
+
+    def place(r) -> str:
+        of_stream = r["path"].startswith("kafka://")
+        at = f"offset {r['row_no']}" if of_stream else f"row {r['row_no'] - first[r['path']] + 1}"
+        return f"{readable(r['path'])} {at}"
+
+    lines = [f"{place(r)}: {_reason(r, spec)}" for r in worst]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
     cure = f"correct the file or {spec.file}; nothing of this batch was applied to {spec.target}"
     return BadRowError(f"{spec.source}: {count} bad row(s)\n  " + "\n  ".join(lines + more), cure)
@@ -141,6 +147,8 @@ def readable(uri: str) -> str:
 def _reason(row, spec: TableSpec) -> str:
     """One bad raw row's fault in words."""
     bad = row["bad"]
+    if bad == FIELDS and row["path"].startswith("kafka://"):
+        return row["corrupt"][:300]
     if bad == FIELDS:
         hidden = spec.all_columns or any(c.mask for c in spec.columns)
         line = "the line holds columns that are masked or left out" if hidden else repr(row["corrupt"][:200])

@@ -35,6 +35,10 @@ DEFAULT_CHAIN = {
     "4.1": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
     "3.5": "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
 }
+KAFKA = {
+    "4.1": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+    "3.5": "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
+}
 DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.8"]
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -92,8 +96,9 @@ def _build(settings: Settings) -> SparkSession:
     if line not in PACKAGES:
         raise SessionError(f"no Iceberg runtime for pyspark {pyspark.__version__}", "install pyspark 4.1.x or 3.5.x")
     cores, s3 = str(os.cpu_count() or 2), needs_s3(settings)
+    extra = (HADOOP_AWS[line] if s3 else []) + ([KAFKA[line]] if settings.is_stream else [])
     conf = {
-        "spark.jars.packages": ",".join(PACKAGES[line] + DRIVERS + (HADOOP_AWS[line] if s3 else [])),
+        "spark.jars.packages": ",".join(PACKAGES[line] + DRIVERS + extra),
         **({"spark.jars.excludes": SDK_BUNDLES, **s3_conf(line)} if s3 else {}),
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",

@@ -31,10 +31,12 @@ class Settings:
 
     env: str = parameter("demo", "Names the environment file: `params/<env>.yml`.")
     source: str = parameter(
-        "", "Folder that DMS writes to, local or `s3://bucket/folder`: the one that holds `<schema>/<table>/`."
+        "",
+        "Folder that DMS writes to, local or `s3://bucket/folder`: the one that holds `<schema>/<table>/`; or its stream, "
+        "`kafka://host:port,host:port/topic,topic`.",
     )
     endpoint: str = parameter(
-        "", "JSON file with the S3 target's settings, as `aws dms describe-endpoints` prints them."
+        "", "JSON file with the S3 or Kafka target's settings, as `aws dms describe-endpoints` prints them."
     )
     mappings: str = parameter("", "JSON file with the task's table mappings; empty: no transformation rules.")
     specs: str = parameter("", "Folder with one YAML table spec per table.")
@@ -45,6 +47,10 @@ class Settings:
     )
     readers: list[str] = parameter(
         [], "Engines that read the tables; one that cannot read format v3 makes new tables v2."
+    )
+    on_unreadable: str = parameter(
+        "stop",
+        "A message of a stream that tells no table, as no JSON does: `stop` the run, or `report` and pass it by.",
     )
     parallel_tables: int = parameter(2, "How many tables are worked on at the same time.")
     spark_options: dict[str, str] = parameter({}, "Spark settings for a session that the notebook builds itself.")
@@ -60,6 +66,11 @@ class Settings:
         if "://" in value:
             raise ParameterError(f"parameter '{name}' = '{value}'", "name a local file or folder")
         return (Path(self.root) / value).absolute()
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether DMS writes messages to a stream, and not files."""
+        return self.source.startswith("kafka://")
 
     def location(self, name: str) -> Path | str:
         """Return a folder that may lie on S3: its address as text, else the absolute path."""
@@ -82,10 +93,23 @@ class FullLoadSettings(Settings):
         "changes applied so far); `replay` (files came late or changed: load again, then apply every change file again).",
     )
 
+    stream_start: str = parameter(
+        "",
+        "Where a table begins in a stream: `earliest`, `latest`, a time such as `2026-01-31T12:00:00Z`, or offsets as JSON "
+        '`{"topic/0": 17}`. Needed once; from then on the table knows.',
+    )
+    load_over: str = parameter(
+        "changes",
+        "What says that a table's load is whole in a stream: `changes` (its first change is there: DMS sends them after the "
+        "load), `declared` (you do), or a JSON file, as `aws dms describe-table-statistics` prints it.",
+    )
+
 
 @dataclass(frozen=True)
 class CdcMergeSettings(Settings):
     """Parameters of 02_cdc_merge."""
+
+    max_batch_messages: int = parameter(200_000, "Of a stream, a pass reads at most this many messages, of all tables.")
 
     max_batch_mb: int = parameter(256, "A batch takes change files until they hold this much.")
     max_batch_files: int = parameter(500, "A batch takes at most this many change files.")

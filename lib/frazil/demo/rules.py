@@ -9,6 +9,7 @@ from pathlib import Path
 
 from frazil.config.spec import Column, TableSpec
 from frazil.demo.settings import StandInError, read_json
+from frazil.dms.documents import read_rules as task_rules
 
 ADDED = {
     "$AR_H_CHANGE_SEQ": "STRING", "$AR_H_STREAM_POSITION": "STRING", "$AR_H_OPERATION": "STRING",
@@ -16,6 +17,7 @@ ADDED = {
 }  # fmt: skip
 """The expressions of add-column rules that the stand-in knows, with the DMS type of their values."""
 
+PARTITION_KEYS = ("schema-table", "primary-key")
 _LOBS = {"CLOB", "NCLOB", "BLOB"}
 _WANTED = {
     "pk-only": lambda spec, column: column.name in spec.key,
@@ -50,6 +52,9 @@ class TableRules:
     added: tuple[tuple[Column, str], ...] = ()
     """Added columns with their expressions, in rule order."""
     before: BeforeImage = BeforeImage()
+    partition_key: str = ""
+    """Of a stream: what object mapping states as partition-key-type; empty: nothing."""
+    topic: str = ""
 
     @property
     def folder(self) -> str:
@@ -95,7 +100,11 @@ class Rules:
 
     def _made(self, spec: TableSpec) -> TableRules:
         names = {"schema": spec.schema_name, "table": spec.table_name}
-        added, before = [], BeforeImage()
+        added, before, mapped = [], BeforeImage(), {}
+        for rule in (r for r in self.rules if r.get("rule-type") == "object-mapping"):
+            if _matches(rule, spec.schema_name, spec.table_name):
+                key = rule.get("mapping-parameters", {}).get("partition-key-type", "")
+                mapped = {"partition_key": key, "topic": rule.get("kafka-target-topic", "")}
         for rule in (r for r in self.rules if r.get("rule-type") == "transformation"):
             action, on = rule["rule-action"], rule.get("rule-target", "column")
             if not _matches(rule, spec.schema_name, None if on == "schema" else spec.table_name):
@@ -107,12 +116,13 @@ class Rules:
                 added.append((Column(rule["value"], stated.upper()), rule["expression"]))
             elif not before.names:
                 before = _before_image(rule, spec)
-        return TableRules(names["schema"], names["table"], tuple(added), before)
+        return TableRules(names["schema"], names["table"], tuple(added), before, **mapped)
 
 
 def read_rules(file: Path) -> Rules:
     """Read the table mappings (`{"rules": [...]}`) from the JSON file that a replication task takes."""
-    return Rules(read_json(file, "table mappings").get("rules", ()), str(file))
+    raw = read_json(file, "table mappings")
+    return Rules(raw.get("rules", ()) if "ReplicationTasks" not in raw else task_rules(file), str(file))
 
 
 def _before_image(rule: dict, spec: TableSpec) -> BeforeImage:
@@ -128,6 +138,9 @@ def _check(rule: dict, where: str) -> None:
     """Refuse a rule that the stand-in does not apply."""
     kind, action, on = rule.get("rule-type"), rule.get("rule-action"), rule.get("rule-target")
     if kind == "selection" and action in ("include", "exclude", "explicit") and not rule.get("filters"):
+        return
+    partition_key = rule.get("mapping-parameters", {}).get("partition-key-type", "schema-table")
+    if kind == "object-mapping" and action == "map-record-to-record" and partition_key in PARTITION_KEYS:
         return
     if kind == "transformation" and action == "add-column":
         if rule.get("expression") in ADDED:

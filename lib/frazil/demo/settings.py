@@ -58,6 +58,19 @@ class Target:
     min_file_kb: int = _setting("CdcMinFileSize", 32_000)
     max_file_kb: int = _setting("MaxFileSize", 1_048_576)
 
+    # --- of a Kafka target
+    topic: str = _setting("Topic", "")
+    message_format: str = _setting("MessageFormat", "json", "json", "json-unformatted")
+    transaction_details: bool = _setting("IncludeTransactionDetails", False)
+    partition_value: bool = _setting("IncludePartitionValue", False)
+    partition_with_table: bool = _setting("PartitionIncludeSchemaTable", False)
+    alter_operations: bool = _setting("IncludeTableAlterOperations", False)
+    control_details: bool = _setting("IncludeControlDetails", False)
+    null_and_empty: bool = _setting("IncludeNullAndEmpty", False)
+    no_hex_prefix: bool = _setting("NoHexPrefix", False)
+    max_bytes: int = _setting("MessageMaxBytes", 1_000_000)
+    broker: str = _setting("Broker", "")
+
     op_undecided: bool = False
     """Not a setting of DMS: whether change rows carry Op under CdcInsertsAndUpdates without IncludeOpForFullLoad,
     of which the guide says both."""
@@ -153,13 +166,15 @@ def read_target(file: Path) -> Target:
     raw = read_json(file, "endpoint settings")
     raw = raw["Endpoints"][0] if raw.get("Endpoints") else raw
     given = {}
-    for name, value in raw.get("S3Settings", raw).items():
+    for name, value in (raw.get("KafkaSettings") or raw.get("S3Settings", raw)).items():
         if name in _FIELDS and value is not None:
             given[_FIELDS[name].name] = _value(str(file), name, value)
         off = value is None or value is False or value in ("", 0)
         if not off and name not in _FIELDS and name not in _WITHOUT_EFFECT:
             hint = nearest(name, _FIELDS)
             raise StandInError(f"{file}: the stand-in does not support {name} = {value!r}", f"remove it; {hint}")
+    if raw.get("KafkaSettings"):
+        given.setdefault("topic", "kafka-default-topic")
     target = Target(**given)
     _check(target, str(file))
     return target

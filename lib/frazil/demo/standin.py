@@ -1,4 +1,4 @@
-"""A stand-in for AWS DMS: PostgreSQL's replication slot in, the files of a DMS S3 target out."""
+"""A stand-in for AWS DMS: PostgreSQL's replication slot in, the files of an S3 target or the messages of a Kafka target out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Any
 from frazil.demo import decoys as foreign
 from frazil.demo.catalog import SourceTable, quoted, read_tables
 from frazil.demo.files import Files, check_folders
+from frazil.demo.messages import Messages
 from frazil.demo.pgoutput import Commit, decode, lsn_text
 from frazil.demo.place import Folder, Place, staging
 from frazil.demo.rules import read_rules
 from frazil.demo.settings import StandInError, read_target
 from frazil.demo.transactions import Transactions
+from frazil.dms.documents import read_task_settings
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ _PEEK = (
 
 
 class StandIn:
-    """Write what an AWS DMS task would write for a PostgreSQL source and an S3 target. It is not AWS DMS.
+    """Write what an AWS DMS task would write for a PostgreSQL source and an S3 or Kafka target. It is not AWS DMS.
 
     Settings come from the JSON that DMS takes, and with them the form of the files; what the stand-in does not
     support it refuses by name. Tables, columns and keys come from the database. Rows are delivered at least once: the replication slot is moved only
@@ -74,7 +76,10 @@ class StandIn:
         self.folder, self.slot, self.publication = Path(folder), slot, publication
         self.batch_messages = batch_messages
         self.place = place or Folder(self.folder)
-        self.writer = Files(self.place, staging(self.folder), self.target, self.rules)
+        if self.target.topic:
+            self.writer = Messages(self.target, self.rules, read_task_settings(mappings_file))
+        else:
+            self.writer = Files(self.place, staging(self.folder), self.target, self.rules)
         self._decoys = decoys
         self._db = connect()
         self._db.autocommit = True

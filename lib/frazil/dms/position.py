@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from frazil.dms.newest import LOOK_BACK, moment, named
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.errors import FrazilError
 
-VERSION = 1
+VERSION = 2
+"""1: files. 2: also streams; a position of files is still written as 1, which older code reads."""
 NO_LOAD = "none"
 """Stands for the digest of a load without files: the table was empty when DMS loaded it."""
 MAX_RECENT = 64
@@ -23,10 +24,12 @@ class PositionError(FrazilError):
 
 @dataclass(frozen=True)
 class Position:
-    """What of a table has been applied. Load and changes have a position each; streams will add theirs beside them.
+    """What of a table has been applied. Load and changes have a position each, of files or of a stream.
 
     `load_digest` covers the names and ETags of the load files; `last` is the newest change object applied, with its ETag;
     `recent` are the names applied within the look-back window, by which an object that turns up late is recognised.
+    `stream` has by partition (`topic/number`) the first offset whose changes are not applied, `stream_load` the first
+    one whose load records are not.
     """
 
     batch: str = ""
@@ -35,6 +38,8 @@ class Position:
     last: str = ""
     last_etag: str = ""
     recent: tuple[str, ...] = ()
+    stream: dict[str, int] = field(default_factory=dict)
+    stream_load: dict[str, int] = field(default_factory=dict)
 
     @property
     def loaded(self) -> bool:
@@ -43,7 +48,10 @@ class Position:
 
     def to_json(self, **stamp: int) -> str:
         """Return the position as JSON, with the snapshot id and sequence number that it is committed under."""
-        return json.dumps({"version": VERSION, **asdict(self), **stamp}, separators=(",", ":"))
+        facts = asdict(self)
+        if not self.stream:
+            facts = {k: v for k, v in facts.items() if not k.startswith("stream")}
+        return json.dumps({"version": VERSION if self.stream else 1, **facts, **stamp}, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> tuple[Position, dict[str, int]]:

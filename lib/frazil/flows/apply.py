@@ -1,9 +1,11 @@
-"""One batch of change files into its table: read, order, collapse, commit with the position."""
+"""One batch of changes into its table: read, order, collapse, commit with the position."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
@@ -15,7 +17,7 @@ from frazil.changes.keyless import appended, net_rows
 from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject
-from frazil.dms.position import after_changes
+from frazil.dms.position import Position, after_changes
 from frazil.dms.read import CHANGE_PHASE, may_be_split, read_rows
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, keyless, merge
@@ -26,19 +28,42 @@ from frazil.observe import latency
 NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "age": None, "dms": None}
 
 
-def apply_batch(
-    book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], whole: bool | None = None
-) -> tuple[dict[str, int], dict[str, float]]:
-    """Read, order, collapse and merge one batch of change files; return its counts, and lag and commit time in seconds.
+@dataclass(frozen=True)
+class Batch:
+    """Changes to apply at once, of files or of a stream: `read(whole)` gives raw rows, `after(batch id)` the position behind.
 
-    One Spark job reads the files and caches the collapsed batch; what is learnt on the way (counts, bad rows, key bounds,
+    `may_be_split`: see `read.may_be_split`. `size` is what the snapshot summary tells of files, messages, bytes.
+    """
+
+    read: Callable[[bool], DataFrame]
+    after: Callable[[str], Position]
+    size: dict[str, int]
+    may_be_split: bool = False
+
+
+def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> Batch:
+    """Return the batch that change files make."""
+    return Batch(
+        lambda whole: read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole),
+        lambda batch: after_changes(base.position, files, batch),
+        {"files": len(files), "bytes": sum(f.size for f in files)},
+        may_be_split(spec, files, book.endpoint, book.mappings, CHANGE_PHASE),
+    )
+
+
+def apply_batch(
+    book: Workbook, spec: TableSpec, base: Base, given: Batch, whole: bool | None = None
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Read, order, collapse and merge one batch of changes; return its counts, and lag and commit time in seconds.
+
+    One Spark job reads the rows and caches the collapsed batch; what is learnt on the way (counts, bad rows, key bounds,
     quantiles of the commit times) is observed in the same job. A bad row stops the batch before anything is written; one in
     files that were read in pieces may be but a text with a newline, so these are read `whole` first.
     """
     picked_up = time.time()
     if whole is None:
-        whole = not may_be_split(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
-    raw = read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole)
+        whole = not given.may_be_split
+    raw = given.read(whole)
     seen, order = Observation(), Observation()
     changes = change_set(raw, spec).observe(
         seen, F.count("*").alias("changes"), F.count("bad").alias("bad"),
@@ -63,15 +88,15 @@ def apply_batch(
         # Spark has no observation of nothing; without a key there is no order to contradict.
         stats = {**NO_ROWS, **seen.get, **(order.get if spec.key else {})} if keys else NO_ROWS
         if stats["bad"] and not whole:
-            return apply_batch(book, spec, base, files, whole=True)
+            return apply_batch(book, spec, base, given, whole=True)
         if stats["bad"]:
             raise explain_bad(raw, spec)
         if stats["out_of_sequence"]:
             book.progress(
-                f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; file order stands"
+                f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; the order in which they lie stands"
             )
         collapsed = time.time()
-        done = _commit(book, spec, base, files, batch, (low, high), _summary(stats, keys, files, picked_up))
+        done = _commit(book, spec, base, given, batch, (low, high), _summary(stats, keys, given, picked_up))
     finally:
         batch.unpersist()
     counts = {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
@@ -80,10 +105,10 @@ def apply_batch(
     return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - collapsed)}
 
 
-def _summary(stats: dict[str, Any], keys: int, files: list[DmsObject], picked_up: float) -> dict[str, str]:
+def _summary(stats: dict[str, Any], keys: int, given: Batch, picked_up: float) -> dict[str, str]:
     """What rides in the snapshot summary: counts and a sketch of the source's commit times (the ledger is made of these)."""
     counts = {"changes": stats["changes"], "I": stats["I"], "U": stats["U"], "D": stats["D"], "keys": keys,
-              "out_of_sequence": stats["out_of_sequence"], "files": len(files), "bytes": sum(f.size for f in files)}  # fmt: skip
+              "out_of_sequence": stats["out_of_sequence"], **given.size}  # fmt: skip
     return {
         "frazil.kind": "changes",
         "frazil.counts": json.dumps(counts, separators=(",", ":")),
@@ -95,7 +120,7 @@ def _commit(
     book: Workbook,
     spec: TableSpec,
     base: Base,
-    files: list[DmsObject],
+    given: Batch,
     batch: DataFrame,
     bounds: tuple,
     summary: dict[str, str],
@@ -108,5 +133,5 @@ def _commit(
         else:
             merge.merge(book.spark, branch, batch, spec, properties, bounds)
 
-    position = after_changes(base.position, files, commit.new_batch())
+    position = given.after(commit.new_batch())
     return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, pending_changes, take_batch
-from frazil.flows import watch
-from frazil.flows.apply import apply_batch
+from frazil.flows import streams, watch
+from frazil.flows.apply import apply_batch, of_files
 from frazil.flows.loop import keep_on
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit
@@ -32,6 +32,8 @@ def _held(there: TableObjects, position: Position) -> str:
 
 def plan(book: Workbook) -> list[dict]:
     """Return one row per table: the change files that are pending behind its position. Nothing is changed."""
+    if book.stream:
+        return streams.plan(book)
     still = watch.nothing_pending(book) or {}
 
     def look(spec: TableSpec) -> dict:
@@ -64,6 +66,8 @@ def run(book: Workbook) -> list[TableResult]:
     With `run_for_s` each table is looked at again every `trigger_s` seconds for that long, or until an interrupt or SIGTERM,
     which both let the batches under way commit. A line per table shows how it goes.
     """
+    if book.stream:
+        return streams.run(book)
     total = {spec.source: TableResult(spec.source, "unchanged", "nothing new") for spec in book.specs.values()}
     if watch.nothing_pending(book):
         return list(total.values())
@@ -73,13 +77,13 @@ def run(book: Workbook) -> list[TableResult]:
 
     if not book.settings.run_for_s:
         for result in book.each_table(work):
-            _add(total[result.table], result)
+            total[result.table].add(result)
         return list(total.values())
     board = Board(book.progress)
 
     def done(spec: TableSpec, result: TableResult) -> None:
         recovered = total[spec.source].failed and not result.failed
-        _add(total[spec.source], result)
+        total[spec.source].add(result)
         if recovered:
             total[spec.source].status = "merged" if total[spec.source].counts.get("batches") else result.status
             total[spec.source].note = "failed before, and went on"
@@ -90,16 +94,6 @@ def run(book: Workbook) -> list[TableResult]:
 
     keep_on(book, work, done)
     return list(total.values())
-
-
-def _add(total: TableResult, result: TableResult) -> None:
-    """Fold one pass over a table into what the run has done to it so far."""
-    for name, count in result.counts.items():
-        total.counts[name] = total.counts.get(name, 0) + count
-    total.seconds += result.seconds
-    total.live = result.live or total.live
-    if result.status != "unchanged":
-        total.status, total.note, total.decision = result.status, result.note, result.decision
 
 
 def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
@@ -123,10 +117,10 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
         book.check_files(spec, replace(there, changes=tuple(files)))
         book.tell_of_others(files)
         try:
-            counts, done.live = apply_batch(book, spec, base, files)
+            counts, done.live = apply_batch(book, spec, base, of_files(book, spec, base, files))
         except PositionMovedError as e:
             return TableResult(spec.source, "skipped", str(e), counts=done.counts)
-        _add(done, TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
+        done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
         done.live["pending"] = left
         if not s.run_for_s:

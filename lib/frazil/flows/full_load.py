@@ -16,6 +16,7 @@ from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, after_load
 from frazil.dms.read import LOAD_PHASE, may_be_split, read_rows
 from frazil.errors import FrazilError
+from frazil.flows import stream_load, streams
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.commit import Commit
@@ -51,6 +52,8 @@ def verdict(there: TableObjects, position: Position, on_changed_load: str) -> st
 
 def plan(book: Workbook) -> list[dict]:
     """Return one row per table: what the full load would do, and to how much. Nothing is changed."""
+    if book.stream:
+        return streams.plan(book)
 
     def look(spec: TableSpec) -> dict:
         there, base = book.objects(spec), read_base(book.spark, book.name(spec))
@@ -62,6 +65,8 @@ def plan(book: Workbook) -> list[dict]:
 
 def run(book: Workbook) -> list[TableResult]:
     """Load every table that needs it; safe to run again at any time, and after a kill. Tables fail alone."""
+    if book.stream:
+        return stream_load.run(book)
 
     def work(spec: TableSpec) -> TableResult:
         there = book.objects(spec)

@@ -10,12 +10,15 @@ from frazil.dms.lint import Finding, lint
 from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, sniff, stated
 from frazil.dms.statistics import read_statistics
 from frazil.dms.storage import read_head
+from frazil.flows import streams
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, tables
 
 
 def look(book: Workbook) -> list[dict]:
     """Return one row per table: the objects that lie in its folder, and those that are not DMS's."""
+    if book.stream:
+        return streams.look(book)
     rows = []
     for spec in book.specs.values():
         there = book.objects(spec)
@@ -35,6 +38,8 @@ def check_source(book: Workbook, task_settings: str = "", statistics: str = "") 
     `describe-table-statistics`); without the first, a description of the task given as `mappings` serves. A setting that
     a file contradicts raises EndpointError, which names both and the cure.
     """
+    if book.stream:
+        return streams.findings(book)
     root, s = Path(book.settings.root), book.settings
     task_file = task_settings or s.mappings
     task = read_task_settings(root / task_file) if task_file else {}

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.session import get_spark
 from frazil.config.settings import ParameterError, Settings
 from frazil.config.spec import TableSpec, load_specs
+from frazil.dms.documents import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
+from frazil.dms.kafka import Kafka
 from frazil.dms.objects import DmsObject, TableObjects, Watch, list_table
 from frazil.dms.read import reading
 from frazil.dms.sniff import check_files
@@ -49,6 +51,15 @@ class TableResult:
     def failed(self) -> bool:
         """Whether the table failed."""
         return self.status == "failed"
+
+    def add(self, later: TableResult) -> None:
+        """Fold what was done to the table later into this result."""
+        for name, count in later.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        self.seconds += later.seconds
+        self.live = later.live or self.live
+        if later.status != "unchanged":
+            self.status, self.note, self.decision = later.status, later.note, later.decision
 
     def row(self) -> dict[str, Any]:
         """Return the result as one flat row."""
@@ -91,11 +102,14 @@ class Workbook:
             if name not in everything:
                 raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
         self.specs: dict[str, TableSpec] = {n: everything[n] for n in settings.tables or everything}
-        self.endpoint: Endpoint = read_endpoint(settings.path("endpoint"))
+        self.stream: Kafka | None = Kafka.from_address(settings.source) if settings.is_stream else None
+        self.endpoint = Endpoint() if self.stream else read_endpoint(settings.path("endpoint"))
         self._telling, self._told, self._checked = Lock(), set(), set()
         self._watches: dict[str, Watch] = {}
         _log_to(self.folder / "frazil.log")
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
+        task = read_task_settings(settings.path("mappings")) if self.stream and settings.mappings else {}
+        self.before_field: str = task.get("BeforeImageSettings", {}).get("FieldName") or "before-image"
 
     @property
     def folder(self) -> Path:

@@ -1,0 +1,139 @@
+"""An embedded Kafka: one real broker in KRaft mode on loopback, for the demo and the tests."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import os
+import socket
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+from frazil.errors import FrazilError
+
+VERSION = "4.1.0"
+JARS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frazil" / f"kafka-{VERSION}"
+_JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
+_PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={folder}/data
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=1
+num.io.threads=2
+log.cleaner.enable=false
+"""
+
+
+class KafkaError(FrazilError):
+    """The embedded broker cannot be had or does not start."""
+
+
+def _jars() -> str:
+    """Return the broker's class path; its jars are fetched once, by the Ivy that pyspark carries."""
+    import pyspark
+
+    libs = JARS / "libs"
+    if not (JARS / "whole").is_file():
+        ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+        pattern = f"{libs}/[artifact]-[revision](-[classifier]).[ext]"
+        done = subprocess.run(
+            ["java", "-jar", str(ivy), "-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default",
+             "-retrieve", pattern], capture_output=True, text=True, timeout=600,
+        )  # fmt: skip
+        if done.returncode or not list(libs.glob("kafka_*.jar")):
+            raise KafkaError(f"Kafka's jars cannot be had: {(done.stdout + done.stderr)[-300:]}", "is Maven reachable?")
+        (JARS / "whole").touch()
+    return f"{libs}/*"
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Kafka:
+    """Run a broker for as long as the `with` block lasts; it keeps its messages in `folder` and its port for good."""
+
+    def __init__(self, folder: Path | str):
+        self.folder = Path(folder).absolute()
+        self._ports = dict(zip(("broker", "controller"), _free_ports(2), strict=True))
+        self._process: subprocess.Popen | None = None
+
+    def __enter__(self) -> Kafka:
+        self.start()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.stop()
+
+    @property
+    def brokers(self) -> str:
+        """The address of the broker."""
+        return f"127.0.0.1:{self._ports['broker']}"
+
+    def admin(self):
+        """Return an admin client."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """Make a topic."""
+        from confluent_kafka.admin import NewTopic
+
+        admin = self.admin()  # lives until the answer is there
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+
+    def start(self) -> None:
+        """Start the broker; returns when it answers."""
+        if self._process:
+            return
+        classes, properties = _jars(), self.folder / "server.properties"
+        if not properties.is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            properties.write_text(_PROPERTIES.format(folder=self.folder, **self._ports))
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
+            self._java(classes, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)).wait(60)
+        atexit.register(self.stop)
+        self._process = self._java(classes, "kafka.Kafka", str(properties))
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                self.admin().list_topics(timeout=2)
+                return
+            except Exception:  # the client's own, which is imported only where it is used
+                time.sleep(0.2)
+        self.stop()
+        raise KafkaError("the Kafka broker did not start", f"see {self.folder / 'broker.log'}")
+
+    def stop(self) -> None:
+        """Stop the broker by its process id; harmless when it does not run. What it holds stays."""
+        process, self._process = self._process, None
+        if process and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(5)
+        atexit.unregister(self.stop)
+
+    def _java(self, classes: str, *command: str) -> subprocess.Popen:
+        with (self.folder / "broker.log").open("ab") as out:
+            return subprocess.Popen(
+                [*_JAVA, "-cp", classes, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                cwd=self.folder, start_new_session=True,
+            )  # fmt: skip

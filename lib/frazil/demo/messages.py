@@ -1,0 +1,211 @@
+"""The Kafka target's messages: load records, changes and control records as DMS's JSON, sent as they come."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from frazil.config.spec import Column
+from frazil.demo.catalog import SourceTable
+from frazil.demo.layout import Change
+from frazil.demo.rules import _WANTED, Rules
+from frazil.demo.settings import StandInError, Target
+
+_OPERATIONS = {"I": "insert", "U": "update", "D": "delete"}
+_NUMBERS = ("INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4", "UINT8", "NUMERIC")
+# Seen of PostgreSQL sources. Assumed: NUMERIC, BINARY, TIME.
+_CONTROL_TYPES = {
+    "BOOLEAN": "BOOL", "INT1": "INT8", "INT2": "INT16", "INT4": "INT32", "INT8": "INT64", "REAL4": "FLOAT",
+    "REAL8": "DOUBLE", "NUMERIC": "NUMERIC", "DATETIME": "TIMESTAMP", "DATE": "DATE32", "BYTES": "BINARY", "BLOB": "BINARY",
+}  # fmt: skip
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def _number(text: str, short: str) -> str:
+    return json.dumps(text) if text.lstrip("+-") in ("NaN", "Infinity") else short
+
+
+def value(column: Column, text: str, no_hex_prefix: bool) -> str:
+    """Return the JSON of a value, out of DMS's text of it in files."""
+    kind = column.dms_type
+    if kind == "REAL4":
+        return _number(text, f"{float(text):.9g}")  # seen: 2.2 is 2.20000005
+    if kind == "REAL8":
+        return _number(text, repr(float(text)).removesuffix(".0"))  # seen: an integral value loses the fraction
+    if kind in _NUMBERS:
+        return _number(text, text)  # Assumed of NUMERIC: a number with all its digits.
+    if kind == "BOOLEAN":
+        return text
+    if kind in ("BYTES", "BLOB"):
+        return json.dumps(text if no_hex_prefix else "0x" + text)
+    if kind == "DATETIME" and text[10:11] == " ":
+        return json.dumps(text.replace(" ", "T").removesuffix(".000000") + "Z")  # seen: Z always, no empty fraction
+    return json.dumps(text, ensure_ascii=False)
+
+
+class Messages:
+    """Send a task's messages to a Kafka topic, as its settings and table mappings say; `demo.files.Files` for a stream.
+
+    Every change is sent at once; the slot is moved only when the broker has them all (`flush`). Order holds per message
+    key, which names the table or, with partition-key-type primary-key, the row.
+    """
+
+    def __init__(self, target: Target, rules: Rules, task: dict[str, Any], delivery_s: float = 60):
+        from confluent_kafka import Producer
+
+        self.target, self.rules, self._delivery_s = target, rules, delivery_s
+        image = task.get("BeforeImageSettings", {})
+        self._before = image.get("FieldName", "before-image") if image.get("EnableBeforeImage") else ""
+        self._in_image: Callable = _WANTED[image.get("ColumnFilter") or "pk-only"]
+        self._task = secrets.token_hex(13).upper()
+        self._producer = Producer({
+            "bootstrap.servers": target.broker, "linger.ms": 20, "enable.idempotence": True,
+            "delivery.timeout.ms": round(delivery_s * 1000), "partitioner": "murmur2_random", "log_level": 0,
+            "queue.buffering.max.messages": 1_000_000,
+        })  # fmt: skip
+        self._tab = "\t" if target.message_format == "json" else ""
+        self._failed: list[str] = []
+        self._oldest: int | None = None
+        self._last: tuple[int, int] | None = None
+
+    # --- what the stand-in asks of what it writes to
+
+    def load(self, table: SourceTable, rows: Iterable[Sequence[str | None]]) -> int:
+        """Send a table's load records behind the control records that announce it; return the row count."""
+        self._control(table, "drop-table", {})
+        self._control(table, "create-table", self._definition(table))
+        count = 0
+        for row in rows:
+            self._send(table, table.encoded(row), "load")
+            count += 1
+        self.flush(table.name)
+        return count
+
+    def add(self, change: Change) -> None:
+        """Send one change."""
+        self._oldest = self._oldest or change.transaction
+        details, number = {"transaction-id": change.transaction}, int(change.position.split(".")[1])
+        if self.target.transaction_details:
+            details["transaction-record-id"] = number
+            if self._last:
+                details |= {"prev-transaction-id": self._last[0], "prev-transaction-record-id": self._last[1]}
+            details |= {"commit-timestamp": _moment(change.commit_time), "stream-position": change.position}
+        self._last = change.transaction, number
+        self._send(change.table, change.values, _OPERATIONS[change.op], change, details)
+
+    def altered(self, table: SourceTable, operation: str) -> None:
+        """Send the control record of an ALTER TABLE, if the settings want it; its form is unconfirmed: the new definition."""
+        if self.target.alter_operations:
+            self._control(table, operation, self._definition(table))
+
+    def full(self) -> list[str]:
+        """Nothing waits for a size."""
+        return []
+
+    def due(self) -> list[str]:
+        """Return the stream's name while the broker may lack messages."""
+        return [self.target.topic] if self._oldest else []
+
+    buffered = due
+
+    def oldest(self) -> int | None:
+        """Return the number of the first transaction that the broker may lack."""
+        return self._oldest
+
+    def flush(self, name: str) -> str:
+        """Wait until the broker has every message; raise StandInError where it does not take them."""
+        left = self._producer.flush(self._delivery_s)
+        if left or self._failed:
+            raise StandInError(
+                f"{left + len(self._failed)} messages not taken: {self._failed[:1]}", "is the broker up?"
+            )
+        self._oldest = None
+        return name
+
+    # --- a message
+
+    def _data(self, table: SourceTable, values: Sequence, wanted=lambda spec, column: True) -> str:
+        parts = []
+        for column, text in zip(table.spec.columns, values, strict=True):
+            if not wanted(table.spec, column) or (not text and not self.target.null_and_empty):
+                continue  # seen: without IncludeNullAndEmpty neither a null nor an empty text is there
+            shown = "null" if text is None else value(column, text, self.target.no_hex_prefix)
+            parts.append(self._entry(column.name, shown))
+        return self._object(parts, 1)
+
+    def _entry(self, name: str, shown: str) -> str:
+        return f"{json.dumps(name)}:{self._tab}{shown}"
+
+    def _object(self, parts: list[str], depth: int) -> str:
+        """Put an object together: on one line, or with tabs, a line per entry."""
+        if not self._tab or not parts:
+            return "{" + ",".join(parts) + "}"
+        inner, outer = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
+        return "{" + inner + f",{inner}".join(parts) + outer + "}"
+
+    def _send(self, table: SourceTable, values, operation: str, change: Change | None = None, details=None) -> None:
+        rules, spec = self.rules.of(table.spec), table.spec
+        kind = rules.partition_key or ("primary-key" if operation == "load" and spec.key else "schema-table")
+        key = f"{rules.schema}.{rules.table}"
+        about: dict[str, Any] = {"partition-key-type": kind}
+        if kind == "primary-key":
+            bare = ".".join(str(values[spec.names.index(k)]) for k in spec.key)
+            if self.target.partition_value:
+                about["partition-key-value"] = f"{key}.{bare}" if self.target.partition_with_table else bare
+            key = f"{key}.{bare}"
+        parts = [self._entry("data", self._data(table, values))]
+        if operation == "update" and self._before:
+            changed = change.old is not None and (change.key_changed or self._in_image is not _WANTED["pk-only"])
+            image = self._data(table, change.old, self._in_image) if changed else "{}"
+            parts.insert(0, self._entry(self._before, image))
+        self._produce(rules, key, parts, "data", operation, {**about, **(details or {})})
+
+    def _control(self, table: SourceTable, operation: str, definition: dict[str, Any]) -> None:
+        rules = self.rules.of(table.spec)
+        parts = [self._entry("control", json.dumps(definition))] if self.target.control_details else []
+        about = {"partition-key-type": "task-id", "partition-key-value": self._task}
+        self._produce(rules, f"{self._task}.{rules.schema}.{rules.table}", parts, "control", operation, about)
+
+    def _definition(self, table: SourceTable) -> dict[str, Any]:
+        columns = {}
+        for c in table.spec.columns:
+            length = {"length": c.arguments[0]} if c.arguments and c.dms_type != "NUMERIC" else {}
+            columns[c.name] = {"type": _CONTROL_TYPES.get(c.dms_type, "STRING"), **length, "nullable": c.nullable}
+        key = {"primary-key": list(table.spec.key)} if table.spec.key else {}
+        return {"table-def": {"columns": columns, **key}}
+
+    def _produce(self, rules, key: str, parts: list[str], kind: str, operation: str, about: dict[str, Any]) -> None:
+        names = {"schema-name": rules.schema, "table-name": rules.table}
+        metadata = {
+            "timestamp": _moment(datetime.now(UTC)),
+            "record-type": kind,
+            "operation": operation,
+            **about,
+            **names,
+        }
+        told = [self._entry(name, json.dumps(about)) for name, about in metadata.items()]
+        text = self._object([*parts, self._entry("metadata", self._object(told, 1))], 0)
+        data = (text + "\n").encode()
+        if len(data) > self.target.max_bytes:
+            raise StandInError(
+                f"{rules.folder}: a message of {len(data)} bytes", "raise MessageMaxBytes, or leave the column out"
+            )
+        while True:
+            try:
+                self._producer.produce(
+                    rules.topic or self.target.topic, data, key.encode(), on_delivery=self._delivered
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.5)
+        self._producer.poll(0)
+
+    def _delivered(self, error, message) -> None:
+        if error is not None:
+            self._failed.append(str(error))

@@ -1,0 +1,133 @@
+"""The full load out of a stream: a table's load records become its rows, in one commit, once they are known to be whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+
+from frazil.changes.changeset import change_set, explain_bad
+from frazil.changes.collapse import last_per_key
+from frazil.config.settings import ParameterError
+from frazil.config.spec import TableSpec
+from frazil.dms.kafka import Offsets, check_kept, furthest, nearest_start
+from frazil.dms.statistics import TableStatistics, read_statistics
+from frazil.flows.streams import APART, Group, keep_position, messages, own, rows_of
+from frazil.flows.workbook import TableResult, Workbook
+from frazil.lake import commit, merge
+from frazil.lake.tables import Base, read_base
+
+LOADED = "stream"
+"""The load digest of a table that was loaded from a stream."""
+
+
+class _Load:
+    """One look at the stream, and what each table makes of it."""
+
+    def __init__(self, book: Workbook):
+        self.book, s = book, book.settings
+        if s.on_changed_load == "replay":
+            raise ParameterError("on_changed_load = 'replay' is for files", "write reload")
+        self.statistics: dict[str, TableStatistics] | None = None
+        if s.load_over not in ("changes", "declared"):
+            self.statistics = read_statistics(s.path("load_over"))
+        self.earliest = book.stream.earliest()
+        # What lies before `seen` was there before the partitions' ends were asked for again: when a table's first change
+        # lies before it, all load records do before `ends`.
+        self.seen = book.stream.ends()
+        self.ends = book.stream.ends()
+        self.base: dict[str, Base] = {}
+        self.begin: dict[str, Offsets] = {}
+        self.results: dict[str, TableResult] = {}
+
+    def look(self, spec: TableSpec) -> TableResult:
+        """Find where a table's load records would begin."""
+        commit.remove_abandoned_branches(self.book.spark, self.book.name(spec))
+        base = self.base[spec.source] = read_base(self.book.spark, self.book.name(spec))
+        reload = base.position.loaded and self.book.settings.on_changed_load == "reload"
+        if base.position.loaded:  # changes never go past load records that were not applied
+            begin = furthest(base.position.stream_load, base.position.stream)
+        else:
+            begin = self.book.stream.start(self.book.settings.stream_start)
+        if reload:
+            begin = furthest(begin, self.earliest)  # what has expired belongs to no load that is still whole
+        else:
+            check_kept(begin, self.earliest, self.ends, spec.source)
+        self.begin[spec.source] = {p: begin.get(p, 0) for p in self.ends}
+        return TableResult(spec.source, "unchanged")
+
+    def take(self, spec: TableSpec, frame: DataFrame | None, groups: list[Group]) -> TableResult:
+        """Load a table if its load records are whole."""
+        base, begin = self.base[spec.source], self.begin[spec.source]
+        mine = own(self.book, spec, groups)
+        loads = [g for g in mine if g.is_load and g.behind(begin)]
+        if base.position.loaded:
+            if not loads:
+                return TableResult(spec.source, "unchanged", "loaded")
+            if self.book.settings.on_changed_load != "reload":
+                return TableResult(spec.source, "held", APART)
+        if waits := self._waits(spec, mine):
+            return TableResult(spec.source, "held", waits)
+        first = {p: min((g.first for g in loads if g.object == p), default=0) for p in self.ends}
+        # What lies before the load in its partition is contained in it.
+        old = furthest(base.position.stream, self.earliest) if base.position.loaded else begin
+        position = replace(
+            base.position, batch=commit.new_batch(), load_digest=LOADED, stream=furthest(old, first),
+            stream_load=self.ends,
+        )  # fmt: skip
+        if not loads:
+            keep_position(self.book, spec, base, position, "load")
+            return TableResult(spec.source, "loaded", "was empty when DMS loaded it")
+        return self._load(spec, frame, base, position)
+
+    def _waits(self, spec: TableSpec, mine: list[Group]) -> str:
+        """Say what is missing until a table's load is known to be over."""
+        if self.book.settings.load_over == "declared":
+            return ""
+        if self.statistics is not None:
+            known = self.statistics.get(spec.source)
+            return "" if known and known.loaded else "DMS's statistics do not call the table completed"
+        begun = any(not g.is_load and g.first < self.seen[g.object] for g in mine)
+        return "" if begun else "no change of it was seen: its load may go on (see load_over)"
+
+    def _load(self, spec: TableSpec, frame: DataFrame, base: Base, position) -> TableResult:
+        raw = rows_of(self.book, spec, frame, loads=True, begin=self.begin[spec.source])
+        changes = change_set(raw, spec)
+        if not changes.where("bad is not null").isEmpty():
+            raise explain_bad(raw, spec)
+        rows = last_per_key(changes, spec).persist()  # a message that DMS sent twice is there twice
+        try:
+            count, known = rows.count(), (self.statistics or {}).get(spec.source)
+            if known and known.full_load_rows != count:
+                return TableResult(spec.source, "held", f"{count:,} rows are there, of {known.full_load_rows:,} by DMS")
+
+            def write(branch: str, properties: dict[str, str]) -> None:
+                merge.replace_rows(
+                    self.book.spark, branch, rows.select("after.*"), properties, empty_first=base.position.loaded
+                )
+
+            done = commit.commit_batch(
+                self.book.spark, self.book.name(spec), base, position, write, {"frazil.kind": "load"}
+            )
+        finally:
+            rows.unpersist()
+        word = "reloaded" if base.position.loaded else "loaded"
+        return TableResult(spec.source, word, "", counts={"rows": done.count("added-records")})
+
+
+def run(book: Workbook) -> list[TableResult]:
+    """Load every table whose load records are whole; the others are held. Tables fail alone."""
+    load = _Load(book)
+    found = {r.table: r for r in book.each_table(load.look)}
+    failed = [t for t, r in found.items() if r.failed]
+    begin = nearest_start([b for t, b in load.begin.items() if t not in failed], load.ends)
+    if any(begin[p] < e for p, e in load.ends.items()):
+        with messages(book, furthest(begin, load.earliest), load.ends) as (frame, groups):
+            results = book.each_table(lambda spec: load.take(spec, frame, groups), skip=failed)
+    else:
+        results = book.each_table(lambda spec: load.take(spec, None, []), skip=failed)
+    found |= {r.table: r for r in results}
+    return list(found.values())
+
+
+__all__ = ["run"]
