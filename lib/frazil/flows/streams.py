@@ -182,11 +182,11 @@ class _Run:
             {"messages": sum(g.count for g in pending)},
         )
         try:
-            counts = apply_batch(self.book, spec, base, batch)
+            counts, live = apply_batch(self.book, spec, base, batch)
         except PositionMovedError as e:
             return TableResult(spec.source, "skipped", str(e))
         self.at[spec.source] = furthest(at, end)
-        return TableResult(spec.source, "merged", "", counts={"batches": 1, **counts})
+        return TableResult(spec.source, "merged", "", counts={"batches": 1, **counts}, live=live)
 
     def settle(self) -> None:
         """Commit how far tables without messages were seen to have none: else these would expire behind a position."""

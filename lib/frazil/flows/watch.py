@@ -40,7 +40,7 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     None also where Spark runs already, where it cannot be told without Spark, where a table waits for its load, and where
     the run shall do more than apply what is there now: then the run itself looks, and says what it finds.
     """
-    if book.settings.check_source or book.settings.run_for_s or _spark_is_there():
+    if book.stream or book.settings.check_source or book.settings.run_for_s or _spark_is_there():
         return None
     try:
         found = pending(book)
