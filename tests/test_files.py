@@ -161,7 +161,16 @@ def test_a_position_survives_being_written_down():
 
 def test_a_position_of_a_newer_version_is_refused():
     with pytest.raises(PositionError, match="newer Frazil"):
-        Position.from_json(Position().to_json().replace('"version":1', '"version":2'))
+        Position.from_json(Position().to_json().replace('"version":1', '"version":3'))
+
+
+def test_a_position_of_files_stays_readable_for_older_code_and_one_of_an_older_version_is_taken_over():
+    old = '{"version":1,"batch":"b","load_digest":"x","load_files":1,"last":"","last_etag":"","recent":[],"snapshot":7}'
+    position, stamp = Position.from_json(old)
+    assert (position.load_digest, position.stream, stamp) == ("x", {}, {"snapshot": 7})
+    assert '"version":1' in position.to_json() and "stream" not in position.to_json()
+    moved = replace(position, stream={"topic/0": 5})
+    assert '"version":2' in moved.to_json() and Position.from_json(moved.to_json())[0] == moved
 
 
 @pytest.mark.parametrize(
