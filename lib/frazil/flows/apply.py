@@ -39,6 +39,7 @@ class Batch:
     after: Callable[[str], Position]
     size: dict[str, int]
     may_be_split: bool = False
+    files: tuple[DmsObject, ...] = ()
 
 
 def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> Batch:
@@ -48,6 +49,7 @@ def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]
         lambda batch: after_changes(base.position, files, batch),
         {"files": len(files), "bytes": sum(f.size for f in files)},
         may_be_split(spec, files, book.endpoint, book.mappings, CHANGE_PHASE),
+        tuple(files),
     )
 
 
@@ -112,7 +114,7 @@ def _summary(stats: dict[str, Any], keys: int, given: Batch, picked_up: float) -
     return {
         "frazil.kind": "changes",
         "frazil.counts": json.dumps(counts, separators=(",", ":")),
-        "frazil.latency": latency.sketch(stats, picked_up, files),
+        "frazil.latency": latency.sketch(stats, picked_up, given.files),
     }
 
 

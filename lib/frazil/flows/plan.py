@@ -15,7 +15,7 @@ from frazil.dms.lint import LOSS, lint
 from frazil.dms.position import Position, pending_changes
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows
 from frazil.errors import FrazilError
-from frazil.flows import watch
+from frazil.flows import streams, watch
 from frazil.flows.full_load import verdict
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
@@ -36,6 +36,8 @@ def plan(book: Workbook, on_changed_load: str = "") -> list[dict[str, Any]]:
     tables' snapshots tell of (None: none tells). Headers and Parquet schemas of the first and the last file are read, no
     rows. Where 02_cdc_merge has nothing pending, Spark is not started.
     """
+    if book.stream:
+        return [{"decision": "", **row} for row in streams.plan(book)]
     s, policy = book.settings, on_changed_load or getattr(book.settings, "on_changed_load", "refuse")
     still = watch.nothing_pending(book) if isinstance(s, CdcMergeSettings) and not on_changed_load else None
     samples = {} if still else _samples(book)
