@@ -113,6 +113,13 @@ class CdcMergeSettings(Settings):
 
     max_batch_mb: int = parameter(256, "A batch takes change files until they hold this much.")
     max_batch_files: int = parameter(500, "A batch takes at most this many change files.")
+    lane: str = parameter(
+        "merge", "How batches are written: `merge`, `rowdelta`, or `auto`, by what either would take."
+    )
+    rowdelta_max_mb: int = parameter(64, "Batches with more MB of change files than this go to a MERGE.")
+    index_limit_mb: int = parameter(
+        2048, "MB that the key index of a table may take; for a larger one rows are located by a join."
+    )
     max_batches: int = parameter(0, "Stop after this many batches per table; 0: go on until nothing is pending.")
     run_for_s: float = parameter(
         0.0, "Go on looking for new change files for this many seconds (`inf`: until stopped); 0: one pass."
@@ -319,6 +326,8 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     settings = cls(**values)
     if isinstance(settings, FullLoadSettings) and settings.on_changed_load not in ("refuse", "reload", "replay"):
         raise ParameterError(f"on_changed_load = '{settings.on_changed_load}'", "write refuse, reload or replay")
+    if isinstance(settings, CdcMergeSettings) and settings.lane not in ("auto", "merge", "rowdelta"):
+        raise ParameterError(f"lane = '{settings.lane}'", "write auto, merge or rowdelta")
     if settings.parallel_tables < 1:
         raise ParameterError(f"parallel_tables = {settings.parallel_tables}", "write 1 or more")
     cell["_frazil_resolved"] = types.MappingProxyType(origin)

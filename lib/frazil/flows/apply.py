@@ -22,6 +22,7 @@ from frazil.dms.read import CHANGE_PHASE, may_be_split, read_rows
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, keyless, merge
 from frazil.lake.commit import Commit
+from frazil.lake.rowdelta import UnfitError
 from frazil.lake.tables import Base
 from frazil.observe import latency
 
@@ -41,6 +42,11 @@ class Batch:
     may_be_split: bool = False
     files: tuple[DmsObject, ...] = ()
 
+    @property
+    def megabytes(self) -> float:
+        """How large it is; a message is taken for 500 bytes."""
+        return self.size.get("bytes", 500 * self.size.get("messages", 0)) / 1e6
+
 
 def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> Batch:
     """Return the batch that change files make."""
@@ -58,9 +64,10 @@ def apply_batch(
 ) -> tuple[dict[str, int], dict[str, float]]:
     """Read, order, collapse and merge one batch of changes; return its counts, and lag and commit time in seconds.
 
-    One Spark job reads the rows and caches the collapsed batch; what is learnt on the way (counts, bad rows, key bounds,
-    quantiles of the commit times) is observed in the same job. A bad row stops the batch before anything is written; one in
-    files that were read in pieces may be but a text with a newline, so these are read `whole` first.
+    One Spark job reads the rows and caches the collapsed batch, or brings it to the driver for a row delta; what is learnt
+    on the way (counts, bad rows, key bounds, quantiles of the commit times) is observed in the same job. A bad row stops the
+    batch before anything is written; one in files that were read in pieces may be but a text with a newline, so these are
+    read `whole` first.
     """
     picked_up = time.time()
     if whole is None:
@@ -79,14 +86,19 @@ def apply_batch(
             "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
         )
     if spec.policy == "append":
-        batch = appended(changes).persist()
+        batch = appended(changes)
     elif spec.policy == "multiset":
-        batch = net_rows(changes).persist()
+        batch = net_rows(changes)
     else:
-        batch = last_per_key(changes, spec, order, partial).persist()
+        batch = last_per_key(changes, spec, order, partial)
+    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial)
     try:
-        first = F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
-        keys, low, high = batch.agg(F.count("*"), F.min(first), F.max(first)).first()
+        if lane:
+            rows = lane.collect(batch)
+            keys, bounds = rows.num_rows, None
+        else:
+            rows, first = None, F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
+            keys, *bounds = batch.persist().agg(F.count("*"), F.min(first), F.max(first)).first()
         # Spark has no observation of nothing; without a key there is no order to contradict.
         stats = {**NO_ROWS, **seen.get, **(order.get if spec.key else {})} if keys else NO_ROWS
         if stats["bad"] and not whole:
@@ -97,8 +109,10 @@ def apply_batch(
             book.progress(
                 f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; the order in which they lie stands"
             )
-        collapsed = time.time()
-        done = _commit(book, spec, base, given, batch, (low, high), _summary(stats, keys, given, picked_up))
+        collapsed, summary = time.time(), _summary(stats, keys, given, picked_up)
+        done = _commit(book, spec, base, given, batch, (lane, why, rows, bounds), summary)
+        if said := book.lanes.note(book.name(spec), done.summary, time.time() - picked_up):
+            book.progress(f"{spec.source}: {said}")
     finally:
         batch.unpersist()
     counts = {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
@@ -124,16 +138,25 @@ def _commit(
     base: Base,
     given: Batch,
     batch: DataFrame,
-    bounds: tuple,
+    chosen: tuple,
     summary: dict[str, str],
 ) -> Commit:
+    """Commit a batch by the lane that was chosen, or by a MERGE where that one finds that it cannot."""
+    (lane, why, rows, bounds), name = chosen, book.name(spec)
+    position = given.after(commit.new_batch())
+    if lane:
+        try:
+            return lane.apply(base, position, rows, {**summary, "frazil.lane": "rowdelta", "frazil.lane-reason": why})
+        except UnfitError as e:
+            why = book.lanes.unfit(name, e)
+
     def write(branch: str, properties: dict[str, str]) -> None:
         if spec.policy == "append":
             merge.replace_rows(book.spark, branch, batch, properties, empty_first=False)
         elif spec.policy == "multiset":
             keyless.apply_net(book.spark, branch, batch, spec, properties)
         else:
-            merge.merge(book.spark, branch, batch, spec, properties, bounds)
+            merge.merge(book.spark, branch, batch.persist(), spec, properties, bounds or (None, None))
 
-    position = given.after(commit.new_batch())
-    return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)
+    summary = {**summary, "frazil.lane": "merge", "frazil.lane-reason": why}
+    return commit.commit_batch(book.spark, name, base, position, write, summary)

@@ -78,6 +78,7 @@ def run(book: Workbook) -> list[TableResult]:
     if not book.settings.run_for_s:
         for result in book.each_table(work):
             total[result.table].add(result)
+        book.lanes.save()
         return list(total.values())
     board = Board(book.progress)
 
@@ -93,6 +94,7 @@ def run(book: Workbook) -> list[TableResult]:
             board.set(spec.source, status(result.counts["changes"], result.seconds, **result.live))
 
     keep_on(book, work, done)
+    book.lanes.save()
     return list(total.values())
 
 

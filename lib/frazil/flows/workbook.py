@@ -25,6 +25,7 @@ from frazil.dms.storage import read_head
 from frazil.dms.transactions import rows_of_others, with_transactions
 from frazil.errors import FrazilError, nearest
 from frazil.lake import jvm
+from frazil.lake.lanes import Lanes
 from frazil.lake.tables import format_version
 from frazil.observe.progress import heartbeat
 
@@ -125,6 +126,12 @@ class Workbook:
     def spark(self) -> SparkSession:
         """The Spark session, found or built when first asked for."""
         return get_spark(self.settings)
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        """The lanes that write batches, with the key indexes below `runs/<env>/index`."""
+        s = self.settings
+        return Lanes(self.spark, (self.folder / "index").absolute(), s.lane, s.index_limit_mb, s.rowdelta_max_mb)
 
     @property
     def format_version(self) -> int:

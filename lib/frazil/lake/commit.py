@@ -93,7 +93,7 @@ def commit_batch(
             jvm.drop_branch(spark, name, branch)
             raise
         except Exception as error:
-            if done := _find(spark, name, position.batch):
+            if done := find(spark, name, position.batch):
                 return done
             jvm.drop_branch(spark, name, branch)
             if attempt == ATTEMPTS or not jvm.is_known_failure(error):
@@ -116,16 +116,17 @@ def _publish(
     if table.properties().get(POSITION) != base.stored:
         raise PositionMovedError(f"{name}: its position moved while a batch was written", "run again")
     head = jvm.publish(table, branch, base.snapshot, TAG, POSITION, position.to_json, summary)
-    return _commit_of(head, position.batch)
+    return commit_of(head, position.batch)
 
 
-def _commit_of(snapshot: jvm.JavaSnapshot, batch: str) -> Commit:
+def commit_of(snapshot: jvm.JavaSnapshot, batch: str) -> Commit:
+    """Return what a snapshot tells of the commit that made it."""
     return Commit(snapshot.snapshotId(), batch, snapshot.timestampMillis(), dict(snapshot.summary()))
 
 
-def _find(spark: SparkSession, name: str, batch: str) -> Commit | None:
+def find(spark: SparkSession, name: str, batch: str) -> Commit | None:
     """Look for a batch in main's history: how a commit of unknown outcome is resolved, never by trying again blind."""
     for snapshot in jvm.ancestors(jvm.load_table(spark, name)):
         if snapshot.summary().get(BATCH) == batch:
-            return _commit_of(snapshot, batch)
+            return commit_of(snapshot, batch)
     return None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def _literal(value: Any) -> str | None:
+def bound(value: Any) -> str | None:
     """Return a SQL literal, or None where one would not be sure to mean the value: then the MERGE goes without bounds."""
     if isinstance(value, bool) or value is None:
         return None
@@ -38,7 +38,7 @@ def merge_sql(target: str, view: str, spec: TableSpec, low: Any = None, high: An
         return f"CASE WHEN array_contains(s.missing, {literal(name)}) THEN t.`{name}` ELSE {new} END" if kept else new
 
     on = [f"t.`{k}` = s.after.`{k}`" for k in spec.key]
-    bounds = (_literal(low), _literal(high))
+    bounds = (bound(low), bound(high))
     if None not in bounds:
         on.append(f"t.`{spec.key[0]}` BETWEEN {bounds[0]} AND {bounds[1]}")
     columns = [f"`{c}`" for c in spec.names]

@@ -1,0 +1,176 @@
+"""The files of a row delta, written by the driver: new rows, deletion vectors (v3), position deletes (v2)."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import struct
+import tempfile
+import uuid
+import zlib
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from frazil.config.spec import TableSpec
+from frazil.lake import jvm, jvm_rowdelta
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+    from pyspark.sql import SparkSession
+
+DELETE_PATH, DELETE_POS = 2147483546, 2147483545
+"""Field ids that Iceberg reserves for the columns of a position delete file."""
+
+
+def _local(location: str) -> str | None:
+    """Return the path of a location on this machine, None for another one."""
+    parts = urlsplit(location)
+    return unquote(parts.path) if parts.scheme in ("file", "") else None
+
+
+def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> int:
+    """Let `write(path)` make a file and put it at the location; return its size."""
+    path = _local(location)
+    if path:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write(path)
+        return os.path.getsize(path)
+    with tempfile.NamedTemporaryFile() as temporary:
+        write(temporary.name)
+        jvm_rowdelta.store(spark, table, temporary.name, location)
+        return os.path.getsize(temporary.name)
+
+
+def _puffin(vectors: dict[str, Any], entries: dict[str, dict]) -> bytes:
+    """Render deletion vectors as one Puffin file, and note in each entry where its blob lies."""
+    out, blobs = io.BytesIO(), []
+    out.write(b"PFA1")
+    for path, vector in vectors.items():
+        body = b"\xd1\xd3\x39\x64" + vector.serialize()
+        blob = struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+        entries[path] |= {"content-offset": out.tell(), "content-size-in-bytes": len(blob)}
+        blobs.append({
+            "type": "deletion-vector-v1", "fields": [2147483645], "snapshot-id": -1, "sequence-number": -1,
+            "offset": out.tell(), "length": len(blob),
+            "properties": {"referenced-data-file": path, "cardinality": str(len(vector))},
+        })  # fmt: skip
+        out.write(blob)
+    footer = json.dumps({"blobs": blobs, "properties": {}}).encode()
+    out.write(b"PFA1" + footer + struct.pack("<i", len(footer)) + b"\0\0\0\0PFA1")
+    return out.getvalue()
+
+
+def _write_positions(path: str, data_file: str, vector: Any) -> None:
+    """Write a v2 position delete file: path and position of each row, sorted, with the field ids that readers go by."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def field(name: str, kind: Any, number: int) -> Any:
+        return pa.field(name, kind, False, {b"PARQUET:field_id": str(number).encode()})
+
+    schema = pa.schema([field("file_path", pa.string(), DELETE_PATH), field("pos", pa.int64(), DELETE_POS)])
+    positions = pa.array(vector.to_array(), pa.int64())
+    paths = pa.repeat(pa.scalar(data_file), len(positions))
+    pq.write_table(pa.Table.from_arrays([paths, positions], schema=schema), path, compression="zstd")
+
+
+def write_deletes(spark: SparkSession, table: jvm.JavaTable, plan: dict, vectors: dict[str, Any]) -> dict[str, dict]:
+    """Write the vectors and return their entries: one Puffin file on v3, a Parquet file for each data file on v2."""
+    if not vectors:
+        return {}
+    entries = {
+        p: {"spec-id": plan[p].spec_id, "content": "position-deletes", "record-count": len(v), "referenced-data-file": p}
+        | ({"partition": plan[p].partition} if plan[p].partition is not None else {})
+        for p, v in vectors.items()
+    }  # fmt: skip
+    if int(jvm_rowdelta.format_version(table)) >= 3:
+        location, content = jvm_rowdelta.new_location(table, f"{uuid.uuid4()}-deletes.puffin"), b""
+        content = _puffin(vectors, entries)
+        size = _write(spark, table, location, lambda path: Path(path).write_bytes(content))
+        for entry in entries.values():
+            entry |= {"file-path": location, "file-format": "puffin", "file-size-in-bytes": size}
+        return entries
+    for path, vector in vectors.items():
+        location = jvm_rowdelta.new_location(table, f"{uuid.uuid4()}-deletes.parquet")
+        size = _write(spark, table, location, lambda to, p=path, v=vector: _write_positions(to, p, v))
+        entries[path] |= {"file-path": location, "file-format": "parquet", "file-size-in-bytes": size}
+    return entries
+
+
+@dataclass
+class NewFile:
+    """A data file that was written: where, how many rows, its partition as Iceberg's JSON has it, and its DataFile."""
+
+    path: str
+    rows: int
+    spec_id: int
+    partition: Any
+    file: Any
+
+
+def partition_sql(name: str, fields: list[tuple[int, str, str]]) -> list[str]:
+    """Return the SQL of a row's partition values in `after`, by the functions that Iceberg's catalogs have for them."""
+    system = f"{name.split('.', 1)[0]}.system"
+    listed = []
+    for _, transform, column in fields:
+        kind, width = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", transform).groups()
+        value = f"after.`{column}`"
+        known = {"identity": value, "void": "null", "bucket": f"{system}.bucket({width}, {value})",
+                 "truncate": f"{system}.truncate({width}, {value})"}  # fmt: skip
+        listed.append(known.get(kind) or f"{system}.{kind}s({value})")
+    return listed
+
+
+def _json_value(value: Any) -> Any:
+    """Return a partition value as the Iceberg spec writes it in JSON."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes):
+        return value.hex().upper()
+    if hasattr(value, "microsecond"):
+        return value.isoformat(timespec="microseconds")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def in_order(rows: Table) -> Table:
+    """Return collected rows partition by partition, deletes last: the order in which `write_rows` fills files."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    upserts = pc.not_equal(rows["op"], "D")
+    new, parts = rows.filter(upserts), [(c, "ascending") for c in rows.column_names if c.startswith("p")]
+    return pa.concat_tables([new.sort_by(parts) if parts else new, rows.filter(pc.invert(upserts))]).combine_chunks()
+
+
+def write_rows(spark: SparkSession, table: jvm.JavaTable, rows: Table, spec: TableSpec) -> list[NewFile]:
+    """Write the upserts of a batch that is `in_order` as Parquet files with the table's field ids, one for each partition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    rows = rows.filter(pc.not_equal(rows["op"], "D"))
+    ids, columns = jvm_rowdelta.schema_ids(table), []
+    for i, name in enumerate(spec.names):
+        values = rows[f"c{i}"]
+        if pa.types.is_timestamp(values.type):
+            values = values.cast(pa.timestamp("us", tz="UTC" if values.type.tz else None))
+        columns.append((pa.field(name, values.type, metadata={b"PARQUET:field_id": str(ids[name]).encode()}), values))
+    whole = pa.Table.from_arrays([v for _, v in columns], schema=pa.schema([f for f, _ in columns]))
+    fields = jvm_rowdelta.partition_fields(table)
+    values = zip(*[rows[f"p{i}"].to_pylist() for i in range(len(fields))], strict=True) if fields else [()] * len(rows)
+    written, start, spec_id = [], 0, table.spec().specId()
+    for partition, run in groupby(values):
+        count = sum(1 for _ in run)
+        part = {str(f[0]): _json_value(v) for f, v in zip(fields, partition, strict=True)} if fields else None
+        location = jvm_rowdelta.new_location(table, f"{uuid.uuid4()}.parquet")
+        _write(spark, table, location, lambda path, at=start, n=count: pq.write_table(
+            whole.slice(at, n), path, compression="zstd", coerce_timestamps="us", store_decimal_as_integer=True))  # fmt: skip
+        file, start = jvm_rowdelta.data_file(spark, table, location, part), start + count
+        part = jvm_rowdelta.partition_of(spark, table, spec_id, part)
+        written.append(NewFile(file.location(), count, spec_id, part, file))
+    return written

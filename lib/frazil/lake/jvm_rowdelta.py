@@ -1,0 +1,183 @@
+"""Iceberg's Java API as the row-delta lane calls it: the plan of a snapshot, delete files in bulk, one commit.
+
+Objects go over as JSON where there may be many of them: one call of py4j costs 0.1 ms, and a commit may touch every file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from frazil.lake.jvm import JavaSnapshot, JavaTable, MainMovedError, java_class
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class LiveFile:
+    """A data file of the plan: its spec, partition and delete files, these two as Iceberg's JSON has them."""
+
+    spec_id: int
+    partition: Any
+    rows: int
+    deletes: list[dict] = field(default_factory=list)
+    vector: Any = None
+    """The bitmap of rows that its own deletes take, once read."""
+
+    @property
+    def own(self) -> list[dict]:
+        """The deletes that are of this file alone, so that new ones replace them; v2 may also have some of a whole partition."""
+        return [d for d in self.deletes if d.get("referenced-data-file")]
+
+    @property
+    def mark(self) -> str:
+        """A name for the file's deletes as they stand."""
+        return "|".join(sorted(f"{d['file-path']}:{d.get('content-offset', 0)}" for d in self.deletes))
+
+
+def plan(spark: SparkSession, table: JavaTable, snapshot: int) -> dict[str, LiveFile]:
+    """Return the data files of a snapshot by their location as the table spells it."""
+    parser, found = spark._jvm.org.apache.iceberg.ScanTaskParser, {}
+    tasks = table.newScan().useSnapshot(snapshot).planFiles()
+    try:
+        for task in tasks.iterator():
+            data = json.loads(parser.toJson(task))
+            file = data["data-file"]
+            deletes = data.get("delete-files") or []
+            found[file["file-path"]] = LiveFile(file["spec-id"], file.get("partition"), file["record-count"], deletes)
+    finally:
+        tasks.close()
+    return found
+
+
+def function(spark: SparkSession, interface: str, target: Any, method: str, returns: str, takes: str) -> Any:
+    """Return a Java lambda that calls `target.method(x)`: a method handle made into the interface, as py4j has no lambdas."""
+    lang, handles = spark._jvm.java.lang, spark._jvm.java.lang.invoke
+    kind = handles.MethodType.methodType(java_class(spark, returns), java_class(spark, takes))
+    bound = lang.invoke.MethodHandles.publicLookup().bind(target, method, kind)
+    return handles.MethodHandleProxies.asInterfaceInstance(java_class(spark, interface), bound)
+
+
+def _task(spark: SparkSession, table: JavaTable, spec_id: int, partition: Any, deletes: list[dict]) -> Any:
+    """Make a scan task from JSON: the way to many delete files, or to a partition's values, in one call."""
+    ice = spark._jvm.org.apache.iceberg
+    data = {"spec-id": spec_id, "content": "data", "file-path": "-", "file-format": "parquet",
+            "file-size-in-bytes": 1, "record-count": 1}  # fmt: skip
+    data |= {} if partition is None else {"partition": partition}
+    task = {"task-type": "file-scan-task", "schema": json.loads(ice.SchemaParser.toJson(table.schema())),
+            "spec": json.loads(ice.PartitionSpecParser.toJson(table.specs().get(spec_id))), "data-file": data,
+            "start": 0, "length": 1, "delete-files": deletes}  # fmt: skip
+    return ice.ScanTaskParser.fromJson(json.dumps(task), True)
+
+
+def delete_files(spark: SparkSession, table: JavaTable, entries: list[dict]) -> list[Any]:
+    """Turn delete files from JSON into Java lists of them, one list per partition spec."""
+    lists = []
+    for spec_id in {e["spec-id"] for e in entries}:
+        mine = [e for e in entries if e["spec-id"] == spec_id]
+        lists.append(_task(spark, table, spec_id, mine[0].get("partition"), mine).deletes())
+    return lists
+
+
+def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes: list[dict]) -> bytes | None:
+    """Return the rows of a data file that these deletes take, as a serialised 64-bit Roaring bitmap; None if there are none."""
+    if not deletes:
+        return None
+    read = function(
+        spark, "java.util.function.Function", table.io(), "newInputFile",
+        "org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile",
+    )  # fmt: skip
+    loader = spark._jvm.org.apache.iceberg.data.BaseDeleteLoader(read)
+    listed = spark._jvm.java.util.ArrayList()
+    for part in delete_files(spark, table, deletes):
+        listed.addAll(part)
+    blob = bytes(loader.loadPositionDeletes(listed, path).serialize().array())
+    return blob[8:-4]  # before it length and magic number, behind it a checksum
+
+
+def schema_ids(table: JavaTable) -> dict[str, int]:
+    """Return the field id of each column."""
+    return {f.name(): f.fieldId() for f in table.schema().columns()}
+
+
+def format_version(table: JavaTable) -> int:
+    """Return the table's format version."""
+    return table.operations().current().formatVersion()
+
+
+def new_location(table: JavaTable, name: str) -> str:
+    """Return where the table wants a new file of that name."""
+    return table.locationProvider().newDataLocation(name)
+
+
+def store(spark: SparkSession, table: JavaTable, local: str, location: str) -> None:
+    """Copy a local file to its place through the table's own file access."""
+    out = table.io().newOutputFile(location).create()
+    try:
+        spark._jvm.java.nio.file.Files.copy(spark._jvm.java.io.File(local).toPath(), out)
+    finally:
+        out.close()
+
+
+def partition_fields(table: JavaTable) -> list[tuple[int, str, str]]:
+    """Return field id, transform (`day`, `bucket[16]`, …) and source column of each partition field of new files."""
+    fields, schema = table.spec().fields(), table.schema()
+    return [(f.fieldId(), f.transform().toString(), schema.findColumnName(f.sourceId())) for f in fields]
+
+
+def data_file(spark: SparkSession, table: JavaTable, location: str, partition: dict | None) -> Any:
+    """Return a Parquet file as the DataFile that a commit adds, with the metrics of its footer."""
+    ice, there = spark._jvm.org.apache.iceberg, table.io().newInputFile(location)
+    metrics = ice.parquet.ParquetUtil.fileMetrics(there, ice.MetricsConfig.forTable(table))
+    builder = ice.DataFiles.builder(table.spec()).withInputFile(there).withFormat("parquet").withMetrics(metrics)
+    if partition is not None:
+        builder = builder.withPartition(_task(spark, table, table.spec().specId(), partition, []).file().partition())
+    return builder.build()
+
+
+def partition_of(spark: SparkSession, table: JavaTable, spec_id: int, partition: dict | None) -> Any:
+    """Return a partition's values as a scan task's JSON has them in this version of Iceberg."""
+    if partition is None:
+        return None
+    task = _task(spark, table, spec_id, partition, [])
+    return json.loads(spark._jvm.org.apache.iceberg.ScanTaskParser.toJson(task))["data-file"].get("partition")
+
+
+def commit(
+    spark: SparkSession, table: JavaTable, base: int, new: list[Any], added: list[dict], removed: list[dict],
+    touched: list[str], tag: str, key: str, position, summary: dict[str, str], check,
+) -> JavaSnapshot:  # fmt: skip
+    """Add rows and deletes, move the tag, set the position property in one metadata swap; return the new snapshot.
+
+    `base` is the snapshot that the deletes were computed at: every validation counts from there. `check(snapshot)` sees the
+    snapshot before it is committed and may raise. Moving the tag makes it a compare-and-set, as in `jvm.publish`.
+    """
+    if table.currentSnapshot().snapshotId() != base:
+        raise MainMovedError(str(base))
+    java, always = spark._jvm.java, spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+    tx = table.newTransaction()
+    delta = tx.newRowDelta()
+    for file in new:
+        delta.addRows(file)
+    for entries, method in ((added, "addDeletes"), (removed, "removeDeletes")):
+        each = function(
+            spark, "java.util.function.Consumer", delta, method, "org.apache.iceberg.RowDelta", "org.apache.iceberg.DeleteFile"
+        ) if entries else None  # fmt: skip
+        for part in delete_files(spark, table, entries):
+            part.forEach(each)
+    # One call for all paths (py4j takes a Python list element by element): a tokenizer is an Enumeration.
+    paths = java.util.Collections.list(java.util.StringTokenizer("\n".join(touched), "\n"))
+    delta.validateFromSnapshot(base).validateDataFilesExist(paths).validateDeletedFiles()
+    delta.conflictDetectionFilter(always).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
+    for k, v in summary.items():
+        delta.set(k, v)
+    delta.commit()
+    head = tx.table().currentSnapshot()
+    check(head)
+    refs = tx.manageSnapshots()
+    (refs.replaceTag if tag in table.refs() else refs.createTag)(tag, head.snapshotId()).commit()
+    tx.updateProperties().set(key, position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())).commit()
+    tx.commitTransaction()
+    return head

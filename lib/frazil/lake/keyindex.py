@@ -1,0 +1,261 @@
+"""The key index: where the live row of each key lies, (data file, position), kept on local disk and mapped into memory.
+
+A key is one 64-bit number where that holds it, else 128 bits of its SHA-256 (16 or 24 bytes per row).
+Sorted segments lie in age order; the newest that knows a key is right, and -1 as its file says that the row is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frazil.changes.types import lake_type
+from frazil.config.spec import TableSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+GROWTH = 4
+"""A segment is merged into the older one before it, once that is less than this many times as large."""
+
+
+def key_sql(spec: TableSpec, row: str = "") -> list[str]:
+    """Return the SQL of a key's numbers: the key itself where 64 bits hold it, else two halves of a digest of it.
+
+    Spark computes them alike for the batch and for the table, whatever the session's zone. Different keys get different
+    numbers: a digest, unlike a hash for speed, has no collisions that could be made on purpose.
+    """
+    columns = [(f"{row}`{k}`", lake_type(spec.column(k))) for k in spec.key]
+    kinds = [kind for _, kind in columns]
+    if kinds in (["int"], ["bigint"]):
+        return [f"cast({columns[0][0]} as bigint)"]
+    if kinds == ["int", "int"]:
+        return [f"shiftleft(cast({columns[0][0]} as bigint), 32) | (cast({columns[1][0]} as bigint) & 4294967295)"]
+    if kinds == ["date"]:
+        return [f"cast(unix_date({columns[0][0]}) as bigint)"]
+    forms = {"binary": "hex({})", "timestamp": "cast(unix_micros({}) as string)",
+             "float": "cast({} + 0 as string)", "double": "cast({} + 0 as string)"}  # fmt: skip  # -0.0 is 0.0
+    texts = [forms.get(kind, "cast({} as string)").format(c) for c, kind in columns]
+    whole = ", ".join(f"cast(length({t}) as string), ':', {t}" for t in texts)
+    digest = f"sha2(concat({whole}), 256)"
+    return [f"cast(conv(substring({digest}, {at}, 16), 16, -10) as bigint)" for at in (1, 17)]
+
+
+class Segment:
+    """Keys in order, each with its file's number and position; all columns in one file, one after the other."""
+
+    def __init__(self, keys: list[np.ndarray], file: np.ndarray, pos: np.ndarray, name: str = ""):
+        self.keys, self.file, self.pos, self.name = keys, file, pos, name
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    @classmethod
+    def of(cls, keys: list[np.ndarray], file: np.ndarray, pos: np.ndarray) -> Segment:
+        """Sort rows into a segment; of rows with the same key the first stands."""
+        import numpy as np
+
+        order = np.argsort(keys[0], kind="stable")  # fast where two sorted runs follow each other
+        if len(keys) > 1 and (np.diff(keys[0][order]) == 0).any():
+            order = np.lexsort(keys[::-1])
+        keys = [k[order] for k in keys]
+        first = np.ones(len(order), bool)
+        if len(order):
+            first[1:] = np.any([k[1:] != k[:-1] for k in keys], axis=0)
+        if first.all():
+            return cls(keys, file[order], pos[order])
+        return cls([k[first] for k in keys], file[order][first], pos[order][first])
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Write the segment and return its entry in the manifest; from then on it is mapped, not held."""
+        crc, self.name = 0, f"{secrets.token_hex(8)}.seg"
+        with open(folder / self.name, "wb") as out:
+            for column in (*self.keys, self.file, self.pos):
+                data = memoryview(column.tobytes() if not column.flags.c_contiguous else column).cast("B")
+                crc = zlib.crc32(data, crc)
+                out.write(data)
+        entry = {"name": self.name, "rows": len(self), "crc": crc}
+        if len(self) > 1 << 20:
+            self.keys, self.file, self.pos = self._mapped(folder, entry, len(self.keys))
+        return entry
+
+    @staticmethod
+    def _mapped(folder: Path, entry: dict, width: int) -> tuple:
+        import numpy as np
+
+        rows, raw = entry["rows"], np.memmap(folder / entry["name"], np.uint8, "r")
+        if len(raw) != rows * 8 * (width + 1):
+            raise ValueError(f"{entry['name']} has not the length that the manifest says")
+        keys = [raw[i * rows * 8 : (i + 1) * rows * 8].view(np.int64) for i in range(width)]
+        rest = raw[width * rows * 8 :]
+        return keys, rest[: rows * 4].view(np.int32), rest[rows * 4 :].view(np.int32)
+
+    @classmethod
+    def load(cls, folder: Path, entry: dict, width: int) -> Segment:
+        """Map a segment's file; a ValueError says that it is not what was written."""
+        keys, file, pos = cls._mapped(folder, entry, width)
+        crc = 0
+        for column in (*keys, file, pos):
+            crc = zlib.crc32(memoryview(column).cast("B"), crc)
+        if crc != entry["crc"]:
+            raise ValueError(f"{entry['name']} is damaged")
+        return cls(keys, file, pos, entry["name"])
+
+    def find(self, keys: list[np.ndarray]) -> np.ndarray:
+        """Return where each key stands in the segment, -1 where it does not."""
+        import numpy as np
+
+        at = np.searchsorted(self.keys[0], keys[0])
+        hit = np.full(len(at), -1, np.int64)
+        open_ = np.arange(len(at))
+        while len(open_):  # once, but where two keys share their first hash
+            open_ = open_[at[open_] < len(self)]
+            open_ = open_[self.keys[0][at[open_]] == keys[0][open_]]
+            same = np.all([k[at[open_]] == q[open_] for k, q in zip(self.keys, keys, strict=True)], axis=0)
+            hit[open_[same]] = at[open_[same]]
+            open_ = open_[~same]
+            at[open_] += 1
+        return hit
+
+
+class KeyIndex:
+    """The segments of one table, the data files they name, and the snapshot they reflect."""
+
+    def __init__(self, folder: Path, identity: str, width: int):
+        self.folder, self.identity, self.width = folder, identity, width
+        self.snapshot: int | None = None
+        self.files: list[str] = []
+        self.marks: dict[str, str] = {}
+        """Live data file → a name for its deletes: another one means that somebody deleted from it."""
+        self.segments: list[Segment] = []
+        self._entries: dict[str, dict] = {}
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def bytes(self) -> int:
+        """What the index needs for its rows."""
+        return sum(len(s) for s in self.segments) * 8 * (self.width + 1)
+
+    def locate(self, keys: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the file's number and the position of each key's row; -1 as the number where there is none."""
+        import numpy as np
+
+        file, pos = np.full(len(keys[0]), -1, np.int32), np.zeros(len(keys[0]), np.int32)
+        open_ = np.argsort(keys[0], kind="stable")
+        for segment in reversed(self.segments):
+            at = segment.find([k[open_] for k in keys])
+            known = at >= 0
+            file[open_[known]], pos[open_[known]] = segment.file[at[known]], segment.pos[at[known]]
+            open_ = open_[~known]
+        return file, pos
+
+    def number(self, path: str) -> int:
+        """Return the number that stands for a data file, a new one if it has none yet."""
+        if len(self._numbers) != len(self.files):
+            self._numbers = {f: i for i, f in enumerate(self.files)}
+        if path not in self._numbers:
+            self._numbers[path] = len(self.files)
+            self.files.append(path)
+        return self._numbers[path]
+
+    def add(self, keys: list[np.ndarray], file: np.ndarray, pos: np.ndarray) -> None:
+        """Put what is now true of some keys on top."""
+        import numpy as np
+
+        self.segments.append(Segment.of(keys, file, pos))
+        while len(self.segments) > 1 and len(self.segments[-2]) < GROWTH * len(self.segments[-1]):
+            new, old = self.segments.pop(), self.segments.pop()
+            both = [np.concatenate([a, b]) for a, b in zip(new.keys, old.keys, strict=True)]
+            merged = Segment.of(both, np.concatenate([new.file, old.file]), np.concatenate([new.pos, old.pos]))
+            self.segments.append(merged if self.segments else self._without(merged, merged.file < 0))
+
+    @staticmethod
+    def _without(segment: Segment, gone: np.ndarray) -> Segment:
+        if not gone.any():
+            return segment
+        return Segment([k[~gone] for k in segment.keys], segment.file[~gone], segment.pos[~gone])
+
+    def forget(self, dead_files: set[int], dead_rows: dict[int, Any]) -> None:
+        """Drop what lies in removed files, and rows that others deleted (file's number → their positions)."""
+        import numpy as np
+
+        whole = np.zeros(len(self.files) + 1, bool)  # -1, a row that is gone, looks at the last entry
+        whole[list(dead_files)] = True
+        size = np.zeros(len(self.files) + 1, np.int64)
+        for number, positions in dead_rows.items():
+            size[number] = positions.max(initial=-1) + 1
+        start = np.cumsum(size) - size
+        dead = np.zeros(size.sum(), bool)
+        for number, positions in dead_rows.items():
+            dead[start[number] + positions.astype(np.int64)] = True
+        for i, segment in enumerate(self.segments):
+            gone = whole[segment.file]
+            near = np.flatnonzero(segment.pos < size[segment.file])
+            gone[near] |= dead[start[segment.file[near]] + segment.pos[near]]
+            # A row that is gone must stay known as gone: an older segment may still name another place of its key.
+            if gone.any():
+                self.segments[i] = Segment(segment.keys, np.where(gone, np.int32(-1), segment.file), segment.pos)
+
+    def _renumber(self) -> None:
+        """Give numbers to live files alone, once most of those that have one are gone."""
+        import numpy as np
+
+        numbers, live = np.full(len(self.files) + 1, -1, np.int32), list(self.marks)
+        numbers[[self.number(f) for f in live]] = np.arange(len(live))
+        self.segments = [Segment(s.keys, numbers[s.file], s.pos) for s in self.segments]
+        self.files, self._numbers = live, {}
+
+    def count(self) -> int:
+        """Count the live keys, segment by segment."""
+        if len(self.segments) == 1:
+            return int((self.segments[0].file >= 0).sum())
+        total = 0
+        for i, segment in enumerate(self.segments):
+            live = segment.file >= 0
+            for newer in self.segments[i + 1 :]:
+                live[newer_at(segment, newer)] = False
+            total += int(live.sum())
+        return total
+
+    def save(self) -> None:
+        """Write new segments and the manifest, swapped in by its name; drop the files that it does not name."""
+        if len(self.files) > 2 * len(self.marks) + 1000:
+            self._renumber()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        entries = [self._entries.get(s.name) or s.save(self.folder) for s in self.segments]
+        self._entries = {e["name"]: e for e in entries}
+        manifest = {
+            "version": 1, "identity": self.identity, "snapshot": self.snapshot,
+            "files": self.files, "marks": self.marks, "segments": entries,
+        }  # fmt: skip
+        text = json.dumps(manifest, separators=(",", ":"))
+        new = self.folder / f".{os.getpid()}.json"
+        new.write_text(f"{zlib.crc32(text.encode())}\n{text}")
+        os.replace(new, self.folder / "manifest.json")
+        for file in self.folder.glob("*.seg"):
+            if file.name not in self._entries:
+                file.unlink(missing_ok=True)
+
+    def load(self) -> bool:
+        """Take over what lies on disk; False where there is nothing of this table, or nothing whole."""
+        try:
+            crc, text = (self.folder / "manifest.json").read_text().split("\n", 1)
+            m = json.loads(text)
+            if int(crc) != zlib.crc32(text.encode()) or (m["version"], m["identity"]) != (1, self.identity):
+                return False
+            segments = [Segment.load(self.folder, e, self.width) for e in m["segments"]]
+        except (OSError, ValueError, KeyError):
+            return False
+        self.snapshot, self.files, self.marks = m["snapshot"], m["files"], m["marks"]
+        self.segments, self._entries = segments, {e["name"]: e for e in m["segments"]}
+        return True
+
+
+def newer_at(old: Segment, new: Segment) -> np.ndarray:
+    """Return where the keys of a newer segment stand in an older one."""
+    at = old.find(new.keys)
+    return at[at >= 0]

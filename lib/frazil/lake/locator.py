@@ -1,0 +1,247 @@
+"""Where the live rows of a batch's keys lie: by a key index at the table's snapshot, or by a join where that would not fit."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.spec import TableSpec
+from frazil.errors import FrazilError
+from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
+from frazil.lake.keyindex import KeyIndex, key_sql
+from frazil.lake.merge import bound
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pyarrow import Table
+    from pyspark.sql import DataFrame, SparkSession
+
+SLICE = 5_000_000
+"""So many rows of an index come to the driver at a time."""
+SAVE_EVERY_S = 5.0
+"""An index lies on disk as it was some seconds ago; the next process follows from there."""
+
+
+class UnfitError(FrazilError):
+    """A table that the row-delta lane cannot write: it goes to the merge lane, with this reason."""
+
+
+class MismatchError(UnfitError):
+    """Index and table disagree: the index is dropped, and a MERGE writes this batch."""
+
+
+def arrow(rows: DataFrame) -> Table:
+    """Bring rows to the driver."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if hasattr(rows, "toArrow"):
+        return rows.toArrow()
+    batches = rows._collect_as_arrow()  # what 3.5 has of it
+    return pa.Table.from_batches(batches) if batches else to_arrow_schema(rows.schema).empty_table()
+
+
+def key_numbers(rows: Table) -> list[np.ndarray]:
+    """Return the columns `key0` … of collected rows."""
+    return [rows[c].to_numpy() for c in rows.column_names if c.startswith("key")]
+
+
+def positions(bitmap: Any) -> np.ndarray:
+    """Return what a bitmap holds, in order."""
+    import numpy as np
+
+    return np.array(bitmap.to_array(), np.int64)
+
+
+def live_rows(snapshot: jvm.JavaSnapshot) -> int:
+    """Return how many rows a snapshot has, by its summary; true while there are no equality deletes."""
+    summary = snapshot.summary()
+    return int(summary.get("total-records")) - int(summary.get("total-position-deletes"))
+
+
+class Locator:
+    """One table's plan of data files and the index of its keys, both at `snapshot`."""
+
+    def __init__(self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, limit_mb: int = 2048):
+        self.spark, self.name, self.spec, self.folder = spark, name, spec, folder / name
+        self.limit = limit_mb << 20
+        self.index: KeyIndex | None = None
+        self.plan: dict[str, jvm_rowdelta.LiveFile] = {}
+        self.snapshot: int | None = None
+        self.live, self._saved = 0, 0.0
+
+    def sync(self, table: jvm.JavaTable) -> None:
+        """Bring plan and index to the table's current snapshot: from disk, by what changed since, or from nothing.
+
+        Raises UnfitError for a table whose rows no key can tell apart.
+        """
+        now = table.currentSnapshot()
+        if self.snapshot == now.snapshotId():
+            return
+        if int(now.summary().get("total-equality-deletes") or 0):
+            raise UnfitError(f"{self.name} holds equality deletes", "compact it")
+        live = live_rows(now)
+        self.plan, self.snapshot = jvm_rowdelta.plan(self.spark, table, now.snapshotId()), None
+        width = len(key_sql(self.spec))
+        if live * 8 * (width + 1) > self.limit:
+            self.index = None
+        else:
+            ids = jvm_rowdelta.schema_ids(table)
+            identity = f"{table.uuid()} {[ids[k] for k in self.spec.key]} {key_sql(self.spec)}"
+            if self.index is None or self.index.identity != identity:
+                self.index = KeyIndex(self.folder, identity, width)
+                self.index.load()
+            if self.index.snapshot != now.snapshotId() and not self._follow(table, now):
+                self._rebuild(table, now)
+        self.snapshot, self.live = now.snapshotId(), live
+
+    def _follow(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> bool:
+        """Catch up with commits on top of the index's snapshot; False where that is not enough.
+
+        Data files never change, so a place that is left over after files that went and rows that were deleted is right;
+        and as many places as rows means that none is missing.
+        """
+        index = self.index
+        if index.snapshot is None or not any(s.snapshotId() == index.snapshot for s in jvm.ancestors(table)):
+            return False  # nothing there, rolled back, or too old to tell
+        index.snapshot = None  # an index that is changed half way is of no snapshot
+        removed = {index.number(p) for p in index.marks if p not in self.plan}
+        touched = [p for p, f in self.plan.items() if p in index.marks and index.marks[p] != f.mark]
+        index.forget(removed, {index.number(p): positions(self._deleted(table, p)) for p in touched})
+        self._read_keys(table, [p for p in self.plan if p not in index.marks], now.snapshotId())
+        return self._settle(now)
+
+    def _rebuild(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> None:
+        self.index = KeyIndex(self.folder, self.index.identity, self.index.width)
+        self._read_keys(table, list(self.plan), now.snapshotId())
+        if not self._settle(now):
+            raise UnfitError(
+                f"{self.name} has {live_rows(now):,} rows, but {self.index.count():,} keys",
+                "look for rows with the same key",
+            )
+
+    def _settle(self, now: jvm.JavaSnapshot) -> bool:
+        """Accept the index for a snapshot if it has as many keys as the table has rows."""
+        if self.index.count() != live_rows(now):
+            self.index.snapshot = None
+            return False
+        self.index.snapshot = now.snapshotId()
+        self.index.marks = {p: f.mark for p, f in self.plan.items()}
+        self.save()
+        return True
+
+    def _deleted(self, table: jvm.JavaTable, path: str, own: bool = False) -> Any:
+        """Return the bitmap of a data file's deleted rows; `own`: only by deletes that are of this file alone."""
+        from pyroaring import BitMap64
+
+        file = self.plan[path]
+        blob = jvm_rowdelta.deleted_positions(self.spark, table, path, file.own if own else file.deletes)
+        return BitMap64.deserialize(blob) if blob else BitMap64()
+
+    def vector(self, table: jvm.JavaTable, path: str) -> Any:
+        """Return the bitmap that a new one of this data file replaces."""
+        file = self.plan[path]
+        if file.vector is None:
+            file.vector = self._deleted(table, path, own=True)
+        return file.vector
+
+    def _read_keys(self, table: jvm.JavaTable, paths: list[str], snapshot: int) -> None:
+        """Put the keys of some data files, less their deleted rows, into the index.
+
+        Each file is read as one partition, in order: the n-th row that comes is the n-th that is not deleted.
+        """
+        import numpy as np
+        from pyspark.sql import functions as F
+
+        tasks = jvm_rewrite.tasks(table, snapshot) if paths else {}
+        while paths:
+            part, rows = [], 0
+            while paths and (not part or rows + self.plan[paths[-1]].rows <= SLICE):
+                rows += self.plan[paths[-1]].rows
+                part.append(paths.pop())
+            numbers = [(p, self.index.number(p)) for p in part]
+            files = F.broadcast(self.spark.createDataFrame(numbers, "path string, file int"))
+            nth = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).cast("int").alias("nth")
+            keys = [F.expr(k).alias(f"key{i}") for i, k in enumerate(key_sql(self.spec))]
+            with jvm_rewrite.staged(self.spark, table, [tasks[p] for p in part], by_file=True) as (_, read):
+                read = read.select(*keys, nth, F.input_file_name().alias("path"))
+                got = arrow(read.join(files, "path").drop("path"))
+            file, pos = got["file"].to_numpy().astype(np.int32), got["nth"].to_numpy().astype(np.int32)
+            for path, number in numbers:
+                self._place(table, path, pos, file == number)
+            self.index.add(key_numbers(got), file, pos)
+
+    def _place(self, table: jvm.JavaTable, path: str, pos: np.ndarray, mine: np.ndarray) -> None:
+        """Turn the numbers of a file's live rows into positions in it, and insist that they are all there."""
+        import numpy as np
+
+        kept = np.ones(self.plan[path].rows, bool)
+        if self.plan[path].deletes:
+            kept[positions(self._deleted(table, path))] = False
+        at = np.flatnonzero(kept)
+        if not np.array_equal(np.sort(pos[mine]), np.arange(len(at))):
+            raise MismatchError(f"{self.name}: not all rows of {path} could be told by their place", "run again")
+        pos[mine] = at[pos[mine]]
+
+    # --- a batch
+
+    def locate(self, rows: Table) -> dict[str, np.ndarray]:
+        """Return {data file: positions} of the rows that the keys of a collected batch have now."""
+        import numpy as np
+
+        if self.index is None:
+            return self._joined(rows)
+        file, pos = self.index.locate(key_numbers(rows))
+        order = np.argsort(file, kind="stable")
+        file, pos = file[order], pos[order]
+        starts = np.flatnonzero(np.diff(file, prepend=-2))
+        parts = np.split(pos, starts[1:]) if len(starts) else []
+        return {self.index.files[file[s]]: p for s, p in zip(starts, parts, strict=True) if file[s] >= 0}
+
+    def _joined(self, rows: Table) -> dict[str, np.ndarray]:
+        """Locate by reading the table's key columns: for an index that would not fit, the cluster's memory is the scale."""
+        import pyarrow.compute as pc
+        from pyspark.sql import functions as F
+
+        keys = [f"key{i}" for i in range(len(key_sql(self.spec)))]
+        wanted = self.spark.createDataFrame(rows.select(keys).to_pandas())
+        table = self.spark.sql(f"SELECT *, _file, _pos FROM {self.name} VERSION AS OF {self.snapshot}")
+        ends = pc.min_max(rows[f"c{self.spec.names.index(self.spec.key[0])}"]).as_py()
+        low, high = bound(ends["min"]), bound(ends["max"])
+        if low and high:  # literals are what Iceberg can prune files by
+            table = table.where(f"`{self.spec.key[0]}` BETWEEN {low} AND {high}")
+        placed = table.select(
+            "_file", "_pos", *[F.expr(k).alias(n) for k, n in zip(key_sql(self.spec), keys, strict=True)]
+        )
+        found = arrow(placed.join(F.broadcast(wanted), keys).select("_file", "_pos")).to_pandas()
+        return {path: at.to_numpy() for path, at in found.groupby("_file")["_pos"]}
+
+    def committed(self, rows: Table, files: list[tuple[str, int]], head: jvm.JavaSnapshot, live: int) -> None:
+        """Take over what a batch did: its first rows fill these new files, one after the other; the rest is gone."""
+        import numpy as np
+
+        self.snapshot, self.live = head.snapshotId(), live
+        if self.index is None:
+            return
+        file, pos = np.full(rows.num_rows, -1, np.int32), np.zeros(rows.num_rows, np.int32)
+        start = 0
+        for path, count in files:
+            file[start : start + count], pos[start : start + count] = self.index.number(path), np.arange(count)
+            start += count
+        self.index.add(key_numbers(rows), file, pos)
+        self.index.snapshot = head.snapshotId()
+
+    def save(self, at_once: bool = True) -> None:
+        """Write the index to disk; unless `at_once`, only if that was not done just before."""
+        if self.index is None or self.index.snapshot is None:
+            return
+        if at_once or time.monotonic() - self._saved > SAVE_EVERY_S:
+            self.index.marks = {p: f.mark for p, f in self.plan.items()}
+            self.index.save()
+            self._saved = time.monotonic()
+
+    def drop(self) -> None:
+        """Forget everything: the next batch builds the index anew."""
+        self.plan, self.snapshot, self.index = {}, None, None
+        (self.folder / "manifest.json").unlink(missing_ok=True)

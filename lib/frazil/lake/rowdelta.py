@@ -1,0 +1,121 @@
+"""The row-delta lane: new rows as data files, old rows as positions, one RowDelta. Its cost grows with the batch alone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.spec import TableSpec
+from frazil.dms.position import Position
+from frazil.errors import FrazilError
+from frazil.lake import commit, jvm, jvm_rowdelta
+from frazil.lake.commit import Commit, PositionMovedError
+from frazil.lake.deltafiles import NewFile, in_order, partition_sql, write_deletes, write_rows
+from frazil.lake.keyindex import key_sql
+from frazil.lake.locator import Locator, MismatchError, UnfitError, arrow, live_rows
+from frazil.lake.tables import BATCH, POSITION, TAG, Base, read_base
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+    from pyspark.sql import DataFrame, SparkSession
+
+MOVED = "its position moved while a batch was written"
+
+
+class RowDelta:
+    """One table's lane: where its rows lie, and how a batch is committed."""
+
+    def __init__(self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, limit_mb: int = 2048):
+        self.spark, self.name, self.spec = spark, name, spec
+        self.rows = Locator(spark, name, spec, folder, limit_mb)
+        self.partitioning: list[tuple[int, str, str]] = []
+
+    def collect(self, batch: DataFrame) -> Table:
+        """Bring a collapsed batch to the driver: `op`, the key's numbers `key0` …, the row's columns `c0` …, its partition `p0` …."""
+        from pyspark.sql import functions as F
+
+        self.partitioning = jvm_rowdelta.partition_fields(jvm.load_table(self.spark, self.name))
+        parts = partition_sql(self.name, self.partitioning)
+        return arrow(
+            batch.select(
+                "op",
+                *[F.expr(k).alias(f"key{i}") for i, k in enumerate(key_sql(self.spec, "after."))],
+                *[F.col(f"after.`{c}`").alias(f"c{i}") for i, c in enumerate(self.spec.names)],
+                *[F.expr(p).alias(f"p{i}") for i, p in enumerate(parts)],
+            )
+        )
+
+    def apply(self, base: Base, position: Position, rows: Table, summary: dict[str, str]) -> Commit:
+        """Commit a collapsed batch (from `collect`) with its position; data, deletes and position change in one swap.
+
+        Raises PositionMovedError where another run moved the position, UnfitError where the merge lane has to do it.
+        """
+        rows = in_order(rows)
+        summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
+        written: list[NewFile] | None = None
+        for attempt in range(1, commit.ATTEMPTS + 1):
+            table = jvm.load_table(self.spark, self.name)
+            if table.properties().get(POSITION) != base.stored:
+                raise PositionMovedError(f"{self.name}: {MOVED}", "run again")
+            if jvm_rowdelta.partition_fields(table) != self.partitioning:
+                raise MismatchError(
+                    f"{self.name} got another partition spec meanwhile", "the merge lane writes this batch"
+                )
+            self.rows.sync(table)
+            if written is None:
+                written = write_rows(self.spark, table, rows, self.spec)
+            try:
+                return self._commit(table, position, rows, written, summary)
+            except FrazilError:
+                raise
+            except Exception as error:
+                if done := commit.find(self.spark, self.name, position.batch):
+                    return done  # the index has not heard of it: the next batch follows
+                if attempt == commit.ATTEMPTS or not jvm.is_known_failure(error):
+                    raise
+                if read_base(self.spark, self.name).stored != base.stored:
+                    raise PositionMovedError(f"{self.name}: {MOVED}", "run again") from error
+                time.sleep(0.1 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _commit(
+        self, table: jvm.JavaTable, position: Position, rows: Table, written: list[NewFile], summary: dict[str, str]
+    ) -> Commit:
+        at, plan = self.rows, self.rows.plan
+        old = at.locate(rows)
+        if strange := [p for p in old if p not in plan]:  # a vector for such a file would be ignored, and rows doubled
+            at.drop()
+            raise MismatchError(f"{self.name}: its index names {strange[0]}, which is not live", "run again")
+        vectors = {p: self._grown(table, p, positions) for p, positions in old.items()}
+        entries = write_deletes(self.spark, table, plan, vectors)
+        replaced = [d for p in vectors for d in plan[p].own]
+        live = at.live - sum(map(len, old.values())) + sum(f.rows for f in written)
+
+        def check(head: jvm.JavaSnapshot) -> None:
+            if live_rows(head) != live:
+                at.drop()
+                raise MismatchError(
+                    f"{self.name} would have {live_rows(head):,} rows, its index {live:,}", "run again: it is rebuilt"
+                )
+
+        head = jvm_rowdelta.commit(
+            self.spark, table, at.snapshot, [f.file for f in written], list(entries.values()), replaced, list(vectors),
+            TAG, POSITION, position.to_json, summary, check,
+        )  # fmt: skip
+        for path, vector in vectors.items():
+            plan[path].deletes = [d for d in plan[path].deletes if d not in plan[path].own] + [entries[path]]
+            plan[path].vector = vector
+        for file in written:
+            plan[file.path] = jvm_rowdelta.LiveFile(file.spec_id, file.partition, file.rows)
+        at.committed(rows, [(f.path, f.rows) for f in written], head, live)
+        at.save(at_once=False)
+        return commit.commit_of(head, position.batch)
+
+    def _grown(self, table: jvm.JavaTable, path: str, positions: Any) -> Any:
+        from pyroaring import BitMap64
+
+        return self.rows.vector(table, path) | BitMap64(positions.tolist())
+
+
+__all__ = ["MismatchError", "RowDelta", "UnfitError"]

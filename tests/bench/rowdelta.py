@@ -1,0 +1,66 @@
+"""Figures of the row-delta lane: a small batch into a large table, what it costs more there than in a small one, the index."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+from bench._lake import Changes, fill, lake
+from frazil.flows.cdc import run as merge
+from frazil.lake import jvm
+
+BATCH, WARM_UP = 5_000, 5
+
+
+def _step(book, world, table: str, changes: Changes) -> float:
+    """Write one change file, and return the seconds from there until a pass over the table has committed it."""
+    changes.write(world, table, BATCH)
+    began = time.perf_counter()
+    (done,) = merge(book)
+    assert done.status == "merged", done.note
+    return time.perf_counter() - began
+
+
+def _lane(book, world, table: str, changes: Changes, repeats: int) -> list[float]:
+    lane = book.settings.lane
+    for _ in range(WARM_UP if lane == "rowdelta" else 1):
+        _step(book, world, table, changes)
+    timed = [_step(book, world, table, changes) for _ in range(repeats)]
+    assert world.history(table)[0].summary()["frazil.lane"] == lane, world.said
+    return timed
+
+
+def run(quick: bool = False) -> list[dict]:
+    """Apply 5,000 changes a time to tables of two sizes by the row-delta lane, and by a MERGE in its two modes to the large one."""
+    small, large, files, repeats = (100_000, 400_000, 20, 5) if quick else (1_000_000, 20_000_000, 100, 25)
+    label = f"{large // 1_000_000}m" if large >= 1_000_000 else f"{large // 1000}k"
+    told = f"5,000 changes (80 % updates, 10 % inserts, 10 % deletes, uniform keys), {large:,} rows in over {files} files with deletes from earlier batches"
+    rows, timed = [], {}
+    with lake() as world:
+        for name, count in (("small", small), ("large", large)):
+            fill(world, name, count, files)
+            changes = Changes(count)
+            began = time.perf_counter()
+            book = world.book(lane="rowdelta", tables=[name])
+            timed[name] = _lane(book, world, name, changes, repeats)
+            print(f"  {name}: {count:,} rows, {time.perf_counter() - began:.0f} s with the index's start", flush=True)
+        index = book.lanes.open[world.name("large")].rows.index
+        bytes_per_row = index.bytes / index.count()
+        for mode in ("merge-on-read", "copy-on-write"):
+            table = jvm.load_table(world.spark, world.name("large"))
+            table.updateProperties().set("write.merge.mode", mode).commit()
+            merged = _lane(world.book(lane="merge", tables=["large"]), world, "large", changes, 1 if quick else 3)
+            rows.append({"name": f"merge_{mode.replace('-', '_')}_s_p50_{label}", "value": round(median(merged), 2), "unit": "s",
+                         "conditions": f"{told}; baseline: one MERGE INTO, {mode}; median of {len(merged)}"})  # fmt: skip
+        counted = world.spark.table(world.name("large")).selectExpr("count(*) n", "count(distinct id) k").first()
+        assert counted.n == counted.k, counted
+    p50 = median(timed["large"])
+    spread = f"median of {repeats}, at most {max(timed['large']):.2f} s"
+    rows += [
+        {"name": f"rowdelta_commit_s_p50_{label}", "value": round(p50, 3), "unit": "s", "conditions": f"{told}; whole step; {spread}"},
+        {"name": f"rowdelta_growth_{small // 1_000_000 or small // 1000}{'m' if small >= 1_000_000 else 'k'}_{label}",
+         "value": round(p50 / median(timed["small"]), 2), "unit": "×", "conditions": f"the same over {small:,} rows in {files} files"},
+        {"name": "index_bytes_per_row", "value": round(bytes_per_row, 1), "unit": "B",
+         "conditions": f"BIGINT key, {large:,} rows, the segments of {repeats + WARM_UP} batches among them; on disk, mapped"},
+    ]  # fmt: skip
+    return rows

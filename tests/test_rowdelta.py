@@ -1,0 +1,288 @@
+"""The row-delta lane: ends in the same tables as a replay, whatever others do to the table in between."""
+
+import hashlib
+import json
+import random
+import shutil
+import sys
+from decimal import Decimal
+
+import pytest
+import yaml
+
+from frazil.flows import cdc
+from frazil.lake import jvm_rowdelta, lanes
+from frazil.lake.keyindex import KeyIndex
+from helpers import FILE2, FILE3, D, I, U
+
+pytestmark = pytest.mark.spark
+
+
+def files(count: int):
+    return [f"20240101-10{i:02d}00000.csv" for i in range(count)]
+
+
+def random_changes(rng, state: dict, key, count: int) -> list:
+    """Change `state` {key: value} at random, and return the changes."""
+    changes = []
+    for _ in range(count):
+        k, v = key(rng.randrange(60)), f"v{rng.randrange(10**6)}"
+        if rng.random() < 0.25:
+            changes.append(D(*k))
+            state.pop(k, None)
+        else:
+            changes.append((U if k in state else I)(*k, v))
+            state[k] = v
+    return changes
+
+
+KEYS = {
+    "INT8": (lambda n: (n * 10**15,), ["id INT8"]),
+    "STRING": (lambda n: (f"k'{n}",), ["id STRING(40)"]),
+    "DATETIME": (lambda n: (f"2024-01-01 00:00:{n % 60:02d}.000001",), ["id DATETIME"]),
+    "composite": (lambda n: (n % 7, f"x{n // 7}"), ["a INT4", "b WSTRING(9)"], "truncate(2, v)"),
+    "bucket": (lambda n: (n,), ["id INT4"], "bucket(3, id)", "truncate(2, v)"),
+    "days": (lambda n: (f"2024-01-{n % 28 + 1:02d}", n // 28), ["d DATE", "n INT4"], "month(d)"),
+}
+
+
+@pytest.mark.parametrize("readers", [["spark"], ["athena"]], ids=["v3", "v2"])
+def test_random_histories_end_as_a_replay(world, readers):
+    """Keys of every kind in plain and partitioned tables; a row's partition is told by its value, which changes."""
+    kinds = KEYS if readers == ["spark"] else {k: KEYS[k] for k in ("composite", "bucket")}
+    rng, states = random.Random(7), {kind: {key(n): "l" for n in range(20)} for kind, (key, *_) in kinds.items()}
+    for kind, (key, columns, *parts) in kinds.items():
+        world.table(kind, *columns, "v WSTRING(99)", key=[c.split()[0] for c in columns])
+        world.specs[kind]["partition"] = parts
+        (world.root / f"specs/{kind}.yml").write_text(yaml.safe_dump(world.specs[kind]))
+        world.load(kind, *[(*key(n), "l") for n in range(20)])
+    troubles = [r.note for r in {**world.setup(readers=readers), **world.full_load()}.values() if r.failed]
+    assert not troubles
+    for name in files(2):
+        for kind, (key, *_) in kinds.items():
+            world.changes(kind, *random_changes(rng, states[kind], key, 40), name=name)
+        world.merged(lane="rowdelta")
+        for kind in kinds:
+            assert world.history(kind)[0].summary()["frazil.lane"] == "rowdelta", world.said
+    for kind, state in states.items():
+        got = [(tuple(shown(v) for v in r[:-1]), r[-1]) for r in world.rows(kind)]
+        assert sorted(got) == sorted((tuple(map(str, k)), v) for k, v in state.items()), kind
+
+
+def shown(value) -> str:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    if hasattr(value, "microsecond"):
+        return value.strftime("%Y-%m-%d %H:%M:%S.%f")
+    return str(value)
+
+
+@pytest.fixture
+def loaded(world):
+    return world.table("t").load("t", *[(i, f"a{i}") for i in range(50)]).loaded()
+
+
+def compact(w):
+    w.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
+
+
+FOREIGN = {
+    "compaction": compact,
+    "delete": lambda w: w.spark.sql(f"DELETE FROM {w.name('t')} WHERE id IN (1, 3, 101)"),
+    "insert": lambda w: w.spark.sql(f"INSERT INTO {w.name('t')} VALUES (500, 'theirs')"),
+    "moved": lambda w: [w.spark.sql(f"DELETE FROM {w.name('t')} WHERE id = 5"),
+                        w.spark.sql(f"INSERT INTO {w.name('t')} VALUES (5, 'theirs')")],
+    "overwrite": lambda w: w.spark.sql(f"INSERT OVERWRITE {w.name('t')} SELECT id, concat(v, '!') FROM {w.name('t')}"),
+    "merge lane": lambda w: w.changes("t", U(7, "seven"), D(8), name="20240101-100030000.csv").merged(lane="merge"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_the_index_follows_what_others_do(loaded, what):
+    book = loaded.book(lane="rowdelta")
+    loaded.changes("t", U(1, "A"), D(2), I(101, "n"))
+    assert not [r.note for r in cdc.run(book) if r.failed]
+    FOREIGN[what](loaded)
+    expected = {r[0]: r[1] for r in loaded.rows("t")}
+    loaded.changes("t", U(1, "B"), U(5, "E"), D(101), I(500, "ours"), U(9, "I"), name=FILE2)
+    assert not [r.note for r in cdc.run(book) if r.failed]
+    expected |= {1: "B", 5: "E", 500: "ours", 9: "I"}
+    expected.pop(101, None)
+    assert sorted(loaded.rows("t")) == sorted(expected.items())
+    assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta", loaded.said
+
+
+def test_a_rollback_rebuilds_the_index(loaded):
+    loaded.changes("t", U(1, "A"), D(2)).merged(lane="rowdelta")
+    before, position = loaded.head("t"), loaded.position("t")
+    loaded.changes("t", U(1, "B"), D(3), name=FILE2).merged(lane="rowdelta")
+    loaded.spark.sql(f"CALL lake.system.rollback_to_snapshot('{loaded.space}.t', {before})")
+    loaded.spark.sql(f"ALTER TABLE {loaded.name('t')} SET TBLPROPERTIES ('frazil.position' = '{json.dumps(position)}')")
+    loaded.changes("t", U(3, "C"), name=FILE3).merged(lane="rowdelta")
+    expected = {i: f"a{i}" for i in range(50)} | {1: "B", 3: "C"}
+    del expected[2]
+    assert sorted(loaded.rows("t")) == sorted(expected.items())
+
+
+@pytest.mark.parametrize("harm", ["lost", "cut", "flipped", "garbage", "stale"])
+def test_an_index_that_is_not_whole_is_built_again(loaded, harm):
+    loaded.changes("t", U(1, "A"), D(2)).merged(lane="rowdelta")
+    folder = loaded.root / f"runs/demo/index/{loaded.name('t')}"
+    segment = next(folder.glob("*.seg"))
+    if harm == "stale":
+        shutil.copytree(folder, folder.with_suffix(".old"))
+        loaded.changes("t", U(1, "B"), D(4), name=FILE2).merged(lane="rowdelta")
+        shutil.rmtree(folder)
+        folder.with_suffix(".old").rename(folder)
+    elif harm == "lost":
+        shutil.rmtree(folder)
+    elif harm == "cut":
+        segment.write_bytes(segment.read_bytes()[:-4])
+    elif harm == "flipped":
+        data = bytearray(segment.read_bytes())
+        data[-1] ^= 1
+        segment.write_bytes(data)
+    else:
+        (folder / "manifest.json").write_text("{}")
+    loaded.changes("t", U(1, "C"), D(3), I(2, "back"), name=FILE3).merged(lane="rowdelta")
+    expected = {i: f"a{i}" for i in range(50)} | {1: "C", 2: "back"}
+    del expected[3]
+    if harm == "stale":
+        del expected[4]
+    assert sorted(loaded.rows("t")) == sorted(expected.items())
+
+
+def before_commit(monkeypatch, do):
+    real, left = jvm_rowdelta.commit, [1]
+
+    def wrapped(*arguments):
+        if left[0]:
+            left[0] = 0
+            do()
+        return real(*arguments)
+
+    monkeypatch.setattr(jvm_rowdelta, "commit", wrapped)
+
+
+def test_a_compaction_in_the_middle_is_followed(loaded, monkeypatch):
+    loaded.changes("t", U(1, "A"), D(2)).merged(lane="rowdelta")
+    before_commit(monkeypatch, lambda: compact(loaded))
+    loaded.changes("t", U(1, "B"), D(3), name=FILE2).merged(lane="rowdelta")
+    expected = {i: f"a{i}" for i in range(50)} | {1: "B"}
+    del expected[2], expected[3]
+    assert sorted(loaded.rows("t")) == sorted(expected.items())
+
+
+def test_a_second_writer_wins_and_this_one_skips(loaded, monkeypatch):
+    loaded.changes("t", U(1, "A"), D(2))
+    before_commit(monkeypatch, lambda: loaded.merged(lane="merge"))
+    assert loaded.merge(lane="rowdelta")["t"].status == "skipped"
+    assert sorted(loaded.rows("t")) == sorted(({i: f"a{i}" for i in range(50) if i != 2} | {1: "A"}).items())
+
+
+def test_a_commit_of_unknown_outcome_is_found(loaded, monkeypatch):
+    real = jvm_rowdelta.commit
+
+    def lost(*arguments):
+        real(*arguments)
+        raise OSError("the answer was lost")
+
+    loaded.changes("t", U(1, "A"), D(2))
+    monkeypatch.setattr(jvm_rowdelta, "commit", lost)
+    assert loaded.merge(lane="rowdelta")["t"].status == "merged"
+    monkeypatch.undo()
+    loaded.changes("t", U(1, "B"), D(3), name=FILE2).merged(lane="rowdelta")
+    assert sorted(loaded.rows("t")) == sorted(({i: f"a{i}" for i in range(50) if i not in (2, 3)} | {1: "B"}).items())
+
+
+def test_old_rows_are_never_left_when_the_index_is_wrong(loaded, monkeypatch):
+    """The sum over the new snapshot is held against the index before the commit."""
+    loaded.changes("t", U(1, "A"), D(2)).merged(lane="rowdelta")
+    real = KeyIndex.locate
+    monkeypatch.setattr(KeyIndex, "load", lambda self: False)
+
+    def blind(self, keys):
+        file, pos = real(self, keys)
+        return file, pos * 0  # every row said to be the first of its file
+
+    monkeypatch.setattr(KeyIndex, "locate", blind)
+    loaded.changes("t", U(5, "B"), U(6, "C"), name=FILE2).merged(lane="rowdelta")
+    assert loaded.history("t")[0].summary()["frazil.lane"] == "merge"
+    assert sorted(loaded.rows("t")) == sorted(
+        ({i: f"a{i}" for i in range(50) if i != 2} | {1: "A", 5: "B", 6: "C"}).items()
+    )
+
+
+@pytest.mark.parametrize("limit", [2048, 0], ids=["index", "join"])
+def test_odd_batches(loaded, limit):
+    """Deletes of rows that are not there, a key deleted and used again, chains of key changes, nothing at all."""
+    expected = {i: f"a{i}" for i in range(50)}
+    steps = [
+        ([D(900), D(901)], {}),
+        ([D(3), I(3, "again"), U(4, "x"), D(4), I(200, "short"), D(200)], {3: "again", 4: None}),
+        ([U(300, "moved", was=5), U(301, "moved on", was=300), I(5, "new")], {5: "new", 301: "moved on"}),
+        ([U(3, "last"), D(301)], {3: "last", 301: None}),
+    ]
+    for name, (changes, then) in zip(files(9), steps, strict=False):
+        loaded.changes("t", *changes, name=name).merged(lane="rowdelta", index_limit_mb=limit)
+        assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta", loaded.said
+        expected = {k: v for k, v in {**expected, **then}.items() if v is not None}
+        assert sorted(loaded.rows("t")) == sorted(expected.items())
+    assert (loaded.root / f"runs/demo/index/{loaded.name('t')}/manifest.json").exists() == bool(limit)
+
+
+def test_a_partition_spec_may_change(world):
+    world.table("t").load("t", *[(i, f"a{i}") for i in range(20)]).loaded()
+    expected = {i: f"a{i}" for i in range(20)}
+    for name, change in zip(files(3), ["ADD PARTITION FIELD bucket(2, id)", "ADD PARTITION FIELD truncate(1, v)",
+                                       "DROP PARTITION FIELD bucket(2, id)"], strict=True):  # fmt: skip
+        world.spark.sql(f"ALTER TABLE {world.name('t')} {change}")
+        number = int(name[11:13])
+        world.changes("t", U(1, f"b{number}"), U(2 + number, "moved"), D(10 + number), I(30 + number, None), name=name)
+        world.merged(lane="rowdelta")
+        assert world.history("t")[0].summary()["frazil.lane"] == "rowdelta", world.said
+        expected |= {1: f"b{number}", 2 + number: "moved", 30 + number: None}
+        del expected[10 + number]
+    assert dict(world.rows("t")) == expected
+    assert {f["spec_id"] for f in world.spark.table(world.name("t") + ".files").select("spec_id").collect()} >= {
+        0,
+        1,
+        2,
+    }
+
+
+def test_masked_widened_and_omitted_columns(world):
+    world.table("t", "id INT4", "name STRING(20)", "n INT4", "left_out INT4", "price NUMERIC(6,2)")
+    spec = world.specs["t"]
+    spec["columns"][0]["lake"], spec["columns"][1]["mask"], spec["columns"][2]["lake"] = "string", "sha256", "bigint"
+    spec["columns"][4]["lake"], spec["exclude"] = "decimal(20,4)", ["left_out"]
+    (world.root / "specs/t.yml").write_text(yaml.safe_dump(spec))
+    world.load("t", (1, "ann", 5, 0, "1.25"), (2, "bob", None, 0, None)).loaded()
+    world.changes("t", U(2, "bob", 7, 1, "2.50"), I(10, "cy", 8, 1, "0.01"), D(1)).merged(lane="rowdelta")
+    assert world.history("t")[0].summary()["frazil.lane"] == "rowdelta", world.said
+    hashed = {n: hashlib.sha256(n.encode()).hexdigest() for n in ("bob", "cy")}
+    assert sorted(world.rows("t")) == [
+        ("10", hashed["cy"], 8, Decimal("0.0100")),
+        ("2", hashed["bob"], 7, Decimal("2.5000")),
+    ]
+
+
+def test_what_only_a_merge_can_write_goes_there(new_world):
+    world = new_world()
+    world.table("t", key=[], without_key="append").load("t", (1, "a")).loaded()
+    world.changes("t", U(1, "b")).merged(lane="rowdelta")
+    assert world.history("t")[0].summary()["frazil.lane-reason"] == "a table without a key"
+
+
+def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(loaded, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyroaring", None)
+    monkeypatch.setattr(lanes, "_tested", {})
+    loaded.changes("t", U(1, "A")).merged(lane="rowdelta")
+    assert "MERGE (the package pyroaring is not installed)" in "".join(loaded.said)
+    monkeypatch.undo()
+    monkeypatch.setattr(lanes, "_tested", {})
+    monkeypatch.setattr(jvm_rowdelta, "function", lambda *a: 1 / 0)
+    loaded.changes("t", U(1, "B"), name=FILE2).merged(lane="rowdelta")
+    assert "the self-test failed" in loaded.history("t")[0].summary()["frazil.lane-reason"]
+    assert (1, "B") in loaded.rows("t")
+    assert not [t for t in loaded.spark.catalog.listTables(f"lake.{loaded.space}") if "selftest" in t.name]
