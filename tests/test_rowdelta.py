@@ -267,9 +267,12 @@ def test_masked_widened_and_omitted_columns(world):
     ]
 
 
-def test_what_only_a_merge_can_write_goes_there(new_world):
-    world = new_world()
-    world.table("t", key=[], without_key="append").load("t", (1, "a")).loaded()
+def test_what_only_a_merge_can_write_goes_there(world):
+    world.table("t", key=())
+    del world.specs["t"]["key"]
+    (world.root / "specs/t.yml").write_text(yaml.safe_dump({**world.specs["t"], "without_key": "append"}))
+    world.specs["t"]["key"] = []
+    world.load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged(lane="rowdelta")
     assert world.history("t")[0].summary()["frazil.lane-reason"] == "a table without a key"
 
