@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export FRAZIL_PARAMS := $(CURDIR)/params
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-airflow test-quick bench torture spark35-env lint format clean
+.PHONY: help env demo lab test test-airflow test-ddl test-quick bench torture spark35-env lint format clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ spark35-env: .venv35/.ready ## Build the environment of the second Spark line (3
 test-airflow: env ## Run the Airflow DAG of the schedules page in a real Airflow, in an environment of its own
 	$(PYTHON) -m venv .venv-airflow && .venv-airflow/bin/pip install --quiet apache-airflow==3.1.3
 	FRAZIL_AIRFLOW=$(CURDIR)/.venv-airflow/bin/python $(BIN)/python -m pytest tests/test_troubles.py -k airflow
+
+test-ddl: env ## Try every schema change in every form of files (lib/docs/schema-changes.md)
+	FRAZIL_DDL=1 $(BIN)/python -m pytest tests/test_schema_changes.py
 
 test-quick: env ## Run the tests that need no Spark
 	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow"

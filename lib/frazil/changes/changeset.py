@@ -150,8 +150,7 @@ def _reason(row, spec: TableSpec) -> str:
     if bad == FIELDS and row["path"].startswith("kafka://"):
         return row["corrupt"][:300]
     if bad == FIELDS:
-        hidden = spec.all_columns or any(c.mask for c in spec.columns)
-        line = "the line holds columns that are masked or left out" if hidden else repr(row["corrupt"][:200])
+        line = "the line holds columns that are masked or left out" if spec.hides else repr(row["corrupt"][:200])
         return f"too many or too few fields for {len(spec.file_columns)} columns and those that DMS adds: {line}"
     if bad == WHOLE:
         return "an update without the old row: add before-image columns with column-filter 'all'"

@@ -10,6 +10,7 @@ from frazil.errors import FrazilError
 from frazil.observe.runs import FAILED, WRONG
 
 COMMANDS = {
+    "init": "write params/ for a source and its DMS task",
     "plan": "tell what a run would do to each table, and change nothing",
     "run": "run a notebook and keep what came of it",
     "index": "write the page over all runs anew",

@@ -38,6 +38,10 @@ class Column:
     """The Spark SQL type in the lake, where it shall not be the usual one: `string`, or a wider one (see `WIDER`)."""
     mask: str = ""
     """`sha256`: the lake holds the hash of each value, as hex text, and messages never show the value."""
+    renamed_from: tuple[str, ...] = ()
+    """Names that the column had before, newest first: the lake's column is renamed, and files with them are still read."""
+    source_id: int = 0
+    """The number that the source's catalog gives the column, which a rename leaves as it is; 0: not known."""
 
     @property
     def dms_type(self) -> str:
@@ -64,7 +68,9 @@ def parse_column(entry, where: str) -> Column:
         raise SpecError(f"{where}: a column needs a name and a type, not {entry!r}", "write {name: id, type: INT8}")
     where = f"{where}: column '{entry['name']}'"
     require_known(entry, list(Column.__dataclass_fields__), where)
-    column = Column(**{**entry, "name": str(entry["name"]), "type": str(entry["type"])})
+    old = entry.get("renamed_from") or ()
+    old = tuple(str(n) for n in ([old] if isinstance(old, str) else old))
+    column = Column(**{**entry, "name": str(entry["name"]), "type": str(entry["type"]), "renamed_from": old})
     if column.dms_type not in TYPES:
         raise SpecError(f"{where}: unknown DMS type '{column.type}'", nearest(column.dms_type, TYPES))
     if column.dms_type == "NUMERIC" and not (

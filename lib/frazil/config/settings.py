@@ -52,6 +52,15 @@ class Settings:
         "stop",
         "A message of a stream that tells no table, as no JSON does: `stop` the run, or `report` and pass it by.",
     )
+    changes: dict[str, str] = parameter(
+        {},
+        "What to do when a table's columns change, where its spec does not say: `new: refuse|add|ignore`, "
+        "`gone: refuse|keep|drop`, `type: refuse|beside`; the first is the default.",
+    )
+    follow_source: bool = parameter(
+        False,
+        "Take each table's columns as the source's catalog has them now, over JDBC (environment: FRAZIL_SOURCE_*).",
+    )
     parallel_tables: int = parameter(2, "How many tables are worked on at the same time.")
     spark_options: dict[str, str] = parameter({}, "Spark settings for a session that the notebook builds itself.")
     ops: str = parameter("ops", "Namespace of the ledger in the catalog: the tables `commits` and `maintenance`.")

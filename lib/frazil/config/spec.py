@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from frazil.config.changes import POLICIES, Changes, PastLayout, parse_changes, parse_layouts
 from frazil.config.columns import TYPES, Column, SpecError, parse_column, require_known
 from frazil.errors import nearest
 
@@ -32,11 +33,24 @@ class TableSpec:
     partition: tuple[str, ...] = ()
     sort: tuple[str, ...] = ()
     without_key: str = "refuse"
+    changes: Changes = Changes("refuse", "refuse", "refuse")
+    layouts: tuple[PastLayout, ...] = ()
+    optional: tuple[str, ...] = ()
+    """Columns that some files of a batch lack: in their rows the stored values stay. Found out, not declared."""
+    narrow: bool = False
+    """Whether the table has columns that no file of a batch carries, and that this spec therefore leaves out. Found out."""
+    ignored: tuple[str, ...] = ()
+    """Names of columns in files that are passed by. Found out, not declared."""
 
     @property
     def file_columns(self) -> tuple[Column, ...]:
         """The columns that DMS writes, in its order, those that are left out of the lake among them."""
         return self.all_columns or self.columns
+
+    @property
+    def hides(self) -> bool:
+        """Whether rows hold what messages must not show: columns that are masked or left out."""
+        return any(c.mask or c.name not in self.names for c in self.file_columns)
 
     @property
     def policy(self) -> str:
@@ -123,20 +137,10 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     """Check one spec as read from YAML and return it; every refusal names the file, the entry and the cure."""
     if not isinstance(raw, dict):
         raise SpecError(f"{where}: not a table spec", "see params/shop for examples")
-    allowed = (
-        "source",
-        "target",
-        "comment",
-        "key",
-        "without_key",
-        "columns",
-        "include",
-        "exclude",
-        "partition",
-        "sort",
-    )
+    allowed = ("source", "target", "comment", "key", "without_key", "columns", "include", "exclude", "partition", "sort",
+               "changes", "layouts")  # fmt: skip
     require_known(raw, allowed, where)
-    for entry in ("include", "exclude", "partition", "sort"):
+    for entry in ("include", "exclude", "partition", "sort", "layouts"):
         if not isinstance(raw.get(entry) or [], list):
             raise SpecError(f"{where}: {entry} is no list", f"write {entry}: [a, b]")
     source = str(raw.get("source") or "")
@@ -167,7 +171,8 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     return TableSpec(
         source, str(raw.get("target") or source), key, kept, str(raw.get("comment") or ""), where,
         columns if kept != columns else (), _partition(raw.get("partition"), lake_names, where),
-        _sort(raw.get("sort"), lake_names, where), without_key,
+        _sort(raw.get("sort"), lake_names, where), without_key, parse_changes(raw.get("changes"), where),
+        parse_layouts(raw.get("layouts"), where),
     )  # fmt: skip
 
 
@@ -190,4 +195,15 @@ def load_specs(folder: Path) -> dict[str, TableSpec]:
     return specs
 
 
-__all__ = ["TYPES", "Column", "SpecError", "TableSpec", "load_specs", "parse_spec"]
+__all__ = [
+    "POLICIES",
+    "TYPES",
+    "Changes",
+    "Column",
+    "PastLayout",
+    "SpecError",
+    "TableSpec",
+    "load_specs",
+    "parse_changes",
+    "parse_spec",
+]

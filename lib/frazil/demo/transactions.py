@@ -89,17 +89,20 @@ class Transactions:
         name = f"{shape.namespace}.{shape.name}"
         table = self._tables.get(name)
         names = [c.name for c in shape.columns]
-        if table is None or table.spec.names == names:
+        if table is None:
+            return table
+        now = read_table(self._db, shape.namespace, shape.name, table.spec.comment)
+        if now.spec.names != names and table.spec.names != names:
+            raise FrazilError(
+                f"{name} had columns {names} at a change, and has {now.spec.names} now",
+                "the stand-in follows one change of a table's columns per poll: run full_load",
+            )
+        if now.spec.names != names or now.spec == table.spec:
             return table
         if name in self._writer.buffered():
             self._writer.flush(name)
-        table = self._tables[name] = read_table(self._db, shape.namespace, shape.name, table.spec.comment)
-        if table.spec.names != names:
-            raise FrazilError(
-                f"{name} had columns {names} at a change, and has {table.spec.names} now",
-                "the stand-in follows one change of a table's columns per poll: run full_load",
-            )
-        return table
+        self._tables[name] = now
+        return now
 
     def _change(self, table: SourceTable, message: Insert | Update | Delete) -> None:
         if not self._row:

@@ -9,19 +9,20 @@ too many or too few fields), and under UseCsvNoSupValue `absent` (the columns th
 from __future__ import annotations
 
 import csv
-from functools import reduce
+import io
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.config.sqltext import literal
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, named_layout, operation_sql, stated_layout
-from frazil.dms.objects import DmsObject
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, as_written, named_layout, operation_sql, stated_layout
+from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.storage import open_text_head, read_head
 from frazil.dms.transactions import NAME, shared_layout
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # A change file is named by the UTC time at which DMS wrote it: 20240612-103125108.csv. As a number, 20240612103125108, its
 # parts are had by division: much cheaper per row than cutting and parsing text.
@@ -43,9 +44,28 @@ NEVER = "\x01\x02"
 """Spark's own null value, which no file holds: so a quoted empty field (`""`) is read as empty and a bare one as null."""
 
 
-def _header(file: DmsObject, endpoint: Endpoint) -> list[str]:
+@lru_cache(maxsize=4096)
+def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
+    """Return the first line's fields: the column names of a file with a header."""
     line = open_text_head(file.path, 1 << 20).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
     return next(csv.reader([line], delimiter=endpoint.delimiter), [])
+
+
+def require_fit(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> None:
+    """Hold a headerless file's first row against the layout that held when it was written; raise SourceError if its width differs."""
+    text = open_text_head(file.path, 1 << 20).read().replace(endpoint.row_delimiter, "\n")
+    row = next(csv.reader(io.StringIO(text, newline=""), delimiter=endpoint.delimiter), [])
+    wanted = len(stated_layout(spec, endpoint, mappings, phase, file).roles)
+    if not row or len(row) == wanted:
+        return
+    control = wanted - len(mappings.file_columns(as_written(spec, file, phase)))
+    known = {f"until {past.until}": past.columns for past in spec.layouts} | {"now": tuple(mappings.file_columns(spec))}
+    near = min(known, key=lambda n: abs(len(known[n]) + control - len(row)))
+    shown = "a row that holds columns which are masked or left out" if spec.hides else repr(row)[:200]
+    raise SourceError(
+        f"{file.path} row 1: {len(row)} fields, and {wanted} in the layout that held when it was written: {shown}",
+        f"the nearest layout is that of '{near}' ({', '.join(known[near])}): correct layouts in {spec.file}",
+    )
 
 
 def _value(field: str, token: str, has_empty: bool) -> str:
@@ -63,6 +83,14 @@ def _names_sql(conditions: dict[str, str]) -> str:
     """The SQL of the names whose condition holds, as an array; null where none does."""
     names = ", ".join(f"if({condition}, {literal(name)}, null)" for name, condition in conditions.items())
     return f"nullif(array_compact(array({names})), array())"
+
+
+def lacking(spec: TableSpec, layout: Layout, more: dict[str, str] | None = None) -> list[Column]:
+    """The column `absent` of raw rows: the optional columns that a layout lacks, and those under a condition; or no column."""
+    from pyspark.sql import functions as F
+
+    absent = {c: "true" for c in spec.optional if f"after:{c}" not in layout.roles} | (more or {})
+    return [F.expr(_names_sql(absent)).alias("absent")] if absent else []
 
 
 def _read_layout(
@@ -120,7 +148,7 @@ def _read_layout(
         F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(after(c)).alias(f"a{i}") for i, c in enumerate(spec.columns)],
         *[F.expr(before(k)).alias(f"b{i}") for i, k in enumerate(spec.identity)],
-        corrupt, *([F.expr(_names_sql(absent)).alias("absent")] if absent else []),
+        corrupt, *lacking(spec, layout, absent),
     )  # fmt: skip
 
 
@@ -155,12 +183,12 @@ def read_csv(
     groups: dict[Layout, list[str]] = {}
     for file in files:
         if NAME.match(file.name):
-            layout = shared_layout(stated_layout(spec, endpoint, mappings, phase))
+            layout = shared_layout(stated_layout(spec, endpoint, mappings, phase, file))
         elif endpoint.header and file.size:
             where = f"{file.path} line 1"
-            layout = named_layout(_header(file, endpoint), spec, endpoint, mappings, phase, where)
+            layout = named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where)
         else:
-            layout = stated_layout(spec, endpoint, mappings, phase)
+            layout = stated_layout(spec, endpoint, mappings, phase, file)
         groups.setdefault(layout, []).append(file.path)
     name = mappings.target_name(spec)
     frames = [
@@ -176,7 +204,7 @@ def read_csv(
         )
         for layout, paths in groups.items()
     ]
-    return reduce(lambda a, b: a.unionByName(b), frames)
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
 
 
 __all__ = ["CHANGE_PHASE", "LOAD_PHASE", "must_be_read_whole", "read_csv"]

@@ -73,6 +73,11 @@ class Endpoint:
             return self.cdc_has_op
         return self.op_in_load or not (self.inserts_only or self.inserts_and_updates)
 
+    @property
+    def names_columns(self) -> bool:
+        """Whether files say by themselves which columns they have: by a header, or as Parquet."""
+        return (self.header or self.data_format == "parquet") and not self.preserve_transactions
+
     def check_order(self, mappings: Mappings, specs: Iterable[TableSpec]) -> None:
         """Refuse tables whose file names repeat an hour each autumn while no sequence column tells their order."""
         if not self.date_partition.repeats_an_hour:

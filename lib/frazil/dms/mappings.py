@@ -118,9 +118,10 @@ class Mappings:
         picky = bool(self._acting(spec, "include-column"))
         names = [c.name for c in spec.file_columns]
         kept = [n for n in names if not named("remove-column", n) and (not picky or named("include-column", n))]
-        return {n: self._column_name(spec, n) for n in kept}
+        return {n: self.column_name(spec, n) for n in kept}
 
-    def _column_name(self, spec: TableSpec, name: str) -> str:
+    def column_name(self, spec: TableSpec, name: str) -> str:
+        """Return the name that a column has in the files, after the rules that rename columns."""
         return self._renamed(
             spec, "column", name, lambda r: like(r.get("object-locator", {}).get("column-name", ""), name)
         )

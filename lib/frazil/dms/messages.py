@@ -72,7 +72,18 @@ def _kind(column: Column) -> str:
 def known_columns(spec: TableSpec, mappings: Mappings) -> set[str]:
     """Return the names that may stand in a message's data."""
     rule = mappings.before_image(spec)
-    return {*mappings.file_columns(spec).values(), *mappings.added(spec), *(rule.names(spec).values() if rule else ())}
+    former = {n for names in former_names(spec, mappings).values() for n in names}
+    return {
+        *mappings.file_columns(spec).values(),
+        *former,
+        *mappings.added(spec),
+        *(rule.names(spec).values() if rule else ()),
+    }
+
+
+def former_names(spec: TableSpec, mappings: Mappings) -> dict[str, list[str]]:
+    """Return {column: the names that it had in messages before}."""
+    return {c.name: [mappings.column_name(spec, old) for old in c.renamed_from] for c in spec.file_columns}
 
 
 def raw_rows(
@@ -89,7 +100,9 @@ def raw_rows(
     names, rule = mappings.file_columns(spec), mappings.before_image(spec)
     names = {c: n for c, n in names.items() if c in spec.names}
     images = {k: n for k, n in rule.names(spec).items() if k in spec.identity} if rule else {}
-    fields = {n: _kind(spec.column(c)) for c, n in [*names.items(), *images.items()]}
+    former = former_names(spec, mappings)
+    every = [(c, n) for c, name in names.items() for n in (name, *former[c])]
+    fields = {n: _kind(spec.column(c)) for c, n in [*every, *images.items()]}
     data = ", ".join(f"{_name(n)}: {kind}" for n, kind in fields.items())
     old_ones = ", ".join(f"{_name(names[k])}: {_kind(spec.column(k))}" for k in spec.identity if k in names)
     schema = (
@@ -105,7 +118,10 @@ def raw_rows(
         fields += [f"m.data.{_name(images[k])}"] if k in images else []
         return f"if(operation = 'update', coalesce({', '.join(fields)}), null)"
 
-    moved = " or ".join(f"{old(k)} <> m.data.{_name(names[k])}" for k in spec.key)
+    def new(c: str) -> str:
+        return f"coalesce({', '.join(f'm.data.{_name(n)}' for n in (names[c], *former[c]))}, null)"
+
+    moved = " or ".join(f"{old(k)} <> {new(k)}" for k in spec.key)
     crosses = f"when m.metadata.`partition-key-type` = 'primary-key' and ({moved}) then {literal(CROSSES)}"
     told = " ".join(f"when {literal(k)} then '{v}'" for k, v in OPERATIONS.items())
     commit = "m.metadata.`commit-timestamp`"
@@ -116,7 +132,7 @@ def raw_rows(
         F.expr(f"case operation {told} else operation end").alias("op"),
         F.expr(f"translate({commit}, 'TZ', ' ')").alias("commit_ts"),
         F.expr(f"rpad(translate(substring({commit}, 1, 22), '-:T.Z', ''), 16, '0')").alias("change_seq"),
-        *[F.expr(_text(c, f"m.data.{_name(names[c.name])}") if c.name in names else "cast(null as string)").alias(f"a{i}")
+        *[F.expr(_text(c, new(c.name)) if c.name in names else "cast(null as string)").alias(f"a{i}")
           for i, c in enumerate(spec.columns)],
         *[F.expr(_text(spec.column(k), old(k))).alias(f"b{i}") for i, k in enumerate(spec.identity)],
         F.expr(

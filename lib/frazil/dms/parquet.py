@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.csv import WRITTEN_AT
+from frazil.dms.csv import WRITTEN_AT, lacking
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, named_layout, operation_sql
 from frazil.dms.objects import DmsObject, SourceError
@@ -24,7 +24,9 @@ def _tail(file: DmsObject) -> bytes:
     return b"PAR1" + (tail if length <= len(tail) else read_tail(file.path, file.size, length))
 
 
-def _footer(file: DmsObject) -> pa.Schema:
+@lru_cache(maxsize=4096)
+def footer(file: DmsObject) -> pa.Schema:
+    """Return the columns of a Parquet file, from its footer."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -35,7 +37,7 @@ def _footer(file: DmsObject) -> pa.Schema:
         raise SourceError(f"{file.path} is no Parquet file that can be read: {reason}", "fetch it again") from None
 
 
-def _spark_type(kind: pa.DataType, where: str) -> str:
+def spark_type(kind: pa.DataType, where: str) -> str:
     """Return the Spark type to read a Parquet column as; TIME, which Spark cannot infer, comes as its integer."""
     import pyarrow as pa
 
@@ -56,6 +58,14 @@ def _spark_type(kind: pa.DataType, where: str) -> str:
     raise SourceError(f"{where}: Parquet type {kind}", "no DMS type is written so: is it a file of DMS?")
 
 
+def lake_kind(kind: pa.DataType, where: str) -> str:
+    """Return the type that the lake has for a Parquet column's values: it knows no integers below `int`, and times as texts."""
+    import pyarrow as pa
+
+    spark = "string" if pa.types.is_time(kind) else spark_type(kind, where)
+    return "int" if spark in ("tinyint", "smallint") else spark
+
+
 def _time_text(column: str, kind: pa.DataType) -> str:
     """The SQL of a TIME as text: HH:mm:ss, and the fraction where there is one."""
     micros = f"cast({column} as bigint) * {1000 if kind.unit == 'ms' else 1}"
@@ -74,10 +84,10 @@ def read_parquet(
     """
     groups: dict[tuple, list[DmsObject]] = {}
     for file in files:
-        schema = _footer(file)
+        schema = footer(file)
         groups.setdefault(tuple((f.name, f.type) for f in schema), []).append(file)
     frames = [_read_group(spark, spec, endpoint, mappings, list(k), v, phase) for k, v in groups.items()]
-    return frames[0] if len(frames) == 1 else reduce(lambda a, b: a.unionByName(b), _alike(frames))
+    return _typed(reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), _alike(frames)))
 
 
 def _alike(frames: list[DataFrame]) -> list[DataFrame]:
@@ -85,7 +95,7 @@ def _alike(frames: list[DataFrame]) -> list[DataFrame]:
     from pyspark.sql import functions as F
 
     kinds = [dict(f.dtypes) for f in frames]
-    differ = [c for c in kinds[0] if len({k[c] for k in kinds}) > 1]
+    differ = [c for c in kinds[0] if c != "absent" and len({k[c] for k in kinds} - {"void"}) > 1]
     hexed = {c for c in differ if any(k[c] == "binary" for k in kinds)}
 
     def text(frame: DataFrame, column: str):
@@ -93,6 +103,13 @@ def _alike(frames: list[DataFrame]) -> list[DataFrame]:
         return (F.hex(column) if is_binary and column in hexed else F.col(column).cast("string")).alias(column)
 
     return [f.select(*[text(f, c) if c in differ else F.col(c) for c in f.columns]) for f in frames]
+
+
+def _typed(rows: DataFrame) -> DataFrame:
+    """Make texts of columns that no file has: they are null."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumns({c: F.col(c).cast("string") for c, kind in rows.dtypes if kind == "void"})
 
 
 def _read_group(
@@ -110,7 +127,7 @@ def _read_group(
     where = files[0].path
     layout = named_layout([n for n, _ in schema], spec, endpoint, mappings, phase, where)
     ticks = lambda n: "`" + n.replace("`", "``") + "`"  # noqa: E731
-    declared = ", ".join(f"{ticks(n)} {_spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
+    declared = ", ".join(f"{ticks(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
     frame = (
         spark.read.schema(declared)
         .option("datetimeRebaseMode", "CORRECTED").option("int96RebaseMode", "CORRECTED")
@@ -126,7 +143,7 @@ def _read_group(
         return f"nullif(cast({at[role]} as string), '')" if role in at else "cast(null as string)"
 
     def value(role: str) -> str:
-        return at.get(role, "cast(null as string)")
+        return at.get(role, "null")
 
     return frame.select(
         F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
@@ -136,5 +153,5 @@ def _read_group(
         F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(value(f"after:{c}")).alias(f"a{i}") for i, c in enumerate(spec.names)],
         *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.identity)],
-        F.lit(None).cast("string").alias("corrupt"),
+        F.lit(None).cast("string").alias("corrupt"), *lacking(spec, layout),
     )  # fmt: skip

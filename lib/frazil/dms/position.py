@@ -30,6 +30,7 @@ class Position:
     `recent` are the names applied within the look-back window, by which an object that turns up late is recognised.
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied, `stream_load` the first
     one whose load records are not.
+    `lacks` are columns of the spec that the newest file did not carry, `skips` columns of it that were passed by.
     """
 
     batch: str = ""
@@ -40,6 +41,8 @@ class Position:
     recent: tuple[str, ...] = ()
     stream: dict[str, int] = field(default_factory=dict)
     stream_load: dict[str, int] = field(default_factory=dict)
+    lacks: tuple[str, ...] = ()
+    skips: tuple[str, ...] = ()
 
     @property
     def loaded(self) -> bool:
@@ -48,9 +51,7 @@ class Position:
 
     def to_json(self, **stamp: int) -> str:
         """Return the position as JSON, with the snapshot id and sequence number that it is committed under."""
-        facts = asdict(self)
-        if not self.stream:
-            facts = {k: v for k, v in facts.items() if not k.startswith("stream")}
+        facts = {k: v for k, v in asdict(self).items() if v or k not in ("lacks", "skips", "stream", "stream_load")}
         return json.dumps({"version": VERSION if self.stream else 1, **facts, **stamp}, separators=(",", ":"))
 
     @staticmethod
@@ -60,7 +61,8 @@ class Position:
         if raw.pop("version", 0) > VERSION:
             raise PositionError("the position was written by a newer Frazil", "upgrade Frazil here before running it")
         stamp = {k: raw.pop(k) for k in ("snapshot", "sequence") if k in raw}
-        return Position(**{**raw, "recent": tuple(raw.get("recent", ()))}), stamp
+        lists = {n: tuple(raw.get(n, ())) for n in ("recent", "lacks", "skips")}
+        return Position(**{**raw, **lists}), stamp
 
 
 def after_load(position: Position, objects: TableObjects, batch: str, replay: bool = False) -> Position:

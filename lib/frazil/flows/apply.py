@@ -80,7 +80,7 @@ def apply_batch(
         *latency.measures(picked_up),
     )  # fmt: skip
     partial = "absent" in raw.columns
-    if partial and not spec.key:
+    if partial and not spec.key and not spec.optional:
         raise EndpointError(
             f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
             "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
@@ -91,7 +91,7 @@ def apply_batch(
         batch = net_rows(changes)
     else:
         batch = last_per_key(changes, spec, order, partial)
-    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial)
+    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial or spec.narrow)
     try:
         if lane:
             rows = lane.collect(batch)

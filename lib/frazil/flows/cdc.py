@@ -7,9 +7,12 @@ from dataclasses import replace
 from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, pending_changes, take_batch
+from frazil.dms.read import CHANGE_PHASE
 from frazil.flows import streams, watch
 from frazil.flows.apply import apply_batch, of_files
 from frazil.flows.loop import keep_on
+from frazil.flows.shape import follow
+from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit
 from frazil.lake.commit import PositionMovedError
@@ -67,10 +70,12 @@ def run(book: Workbook) -> list[TableResult]:
     which both let the batches under way commit. A line per table shows how it goes.
     """
     if book.stream:
+        follow_source(book)
         return streams.run(book)
     total = {spec.source: TableResult(spec.source, "unchanged", "nothing new") for spec in book.specs.values()}
     if watch.nothing_pending(book):
         return list(total.values())
+    follow_source(book)
 
     def work(spec: TableSpec) -> TableResult:
         return _one_pass(book, spec, total[spec.source].counts.get("batches", 0))
@@ -119,7 +124,9 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
         book.check_files(spec, replace(there, changes=tuple(files)))
         book.tell_of_others(files)
         try:
-            counts, done.live = apply_batch(book, spec, base, of_files(book, spec, base, files))
+            shaped = follow(book, spec, base, files, CHANGE_PHASE)
+            on = shaped.on(base)
+            counts, done.live = apply_batch(book, shaped.spec, on, of_files(book, shaped.spec, on, files))
         except PositionMovedError as e:
             return TableResult(spec.source, "skipped", str(e), counts=done.counts)
         done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))

@@ -17,6 +17,8 @@ from frazil.dms.position import Position, after_load
 from frazil.dms.read import LOAD_PHASE, may_be_split, read_rows
 from frazil.errors import FrazilError
 from frazil.flows import stream_load, streams
+from frazil.flows.shape import follow
+from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.commit import Commit
@@ -65,6 +67,7 @@ def plan(book: Workbook) -> list[dict]:
 
 def run(book: Workbook) -> list[TableResult]:
     """Load every table that needs it; safe to run again at any time, and after a kill. Tables fail alone."""
+    follow_source(book)
     if book.stream:
         return stream_load.run(book)
 
@@ -112,6 +115,8 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
     files = list(there.loads)
     counts = {"files": len(files), "bytes": sum(f.size for f in files), "began": round(time.time() * 1000)}
     summary = {"frazil.kind": "load", "frazil.counts": json.dumps(counts)}
+    shaped = follow(book, spec, base, files, LOAD_PHASE)
+    spec, base = shaped.spec, shaped.on(base)
     position = after_load(base.position, there, commit.new_batch(), replay=action == "replay")
 
     def rows(whole: bool) -> DataFrame:

@@ -12,11 +12,14 @@ from frazil.config.settings import CdcMergeSettings
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import read_endpoint_document
 from frazil.dms.lint import LOSS, lint
+from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position, pending_changes
-from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows
+from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
 from frazil.errors import FrazilError
 from frazil.flows import streams, watch
 from frazil.flows.full_load import verdict
+from frazil.flows.shape import shape
+from frazil.flows.source import follow_source
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 
@@ -36,6 +39,7 @@ def plan(book: Workbook, on_changed_load: str = "") -> list[dict[str, Any]]:
     tables' snapshots tell of (None: none tells). Headers and Parquet schemas of the first and the last file are read, no
     rows. Where 02_cdc_merge has nothing pending, Spark is not started.
     """
+    follow_source(book)
     if book.stream:
         return [{"decision": "", **row} for row in streams.plan(book)]
     s, policy = book.settings, on_changed_load or getattr(book.settings, "on_changed_load", "refuse")
@@ -49,9 +53,9 @@ def _row(
 ) -> dict[str, Any]:
     row = {"table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key) or f"none: {spec.policy}"}
     try:
-        spec.require_policy()
+        book.require_way(spec)
         if idle := still.get(spec.source):
-            nothing = {"load": 0, "changes": 0, "mb": 0.0, "about_s": 0.0, "position": idle["position"]}
+            nothing = {"load": 0, "changes": 0, "mb": 0.0, "about_s": 0.0, "position": idle["position"], "schema": ""}
             return row | {"action": "nothing new", **nothing, "impossible": _impossible(book, spec), "decision": ""}
         return row | _look(book, spec, policy, samples)
     except FrazilError as e:
@@ -84,9 +88,8 @@ def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -
 
 def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Samples) -> dict[str, Any]:
     name, exists = book.name(spec), book.exists(spec)
-    if exists:
-        tables.check_columns(book.spark, name, spec)
-    position = tables.read_base(book.spark, name).position if exists else Position()
+    base = tables.read_base(book.spark, name) if exists else None
+    position = base.position if base else Position()
     there = book.objects(spec)
     pending, action = pending_changes(there, position, spec.source), verdict(there, position, on_changed_load)
     if action == "refuse":
@@ -97,8 +100,8 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
     loads = list(there.loads) if action in ("load", "reload", "replay") else []
     if action == "replay":
         pending = list(there.changes)
-    _read_names(book, spec, loads, LOAD_PHASE)
-    _read_names(book, spec, pending, CHANGE_PHASE)
+    steps = shape(book, spec, base, _ends(loads), LOAD_PHASE).steps
+    steps = shape(book, spec, base, _ends(pending), CHANGE_PHASE).steps or steps
     version = tables.format_of(book.spark, name) if exists else book.format_version
     load_mb, changes_mb = (sum(o.size for o in files) / 1e6 for files in (loads, pending))
     most = getattr(book.settings, "max_batch_mb", CdcMergeSettings.max_batch_mb)
@@ -106,26 +109,24 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
         _about_s(samples, spec.source, "load", load_mb, 1 if loads else 0),
         _about_s(samples, spec.source, "changes", changes_mb, math.ceil(changes_mb * 1e6 / (most << 20))),
     ]
-    steps = [
+    doing = [
         *([] if exists else ["create"]),
         *([action] if action.startswith(("load ", "re")) or loads else []),
         *(["apply changes"] if pending else []),
     ]
     return {
-        "action": ", then ".join(steps) or ("nothing new" if there.loads or position.loaded else "wait for the load"),
+        "action": ", then ".join(doing) or ("nothing new" if there.loads or position.loaded else "wait for the load"),
         "lane": {"append": "append", "multiset": "multiset"}.get(spec.policy, "merge"), "format": version,
         "deletes": "none" if spec.policy == "append" else "deletion vectors" if version > 2 else "position deletes",
         "load": len(loads), "changes": len(pending), "mb": round(load_mb + changes_mb, 3),
         "about_s": None if None in seconds else round(sum(seconds), 1), "position": position.last or "–",
+        "schema": ", ".join(map(str, steps)),
         "impossible": _impossible(book, spec), "decision": "",
     }  # fmt: skip
 
 
-def _read_names(book: Workbook, spec: TableSpec, files: list, phase: int) -> None:
-    """Let the reader refuse, as it will in the run, files whose own column names are not the spec's. No row is read."""
-    if files:
-        ends = files if len(files) < 3 else [files[0], files[-1]]
-        read_rows(book.spark, spec, book.endpoint, book.mappings, ends, phase)
+def _ends(files: list[DmsObject]) -> list[DmsObject]:
+    return files if len(files) < 3 else [files[0], files[-1]]
 
 
 def _impossible(book: Workbook, spec: TableSpec) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -11,13 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from frazil.changes.types import mask_sql, value_type
+from frazil.config.connection import SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec
-from frazil.errors import FrazilError
 from frazil.flows.workbook import TableResult, Workbook
-
-
-class SourceDatabaseError(FrazilError):
-    """The source database cannot be asked: its address or credentials are not in the environment."""
 
 
 @dataclass(frozen=True)
@@ -91,23 +86,14 @@ def _select(c: Column) -> str:
 def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
     """Read a table from the source database over JDBC; PostgreSQL.
 
-    Address and credentials come from the environment only: FRAZIL_SOURCE_URL (`jdbc:postgresql://…`), FRAZIL_SOURCE_USER,
-    FRAZIL_SOURCE_PASSWORD. They are never shown.
+    `config.connection` tells where address and credentials come from. They are never shown.
     """
-    url = os.environ.get("FRAZIL_SOURCE_URL", "")
-    if not url.startswith("jdbc:postgresql:"):
-        raise SourceDatabaseError(
-            "FRAZIL_SOURCE_URL names no PostgreSQL source", "set it to jdbc:postgresql://host:port/database"
-        )
+    connection = source_connection()
+    if connection.engine != "postgresql":
+        raise SourceDatabaseError(f"rows of {connection.engine} cannot be compared", "only PostgreSQL's can, so far")
     schema, table = (f'"{part}"' for part in spec.source.split("."))
     query = f"select {', '.join(_select(c) for c in spec.columns)} from {schema}.{table}"
-    reader = (
-        spark.read.format("jdbc").option("url", url).option("driver", "org.postgresql.Driver").option("query", query)
-    )
-    for option, variable in (("user", "FRAZIL_SOURCE_USER"), ("password", "FRAZIL_SOURCE_PASSWORD")):
-        if os.environ.get(variable):
-            reader = reader.option(option, os.environ[variable])
-    return reader.option("fetchsize", 10_000).load()
+    return spark.read.format("jdbc").options(**connection.options(), query=query, fetchsize="10000").load()
 
 
 def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from frazil.dms.documents import read_endpoint_document, read_task_settings
+from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.lint import Finding, lint
 from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, sniff, stated
 from frazil.dms.statistics import read_statistics
 from frazil.dms.storage import read_head
 from frazil.flows import streams
+from frazil.flows.shape import follow
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, tables
 
@@ -69,12 +71,14 @@ def _told(f: Finding) -> dict[str, Any]:
 
 
 def create_tables(book: Workbook) -> list[TableResult]:
-    """Create missing tables, remove branches that killed runs left behind; what exists is checked against its spec."""
+    """Create missing tables, bring the columns of others to their specs, remove branches that killed runs left behind."""
 
     tables.create_namespaces(book.spark, [book.name(s) for s in book.specs.values()])
 
     def work(spec) -> TableResult:
         created = tables.create_table(book.spark, book.name(spec), spec, book.format_version)
+        if not created:
+            follow(book, spec, tables.read_base(book.spark, book.name(spec)), [], CHANGE_PHASE)
         left = commit.remove_abandoned_branches(book.spark, book.name(spec))
         note = f"removed {len(left)} branch(es) of killed runs" if left else ""
         return TableResult(spec.source, "created" if created else "exists", note)

@@ -18,6 +18,7 @@ from frazil.dms.documents import boolean, read_json
 from frazil.dms.kafka import Offsets, StreamError, check_kept, furthest, limited, nearest_start
 from frazil.dms.messages import CHANGE_PHASE, LOAD_PHASE, known_columns, raw_rows, routed
 from frazil.flows.apply import Batch, apply_batch
+from frazil.flows.shape import follow
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit
 from frazil.lake.commit import PositionMovedError
@@ -176,6 +177,8 @@ class _Run:
         if not pending:
             self.at[spec.source] = furthest(at, end)
             return TableResult(spec.source, "unchanged", "nothing new")
+        shaped = follow(self.book, spec, base, [], CHANGE_PHASE)
+        spec = shaped.spec
         batch = Batch(
             lambda whole: rows_of(self.book, spec, frame, loads=False, begin=at),
             lambda batch: replace(base.position, batch=batch, stream=furthest(at, end)),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.session import get_spark
 from frazil.config.settings import ParameterError, Settings
-from frazil.config.spec import TableSpec, load_specs
+from frazil.config.spec import TableSpec, load_specs, parse_changes
 from frazil.dms.documents import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.kafka import Kafka
@@ -102,9 +102,14 @@ class Workbook:
         for name in settings.tables:
             if name not in everything:
                 raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
-        self.specs: dict[str, TableSpec] = {n: everything[n] for n in settings.tables or everything}
+        default = parse_changes(settings.changes, "parameter 'changes'")
+        self.specs: dict[str, TableSpec] = {
+            n: replace(everything[n], changes=everything[n].changes.over(default))
+            for n in settings.tables or everything
+        }
         self.stream: Kafka | None = Kafka.from_address(settings.source) if settings.is_stream else None
         self.endpoint = Endpoint() if self.stream else read_endpoint(settings.path("endpoint"))
+        self.stopped: dict[str, FrazilError] = {}
         self._telling, self._told, self._checked = Lock(), set(), set()
         self._watches: dict[str, Watch] = {}
         _log_to(self.folder / "frazil.log")
@@ -204,12 +209,18 @@ class Workbook:
                 rows.append({"table": spec.source, "action": f"cannot: {e.problem}; {e.cure}"})
         return rows
 
+    def require_way(self, spec: TableSpec) -> None:
+        """Raise what is known beforehand to stop a table."""
+        spec.require_policy()
+        if spec.source in self.stopped:
+            raise self.stopped[spec.source]
+
     def attempt(self, spec: TableSpec, work: Callable[[TableSpec], TableResult]) -> TableResult:
         """Run `work` for one table; any error of it becomes a result with status `failed`, its trace goes to the log."""
         began = time.monotonic()
         self.spark.sparkContext.setJobGroup(spec.source, spec.source)
         try:
-            spec.require_policy()
+            self.require_way(spec)
             with reading(spec):
                 result = work(spec)
         except FrazilError as e:

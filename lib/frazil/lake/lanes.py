@@ -64,7 +64,7 @@ class Lanes:
         if spec.policy != "key":
             return None, "a table without a key"
         if partial:
-            return None, "partial rows"
+            return None, "rows that do not carry every column"
         if reason := self.missing(name) or costs.unfit:
             return None, reason
         if megabytes > self.max_mb:

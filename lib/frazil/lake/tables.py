@@ -50,7 +50,7 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
     """Create the table if it is missing, empty and at its first position; return whether it was created.
 
     Only key columns are NOT NULL: DMS delivers nulls in others (LOBs that follow later). Raises TableError where a
-    table of that name exists whose columns differ, or that Frazil did not make.
+    table of that name exists that Frazil did not make.
     """
     created = not spark.catalog.tableExists(name)
     if created:
@@ -87,7 +87,6 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
         raise TableError(
             f"{name} exists and was not made by Frazil", f"drop or rename it, or set another target in {spec.file}"
         )
-    check_columns(spark, name, spec)
     return created
 
 
@@ -96,20 +95,6 @@ def format_of(spark: SparkSession, name: str) -> int:
     return int(
         next(r["value"] for r in spark.sql(f"SHOW TBLPROPERTIES {name}").collect() if r["key"] == "format-version")
     )
-
-
-def check_columns(spark: SparkSession, name: str, spec: TableSpec) -> None:
-    """Raise TableError where a table has other columns than its spec gives it."""
-    has = {f.name: f.dataType.simpleString() for f in spark.table(name).schema.fields}
-    wants = {c.name: lake_type(c) for c in spec.columns}
-    if spec.policy == "append":
-        wants |= {n: kind for n, (kind, _) in OPERATION_COLUMNS.items()}
-    if has != wants:
-        differ = [n for n in {**has, **wants} if has.get(n) != wants.get(n)]
-        shown = ", ".join(f"{n}: table {has.get(n, '–')}, spec {wants.get(n, '–')}" for n in differ)
-        raise TableError(
-            f"{name} and its spec differ ({shown})", f"correct {spec.file}, or drop the table and load it again"
-        )
 
 
 def require_table(spark: SparkSession, name: str) -> None:
@@ -126,6 +111,8 @@ class Base:
     sequence: int
     position: Position
     stored: str
+    schemas: tuple[str, int, int] = ("", -1, -1)
+    """The table's own id, and the ids of its schema now and in the snapshot that the position was committed with."""
 
 
 def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
@@ -143,8 +130,10 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
     position, stamp = Position.from_json(stored)
     if checked:
         _check_lineage(table, name, stamp)
-    current = table.currentSnapshot()
-    return Base(current.snapshotId(), current.sequenceNumber(), position, stored)
+    current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
+    now = table.schema().schemaId()
+    schemas = (str(table.uuid()), now, then.schemaId() if then else now)
+    return Base(current.snapshotId(), current.sequenceNumber(), position, stored, schemas)
 
 
 def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> None:

@@ -1,0 +1,66 @@
+"""What a spec says of columns that change: the policies, and the layouts that headerless files had before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frazil.config.columns import SpecError, require_known
+from frazil.errors import nearest
+
+POLICIES = {"new": ("refuse", "add", "ignore"), "gone": ("refuse", "keep", "drop"), "type": ("refuse", "beside")}
+"""What `changes` may say, the default first; see `Changes`."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What to do when a table's columns change in a way that the spec alone does not settle; empty: nobody said.
+
+    `new`: files carry a column that nobody told of. `gone`: the spec no longer lists a column (`keep` it with its values, or
+    `drop` it), or files no longer carry one (it is kept, until the spec no longer lists it). `type`: no promotion leads from
+    the column's type in the lake to the spec's: `beside` renames the old one to `<name>_<type>` and adds a new one.
+    """
+
+    new: str = ""
+    gone: str = ""
+    type: str = ""
+
+    def over(self, default: Changes) -> Changes:
+        """Fill in what is not said, from `default` and then from the first of each policy."""
+        return Changes(*(getattr(self, n) or getattr(default, n) or known[0] for n, known in POLICIES.items()))
+
+
+@dataclass(frozen=True)
+class PastLayout:
+    """Columns of headerless files that were written up to and including `until`: a file's name, or a time as names tell it."""
+
+    until: str
+    columns: tuple[str, ...]
+    load: bool = False
+    """Whether the load files are of this layout too; else they are of the present one."""
+
+
+def parse_changes(raw, where: str) -> Changes:
+    """Check the policies of `changes`, of a spec or of the settings."""
+    if not isinstance(raw or {}, dict):
+        raise SpecError(f"{where}: changes = {raw!r}", "write changes: {new: add, gone: keep, type: beside}")
+    for name, value in (raw or {}).items():
+        if name not in POLICIES:
+            raise SpecError(f"{where}: changes: unknown entry '{name}'", nearest(name, POLICIES))
+        if value not in POLICIES[name]:
+            raise SpecError(f"{where}: changes: {name} = {value!r}", f"write {', '.join(POLICIES[name])}")
+    return Changes(**(raw or {}))
+
+
+def parse_layouts(entries, where: str) -> tuple[PastLayout, ...]:
+    """Return the layouts of the past, oldest first."""
+    found = []
+    for entry in entries or ():
+        if not isinstance(entry, dict) or not entry.get("until") or not isinstance(entry.get("columns"), list):
+            raise SpecError(
+                f"{where}: layouts: {entry!r}",
+                "write {until: 20240101-100000000.csv, columns: [id, name]}, oldest first",
+            )
+        require_known(entry, ("until", "columns", "load"), f"{where}: layouts")
+        columns = tuple(str(c) for c in entry["columns"])
+        found.append(PastLayout(str(entry["until"]), columns, bool(entry.get("load"))))
+    return tuple(found)

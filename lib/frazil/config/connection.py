@@ -1,0 +1,105 @@
+"""The source database's address and credentials: from the environment or a secret, never from parameters, never shown."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+
+from frazil.errors import FrazilError
+
+ENGINES = {
+    "postgresql": ("jdbc:postgresql://{host}:{port}/{database}", 5432, "org.postgresql.Driver", ""),
+    "mysql": ("jdbc:mysql://{host}:{port}/{database}", 3306, "com.mysql.cj.jdbc.Driver", "com.mysql:mysql-connector-j:9.4.0"),
+    "sqlserver": (
+        "jdbc:sqlserver://{host}:{port};databaseName={database};encrypt=true", 1433,
+        "com.microsoft.sqlserver.jdbc.SQLServerDriver", "com.microsoft.sqlserver:mssql-jdbc:13.2.0.jre11",
+    ),
+    "oracle": ("jdbc:oracle:thin:@//{host}:{port}/{database}", 1521, "oracle.jdbc.OracleDriver", "com.oracle.database.jdbc:ojdbc11:23.9.0.25.07"),
+}  # fmt: skip
+"""By engine: the address, the usual port, the driver's class, and what to add to `spark.jars.packages` for it."""
+_NAMES = {"postgres": "postgresql", "aurora-postgresql": "postgresql", "aurora": "mysql", "mariadb": "mysql"}
+
+
+class SourceDatabaseError(FrazilError):
+    """The source database cannot be asked: its address or credentials are missing or wrong, or its driver is not there."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach the source database over JDBC."""
+
+    engine: str
+    url: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    def options(self) -> dict[str, str]:
+        """Return Spark's options for a JDBC read."""
+        given = {"url": self.url, "driver": ENGINES[self.engine][2], "user": self.user, "password": self.password}
+        return {k: v for k, v in given.items() if v}
+
+    def hide(self, text: str) -> str:
+        """Take the password out of a text, such as a driver's message."""
+        return text.replace(self.password, "•••") if self.password else text
+
+
+def engine_of(name: str) -> str:
+    """Return the engine's one name for what AWS, a secret or a JDBC address calls it."""
+    engine = _NAMES.get(name.lower(), name.lower())
+    engine = "sqlserver" if engine.startswith("sqlserver") else "oracle" if engine.startswith("oracle") else engine
+    if engine not in ENGINES:
+        raise SourceDatabaseError(f"source engine '{name}' is not known", f"known are {', '.join(ENGINES)}")
+    return engine
+
+
+def source_connection(endpoint: dict | None = None) -> Connection:
+    """Return the connection to the source database; `endpoint`: the source as `aws dms describe-endpoints` prints it.
+
+    FRAZIL_SOURCE_URL, FRAZIL_SOURCE_USER and FRAZIL_SOURCE_PASSWORD say it; FRAZIL_SOURCE_SECRET names a secret of AWS
+    Secrets Manager instead, for the credentials or for all of it (`engine`, `host`, `port`, `dbname`, `username`, `password`).
+    """
+    env, endpoint = os.environ, endpoint or {}
+    own = next((v for k, v in endpoint.items() if k.endswith("Settings") and isinstance(v, dict) and v.get("SecretsManagerSecretId")), {})  # fmt: skip
+    name = env.get("FRAZIL_SOURCE_SECRET") or own.get("SecretsManagerSecretId") or ""
+    secret = _secret(name) if name else {}
+    url = env.get("FRAZIL_SOURCE_URL") or secret.get("url") or ""
+    if url:
+        engine = engine_of(url.removeprefix("jdbc:").split(":")[0])
+    else:
+        host = secret.get("host") or endpoint.get("ServerName")
+        if not host:
+            raise SourceDatabaseError(
+                "nothing says where the source database is",
+                "set FRAZIL_SOURCE_URL (jdbc:postgresql://host:port/database), or FRAZIL_SOURCE_SECRET to a secret's id",
+            )
+        engine = engine_of(secret.get("engine") or endpoint.get("EngineName") or "")
+        form, port = ENGINES[engine][:2]
+        database = secret.get("dbname") or endpoint.get("DatabaseName") or ""
+        url = form.format(host=host, port=secret.get("port") or endpoint.get("Port") or port, database=database)
+    user = env.get("FRAZIL_SOURCE_USER") or secret.get("username") or endpoint.get("Username") or ""
+    return Connection(engine, url, user, env.get("FRAZIL_SOURCE_PASSWORD") or secret.get("password") or "")
+
+
+def _secret(name: str) -> dict:
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        raise SourceDatabaseError("boto3 is needed to read a secret", "pip install boto3") from None
+    try:
+        text = boto3.client("secretsmanager").get_secret_value(SecretId=name)["SecretString"]
+    except (BotoCoreError, ClientError, KeyError) as e:
+        said = e.response["Error"]["Code"] if isinstance(e, ClientError) else type(e).__name__
+        raise SourceDatabaseError(
+            f"the secret '{name}' cannot be read: {said}", "check its id, the region, and the right GetSecretValue"
+        ) from None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):  # its text may be a password: it is not shown
+        raise SourceDatabaseError(
+            f"the secret '{name}' holds no JSON object", "store username and password as RDS does"
+        )
+    return found

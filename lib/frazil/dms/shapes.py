@@ -1,0 +1,54 @@
+"""Which columns each file of a table carries, as far as the file or a declared layout tells: what schema changes show in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from frazil.config.spec import TableSpec
+from frazil.dms.csv import header, require_fit
+from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.layout import as_written, known_names, past_layout
+from frazil.dms.objects import DmsObject
+from frazil.dms.parquet import footer, lake_kind
+from frazil.dms.transactions import NAME
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One file's columns: `carries` by the spec's names (None: the file does not tell), `unknown` that nobody told of.
+
+    Both with the type that a Parquet file states, as Spark names it; empty for CSV.
+    """
+
+    file: DmsObject
+    carries: dict[str, str] | None = None
+    unknown: dict[str, str] = field(default_factory=dict)
+
+
+def shapes(
+    spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject], phase: int
+) -> list[Shape]:
+    """Return the shape of each file, in the order given; heads and footers are read, no rows."""
+    known = known_names(spec, endpoint, mappings)
+    return [_shape(f, spec, endpoint, mappings, phase, known) for f in files]
+
+
+def _shape(
+    file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, known: dict[str, str]
+) -> Shape:
+    if file.name.endswith(".parquet"):
+        names = {f.name: lake_kind(f.type, f"{file.path}: column {f.name!r}") for f in footer(file)}
+    elif endpoint.header and file.size and not NAME.match(file.name):
+        names = dict.fromkeys(header(file, endpoint), "")
+    elif spec.layouts and file.size:
+        if not NAME.match(file.name):
+            require_fit(file, spec, endpoint, mappings, phase)
+        if past_layout(spec, file, phase) is None:
+            return Shape(file, dict.fromkeys(mappings.file_columns(spec), ""))
+        return Shape(file, dict.fromkeys(as_written(spec, file, phase).names, ""))
+    else:
+        return Shape(file)
+    roles = {n: known.get(n, "") for n in names if n.lower() != endpoint.op_column.lower()}
+    carries = {r.removeprefix("after:"): names[n] for n, r in roles.items() if r.startswith("after:")}
+    return Shape(file, carries, {n: names[n] for n, r in roles.items() if not r})

@@ -1,0 +1,200 @@
+"""From the columns that a table has to those that its spec declares: the steps between, by policy, and what is then read.
+
+`steps_to` only computes; `evolve` commits. A step that is done is not planned again, so a kill between schema and batch is
+harmless: the batch finds the columns there. Readers meanwhile see a column without values, or one under its new name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from frazil.changes.keyless import OPERATION_COLUMNS
+from frazil.changes.types import lake_type
+from frazil.config.spec import Column, TableSpec
+from frazil.errors import FrazilError
+from frazil.lake import jvm, jvm_schema
+from frazil.lake.jvm_schema import Field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+_DMS = {
+    "boolean": "BOOLEAN", "int": "INT4", "bigint": "INT8", "float": "REAL4", "double": "REAL8", "string": "WSTRING",
+    "binary": "BYTES", "date": "DATE", "timestamp": "DATETIME", "timestamp_ntz": "DATETIME",
+}  # fmt: skip
+
+
+class SchemaError(FrazilError):
+    """The source or the spec changed a table's columns in a way that is not followed unless somebody says how."""
+
+    decision = True
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of a table's schema: its kind, the column, and the rest as `jvm_schema.change` takes it."""
+
+    kind: str
+    name: str
+    more: tuple[str, ...] = ()
+
+    def __str__(self):
+        return {
+            "add": "add {n} {0}", "rename": "rename {n} to {0}", "widen": "widen {n} to {0}",
+            "comment": "comment on {n}", "drop": "drop {n}", "keep": "keep {n}, which the spec no longer lists",
+        }[self.kind].format(*self.more, n=self.name)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a table's metadata say of its columns: now, in the snapshot that a batch starts from, and ever."""
+
+    fields: tuple[Field, ...]
+    then: tuple[Field, ...] = ()
+    first: frozenset[int] = frozenset()
+    earlier: frozenset[str] = frozenset()
+    laid_out_by: frozenset[int] = frozenset()
+    learnt: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=1024)
+def look(spark: SparkSession, name: str, schemas: tuple[str, int, int]) -> Table:
+    """Read what a table's metadata say of its columns; `schemas`: as in `Base`, by which what was read once is known again."""
+    table = jvm.load_table(spark, name)
+    ever = jvm_schema.ever(spark, table)
+    now = ever[schemas[1]]
+    return Table(
+        tuple(now), tuple(ever.get(schemas[2], now)), frozenset(f.id for f in ever[min(ever)]),
+        frozenset(f.name for schema in ever.values() for f in schema), frozenset(jvm_schema.laid_out_by(table)),
+        tuple(jvm_schema.learnt(table)),
+    )  # fmt: skip
+
+
+def as_column(name: str, kind: str, comment: str = "") -> Column:
+    """Return a column whose values have a Spark SQL type, as a spec would declare it."""
+    decimal = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
+    dms = f"NUMERIC({decimal[1]},{decimal[2]})" if decimal else _DMS[kind]
+    return Column(name, dms, comment=comment, utc=kind == "timestamp")
+
+
+def steps_to(
+    table: Table, spec: TableSpec, promotes: Callable[[str, str], bool], learnt: tuple[Column, ...] = ()
+) -> tuple[list[Step], TableSpec]:
+    """Return the steps from a table's columns to its spec's, and the spec as rows are read and written after them.
+
+    That one has the columns of the lake that the spec does not list too, and the types that the lake has where they are
+    wider. `learnt` are columns that files carry and the policy adds. Raises SchemaError for what no policy allows.
+    """
+    have = {f.name: f for f in table.fields if not (spec.policy == "append" and f.name in OPERATION_COLUMNS)}
+    steps, columns, taken = [], [], {}
+    wanted = {c.name for c in spec.columns}
+    for c in (*spec.columns, *(n for n in learnt if n.name not in wanted)):
+        f = _found(c, have, wanted)
+        after = columns[-1].name if columns else ""
+        if f is None:
+            steps.append(Step("add", c.name, (lake_type(c), c.comment, after)))
+            columns.append(c)
+            continue
+        taken[f.name] = c
+        if f.name != c.name:
+            steps.append(Step("rename", f.name, (c.name,)))
+        kind, kept = _retyped(f, c, spec, promotes)
+        if kind == "beside":
+            steps += [
+                Step("rename", f.name, (_beside(c.name, f.type),)),
+                Step("add", c.name, (lake_type(c), c.comment, after)),
+            ]
+        elif kind == "widen":
+            steps.append(Step("widen", c.name, (lake_type(c),)))
+        if c.comment and c.comment != f.comment and kind != "beside":
+            steps.append(Step("comment", c.name, (c.comment,)))
+        columns.append(kept)
+    _require_same_key(table, spec, {n: c.name for n, c in taken.items()})
+    _require_whole_rows(spec, steps)
+    for name, f in have.items():
+        if name not in taken:
+            step = _gone(f, table, spec)
+            steps.append(step)
+            columns += [as_column(name, f.type, f.comment)] if step.kind == "keep" else []
+    same = tuple(columns) == spec.columns
+    return steps, spec if same else replace(spec, columns=tuple(columns), all_columns=spec.file_columns)
+
+
+def _found(c: Column, have: dict[str, Field], wanted: set[str]) -> Field | None:
+    """Return the table's column that is this one: by its name, or by one that it had before."""
+    return next((have[n] for n in (c.name, *c.renamed_from) if n in have and (n == c.name or n not in wanted)), None)
+
+
+def _retyped(f: Field, c: Column, spec: TableSpec, promotes: Callable[[str, str], bool]) -> tuple[str, Column]:
+    """Return what a column's type needs (nothing, `widen`, `beside`), and the column as it is read then."""
+    kind = lake_type(c)
+    if f.type == kind:
+        return "", c
+    if promotes(f.type, kind):
+        return "widen", c
+    if not c.mask and promotes(kind, f.type):  # the lake is wider already, and stays so
+        return "", replace(c, lake=f.type)
+    if spec.changes.type == "beside" and c.name not in spec.key:
+        return "beside", c
+    raise SchemaError(
+        f"{spec.source}: column '{c.name}' is {f.type} in the lake and {c.type} ({kind}) in {spec.file}: no promotion leads there",
+        "correct the type, or drop the table and load it again"
+        + ("" if c.name in spec.key else ", or let a column of the new type stand beside it: changes: {type: beside}"),
+    )
+
+
+def _beside(name: str, kind: str) -> str:
+    return f"{name}_{re.sub(r'[^a-z0-9]+', '_', kind).strip('_')}"
+
+
+def _gone(f: Field, table: Table, spec: TableSpec) -> Step:
+    """Return what becomes of a column of the lake that the spec does not list."""
+    beside = any(f.name == _beside(c.name, f.type) for c in spec.columns)
+    if beside or f.name in table.learnt or spec.changes.gone == "keep":
+        return Step("keep", f.name)
+    if spec.changes.gone == "refuse":
+        raise SchemaError(
+            f"{spec.source}: the lake has a column '{f.name}' that {spec.file} does not list",
+            "if it was renamed, write renamed_from at its new name; if it is gone, say what shall become of it: "
+            "changes: {gone: keep} or {gone: drop}",
+        )
+    if f.id in table.laid_out_by:
+        raise SchemaError(
+            f"{spec.source}: column '{f.name}' is gone, and the table is partitioned or sorted by it",
+            "keep it (changes: {gone: keep}), or drop the table and load it again",
+        )
+    return Step("drop", f.name)
+
+
+def _require_same_key(table: Table, spec: TableSpec, now: dict[str, str]) -> None:
+    """Refuse another key: what the lake holds was told apart by the old one. Only key columns are NOT NULL."""
+    old = {now.get(f.name, f.name) for f in table.fields if f.required}
+    if old != set(spec.key):
+        raise SchemaError(
+            f"{spec.source}: the key is ({', '.join(spec.key) or 'none'}) in {spec.file}, and the lake's rows are told apart "
+            f"by ({', '.join(sorted(old)) or 'none'})",
+            "correct the key, or drop the table, run 00_setup, and load it again: only the source can tell which rows are one",
+        )
+
+
+def _require_whole_rows(spec: TableSpec, steps: list[Step]) -> None:
+    if spec.policy == "multiset" and any(s.kind not in ("comment", "widen", "rename") for s in steps):
+        raise SchemaError(
+            f"{spec.source}: columns of a table without key changed ({', '.join(map(str, steps))})",
+            "its rows are compared whole: drop the table and load it again",
+        )
+
+
+def evolve(spark: SparkSession, name: str, steps: list[Step], learnt: tuple[Column, ...] = ()) -> None:
+    """Commit the steps: renames first, on their own, as another column may take the name; then the others, all at once."""
+    names = {c.name for c in learnt}
+    for part in ([s for s in steps if s.kind == "rename"], [s for s in steps if s.kind not in ("rename", "keep")]):
+        if part:
+            added = [s.name for s in part if s.kind == "add" and s.name in names]
+            jvm_schema.change(spark, jvm.load_table(spark, name), [(s.kind, s.name, *s.more) for s in part], added)
+    spark.sql(f"REFRESH TABLE {name}")

@@ -1,0 +1,102 @@
+"""Iceberg's schemas and their evolution, through the Java API: columns by field id, what may become what, one change at a time.
+
+`Table.updateSchema()` collects changes and commits them as one new schema; names in it are those before the change.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frazil.lake.jvm import JavaTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEARNT = "frazil.learnt"
+"""Table property: the columns that were added because files carry them, as a JSON list of names."""
+_ICEBERG = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
+_SPARK = {v: k for k, v in _ICEBERG.items()}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of an Iceberg table: `id` stays with it through renames; `type` as Spark SQL writes it."""
+
+    id: int
+    name: str
+    type: str
+    required: bool = False
+    comment: str = ""
+
+
+def _fields(spark: SparkSession, schema: Any) -> list[Field]:
+    """Read a schema in one call, as its JSON: a call per property of each column would take a second for a wide table."""
+    columns = json.loads(spark._jvm.org.apache.iceberg.SchemaParser.toJson(schema))["fields"]
+    return [
+        Field(
+            c["id"], c["name"], _SPARK.get(c["type"], c["type"].replace(", ", ",")), c["required"], c.get("doc") or ""
+        )
+        for c in columns
+    ]
+
+
+def fields(spark: SparkSession, table: JavaTable) -> list[Field]:
+    """Return a table's present columns."""
+    return _fields(spark, table.schema())
+
+
+def ever(spark: SparkSession, table: JavaTable) -> dict[int, list[Field]]:
+    """Return the columns of each schema that the table has had, by its id, which counts up."""
+    schemas = table.schemas()
+    return {key: _fields(spark, schemas.get(key)) for key in schemas.keySet()}
+
+
+def laid_out_by(table: JavaTable) -> set[int]:
+    """Return the ids of the columns that partitions or the order of rows in files are made of."""
+    return {f.sourceId() for part in (table.spec(), table.sortOrder()) for f in part.fields()}
+
+
+def learnt(table: JavaTable) -> list[str]:
+    """Return the columns that were added because files carry them."""
+    return json.loads(table.properties().get(LEARNT) or "[]")
+
+
+def _type(spark: SparkSession, kind: str) -> Any:
+    """Return Iceberg's type for one of Spark's; `fromPrimitiveString` reads `decimal(12, 2)` and the like."""
+    return spark._jvm.org.apache.iceberg.types.Types.fromPrimitiveString(_ICEBERG.get(kind, kind))
+
+
+def promotes(spark: SparkSession, old: str, new: str) -> bool:
+    """Tell whether Iceberg may turn a column of one type into another without rewriting a file."""
+    check = spark._jvm.org.apache.iceberg.types.TypeUtil.isPromotionAllowed
+    return old == new or check(_type(spark, old), _type(spark, new))
+
+
+def change(spark: SparkSession, table: JavaTable, steps: list[tuple], learnt_now: list[str]) -> None:
+    """Commit changes of the schema in one metadata swap, with the names of columns that files brought.
+
+    A step is `(kind, name, *more)`: `("add", name, type, comment, after or "")`, `("rename", old, new)`,
+    `("widen", name, type)`, `("comment", name, text)`, `("drop", name)`. Names are those before the change.
+    """
+    tx = table.newTransaction()
+    update = tx.updateSchema()
+    for kind, name, *more in steps:
+        if kind == "add":
+            new, comment, after = more
+            update.addColumn(name, _type(spark, new), comment or None)
+            update.moveAfter(name, after) if after else update.moveFirst(name)
+        elif kind == "rename":
+            update.renameColumn(name, *more)
+        elif kind == "widen":
+            update.updateColumn(name, _type(spark, *more))
+        elif kind == "comment":
+            update.updateColumnDoc(name, *more)
+        elif kind == "drop":
+            update.deleteColumn(name)
+    update.commit()
+    if learnt_now:
+        names = json.dumps(list(dict.fromkeys([*learnt(table), *learnt_now])))
+        tx.updateProperties().set(LEARNT, names).commit()
+    tx.commitTransaction()

@@ -1,0 +1,306 @@
+"""The source's columns change: what the lake's schema follows, by which policy, and what is refused by name."""
+
+import itertools
+
+import pytest
+import yaml
+
+from frazil.config.settings import CdcMergeSettings
+from frazil.config.spec import SpecError, parse_spec
+from frazil.flows.plan import plan
+from frazil.lake import jvm_schema
+from helpers import FILE1, FILE2, FILE3, LOAD1
+
+pytestmark = pytest.mark.spark
+TS = "2024-01-01 09:59:00.000000"
+
+
+@pytest.fixture
+def source(new_world):
+    """A table with a header in its files, loaded with two rows."""
+    return begun(new_world(AddColumnName=True))
+
+
+def begun(world):
+    world.rules = {"rules": []}
+    world.table("t", "id INT8", "v WSTRING(9)", "n INT4")
+    world.write("t", LOAD1, f"ts,id,v,n\n{TS},1,a,10\n{TS},2,b,20\n")
+    return world.loaded()
+
+
+def declare(world, *columns, **more):
+    """Write the spec anew; columns are written `name TYPE`, or as in YAML."""
+    entries = [dict(zip(("name", "type"), c.split(" ", 1), strict=True)) if isinstance(c, str) else c for c in columns]
+    spec = world.specs["t"] | {"columns": entries} | more
+    world.specs["t"] = spec
+    (world.root / "specs/t.yml").write_text(yaml.safe_dump(spec))
+    return world
+
+
+def put(world, name, header, *rows):
+    world.write("t", name, f"Op,ts,{header}\n" + "".join(f"{r[0]},{TS},{r[2:]}\n" for r in rows))
+    return world
+
+
+def table(world):
+    """The rows by key, as dicts."""
+    return {r["id"]: {k: v for k, v in r.asDict().items() if k != "id"} for r in world.spark.table(world.name("t")).collect()}  # fmt: skip
+
+
+def ids(world):
+    return {f.name: f.id for f in jvm_schema.fields(world.spark, world.iceberg("t"))}
+
+
+def refused(world, *says, **settings):
+    before = ids(world), world.head("t")
+    note = world.merge(**settings)["t"].note
+    assert all(s in note for s in says), note
+    assert (ids(world), world.head("t")) == before
+    return note
+
+
+def test_a_column_that_the_spec_adds_comes_where_it_says_with_type_and_comment(source):
+    put(source, FILE1, "id,v,n", "U,1,A,11")
+    put(source, FILE2, "id,w,v,n", "I,3,2024-05-06,c,30", "U,2,,B,20")
+    declare(source, "id INT8", {"name": "w", "type": "DATE", "comment": "when"}, "v WSTRING(9)", "n INT4")
+    planned = plan(source.book(CdcMergeSettings))[0]
+    assert planned["schema"] == "add w date" and planned["decision"] == ""
+    assert "w" not in ids(source)
+    source.merged()
+    fields = jvm_schema.fields(source.spark, source.iceberg("t"))
+    assert [(f.name, f.type, f.comment) for f in fields][:2] == [("id", "bigint", ""), ("w", "date", "when")]
+    got = table(source)
+    assert got[1] == {"w": None, "v": "A", "n": 11} and str(got[3]["w"]) == "2024-05-06" and got[2]["v"] == "B"
+
+
+def test_a_column_that_files_bring_is_refused_added_or_ignored_as_the_policy_says(source):
+    put(source, FILE1, "id,v,n,more", "U,1,A,11,x")
+    refused(source, "unknown column 'more'", "changes: {new: add}")
+    assert plan(source.book(CdcMergeSettings))[0]["decision"]
+    source.merged(changes={"new": "ignore"})
+    assert table(source)[1] == {"v": "A", "n": 11}
+    assert source.position("t")["skips"] == ["more"]
+    put(source, FILE2, "id,v,n,more,most", "U,1,A,12,y,z")
+    declare(source, "id INT8", "v WSTRING(9)", "n INT4", changes={"new": "add"})
+    source.merged()
+    assert table(source)[1] == {"v": "A", "n": 12, "most": "z"}, "what was ignored before stays so"
+    put(source, FILE3, "id,v,n,most", "U,2,B,22,q")
+    source.merged()
+    assert table(source)[2] == {"v": "B", "n": 22, "most": "q"}
+
+
+def test_a_column_that_files_no_longer_carry_stops_the_table_or_keeps_its_values(source):
+    put(source, FILE1, "id,v", "U,1,A", "I,3,c")
+    refused(source, "no column n", "changes: {gone: keep}")
+    source.merged(changes={"gone": "keep"})
+    assert table(source) == {1: {"v": "A", "n": 10}, 2: {"v": "b", "n": 20}, 3: {"v": "c", "n": None}}
+    assert source.position("t")["lacks"] == ["n"]
+    put(source, FILE2, "id,v", "U,3,C").merged()
+    assert table(source)[3] == {"v": "C", "n": None}, "once it is gone, no policy is needed"
+
+
+def test_files_of_before_and_after_in_one_batch_keep_what_each_row_carried(source):
+    put(source, FILE1, "id,v,n", "I,3,c,30", "U,1,A,11")
+    put(source, FILE2, "id,v", "U,3,C", "U,2,B")
+    assert source.merge(changes={"gone": "keep"})["t"].counts["batches"] == 1
+    assert table(source) == {1: {"v": "A", "n": 11}, 2: {"v": "B", "n": 20}, 3: {"v": "C", "n": 30}}
+
+
+def test_a_column_that_the_spec_no_longer_lists_is_refused_kept_or_dropped(source):
+    declare(source, "id INT8", "v WSTRING(9)")
+    put(source, FILE1, "id,v", "U,1,A")
+    refused(source, "the lake has a column 'n'", "renamed_from")
+    assert source.setup()["t"].failed
+    source.merged(changes={"gone": "keep"})
+    assert table(source)[1] == {"v": "A", "n": 10}
+    put(source, FILE2, "id,v", "U,2,B")
+    source.merged(changes={"gone": "drop"})
+    assert table(source) == {1: {"v": "A"}, 2: {"v": "B"}}
+    source.full_load(on_changed_load="replay", changes={"gone": "drop"})
+    source.merged(changes={"gone": "drop"})
+    assert table(source) == {1: {"v": "A"}, 2: {"v": "B"}}, "load and old files carry n, and are read again"
+    put(source, FILE3, "id,v,n", "U,2,B,99")
+    refused(source, "unknown column 'n'", changes={"gone": "drop"})
+
+
+def test_a_declared_rename_keeps_the_column_by_its_id_and_old_files_readable(source):
+    was = ids(source)
+    put(source, FILE1, "id,v,n", "U,1,A,11")
+    put(source, FILE2, "id,name,n", "U,2,B,22", "I,3,c,30")
+    refused(
+        source,
+        "unknown column 'name', and no column v: renamed, or another one?",
+        changes={"new": "add", "gone": "keep"},
+    )
+    declare(source, "id INT8", {"name": "name", "type": "WSTRING(9)", "renamed_from": "v"}, "n INT4")
+    assert plan(source.book(CdcMergeSettings))[0]["schema"] == "rename v to name"
+    source.merged()
+    expected = {1: {"name": "A", "n": 11}, 2: {"name": "B", "n": 22}, 3: {"name": "c", "n": 30}}
+    assert table(source) == expected
+    assert ids(source) == {"id": was["id"], "name": was["v"], "n": was["n"]}
+    source.full_load(on_changed_load="replay")
+    source.merged()
+    assert table(source) == expected
+    was_then = source.spark.sql(
+        f"select * from {source.name('t')} version as of {source.history('t')[-2].snapshotId()}"
+    )
+    assert "v" in was_then.columns, "history is read with the names of its time"
+
+
+def test_a_key_column_may_be_renamed_but_the_key_stays(source):
+    put(source, FILE1, "no,v,n", "U,1,A,11", "D,2,,")
+    declare(source, {"name": "no", "type": "INT8", "renamed_from": "id"}, "v WSTRING(9)", "n INT4", key=["no"])
+    source.merged()
+    assert [tuple(r) for r in source.spark.table(source.name("t")).collect()] == [(1, "A", 11)]
+    declare(source, {"name": "no", "type": "INT8", "renamed_from": "id"}, "v WSTRING(9)", "n INT4", key=["no", "v"])
+    put(source, FILE2, "no,v,n", "U,1,A,12")
+    refused(source, "the key is (no, v)", "told apart by (no)", "drop the table")
+    declare(source, "v WSTRING(9)", "n INT4", key=["v"])
+    refused(source, "the key is (v)")
+
+
+PROMOTIONS = [("n INT4", "n INT8", 3_000_000_000), ("r REAL4", "r REAL8", 1e300), ("d NUMERIC(6,2)", "d NUMERIC(12,2)", "1234567.89")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "value"), PROMOTIONS)
+def test_a_wider_type_in_the_spec_widens_the_column(new_world, old, new, value):
+    w = new_world(AddColumnName=True)
+    w.rules, column = {"rules": []}, old.split()[0]
+    w.table("t", "id INT8", old).write("t", LOAD1, f"ts,id,{column}\n{TS},1,1\n")
+    was = ids(w.loaded())
+    put(w, FILE1, f"id,{column}", f"I,2,{value}")
+    assert "does not fit" in w.merge()["t"].note
+    declare(w, "id INT8", new)
+    w.merged()
+    assert str(table(w)[2][column]) == str(value) and ids(w) == was
+    declare(w, "id INT8", old)  # a narrower one again: the lake stays as wide as it is
+    put(w, FILE2, f"id,{column}", f"U,1,{value}")
+    w.merged()
+    assert str(table(w)[1][column]) == str(value)
+
+
+def test_what_may_become_what_is_what_iceberg_says(spark):
+    kinds = ["int", "bigint", "float", "double", "decimal(6,2)", "decimal(12,2)", "decimal(12,4)", "string", "binary", "date", "timestamp", "timestamp_ntz", "boolean"]  # fmt: skip
+    pairs = [(a, b) for a, b in itertools.permutations(kinds, 2) if jvm_schema.promotes(spark, a, b)]
+    assert pairs == [("int", "bigint"), ("float", "double"), ("decimal(6,2)", "decimal(12,2)")]
+
+
+def test_a_type_that_no_promotion_leads_to_stops_the_table_or_stands_beside_the_old_one(source):
+    source.table("other").write("other", LOAD1, f"ts,id,v\n{TS},1,a\n")
+    source.setup(), source.full_load()
+    put(source, FILE1, "id,v,n", "U,1,A,eleven", "I,3,c,thirty")
+    source.write("other", FILE1, f"Op,ts,id,v\nU,{TS},1,b\n")
+    declare(source, "id INT8", "v WSTRING(9)", {"name": "n", "type": "WSTRING(9)", "comment": "in words"})
+    done = source.merge()
+    assert "no promotion leads there" in done["t"].note and "beside" in done["t"].note and done["t"].decision
+    assert source.rows("other") == [(1, "b")], "the others go on"
+    was = ids(source)
+    source.merged(changes={"type": "beside"})
+    assert table(source) == {
+        1: {"v": "A", "n_int": 10, "n": "eleven"}, 2: {"v": "b", "n_int": 20, "n": None}, 3: {"v": "c", "n_int": None, "n": "thirty"},
+    }  # fmt: skip
+    assert ids(source)["n_int"] == was["n"]
+    put(source, FILE2, "id,v,n", "U,2,B,twenty").merged()
+    assert table(source)[2] == {"v": "B", "n_int": 20, "n": "twenty"}
+
+
+def test_a_run_that_dies_between_schema_and_batch_is_simply_repeated(source, monkeypatch):
+    put(source, FILE1, "id,name,n,more", "U,1,A,11,x")
+    declare(source, "id INT8", {"name": "name", "type": "WSTRING(9)", "renamed_from": "v"}, "n INT4", "more WSTRING(9)")
+    position = source.position("t")
+    whole = jvm_schema.change
+    for dies_after in (1, 2):  # the rename, then the rest
+
+        def dying(spark, table, steps, learnt):
+            whole(spark, table, steps, learnt)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(jvm_schema, "change", dying)
+        with pytest.raises(KeyboardInterrupt):
+            source.merge()
+        assert ("more" in ids(source)) == (dies_after == 2)
+        assert source.position("t") == position
+    monkeypatch.setattr(jvm_schema, "change", whole)
+    source.merged()
+    assert table(source) == {1: {"name": "A", "n": 11, "more": "x"}, 2: {"name": "b", "n": 20, "more": None}}
+
+
+def test_every_snapshot_keeps_the_schema_that_it_was_written_with(source):
+    put(source, FILE1, "id,v,n", "U,1,A,11").merged()
+    put(source, FILE2, "id,v,n,more", "U,1,A,11,x")
+    declare(source, "id INT8", "v WSTRING(9)", "n INT4", "more WSTRING(9)").merged()
+    ever = jvm_schema.ever(source.spark, source.iceberg("t"))
+    one, two = (ever[s.schemaId()] for s in source.history("t")[1::-1])
+    assert [f.name for f in one] == ["id", "v", "n"] and [f.name for f in two] == ["id", "v", "n", "more"]
+
+
+def test_tables_without_a_key_follow_only_as_far_as_rows_stay_whole(new_world):
+    w = new_world(AddColumnName=True)
+    w.rules = {"rules": []}
+    w.table("t", "id INT8", "v WSTRING(9)", key=()).write("t", LOAD1, f"ts,id,v\n{TS},1,a\n")
+    declare(w, "id INT8", "v WSTRING(9)", without_key="append").loaded()
+    put(w, FILE1, "id,v,w", "I,2,b,x")
+    declare(w, "id INT8", "v WSTRING(9)", "w WSTRING(9)").merged()
+    rows = w.spark.table(w.name("t")).select("id", "v", "w", "_op").collect()
+    assert sorted(map(tuple, rows)) == [(1, "a", None, "I"), (2, "b", "x", "I")]
+
+
+# --- headerless files, and layouts with a validity
+
+
+@pytest.fixture
+def bare(new_world):
+    w = new_world()
+    w.rules = {"rules": []}
+    w.table("t", "id INT8", "v WSTRING(9)", "n INT4").write("t", LOAD1, f"{TS},1,a,10\n{TS},2,b,20\n")
+    return w.loaded()
+
+
+def rows(world, name, *lines):
+    return world.write("t", name, "".join(f"{r[0]},{TS},{r[2:]}\n" for r in lines))
+
+
+def test_a_headerless_file_is_read_with_the_layout_that_held_when_it_was_written(bare):
+    rows(bare, FILE1, "U,1,A,11")
+    rows(bare, FILE2, "U,2,B,x", "I,3,c,y")
+    was = {"until": FILE1, "columns": ["id", "v", "n"], "load": True}
+    declare(bare, "id INT8", "v WSTRING(9)", "w WSTRING(9)", layouts=[was])
+    refused(bare, "the lake has a column 'n'")
+    bare.merged(changes={"gone": "keep"})
+    expected = {1: {"v": "A", "w": None, "n": 11}, 2: {"v": "B", "w": "x", "n": 20}, 3: {"v": "c", "w": "y", "n": None}}
+    assert table(bare) == expected
+    bare.full_load(on_changed_load="replay", changes={"gone": "keep"})
+    bare.merged(changes={"gone": "keep"})
+    assert table(bare) == expected
+
+
+@pytest.mark.parametrize("until", [FILE1, "2024-01-01 10:00:30"])
+def test_a_file_that_fits_no_layout_shows_its_row_and_the_nearest_layout(bare, until):
+    rows(bare, FILE2, "U,2,B,20,x,z")
+    declare(bare, "id INT8", "v WSTRING(9)", "n INT4", "w WSTRING(9)", layouts=[{"until": until, "columns": ["id", "v", "n"], "load": True}])  # fmt: skip
+    refused(bare, f"{FILE2} row 1: 7 fields, and 6 in the layout", "'B', '20', 'x', 'z'", "the nearest layout is that of 'now' (id, v, n, w)")  # fmt: skip
+
+
+def test_without_layouts_a_file_of_another_width_is_refused_row_by_row(bare):
+    rows(bare, FILE1, "U,2,B,20,x")
+    refused(bare, "too many or too few fields", FILE1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ({"changes": {"now": "add"}}, "did you mean 'new'"),
+        ({"changes": {"new": "ad"}}, "write refuse, add, ignore"),
+        ({"layouts": [{"columns": ["id"]}]}, "write {until:"),
+        ({"layouts": [{"until": "x", "columns": ["id"], "loads": True}]}, "unknown entry 'loads'"),
+    ],
+)
+def test_entries_that_cannot_be_right_are_refused(entry, says):
+    with pytest.raises(SpecError, match=says):
+        parse_spec({"source": "a.b", "key": ["id"], "columns": [{"name": "id", "type": "INT8"}], **entry})
+
+
+def test_a_layout_until_nonsense_is_refused(bare):
+    declare(bare, "id INT8", "v WSTRING(9)", "n INT4", layouts=[{"until": "soon", "columns": ["id"]}])
+    rows(bare, FILE1, "U,2,B,20")
+    refused(bare, "until 'soon' is neither a change file's name nor a time")
