@@ -18,6 +18,7 @@ from frazil.config.settings import MaintenanceSettings
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite
 from frazil.lake.commit import remove_abandoned_branches
+from frazil.lake.order import quoted, sorted_rows
 from frazil.lake.tables import BRANCH_PREFIX
 
 if TYPE_CHECKING:
@@ -162,16 +163,12 @@ def _rewrite(
     columns = [f.name() for f in table.schema().columns()]
     names = ["_row_id"] if table.operations().current().formatVersion() >= 3 else list(key)
     with jvm_rewrite.staged(spark, table, old) as (group, rows):
-        ordered = rows.coalesce(1)
-        if s.sort_by:
-            ordered = ordered.sortWithinPartitions(
-                *(_z_order(rows, s.sort_by) if s.z_order else map(_quoted, s.sort_by))
-            )
+        ordered = sorted_rows(rows.coalesce(1), s)
         new = jvm_rewrite.write_staged(spark, table, group, ordered, s.target_file_mb * 2 << 20)
 
     def placed(frame: DataFrame, side: str) -> DataFrame:
-        ids = [F.col(_quoted(n)).alias(f"id{i}") for i, n in enumerate(names)]
-        values = F.xxhash64(*[_quoted(c) for c in columns]).alias(f"{side}_hash")
+        ids = [F.col(quoted(n)).alias(f"id{i}") for i, n in enumerate(names)]
+        values = F.xxhash64(*[quoted(c) for c in columns]).alias(f"{side}_hash")
         # Staged tables have no `_file` and `_pos` everywhere; one partition per file gives the row's number in it.
         number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).alias(f"{side}_row")
         return frame.select(*ids, F.input_file_name().alias(f"{side}_file"), number, values)
@@ -192,30 +189,6 @@ def _rewrite(
             "nothing was committed; run again",
         )
     return new, moved
-
-
-def _quoted(name: str) -> str:
-    return f"`{name}`"
-
-
-def _below(value: Any) -> Callable[[Any], Any]:
-    return lambda x: x < value
-
-
-def _z_order(rows: DataFrame, columns: list[str]) -> list[Any]:
-    """Return one sort expression: the bits of each column's rank among 256 ranges, interleaved, highest first."""
-    from pyspark.sql import functions as F
-
-    cuts = [i / 256 for i in range(1, 256)]
-    value = {c: (F.conv(F.hex(F.rpad(F.substring(_quoted(c), 1, 6), 6, "\0")), 16, 10) if t in ("string", "binary")
-                 else F.col(_quoted(c))).cast("double") for c, t in rows.dtypes if c in columns}  # fmt: skip
-    found = rows.agg(*[F.percentile_approx(value[c], cuts, 1000).alias(f"p{i}") for i, c in enumerate(columns)]).first()
-    ranks = []
-    for i, c in enumerate(columns):
-        points = F.array(*[F.lit(x) for x in found[f"p{i}"] or []]).cast("array<double>")
-        ranks.append(F.size(F.filter(points, _below(value[c]))))
-    bits = [F.shiftright(r, b).bitwiseAND(F.lit(1)).cast("string") for b in range(7, -1, -1) for r in ranks]
-    return [F.concat(*bits)]
 
 
 def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> Any | None:
