@@ -16,7 +16,8 @@ from frazil.demo.workload import Workload
 from frazil.flows import cdc, full_load, maintenance, reconcile, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake.tables import read_base
-from frazil.observe import latency, ledger
+from frazil.observe import ledger, says
+from frazil.observe.analysis import Analysis
 
 pytestmark = pytest.mark.spark
 PARAMS = Path(__file__).parent.parent / "params"
@@ -113,6 +114,12 @@ def test_latency_is_told_by_the_commits_themselves(world):
     for row in rows:
         assert list(row.latency_ms) == sorted(row.latency_ms)
         assert all(0 <= dms <= age for dms, age in zip(row.dms_ms, row.age_ms, strict=True))
-    shown = latency.percentiles(commits)
-    assert shown[-1]["changes"] == sum(r.changes for r in rows)
-    assert 0 < shown[-1]["p50_s"] <= shown[-1]["p95_s"] <= shown[-1]["max_s"]
+        assert 0 <= row.read_ms <= row.committed_ms - row.picked_up_ms
+        assert all(x >= 0 for x in (*row.land_ms, *row.wait_ms))
+    analysis = Analysis(commits)
+    shown = analysis.percentiles().iloc[0]
+    assert abs(shown["changes"] - sum(r.changes for r in rows)) <= len(rows)
+    assert 0 < shown["p50"] <= shown["p95"] <= shown["max"] * 1.02
+    assert says.skew(analysis).startswith("No stage took less than no time")
+    stages = analysis.percentiles("stage").set_index("stage")["mean"]
+    assert abs(stages.drop("source_to_commit").sum() - stages["source_to_commit"]) < 0.1 * stages["source_to_commit"]

@@ -15,6 +15,7 @@ COMMANDS = {
     "run": "run a notebook and keep what came of it",
     "index": "write the page over all runs anew",
     "check": "tell which tables are late, and whether runs are",
+    "visible": "watch when a second engine sees the commits, for the latency notebook",
     "down": "list what an environment has made, then delete it",
 }
 

@@ -186,6 +186,24 @@ class LatencySettings(Settings):
     """Parameters of 04_latency."""
 
     hours: float = parameter(24.0, "Look at commits of the last hours; 0: at all that the snapshots still tell of.")
+    trigger_s: float = parameter(
+        None, "Seconds between two looks for files, for the advice; left out: as the commits show it."
+    )
+    worker_vcpu: float = parameter(4.0, "vCPUs of the present worker, for the cost in the advice.")
+    worker_gb: float = parameter(16.0, "Memory of the present worker, for the cost in the advice.")
+    prices: dict[str, str] = parameter(
+        {
+            "as_of": "2025-11, us-east-1: check them",
+            "vcpu_hour": "0.052624",
+            "gb_hour": "0.0057785",
+            "put_1000": "0.005",
+            "get_1000": "0.0004",
+            "puts_commit": "7",
+            "gets_commit": "20",
+            "start_s": "60",
+        },
+        "What the advice reckons with, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 requests, requests of a commit, a job's start.",
+    )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
+VISIBLE = "visible"
+"""The ledger's table of when an engine other than Spark first saw each commit."""
+
+
 class CatalogError(FrazilError):
     """A catalog that cannot be read without Spark, or a table whose position cannot be told without it."""
 
@@ -59,6 +63,22 @@ def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:
     """Return time (epoch milliseconds) and summary of the snapshots made after `since` (epoch seconds)."""
     kept = [s for s in table.snapshots() if s.timestamp_ms >= since * 1000 and s.summary]
     return [(s.timestamp_ms, s.summary.additional_properties) for s in kept]
+
+
+def seen(table: Table) -> set[int]:
+    """Return the snapshots that the table shows, or has shown, as its state."""
+    return {entry.snapshot_id for entry in table.history()}
+
+
+def append_seen(catalog: Catalog, ops: str, rows: list[dict[str, Any]]) -> None:
+    """Append what was seen (`name`, `snapshot_id`, `seen_at`, `engine`) to the ledger, in one commit."""
+    import pyarrow as pa
+
+    text, utc = pa.string(), pa.timestamp("us", tz="UTC")
+    schema = pa.schema([("name", text), ("snapshot_id", pa.int64()), ("seen_at", utc), ("engine", text)])
+    catalog.create_namespace_if_not_exists(ops)
+    table = catalog.create_table_if_not_exists(f"{ops}.{VISIBLE}", schema)
+    table.append(pa.Table.from_pylist(rows, schema=schema))
 
 
 def position_of(table: Table) -> Position:

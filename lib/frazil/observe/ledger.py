@@ -19,10 +19,13 @@ from pyspark.sql import functions as F
 
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
+from frazil.lake.lookup import VISIBLE
 from frazil.lake.tables import TableError, create_namespaces
 
 COUNTS = "changes long, I long, U long, D long, keys long, out_of_sequence long, files long, bytes long"
-SKETCH = "v int, n long, picked_up long, age array<long>, dms array<long>"
+SKETCH = (
+    "v int, n long, picked_up long, read long, age array<long>, dms array<long>, land array<long>, wait array<long>"
+)
 _COMMITS = "name string, snapshot_id bigint, parent_id bigint, committed_at timestamp, operation string, summary map<string, string>"
 _ACTIONS = (
     "id string, name string, action string, why string, status string, began timestamp, ended timestamp, counts string"
@@ -55,21 +58,34 @@ def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[s
                 time.sleep(0.2 * 2**attempt)
 
 
-def _snapshots(book: Workbook) -> list[DataFrame]:
-    return [
-        book.spark.table(f"{name}.snapshots").select(
-            F.lit(name).alias("name"), "snapshot_id", "parent_id", "committed_at", "operation",
-            F.map_filter("summary", lambda k, _: k != "frazil.position").alias("summary"),
-        )
-        for spec in book.specs.values()
-        if book.exists(spec) and (name := book.name(spec))
-    ]  # fmt: skip
+def _existing(book: Workbook) -> list[str]:
+    return [book.name(spec) for spec in book.specs.values() if book.exists(spec)]
+
+
+def _snapshots(book: Workbook) -> DataFrame | None:
+    """Return every snapshot that the tables still have, at the time at which it became the table's state."""
+    names = _existing(book)
+    if not names:
+        return None
+
+    def all_of(which: str, *columns: str) -> DataFrame:
+        frames = [book.spark.table(f"{n}.{which}").select(F.lit(n).alias("name"), *columns) for n in names]
+        return reduce(DataFrame.unionAll, frames)
+
+    # A snapshot is made on a branch, and its own time is that of its making; main's log tells when it was published.
+    published = all_of("history", "snapshot_id", "made_current_at").groupBy("name", "snapshot_id")
+    published = published.agg(F.min("made_current_at").alias("made_current_at"))
+    there = all_of("snapshots", "snapshot_id", "parent_id", "committed_at", "operation", "summary")
+    return there.join(F.broadcast(published), ["name", "snapshot_id"], "left").select(
+        "name", "snapshot_id", "parent_id", F.coalesce("made_current_at", "committed_at").alias("committed_at"), "operation",
+        F.map_filter("summary", lambda k, _: k != "frazil.position").alias("summary"),
+    )  # fmt: skip
 
 
 def record(book: Workbook) -> None:
     """Take the commits that the tables' snapshots tell of into `commits`; those that are there already stay as they are."""
-    if frames := _snapshots(book):
-        _write(book, "commits", _COMMITS, reduce(DataFrame.unionAll, frames), ["name", "snapshot_id"])
+    if (there := _snapshots(book)) is not None:
+        _write(book, "commits", _COMMITS, there, ["name", "snapshot_id"])
 
 
 @contextlib.contextmanager
@@ -98,7 +114,7 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
 
 def tidy(book: Workbook) -> None:
     """Keep the ledger's own tables small: a snapshot a run adds up too."""
-    for which in ("commits", "maintenance"):
+    for which in ("commits", "maintenance", VISIBLE):
         name = _table(book, which)
         if book.spark.catalog.tableExists(name):
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
@@ -131,42 +147,52 @@ def actions(book: Workbook) -> DataFrame:
 
 def _told(book: Workbook) -> DataFrame:
     """Return every commit that the ledger or a snapshot tells of, once."""
-    frames = _snapshots(book)
-    if not frames:
+    told = _snapshots(book)
+    if told is None:
         raise TableError("none of the tables exists", "run 00_setup first")
     if book.spark.catalog.tableExists(_table(book, "commits")):
         names = [book.name(spec) for spec in book.specs.values()]
-        frames.append(book.spark.table(_table(book, "commits")).where(F.col("name").isin(names)))
-    return reduce(DataFrame.unionAll, frames).dropDuplicates(["name", "snapshot_id"])
+        told = told.unionAll(book.spark.table(_table(book, "commits")).where(F.col("name").isin(names)))
+    return told.dropDuplicates(["name", "snapshot_id"])
+
+
+def _seen(book: Workbook) -> DataFrame:
+    """Return when a second engine first saw each commit, as far as one looked (`frazil visible`)."""
+    name = _table(book, VISIBLE)
+    if not book.spark.catalog.tableExists(name):
+        return book.spark.createDataFrame([], "name string, snapshot_id long, visible_ms long")
+    first = F.min(F.unix_millis("seen_at")).alias("visible_ms")
+    return book.spark.table(name).groupBy("name", "snapshot_id").agg(first)
 
 
 def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
-    """Return one row per commit of changes of every table, oldest first; `hours` > 0 takes only the last ones.
+    """Return one row per commit of changes of every table; `hours` > 0 takes only the last ones.
 
     Times are epoch milliseconds. `latency_ms`, `age_ms` (until picked up) and `dms_ms` (until DMS wrote) are
     the quantiles (`latency.QUANTILES`) since the source commit over the commit's changes; null where DMS writes no timestamp column.
+    `land_ms` (written → landed) and `wait_ms` (landed → picked up) are those of its files (`latency.OF_FILES`), `read_ms` how
+    long reading took, `visible_ms` when a second engine saw the commit; null where that was not measured.
     Commits whose snapshot has expired are told of if maintenance took them into the ledger before.
     """
     told = _told(book).where("summary['frazil.kind'] = 'changes'")  # asks for Spark, which F needs
     sources = F.create_map(*[F.lit(x) for spec in book.specs.values() for x in (book.name(spec), spec.source)])
-    told = told.withColumn("table", sources[F.col("name")])
+    told = told.join(F.broadcast(_seen(book)), ["name", "snapshot_id"], "left").withColumn(
+        "table", sources[F.col("name")]
+    )
     if hours > 0:
         told = told.where(
             F.col("committed_at") >= F.expr(f"current_timestamp() - interval {round(hours * 3600)} seconds")
         )
-    return (
-        told.select(
-            "table", "snapshot_id", F.unix_millis("committed_at").alias("committed_ms"),
-            F.from_json(F.expr("summary['frazil.counts']"), COUNTS).alias("c"),
-            F.from_json(F.expr("summary['frazil.latency']"), SKETCH).alias("s"),
-        )
-        .select(
-            "table", "snapshot_id", "committed_ms", F.col("c.changes").alias("changes"), F.col("c.files").alias("files"),
-            F.col("s.picked_up").alias("picked_up_ms"),
-            F.col("s.age").alias("age_ms"), F.col("s.dms").alias("dms_ms"),
-            F.expr("if(size(s.age) > 0, transform(s.age, a -> committed_ms - s.picked_up + a), null)").alias("latency_ms"),
-        )
-        .orderBy("committed_ms")
+    parsed = told.select(
+        "table", "snapshot_id", "visible_ms", F.unix_millis("committed_at").alias("committed_ms"),
+        F.from_json(F.expr("summary['frazil.counts']"), COUNTS).alias("c"),
+        F.from_json(F.expr("summary['frazil.latency']"), SKETCH).alias("s"),
+    )  # fmt: skip
+    points = [F.expr(f"if(size(s.{n}) > 0, s.{n}, null)").alias(f"{n}_ms") for n in ("age", "dms", "land", "wait")]
+    return parsed.select(
+        "table", "snapshot_id", "committed_ms", "visible_ms", "c.changes", "c.files", "c.bytes",
+        F.col("s.picked_up").alias("picked_up_ms"), F.col("s.read").alias("read_ms"), *points,
+        F.expr("if(size(s.age) > 0, transform(s.age, a -> committed_ms - s.picked_up + a), null)").alias("latency_ms"),
     )  # fmt: skip
 
 

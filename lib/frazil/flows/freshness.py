@@ -1,0 +1,40 @@
+"""Whether the lake is fresh now: what waits behind each table's position, apart from how quiet its source is."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC
+from typing import Any
+
+from frazil.config.spec import TableSpec
+from frazil.dms.newest import moment
+from frazil.dms.position import pending_changes
+from frazil.flows.workbook import Workbook
+from frazil.lake.tables import read_base
+from frazil.observe.analysis import Analysis
+
+
+def now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
+    """Return one row per table: change files that wait and for how long the oldest has, and how old the newest change is.
+
+    A table for which nothing waits is fresh, however long ago its newest change was made. Nothing is changed.
+    """
+    newest = a.slices.groupby("table")[["newest_ms", "committed_ms"]].max() if a.count else None
+    at = time.time()
+
+    def ago(table: str, column: str) -> float | None:
+        if newest is None or table not in newest.index or newest[column].isna()[table]:
+            return None
+        return round(float(at - newest[column][table] / 1000), 1)
+
+    def look(spec: TableSpec) -> dict[str, Any]:
+        position = read_base(book.spark, book.name(spec)).position
+        files = pending_changes(book.objects(spec, position.last), position, spec.source)
+        waiting = at - moment(files[0].name).replace(tzinfo=UTC).timestamp() if files else None
+        return {
+            "state": "behind" if files else "fresh", "pending_files": len(files),
+            "waiting_s": None if waiting is None else round(max(waiting, 0.0), 1),
+            "newest_change_s_ago": ago(spec.source, "newest_ms"), "last_commit_s_ago": ago(spec.source, "committed_ms"),
+        }  # fmt: skip
+
+    return [{"state": r.pop("action", "fresh"), **r} for r in book.plan(look)]

@@ -1,0 +1,200 @@
+"""What other settings would do to latency and to cost: a small queueing model, fitted on what the ledger has measured.
+
+For one table, of K that change, with λ transactions and g changes a second of b bytes each:
+
+    D  = min(CdcMaxBatchInterval, CdcMinFileSize / (g b))      a file of DMS is open for so long after its first change
+    W1 = δ + (D with probability 1 / (1 + λ D), else U(0, D))  wait in DMS: the change that opens the file waits longest
+    B  = max(T, D + 1/λ, R)                                    time between two batches, T = trigger interval
+    S  = a + c g B                                             service time of a batch if it were alone
+    R  = S (1 + (K - 1) / K · Q / m),  Q = K R / B             service beside the others: K tables share a machine that does m
+                                                               at full speed (Schweitzer's approximation of a closed queue)
+    W2 = ε + U(0, T), or U(0, max(T, R)) if files come faster than batches are done
+    latency = W1 + W2 + R · (its measured spread)
+
+δ, ε, a, c and m are fitted. A worker `speed` times as large does m · speed at a time, and each batch in
+a · (FIXED + (1 - FIXED) / speed) + c g B / speed: that is an assumption, not a measurement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from frazil.config.settings import LatencySettings
+from frazil.observe.analysis import LEVELS
+
+if TYPE_CHECKING:
+    from frazil.observe.analysis import Analysis
+
+FIXED = 0.5
+"""Share of a small batch's time that a larger worker does not shorten: planning and committing on the driver."""
+DAY, LOOK_S = 86_400.0, 0.2
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What can be chosen; `speed` is the worker's size over its present one."""
+
+    interval_s: float
+    min_file_kb: float
+    trigger_s: float
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one setting came to: the load per table, means of the stages in seconds, and quantiles of the whole way."""
+
+    setting: Setting
+    tables: int
+    changes_s: float
+    files_s: float
+    bytes_change: float
+    dms_s: float
+    wait_s: float
+    service_s: float
+    spread: tuple[float, ...]
+    p50: float
+    p95: float
+    per_change_s: float = 0.0
+
+    @property
+    def look_s(self) -> float:
+        """T, but never quicker than the loop looks."""
+        return max(self.setting.trigger_s, LOOK_S)
+
+    @property
+    def open_s(self) -> float:
+        """D: for how long a file of DMS is open."""
+        fill = self.setting.min_file_kb * 1024 / max(self.changes_s * self.bytes_change, 1e-9)
+        return min(self.setting.interval_s, fill)
+
+    @property
+    def transactions_s(self) -> float:
+        """λ, from how much rarer files are than every D seconds."""
+        return 1 / max(1 / max(self.files_s, 1e-9) - self.open_s, 0.02)
+
+
+def seen(a: Analysis, setting: Setting) -> Seen | None:
+    """Take what a window of commits tells of the setting that it ran with; None where stages are missing."""
+    stages = a.percentiles("stage").set_index("stage")
+    needed = ["source_to_commit", "source_to_dms", "landed_to_pickup", "pickup_to_commit"]
+    if not set(needed) <= set(stages.index):
+        return None
+    whole, dms, wait, service = (stages.loc[n] for n in needed)
+    slices, tables = a.slices, a.slices["table"].nunique()
+    busy = max(slices["slice"].nunique() * a.width_s, 1)  # a quiet night is no load
+    landing = stages["mean"].get("dms_to_landed", 0.0)
+    changes, files = max(slices["changes"].sum(), 1), slices["files"].sum()
+    spread = tuple(service[f"p{100 * q:g}"] / max(service["p50"], 1e-3) for q in LEVELS)
+    return Seen(setting, tables, changes / tables / busy, files / tables / busy, slices["bytes"].sum() / changes,
+                dms["mean"] + landing, wait["mean"], service["p50"], spread, whole["p50"], whole["p95"], a.seconds_per_change)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Model:
+    """The fitted model: the load of `seen`, and δ, ε, a, c, m of the formulas above."""
+
+    seen: Seen
+    delta: float
+    epsilon: float
+    fixed_s: float
+    per_change_s: float
+    parallel: float
+
+    def at(self, setting: Setting) -> Seen:
+        """Return the load under another setting."""
+        return replace(self.seen, setting=setting)
+
+    def batch(self, setting: Setting) -> tuple[float, float]:
+        """Return R and B: how long a batch takes beside the others, and how long it is between two of a table."""
+        load, w = self.at(setting), setting.speed
+        k, apart = load.tables, max(load.look_s, load.open_s + 1 / self.seen.transactions_s)
+        fixed = self.fixed_s * (FIXED + (1 - FIXED) / w)
+        r = fixed
+        for _ in range(200):
+            between = max(apart, r)
+            alone = fixed + self.per_change_s / w * load.changes_s * between
+            new = alone * (1 + (k - 1) / k * min(k * r / between, k) / (self.parallel * w))
+            r = min((r + new) / 2, DAY)  # a day: what comes is more than can be done, and waits for ever
+        return r, max(apart, r)
+
+    def look_window(self, setting: Setting, r: float) -> float:
+        """Return within how many seconds after it landed a file is picked up: T, or R where files come while a batch is at work."""
+        load = self.at(setting)
+        faster = load.open_s + 1 / self.seen.transactions_s < r + load.look_s / 2
+        return max(load.look_s, r if faster else 0.0)
+
+    def latency(self, setting: Setting) -> tuple[float, float]:
+        """Return p50 and p95 of the whole way, in seconds."""
+        import numpy as np
+
+        r, d, rate = self.batch(setting)[0], self.at(setting).open_s, self.seen.transactions_s
+        even = (np.arange(40) + 0.5) / 40
+        first = 1 / (1 + rate * d)
+        w1, p1 = np.append(even * d, d), np.append(np.full(40, (1 - first) / 40), first)
+        w2 = even * self.look_window(setting, r)
+        shares = np.diff([0, *((x + y) / 2 for x, y in zip(LEVELS, LEVELS[1:], strict=False)), 1])
+        total = w1[:, None, None] + w2[None, :, None] + (r * np.array(self.seen.spread))[None, None, :]
+        weight = p1[:, None, None] * np.full(40, 1 / 40)[None, :, None] * shares[None, None, :]
+        order = np.argsort(total, axis=None)
+        reached = np.cumsum(weight.ravel()[order])
+        at = np.searchsorted(reached, [0.5, 0.95])
+        return tuple(float(x + self.delta + self.epsilon) for x in total.ravel()[order][at])
+
+    def cost(self, setting: Setting, s: LatencySettings) -> float:
+        """Return what a day costs on AWS at the prices of the settings: the worker, and S3's requests.
+
+        A trigger of minutes is a scheduled job that ends between its runs (`start_s` to start); a shorter one runs all day.
+        """
+        price = {k: float(v) for k, v in s.prices.items() if k != "as_of"}
+        r, between = self.batch(setting)
+        k = self.seen.tables
+        run_s = price["start_s"] + k * r / min(k, max(self.parallel, 1.0))
+        share = min(1.0, run_s / setting.trigger_s) if setting.trigger_s > 2 * price["start_s"] else 1.0
+        worker = (s.worker_vcpu * price["vcpu_hour"] + s.worker_gb * price["gb_hour"]) * setting.speed * 24 * share
+        files = k * DAY / (self.at(setting).open_s + 1 / self.seen.transactions_s)
+        looks = k * DAY / max(setting.trigger_s, r, 1.0)
+        commits = k * DAY / between
+        puts, gets = files + looks + commits * price["puts_commit"], files + commits * price["gets_commit"]
+        return worker + (puts * price["put_1000"] + gets * price["get_1000"]) / 1000
+
+
+def fit(measured: Sequence[Seen], parallel: float | None = None) -> Model:
+    """Fit the model on some measured settings; with one of them only, `parallel` (m) has to be given.
+
+    δ and ε are what the formulas leave of the mean waits; a and m are those whose R differ least, in their logarithm.
+    """
+    middle = sorted(measured, key=lambda x: x.setting.interval_s)[len(measured) // 2]
+
+    def mean(values: list[float]) -> float:
+        return sum(values) / len(values)
+
+    def dms_wait(x: Seen) -> float:
+        first = 1 / (1 + middle_rate * x.open_s)
+        return x.open_s * (first + (1 - first) / 2)
+
+    middle_rate = mean([x.transactions_s for x in measured])
+    spread = tuple(mean([x.spread[i] for x in measured]) for i in range(len(LEVELS)))
+    load = replace(
+        middle, files_s=1 / (middle.open_s + 1 / middle_rate), changes_s=mean([x.changes_s for x in measured]),
+        bytes_change=mean([x.bytes_change for x in measured]), spread=spread,
+    )  # fmt: skip
+    delta = mean([x.dms_s - dms_wait(x) for x in measured])
+    per_change_s = mean([x.per_change_s for x in measured])
+    best, least = None, math.inf
+    for m in [parallel] if parallel else [0.5 * 1.1**i for i in range(32)]:
+        low, high = 1e-3, 1e3
+        for _ in range(40):
+            model = Model(load, delta, 0.0, math.sqrt(low * high), per_change_s, m)
+            off = [math.log(model.batch(x.setting)[0] / x.service_s) for x in measured]
+            low, high = (low, model.fixed_s) if mean(off) > 0 else (model.fixed_s, high)
+        if sum(o * o for o in off) < least - 1e-9:
+            best, least = model, sum(o * o for o in off)
+
+    def look_wait(x: Seen) -> float:
+        return best.look_window(x.setting, best.batch(x.setting)[0]) / 2
+
+    return replace(best, epsilon=mean([x.wait_s - look_wait(x) for x in measured]))

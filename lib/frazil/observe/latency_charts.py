@@ -1,0 +1,207 @@
+"""The charts of the latency notebook. Each takes an `Analysis` and returns a figure, or None where it tells of nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.observe.analysis import STAGES
+from frazil.observe.plots import COLOURS, clock, colour_of, new_figure, seconds_axis, span, styled, times
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from frazil.observe.analysis import Analysis
+
+STAGE_COLOURS = dict(zip(STAGES, ("#3b6ea5", "#8fb3d9", "#e0a030", "#5aa469", "#7a6aa8"), strict=True))
+BLUE, RED, GREY = COLOURS[0], COLOURS[3], COLOURS[7]
+
+
+@styled
+def behind(a: Analysis) -> Figure | None:
+    """Draw how long changes were waiting to be applied, and how long the source had been quiet: only the first is lag."""
+    rows = a.behind
+    if rows.empty:
+        return None
+    figure, axes = new_figure("How far was the lake behind its source?", height=3.2)
+    at = times(rows["slice"] + a.width_s * 1000)
+    axes.fill_between(at, rows["quiet_s"], color=GREY, alpha=0.18, step="pre", linewidth=0)
+    axes.step(
+        at, rows["quiet_s"], where="pre", color=GREY, linewidth=1, label="since the newest source commit in the lake"
+    )
+    axes.step(
+        at, rows["waiting_s"], where="pre", color=RED, linewidth=1.8, label="longest waiting change of any table (lag)"
+    )
+    axes.set_ylabel("seconds")
+    seconds_axis(axes, rows[["waiting_s", "quiet_s"]].max(axis=1))
+    axes.yaxis.set_major_formatter(_plain())
+    clock(axes, "UTC")
+    figure.legend(loc="outside lower center", ncols=2, fontsize=9)
+    return figure
+
+
+@styled
+def heat(a: Analysis) -> Figure | None:
+    """Draw, slice by slice of time, which share of the changes took how long; lines: their p50 and p95."""
+    import numpy as np
+
+    shares, lines = a.shares("slice", fineness=6), a.percentiles("slice")
+    if lines.empty:
+        return None
+    grid = shares.pivot(index="seconds", columns="slice", values="weight").fillna(0)
+    width = a.width_s * 1000
+    every = np.arange(grid.columns.min(), grid.columns.max() + width, width)
+    grid = (grid / grid.sum()).reindex(columns=every)
+    bands = np.log(grid.index.to_numpy())
+    grid = grid.reindex(
+        np.exp(np.arange(round(bands.min() * 6), round(bands.max() * 6) + 1) / 6), method="nearest", tolerance=1e-6
+    )
+    figure, axes = new_figure("How long did changes take, and when?", height=3.8)
+    edges = np.exp((np.arange(round(bands.min() * 6), round(bands.max() * 6) + 2) - 0.5) / 6)
+    columns = times(np.append(every, every[-1] + width))
+    shown = np.ma.masked_less_equal(np.nan_to_num(grid.to_numpy()), 0)
+    mesh = axes.pcolormesh(columns, edges, shown, cmap="Blues", vmin=0, vmax=max(0.3, float(shown.max()) * 0.8))
+    lines = lines.set_index("slice").reindex(every)  # no line over a time without commits
+    middle = times(every + width // 2)
+    for name, colour, style in (("p95", RED, "-"), ("p50", "black", "--")):
+        axes.plot(
+            middle,
+            lines[name],
+            color=colour,
+            linestyle=style,
+            linewidth=1.5,
+            label=name,
+            marker="." if len(lines) < 30 else "",
+        )
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(_plain())
+    axes.set_ylabel("source commit → committed, seconds")
+    axes.grid(False)
+    clock(axes)
+    axes.legend(loc="upper right", ncols=2, fontsize=9, frameon=True, framealpha=0.85, edgecolor="none")
+    bar = figure.colorbar(mesh, ax=axes, pad=0.01, aspect=25, format=lambda x, _: f"{x:.0%}")
+    bar.set_label(f"share of the changes of {span(a.width_s)}")
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _plain():
+    from matplotlib.ticker import FuncFormatter
+
+    return FuncFormatter(lambda x, _: f"{x:g}")
+
+
+@styled
+def ecdf(a: Analysis) -> Figure | None:
+    """Draw which share of the changes was in the lake within how many seconds: all tables thick, each table thin."""
+    rows = a.shares("table")
+    if rows.empty:
+        return None
+    figure, axes = new_figure("How many changes were in the lake within …", height=3.6)
+
+    def curve(of):
+        ordered = of.groupby("seconds")["weight"].sum().sort_index()
+        return ordered.index.to_numpy(), (ordered.cumsum() / ordered.sum() * 100).to_numpy()
+
+    colours = colour_of(rows["table"])
+    for table, of in rows.groupby("table") if len(colours) <= 12 else ():
+        axes.step(*curve(of), where="post", color=colours[table], linewidth=1, alpha=0.7, label=table)
+    seconds, percent = curve(rows)
+    axes.step(seconds, percent, where="post", color="black", linewidth=2.4, label="all tables")
+    for level in (50, 95, 99):
+        at = seconds[(percent >= level - 1e-9).argmax()]
+        axes.plot([at], [level], "o", color=RED, zorder=5)
+        axes.annotate(f"p{level}  {span(at)}", (at, level), textcoords="offset points", xytext=(9, -11), fontsize=9, color=RED,
+                      bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1})  # fmt: skip
+    axes.set_xlabel("seconds from source commit to commit in the lake")
+    axes.set_ylabel("% of changes")
+    axes.set_ylim(0, 104)
+    seconds_axis(axes, rows["seconds"], "x")
+    axes.xaxis.set_major_formatter(_plain())
+    figure.legend(loc="outside right upper", fontsize=8)
+    return figure
+
+
+@styled
+def tables_by_hour(a: Analysis) -> Figure | None:
+    """Draw the p95 of each table in each hour as a coloured square with its number."""
+    import numpy as np
+    from matplotlib.colors import LogNorm
+
+    rows = a.percentiles("table", "hour")
+    if rows.empty:
+        return None
+    worst = rows.groupby("table")["p95"].max().sort_values(ascending=False).index[:25]
+    grid = rows.pivot(index="table", columns="hour", values="p95").reindex(worst)
+    step = int(max(a.width_s, 3600) * 1000)
+    grid = grid.reindex(columns=range(int(grid.columns.min()), int(grid.columns.max()) + step, step))
+    figure, axes = new_figure("p95 of each table, hour by hour (seconds)", height=1.2 + 0.34 * len(grid))
+    low, high = np.nanmin(grid.to_numpy()), np.nanmax(grid.to_numpy())
+    axes.imshow(grid, aspect="auto", cmap="YlOrRd", norm=LogNorm(max(low, 1e-3) * 0.7, max(high * 1.5, 2e-3)))
+    for (y, x), value in np.ndenumerate(grid.to_numpy()) if grid.shape[1] <= 26 else ():
+        if not np.isnan(value):
+            axes.text(
+                x,
+                y,
+                f"{value:.3g}",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="white" if value > high * 0.6 else "black",
+            )
+    axes.set_yticks(range(len(grid)), grid.index)
+    every = max(1, grid.shape[1] // 12)
+    labels = times(grid.columns.to_numpy())[::every]
+    told = [
+        f"{t:%H:%M}\n{t:%d %b}" if not i or t.date() != labels[i - 1].date() else f"{t:%H:%M}"
+        for i, t in enumerate(labels)
+    ]
+    axes.set_xticks(range(0, grid.shape[1], every), told, fontsize=8)
+    axes.grid(False)
+    return figure
+
+
+@styled
+def stages(a: Analysis) -> Figure | None:
+    """Draw where the seconds go, stage by stage: over time, and by table. Means, since only they add up."""
+    over_time, by_table = a.percentiles("slice", "stage"), a.percentiles("table", "stage")
+    if over_time.empty:
+        return None
+    from matplotlib.figure import Figure
+
+    slices = over_time.pivot(index="slice", columns="stage", values="mean")
+    tables = by_table.pivot(index="table", columns="stage", values="mean")
+    tables = tables.reindex(index=tables.filter(list(STAGES)).sum(axis=1).sort_values().index[-20:])
+    figure = Figure(figsize=(9, 3.6 + 0.3 * len(tables)), layout="constrained")
+    top, bottom = figure.subplots(2, height_ratios=[2.6, 0.6 + 0.3 * len(tables)])
+    for axes, frame, draw in ((top, slices, "bar"), (bottom, tables, "barh")):
+        ends = {1: frame.iloc[:, 0] * 0, -1: frame.iloc[:, 0] * 0}
+        for stage in [s for s in STAGES if s in frame]:
+            value = frame[stage].fillna(0)
+            label = STAGES[stage] if axes is top else None
+            for sign in (1, -1):  # a stage of negative length is drawn to the other side, not hidden
+                part = value.where(value * sign > 0, 0)
+                look = {"color": STAGE_COLOURS[stage], "label": label if sign == 1 else None}
+                if sign == -1:
+                    look |= {"hatch": "////", "edgecolor": RED, "linewidth": 0}
+                if draw == "bar":
+                    axes.bar(
+                        times(frame.index), part, width=a.width_s / 86_400, align="edge", bottom=ends[sign], **look
+                    )
+                else:
+                    axes.barh(frame.index, part, left=ends[sign], height=0.65, **look)
+                ends[sign] = ends[sign] + part
+    heights = slices.filter(list(STAGES)).clip(lower=0).sum(axis=1)
+    if heights.max() > 8 * heights.median():  # a few bars would flatten all others: they are cut, and say so
+        limit = 4 * heights.median()
+        top.set_ylim(top.get_ylim()[0] if (slices.filter(list(STAGES)) < 0).any().any() else 0, limit)
+        for at, height in heights[heights > limit].nlargest(5).items():
+            when = times([at + a.width_s * 500])[0]
+            top.annotate(f"↑ {span(height)}", (when, limit), ha="center", va="top", fontsize=8, xytext=(0, -2),
+                         textcoords="offset points", bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1})  # fmt: skip
+    top.set_title("Where do the seconds go? (mean of each stage)")
+    top.set_ylabel("seconds")
+    clock(top)
+    bottom.set_xlabel("seconds")
+    bottom.grid(axis="y", visible=False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    return figure

@@ -1,0 +1,144 @@
+"""The sentences below the charts, computed from the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frazil.observe.analysis import STAGES, TOTAL
+from frazil.observe.anatomy import steps_of
+from frazil.observe.plots import span, times
+
+if TYPE_CHECKING:
+    from frazil.observe.analysis import Analysis
+
+NOTHING = "No commit in this window tells of source commit times: DMS writes none without TimestampColumnName."
+WHY = {
+    "source_to_dms": "DMS holds changes back until CdcMaxBatchInterval is over or CdcMinFileSize is reached",
+    "dms_to_landed": "the way from DMS's instance to the store",
+    "landed_to_pickup": "files lie in the folder until a run looks: the trigger interval, or a run that is still at work",
+    "pickup_to_commit": "reading, merging and committing a batch",
+    "commit_to_visible": "the other engine looks only now and then",
+}
+
+
+def fresh_now(rows: list[dict[str, Any]]) -> str:
+    """Say from `freshness.now` whether anything waits."""
+    known = [r for r in rows if r.get("pending_files") is not None]
+    late = sorted((r for r in known if r["pending_files"]), key=lambda r: -(r["waiting_s"] or 0))
+    unknown = f" Of {len(rows) - len(known)} tables it cannot be told." if len(known) < len(rows) else ""
+    if late:
+        worst = late[0]
+        return (
+            f"Not fresh: {len(late)} of {len(rows)} tables have change files waiting, {worst['table']} for longest: "
+            f"{worst['pending_files']} file(s), the oldest for {span(worst['waiting_s'] or 0)}.{unknown}"
+        )
+    quiet = [r["newest_change_s_ago"] for r in known if r["newest_change_s_ago"] is not None]
+    since = (
+        f" The newest change in the lake was committed at the source {span(min(quiet))} ago: an idle source, not lag."
+        if quiet
+        else ""
+    )
+    return f"Fresh: no change file waits for any of {len(known)} tables.{since}{unknown}"
+
+
+def clock(ms: float, width_s: float = 60) -> str:
+    """Say a time of the window (epoch milliseconds, UTC); with seconds where slices are shorter than a minute."""
+    return f"{times([ms])[0]:%d %b %H:%M}{f':{times([ms])[0]:%S}' if width_s < 60 else ''}"
+
+
+def behind(a: Analysis) -> str:
+    """Say how long the lake was behind, how far at worst, and how long its source was simply quiet."""
+    rows = a.behind
+    if rows.empty:
+        return NOTHING
+    worst = rows.loc[rows["waiting_s"].idxmax()]
+    idle = ((rows["waiting_s"] == 0) & (rows["quiet_s"] > a.width_s)).mean()
+    if not worst["waiting_s"]:
+        return f"At the end of each of {len(rows)} slices of {span(a.width_s)} nothing was waiting."
+    return (
+        f"Changes waited for longest at {clock(worst['slice'] + a.width_s * 1000, a.width_s)}: {span(worst['waiting_s'])}. In half "
+        f"of the time none waited longer than {span(rows['waiting_s'].median())}; in {idle:.0%} of it nothing waited and the source was quiet."
+    )
+
+
+def all_day(a: Analysis) -> str:
+    """Say how long changes took, and when that was worst."""
+    slices, whole = a.percentiles("slice"), a.percentiles()
+    if slices.empty:
+        return NOTHING
+    all_ = whole.iloc[0]
+    text = (
+        f"Half of {all_['changes']:,.0f} changes took less than {span(all_['p50'])}, 95 % less than {span(all_['p95'])}"
+    )
+    usual, worst = slices["p95"].median(), slices.loc[slices["p95"].idxmax()]
+    when = f"the {span(a.width_s)} from {clock(worst['slice'], a.width_s)}"
+    if worst["p95"] < 2 * usual:
+        return f"{text}. It was steady: the p95 of no slice was more than twice the usual {span(usual)}."
+    share = (slices["p95"] > 2 * usual).mean()
+    return (
+        f"{text}. It was worst in {when}: p95 {span(worst['p95'])}, {worst['p95'] / usual:.1f} times the usual {span(usual)}; "
+        f"{share:.0%} of the slices with changes were above twice the usual."
+    )
+
+
+def tables(a: Analysis) -> str:
+    """Say which table is slowest, against all of them."""
+    rows, whole = a.percentiles("table"), a.percentiles()
+    if rows.empty:
+        return NOTHING
+    worst, best = rows.loc[rows["p95"].idxmax()], rows.loc[rows["p95"].idxmin()]
+    if len(rows) == 1:
+        return f"There is one table, {worst['table']}: p95 {span(worst['p95'])}."
+    if worst["p95"] < 1.1 * best["p95"]:
+        return f"All {len(rows)} tables are alike: p95 from {span(best['p95'])} to {span(worst['p95'])}."
+    return (
+        f"{worst['table']} is slowest: 95 % of its changes took less than {span(worst['p95'])}, of {best['table']}'s {span(best['p95'])}; "
+        f"over all tables it is {span(whole.iloc[0]['p95'])}."
+    )
+
+
+def stages(a: Analysis) -> str:
+    """Say in which stage the seconds are spent, which one varies most, and what was not measured."""
+    rows = a.percentiles("stage").set_index("stage")
+    known = rows.reindex([s for s in STAGES if s in rows.index and s != "commit_to_visible"])
+    if known.empty:
+        return NOTHING
+    total, worst = known["mean"].clip(lower=0).sum() or 1.0, known["mean"].idxmax()
+    text = (
+        f"{known['mean'][worst] / total:.0%} of the way of a change ({span(known['mean'][worst])} of {span(total)} on average) is "
+        f"'{STAGES[worst]}': {WHY[worst]}."
+    )
+    tail = (known["p99"] - known["p50"]).idxmax()
+    text += f" The slow ones differ most in '{STAGES[tail]}': p50 {span(known['p50'][tail])}, p99 {span(known['p99'][tail])}."
+    if "commit_to_visible" not in rows.index:
+        return text + " When other engines saw the commits was not measured (`frazil visible` does it)."
+    seen = rows.loc["commit_to_visible"]
+    return text + f" Another engine saw a commit {span(seen['p50'])} (p50) and {span(seen['p99'])} (p99) after it."
+
+
+def anatomy(commit: dict[str, Any]) -> str:
+    """Say where one commit's time went."""
+    steps = steps_of(commit)
+    if not steps:
+        return NOTHING
+    longest = max(steps, key=lambda s: s[2] - s[1])
+    return (
+        f"The slowest commit took {span(commit['latency_ms'][-2] / 1000)} (p99 of its {commit['changes']:,} changes in {commit['files']} "
+        f"file(s)); its longest part is '{longest[0]}' with {span(longest[2] - longest[1])}."
+    )
+
+
+def skew(a: Analysis) -> str:
+    """Say which clocks contradict each other, or that none was caught."""
+    if not a.skew:
+        return (
+            "No stage took less than no time, so no clock was caught going wrong. A clock that is ahead at the source, or behind "
+            "it by less than a stage takes, cannot be told from a delay."
+        )
+    worst = max(a.skew, key=lambda r: r["at_least_s"])
+    name = "source commit → committed" if worst["stage"] == TOTAL else STAGES[worst["stage"]]
+    return (
+        f"Clocks contradict each other: '{name}' of {worst['table']} took less than no time in {worst['commits']} of {worst['of']} "
+        f"commits, by up to {span(worst['at_least_s'])}. The clock at its end is behind that at its beginning by at least as much, so "
+        "this stage is longer than shown, and the next one shorter."
+    )

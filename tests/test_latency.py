@@ -1,0 +1,217 @@
+"""Latency over many commits: merged sketches, idle sources, clocks that contradict each other, advice."""
+
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from frazil.config.settings import LatencySettings
+from frazil.dms.objects import DmsObject
+from frazil.flows import freshness, visible
+from frazil.observe import anatomy, lake_charts, latency_charts, ledger, says
+from frazil.observe.advice import Seen, Setting, fit
+from frazil.observe.analysis import Analysis
+from frazil.observe.latency import OF_FILES, QUANTILES, shares, sketch
+from helpers import FILE2, FILE3, D, I, U
+
+SCHEMA = """table string, snapshot_id long, committed_ms long, visible_ms long, changes long, files long, bytes long, picked_up_ms long,
+    read_ms long, age_ms array<long>, dms_ms array<long>, land_ms array<long>, wait_ms array<long>, latency_ms array<long>"""
+NOON = 1_800_000_000_000
+
+
+def commit(
+    table="shop.orders", at_s=0.0, delays=(5.0,), dms=None, land=0.1, wait=1.0, work=1.0, visible=None, bytes_=1000
+):
+    """A commit's row in the ledger; `delays` are its changes' seconds from source commit to commit."""
+    ordered, committed = sorted(delays), NOON + round(at_s * 1000)
+
+    def points(values, at):
+        return [round(1000 * values[min(int(q * len(values)), len(values) - 1)]) for q in at]
+
+    age = points([d - work for d in ordered], QUANTILES)
+    written = points([d - work - wait - land for d in ordered], QUANTILES) if dms is None else dms
+    seen = None if visible is None else committed + round(visible * 1000)
+    return (table, committed, committed, seen, len(ordered), 1, bytes_, committed - round(work * 1000), 300, age, written,
+            [round(land * 1000)] * len(OF_FILES), [round(wait * 1000)] * len(OF_FILES), points(ordered, QUANTILES))  # fmt: skip
+
+
+@pytest.fixture
+def analysed(spark):
+    return lambda *commits: Analysis(spark.createDataFrame(list(commits), SCHEMA))
+
+
+def test_a_points_share_is_of_the_changes_nearest_to_it():
+    for points in (QUANTILES, OF_FILES):
+        assert abs(sum(shares(points)) - 1) < 1e-9
+    assert shares((0.0, 0.5, 1.0)) == (0.25, 0.5, 0.25)
+
+
+def test_a_sketch_tells_of_files_by_their_names_and_landing_and_stays_small():
+    picked_up = 1_704_103_260.0  # 2024-01-01 10:01:00
+    files = [
+        DmsObject("20240101-100000000.csv", "/a", 900, "e", picked_up - 58),
+        DmsObject("20240101-100030000.csv", "/b", 100, "e", picked_up - 29),
+    ]
+    observed = {"changes": 7, "age": str([10**6] * 15), "dms": str([10**6] * 15)}
+    text = sketch(observed, picked_up, [*files, DmsObject("offset", "", 1, "")])
+    assert len(text) < 512
+    assert '"land":[1000,2000,2000,2000,2000]' in text
+    assert '"wait":[29000,58000,58000,58000,58000]' in text
+
+
+@pytest.mark.spark
+def test_percentiles_over_commits_are_those_of_all_changes_and_no_means_of_percentiles(analysed):
+    dice, commits, all_ = random.Random(3), [], []
+    for number in range(60):
+        scale = 30 if number % 10 == 0 else 2  # a tenth of the commits is slow, and has many changes
+        delays = [3 + dice.expovariate(1 / scale) for _ in range(2000 if scale == 30 else 200)]
+        commits.append(commit(at_s=number * 7, delays=delays))
+        all_ += delays
+    found = analysed(*commits).percentiles().iloc[0]
+    all_.sort()
+    for name, share in (("p50", 0.5), ("p95", 0.95)):
+        exact = all_[int(share * len(all_))]
+        assert abs(found[name] - exact) < 0.06 * exact, name
+    assert found["p99"] == pytest.approx(all_[int(0.99 * len(all_))], rel=0.25)
+    assert found["max"] == pytest.approx(all_[-1], abs=0.01)
+    assert found["changes"] == pytest.approx(len(all_), abs=60)
+
+
+@pytest.mark.spark
+def test_an_idle_source_is_not_lag_and_a_backlog_is(analysed):
+    busy = [commit(at_s=at, delays=(4.0, 6.0)) for at in range(0, 300, 5)]
+    late = commit("shop.events", at_s=900, delays=(400.0, 420.0))  # nothing came for ten minutes but what waited here
+    rows = analysed(*busy, late).behind.set_index("slice")
+    quiet = rows.loc[NOON + 420_000]  # both tables have been idle for two minutes
+    assert quiet["waiting_s"] == 0
+    assert 100 < quiet["quiet_s"] < 150
+    waiting = rows.loc[NOON + 840_000]
+    assert 330 < waiting["waiting_s"] < 380
+    assert "waited for longest" in says.behind(analysed(*busy, late))
+
+
+@pytest.mark.spark
+def test_clocks_that_contradict_each_other_are_shown_and_not_cut_off(analysed):
+    good = [commit(at_s=at, delays=(4.0, 6.0)) for at in range(0, 50, 5)]
+    assert analysed(*good).skew == []
+    behind = [commit("shop.events", at_s=at, delays=(4.0, 6.0), dms=[-2500] * 15) for at in range(0, 50, 5)]
+    a = analysed(*good, *behind)
+    (row,) = a.skew
+    assert (row["table"], row["stage"], row["commits"], row["of"], row["at_least_s"]) == (
+        "shop.events",
+        "source_to_dms",
+        10,
+        10,
+        2.5,
+    )
+    assert "2.5 s" in says.skew(a)
+    stages = a.percentiles("table", "stage").set_index(["table", "stage"])
+    assert stages.loc[("shop.events", "source_to_dms")]["p50"] == pytest.approx(-2.5, rel=0.02)
+    assert latency_charts.stages(a) is not None
+
+
+@pytest.mark.spark
+def test_a_few_commits_without_source_times_still_tell_of_the_stages_that_are_known(analysed):
+    row = list(commit(visible=0.4))
+    row[9], row[10], row[13] = None, None, None
+    a = analysed(tuple(row))
+    stages = a.percentiles("stage").set_index("stage")["p50"]
+    assert set(stages.index) == {"dms_to_landed", "landed_to_pickup", "pickup_to_commit", "commit_to_visible"}
+    assert stages["commit_to_visible"] == pytest.approx(0.4, rel=0.02)
+    for draw in (latency_charts.heat, latency_charts.behind, latency_charts.ecdf, latency_charts.tables_by_hour):
+        assert draw(a) is None
+    assert says.all_day(a) == says.NOTHING
+    assert "TimestampColumnName" in says.tables(a)
+    assert anatomy.anatomy(a.slowest()) is None
+
+
+@pytest.mark.spark
+def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(analysed):
+    import pandas as pd
+
+    a = analysed(*(commit(at_s=at, delays=(9.0 if 100 <= at < 150 else 3.0,)) for at in range(0, 300, 5)))
+    ran = [
+        ("compact", NOON + 100_000, NOON + 150_000),
+        ("compact", NOON + 200_000, None),
+        ("expire snapshots", NOON - 900_000, NOON - 890_000),
+    ]
+    actions = pd.DataFrame([{"action": k, "began_ms": b, "ended_ms": e} for k, b, e in ran])
+    told = lake_charts.beside(a, actions)
+    assert "(1 × compact)" in told
+    assert "p95 of such a slice was 9.0 s (median), of the others 3.0 s" in told
+    figure = lake_charts.timeline(a, actions)
+    assert [t.get_text() for t in figure.axes[2].get_yticklabels()] == ["compact"]
+    assert len(figure.axes[2].patches) == 1
+    assert lake_charts.beside(a, actions[1:]) == "No maintenance ran beside ingestion in this window."
+
+
+@pytest.mark.spark
+def test_no_commit_at_all_is_said(analysed):
+    a = analysed()
+    assert (a.count, a.skew, a.newest(), a.slowest()) == (0, [], [], {})
+    for say in (says.all_day, says.behind, says.tables, says.stages):
+        assert say(a) == says.NOTHING
+    assert latency_charts.stages(a) is None
+
+
+@pytest.mark.spark
+def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_is_absent(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", U(1, "b")).merged()
+    book, stop = world.book(LatencySettings), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(visible.watch, book, stop, 0.1)
+        time.sleep(2)
+        world.changes("t", I(2, "c"), name=FILE2).merged()
+        time.sleep(1)
+        stop.set()
+        assert watching.result() == 1
+    first, second = ledger.commits(book).orderBy("committed_ms").collect()
+    assert first.visible_ms is None
+    assert 0 <= second.visible_ms - second.committed_ms < 20_000
+    (now,) = freshness.now(book, Analysis(ledger.commits(book)))
+    assert (now["state"], now["pending_files"]) == ("fresh", 0)
+    world.changes("t", D(1), name=FILE3)
+    (now,) = freshness.now(book, Analysis(ledger.commits(book)))
+    assert (now["state"], now["pending_files"]) == ("behind", 1)
+    assert says.fresh_now([now]).startswith("Not fresh: 1 of 1 tables")
+
+
+# --- advice
+
+
+def seen(interval, trigger, service, dms, wait, p50=5.0, p95=9.0, tables=4):
+    even = (0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5)
+    return Seen(
+        Setting(interval, 32_000, trigger), tables, 2.0, 1 / (interval + 1.0), 100.0, dms, wait, service, even, p50, p95
+    )
+
+
+def test_the_model_gives_back_what_it_was_fitted_on_and_queues_where_the_machine_is_full():
+    truth = replace(fit([seen(2, 3, 1.0, 1.5, 1.5)], 2.0), fixed_s=0.8, parallel=1.5, delta=0.3, epsilon=0.2)
+    settings = [Setting(1, 32_000, 1), Setting(5, 32_000, 3), Setting(10, 32_000, 10)]
+    measured = [
+        seen(x.interval_s, x.trigger_s, truth.batch(x)[0], 0.3 + x.interval_s * (1 / (1 + x.interval_s) + x.interval_s / (1 + x.interval_s) / 2),
+             0.2 + truth.look_window(x, truth.batch(x)[0]) / 2) for x in settings
+    ]  # fmt: skip
+    found = fit(measured)
+    for x in (*settings, Setting(2, 32_000, 30), Setting(20, 32_000, 0)):
+        assert found.latency(x) == pytest.approx(truth.latency(x), rel=0.08)
+    assert found.delta == pytest.approx(0.3, abs=0.05)
+    slow, quick = (replace(found, fixed_s=f).batch(Setting(1, 32_000, 0))[0] for f in (4.0, 0.1))
+    assert slow > 4.0 * 2 > quick  # four tables share a machine that does one and a half at a time
+
+
+def test_cheaper_is_slower_and_prices_are_the_settings(tmp_path):
+    model, s = fit([seen(2, 3, 1.0, 1.5, 1.5)], 2.0), LatencySettings()
+    now = Setting(2, 32_000, 3)
+    rare, large = replace(now, trigger_s=900), replace(now, speed=2.0)
+    assert model.cost(rare, s) < model.cost(now, s) < model.cost(large, s)
+    assert model.latency(rare)[1] > model.latency(now)[1] > model.latency(large)[1]
+    dear = LatencySettings(prices={**s.prices, "vcpu_hour": "0.5"})
+    assert model.cost(now, dear) > 3 * model.cost(now, s)
+    more = replace(now, min_file_kb=0.1)
+    assert model.latency(more)[0] < model.latency(now)[0]
