@@ -42,7 +42,7 @@ def test_the_demo_ends_equal_and_says_so(tmp_path):
     assert summary["transactions"]["rolled_back"] > 0
     assert "equal: see" in ran.stdout
     report = (folder / "report.html").read_text()
-    assert report.count("<img") == 3
+    assert report.count("<img") >= 7  # advice asks for more commits than a small run makes
     assert all((folder / "notebooks" / f"{n}.html").exists() for n in summary["notebooks"])
 
 

@@ -218,7 +218,7 @@ def main() -> None:
     if "--demo" in sys.argv[1:]:
         summary = json.loads((RUN / "summary.json").read_text(encoding="utf-8"))
         text = replaced(text, DEMO, demo_table(summary))
-        shutil.copyfile(RUN / "charts/latency.png", ROOT / "lib/docs/latency.png")
+        shutil.copyfile(RUN / "charts/timeline.png", ROOT / "lib/docs/timeline.png")
     FILE.write_text(text, encoding="utf-8")
 
 

@@ -10,9 +10,14 @@ from typing import Any
 from frazil.observe.report import Grid
 
 CHARTS = {
-    "latency": "Each commit at its time: the dot is the median of its changes, the bar reaches to its p99.",
+    "timeline": "What was committed, how late it was, and what maintenance did beside it.",
+    "heat": "How long changes took from their commit at the source to the lake, and when.",
+    "behind": "For how long the longest waiting change had been waiting, and how long the source had been quiet.",
     "ecdf": "How many of all changes were in the lake within so many seconds of their commit at the source.",
-    "stages": "Where the median change of each table spent its time.",
+    "stages": "Where the seconds went, over time and by table.",
+    "anatomy": "The slowest commit, taken apart.",
+    "health": "What maintenance changed in its last run.",
+    "advice": "What other settings would come to, by a model fitted on these commits.",
 }
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -57,7 +62,7 @@ def write_report(folder: Path, summary: dict[str, Any]) -> Path:
         f'<p class="verdict {"good" if good else "bad"}">{verdict}</p>',
         "<h2>Proof</h2><p>Rows at the source, in the lake as Spark, DuckDB and PyIceberg read it, and rows with any differing value.</p>",
         Grid([{"table": n, **r} for n, r in summary["tables"].items()])._repr_html_(),
-        "<h2>Latency</h2>",
+        "<h2>Latency and maintenance</h2>",
         *[_chart(folder, name, caption) for name, caption in CHARTS.items()],
         "<h2>Transactions of the workload</h2>",
         Grid([{"kind": k, "transactions": n} for k, n in summary["transactions"].items()])._repr_html_(),

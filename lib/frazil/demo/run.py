@@ -15,12 +15,13 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frazil.config.settings import find_params
+from frazil.config.settings import find_params, resolve
 from frazil.config.spec import load_specs
 from frazil.demo import engines, shop
 from frazil.demo.postgres import EmbeddedPostgres
@@ -28,10 +29,14 @@ from frazil.demo.report import write_report
 from frazil.demo.standin import StandIn
 from frazil.demo.workload import Workload
 from frazil.errors import FrazilError
+from frazil.flows import visible
+from frazil.flows.workbook import Workbook
 from frazil.observe.report import Grid, read_record
 
 RATE = 4.0
 """Transactions a second of the workload."""
+MAINTAIN_S = 45.0
+"""Seconds between two runs of maintenance beside ingestion."""
 
 
 class DemoError(FrazilError):
@@ -61,11 +66,10 @@ class Demo:
         self.say(f"{label} …")
         status, cause = "ok", ""
         try:
-            with _kernel_log(self.folder / "kernel.log"):
-                papermill.execute_notebook(
-                    self.root / "notebooks" / f"{name}.ipynb", out, parameters={"env": "demo", **parameters},
-                    cwd=self.root, kernel_name="python3", progress_bar=False,
-                )  # fmt: skip
+            papermill.execute_notebook(
+                self.root / "notebooks" / f"{name}.ipynb", out, parameters={"env": "demo", **parameters},
+                cwd=self.root, kernel_name="python3", progress_bar=False,
+            )  # fmt: skip
         except papermill.PapermillExecutionError as e:
             status, cause = "failed", f"{e.ename}: {e.evalue}"
         seconds = round(time.monotonic() - began, 1)
@@ -78,7 +82,7 @@ class Demo:
 
 @contextmanager
 def _kernel_log(file: Path):
-    """Let what kernels print to the terminal's stderr go to a file while a notebook runs."""
+    """Let what kernels print to the terminal's stderr go to a file while notebooks run."""
     kept = os.dup(2)
     with open(file, "ab") as log:
         os.dup2(log.fileno(), 2)
@@ -118,6 +122,31 @@ def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions:
             connection.close()
     if problems:
         raise DemoError(f"workload or stand-in failed: {type(problems[0]).__name__}: {problems[0]}")
+
+
+@contextmanager
+def _seen_by_pyiceberg():
+    """Let a second engine watch for commits while the block runs, for the last stage of the latency notebook."""
+    book, stop = Workbook(resolve("latency", {"env": "demo"}).settings), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(visible.watch, book, stop)
+        try:
+            yield
+        finally:
+            stop.set()
+            watching.result()
+
+
+def _maintain_beside(demo: Demo, merging: Future) -> None:
+    """Run the maintenance notebook while another one merges: once in a short run, now and then in a long one."""
+    time.sleep(10)
+    number = 1
+    while number == 1 or not merging.done():
+        demo.notebook(
+            "03_maintenance", "03_maintenance" if number == 1 else f"03_maintenance_{number}", max_small_files=3
+        )
+        number += 1
+        wait([merging], timeout=MAINTAIN_S)
 
 
 def _source_counts(postgres: EmbeddedPostgres, tables: list[str]) -> dict[str, int]:
@@ -168,15 +197,22 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
             with changes_going_on(postgres, standin, transactions * 2 // 5, seed=7) as kinds:
                 demo.notebook("00_setup")
                 demo.notebook("01_full_load")
-            with changes_going_on(postgres, standin, transactions * 3 // 5, seed=8) as later:
+            with (
+                changes_going_on(postgres, standin, transactions * 3 // 5, seed=8) as later,
+                _seen_by_pyiceberg(),
+                ThreadPoolExecutor(1) as beside,
+            ):
                 follow = max(5.0, transactions * 3 / 5 / RATE - 15)
-                demo.notebook("02_cdc_merge", "02_cdc_merge_1", run_for_s=follow, check_source=False)
+                merging = beside.submit(
+                    demo.notebook, "02_cdc_merge", "02_cdc_merge_1", run_for_s=follow, check_source=False
+                )
+                _maintain_beside(demo, merging)
+                merging.result()
             kinds.update(later)
             demo.say(
                 f"workload done: {kinds.total():,} transactions of {len(kinds)} kinds, rolled back ones among them"
             )
             merged = demo.notebook("02_cdc_merge", "02_cdc_merge_2")
-            demo.notebook("03_maintenance")
             demo.notebook("04_latency")
             tables = _proof(demo, postgres, merged.get("compared", []))
     equal = all(_reconciled(row) for row in tables.values())
@@ -203,7 +239,8 @@ def main() -> int:
         folder = root / "runs" / "demo"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        equal = run(Demo(root, folder), options.scale, options.transactions)
+        with _kernel_log(folder / "kernel.log"):
+            equal = run(Demo(root, folder), options.scale, options.transactions)
     except KeyboardInterrupt:
         print("demo stopped", file=sys.stderr)
         return 130
