@@ -1,0 +1,241 @@
+"""Figures of latency: the notebook over 100,000 commits, a plan over 10,000 snapshots, and how well advice predicts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from frazil.config.settings import (
+    CdcMergeSettings,
+    FullLoadSettings,
+    LatencySettings,
+    MaintenanceSettings,
+    SetupSettings,
+)
+from frazil.demo import shop
+from frazil.demo.postgres import EmbeddedPostgres
+from frazil.demo.standin import StandIn
+from frazil.demo.workload import Workload
+from frazil.flows import cdc, full_load, maintenance, setup
+from frazil.flows.workbook import Workbook, raise_if_failed
+from frazil.lake import jvm
+from frazil.lake.tables import create_namespaces
+from frazil.observe import ledger
+from frazil.observe.advice import Seen, Setting, fit, seen
+from frazil.observe.analysis import Analysis
+from frazil.observe.latency import OF_FILES, QUANTILES
+from reference import workspace
+
+ROOT = Path(__file__).parents[2]
+RATE = 6.0
+FITTED = (Setting(1, 32_000, 3), Setting(4, 32_000, 1), Setting(8, 32_000, 6))
+PREDICTED = (
+    Setting(2, 32_000, 2),
+    Setting(1, 32_000, 8),
+    Setting(8, 32_000, 2),
+    Setting(4, 32_000, 4),
+    Setting(2, 32_000, 6),
+    Setting(10, 1, 3),
+)
+
+
+def _quiet(text: str) -> None:
+    pass
+
+
+def _tiny(kind, place: Path, **more):
+    """Return the settings of a notebook on the tiny source."""
+    lake = {"type": "jdbc", "uri": "jdbc:sqlite:lake/catalog.db", "warehouse": "lake/warehouse"}
+    return kind(root=str(place), source="s3", endpoint="params/endpoint.json", mappings="params/mappings.json", specs="params/tiny",
+                catalog_options=lake, **more)  # fmt: skip
+
+
+def fill(book: Workbook, count: int, hours: float = 24.0) -> None:
+    """Write `count` made-up commits of the last hours into the ledger: a bad hour, a slow table, a quiet stretch, sketches as real ones."""
+    names = [book.name(s) for s in book.specs.values()]
+    spark, list_of = book.spark, f"array({', '.join(repr(n) for n in names)})"
+
+    def points(at: tuple, base: str, spread: str) -> str:
+        values = ", ".join(f"cast({base} + {spread} * {q / (1.12 - q)}D as bigint)" for q in at)
+        return f"concat('[', concat_ws(',', {values}), ']')"
+
+    began = time.time() - hours * 3600
+    spark.range(count).selectExpr(
+        "id", f"{list_of}[cast(id % {len(names)} as int)] name", f"{began} + id * {hours * 3600 / count} + rand(1) * 2 at",
+        f"id * {hours}D / {count} hour", f"if(id % {len(names)} = 0, 2.5D, 1D) slow", "rand(2) r",
+    ).where("not (hour > 3 and hour < 5)").selectExpr(
+        "*", "cast(900 * slow * (0.7 + r) * if(hour > 14 and hour < 15.5, 9, 1) as bigint) work", "cast(20 + r * 400 as bigint) n",
+        "cast(3000 * r * if(hour > 14 and hour < 15.5, 5, 1) as bigint) wait",
+    ).selectExpr(
+        "name", "id + 1000000 snapshot_id", "id + 999999 parent_id", "timestamp_millis(cast(at * 1000 as bigint)) committed_at",
+        "'overwrite' operation",
+        f"""map('frazil.kind', 'changes', 'frazil.counts', concat('{{"changes":', n, ',"I":1,"U":2,"D":0,"keys":', n, ',"files":2,"bytes":9000}}'),
+            'frazil.latency', concat('{{"v":2,"n":', n, ',"picked_up":', cast(at * 1000 - work as bigint), ',"read":', work div 2,
+            ',"age":', {points(QUANTILES, "500 + wait", "1500")}, ',"dms":', {points(QUANTILES, "200", "1500")},
+            ',"land":', {points(OF_FILES, "120", "30")}, ',"wait":', {points(OF_FILES, "wait", "200")}, '}}')) summary""",
+    ).createOrReplaceTempView("made_up")  # fmt: skip
+    create_namespaces(spark, [ledger._table(book, "commits")])
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {ledger._table(book, 'commits')} ({ledger._COMMITS}) USING iceberg")
+    spark.sql(f"INSERT INTO {ledger._table(book, 'commits')} SELECT * FROM made_up")
+
+
+def _notebook(place: Path, commits: int) -> float:
+    """Return the seconds of the latency notebook, Spark's start included, over so many commits."""
+    fill(Workbook(_tiny(LatencySettings, place), _quiet), commits)
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        ROOT / "notebooks/04_latency.ipynb",
+        place / "out.ipynb",
+        "-k",
+        "python3",
+        "--no-progress-bar",
+    ]
+    environment = {
+        **os.environ,
+        "FRAZIL_PARAMS": str(place / "params"),
+        "FRAZIL_MASTER": "local[2]",
+        "PYTHONPATH": str(ROOT / "lib"),
+    }
+    began = time.perf_counter()
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return time.perf_counter() - began
+
+
+def _plan(place: Path, snapshots: int) -> list[float]:
+    """Give a table so many snapshots, in one change of its metadata, and return the seconds of some maintenance plans."""
+    book = Workbook(_tiny(MaintenanceSettings, place, tables=["app.visit"]), _quiet)
+    name = book.name(book.specs["app.visit"])
+    operations = jvm.load_table(book.spark, name).operations()
+    base, ice = operations.current(), book.spark._jvm.org.apache.iceberg
+    newest = json.loads(ice.SnapshotParser.toJson(base.currentSnapshot()))
+    builder, at = ice.TableMetadata.buildFrom(base), int(time.time() * 1000)
+    newest["summary"]["frazil.latency"] = json.dumps({"v": 2, "picked_up": at - 900, "n": 5, "age": list(range(15))})
+    for i in range(snapshots):
+        newest |= {"parent-snapshot-id": newest["snapshot-id"], "snapshot-id": 10_000 + i, "timestamp-ms": at + i,
+                   "sequence-number": newest["sequence-number"] + 1}  # fmt: skip
+        builder.setBranchSnapshot(ice.SnapshotParser.fromJson(json.dumps(newest)), "main")
+    operations.commit(base, builder.build())
+    timed = []
+    for _ in range(3):
+        began = time.perf_counter()
+        (row, *_) = maintenance.plan(book)
+        timed.append(time.perf_counter() - began)
+        assert not row["action"].startswith("cannot"), row
+    return timed
+
+
+# --- advice
+
+
+@contextmanager
+def _shop(scale: float, tables: list[str]) -> Iterator[tuple]:
+    """Give a loaded shop: its database, its folder, and how to open a workbook on it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="frazil-advice-") as named,
+        EmbeddedPostgres(Path(named) / "postgres") as postgres,
+    ):
+        place = Path(named)
+        shutil.copytree(ROOT / "params", place / "params")
+        lake = {"type": "jdbc", "uri": f"jdbc:sqlite:{place}/lake/catalog.db", "warehouse": f"{place}/lake/warehouse"}
+        with postgres.connect() as connection:
+            shop.make(connection, scale=scale)
+
+        def book(kind, **more):
+            return Workbook(kind(root=str(place), source="s3", specs="params/shop", endpoint="params/shop.endpoint.json", tables=tables,
+                                 mappings="params/shop.mappings.json", catalog="advice", catalog_options=lake, readers=["spark"], **more),
+                            _quiet)  # fmt: skip
+
+        with StandIn(
+            postgres.connect, place / "params/shop.endpoint.json", place / "params/shop.mappings.json", place / "s3"
+        ) as standin:
+            standin.full_load()
+        setup.create_tables(book(SetupSettings))
+        raise_if_failed(full_load.run(book(FullLoadSettings)))
+        yield postgres, place, book
+
+
+def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> Seen:
+    """Let workload, stand-in and continuous merge run under a setting, and return what the ledger tells of it."""
+    postgres, place, book = world
+    file = place / "params/shop.endpoint.json"
+    document = json.loads(file.read_text())
+    document["S3Settings"] |= {
+        "CdcMaxBatchInterval": int(setting.interval_s),
+        "CdcMinFileSize": int(setting.min_file_kb),
+    }
+    file.write_text(json.dumps(document))
+    stop, warm = threading.Event(), max(3.0, setting.interval_s + setting.trigger_s)
+    with (
+        StandIn(postgres.connect, file, place / "params/shop.mappings.json", place / "s3") as standin,
+        postgres.connect() as connection,
+    ):
+        both = [threading.Thread(target=standin.run, args=(stop,)),
+                threading.Thread(target=Workload(connection, seed).run, args=(int((seconds + warm) * RATE), RATE))]  # fmt: skip
+        for thread in both:
+            thread.start()
+        began = time.time()
+        done = cdc.run(book(CdcMergeSettings, run_for_s=seconds + warm, trigger_s=setting.trigger_s, parallel_tables=3))
+        until = time.time()
+        both[1].join()
+        stop.set()
+        both[0].join()
+    raise_if_failed(done)
+    raise_if_failed(cdc.run(book(CdcMergeSettings)))  # what is left must not weigh on the next setting
+    rows = ledger.commits(book(LatencySettings)).where(
+        f"committed_ms between {(began + warm) * 1000} and {until * 1000}"
+    )
+    found = seen(Analysis(rows), setting)
+    assert found is not None, setting
+    return found
+
+
+def _advice(quick: bool) -> list[dict]:
+    """Fit the model on three measured settings and hold its predictions of others against measurements."""
+    seconds, predicted = (5.0, PREDICTED[:2]) if quick else (22.0, PREDICTED)
+    tables = ["shop.orders"] if quick else ["shop.customers", "shop.events", "shop.orders", "shop.payments"]
+    with _shop(0.02 if quick else 0.2, tables) as world:
+        _measure(world, FITTED[0], 3.0 if quick else 10.0, 99)  # warms the JVM up
+        measured = {x: _measure(world, x, seconds, seed) for seed, x in enumerate((*FITTED, *predicted))}
+    model, errors = fit([measured[x] for x in FITTED]), []
+    for x in (*FITTED, *predicted):
+        p50, p95 = model.latency(x)
+        real, off = measured[x], (p50 / measured[x].p50 - 1, p95 / measured[x].p95 - 1)
+        errors += [] if x in FITTED else [abs(o) for o in off]
+        print(f"  {'fitted   ' if x in FITTED else 'predicted'} interval {x.interval_s:4g} s, min file {x.min_file_kb:6g} KB, trigger {x.trigger_s:4g} s: "
+              f"p50 {real.p50:5.2f} s measured, {p50:5.2f} model ({off[0]:+.0%}); p95 {real.p95:5.2f}, {p95:5.2f} ({off[1]:+.0%})", flush=True)  # fmt: skip
+    told = f"{len(predicted)} settings predicted from {len(FITTED)} measured, {len(tables)} tables, {RATE:g} transactions/s, {seconds:g} s each; p50 and p95; worst {max(errors):.2f}"
+    return [{"name": "advice_error_median", "value": round(median(errors), 3), "unit": "share", "conditions": told}]
+
+
+def run(quick: bool = False) -> list[dict]:
+    """Measure all three; quick: 2,000 commits, 300 snapshots, one table and two predictions."""
+    commits, snapshots = (2_000, 300) if quick else (100_000, 10_000)
+    with tempfile.TemporaryDirectory(prefix="frazil-latency-") as folder:
+        place = workspace(Path(folder))
+        setup.create_tables(Workbook(_tiny(SetupSettings, place, readers=["trino"]), _quiet))
+        raise_if_failed(full_load.run(Workbook(_tiny(FullLoadSettings, place), _quiet)))
+        raise_if_failed(cdc.run(Workbook(_tiny(CdcMergeSettings, place), _quiet)))
+        notebook = _notebook(place, commits)
+        print(f"  the notebook took {notebook:.1f} s", flush=True)
+        plans = _plan(place, snapshots)
+        print(f"  plans took {plans} s", flush=True)
+    return [
+        {"name": "latency_notebook_100k_s", "value": round(notebook, 1), "unit": "s",
+         "conditions": f"{commits:,} commits of 2 tables over 24 h in the ledger, by papermill, Spark's start included, local[2]"},
+        {"name": "plan_10000_snapshots_s", "value": round(median(plans), 2), "unit": "s",
+         "conditions": f"a table of {snapshots:,} snapshots; median of {len(plans)}, {max(plans):.2f} s at most (the first)"},
+        *_advice(quick),
+    ]  # fmt: skip
