@@ -44,12 +44,10 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
     the text says, it did not fit.
     """
     kinds = dict(rows.dtypes)
-    # Spark puts U+FFFD for bytes that are not UTF-8; in Parquet's texts it leaves them, which Spark 3.5 cannot tell.
-    not_utf8 = "instr({0}, '\ufffd') > 0" + (" or not is_valid_utf8({0})" if rows.sparkSession.version >= "4" else "")
 
     def misfit(raw: str, typed: str, c: Column, mark: str = "") -> list[str]:
         if value_type(c) == kinds[raw] == "string":
-            return [f"when {not_utf8.format(raw)} then {literal(mark + c.name)}"]
+            return [f"when contains({raw}, '\ufffd') then {literal(mark + c.name)}"]  # put for bytes that are not UTF-8
         if kinds[raw] == value_type(c):
             return []
         exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else ""

@@ -57,22 +57,19 @@ def exact_sql(column: Column, text: str, value: str) -> str:
     kind = column.dms_type if column.lake != "string" else "STRING"
     if kind in ("NUMERIC", "UINT8"):
         scale = column.arguments[1] if kind == "NUMERIC" else 0
-        short = f"(instr({text}, '.') = 0 or octet_length({text}) - instr({text}, '.') <= {scale})"
+        short = f"octet_length({text}) - instr({text}, '.') <= {scale} or not contains({text}, '.')"
         zeros = f"length(rtrim('0', substring_index({text}, '.', -1))) <= {scale}"
-        return f"instr({text}, 'e-') = 0 and instr({text}, 'E-') = 0 and ({short} or {zeros})"
+        return f"not contains({text}, 'e-') and not contains({text}, 'E-') and ({short} or {zeros})"
     if kind in ("REAL4", "REAL8"):
-        digit = f"substring({text}, -1, 1) between '0' and '9' and instr({text}, 'x') = 0 and instr({text}, 'X') = 0"
+        java = " or ".join([f"endswith({text}, '{c}')" for c in "fFdD"] + [f"contains({text}, '{c}')" for c in "xX"])
         named = f"lower({text}) in ('nan', 'inf', '+inf', '-inf', 'infinity', '+infinity', '-infinity')"
-        return f"({digit} and abs({value}) < double('infinity')) or {named}"
+        return f"(abs({value}) < double('infinity') and not ({java})) or {named}"
     if kind in ("BYTES", "BLOB"):
         return f"octet_length({text}) % 2 = 0"
     if kind == "DATE":
-        return f"octet_length({text}) = 10 and substring({text}, 5, 1) = '-' and substring({text}, 8, 1) = '-'"
+        return f"octet_length({text}) = 10 and substring({text}, 8, 1) = '-' and {value} < date'10000-01-01'"
     if kind == "DATETIME":
-        usual = (
-            f"octet_length({text}) = 26 and substring({text}, 5, 1) = '-' and substring({text}, 20, 1) = '.' "
-            f"and try_cast(substring({text}, 21) as int) is not null"
-        )
+        usual = f"octet_length({text}) = 26 and instr({text}, '.') = 20 and try_cast(substring({text}, 21) as int) is not null"
         long = f"octet_length({text}) >= 19 and substring({text}, 5, 1) = '-'"
         zone = f"instr({text}, '+') > 0 or instr(substring({text}, 11), '-') > 0 or lower({text}) rlike '[a-z]$'"
         return f"({usual}) or ({long}{'' if column.utc else f' and not ({zone})'})"

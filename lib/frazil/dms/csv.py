@@ -24,20 +24,29 @@ from frazil.dms.transactions import NAME, shared_layout
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+PLACE = (
+    "substring_index(input_file_name(), '/', -1) as object", "input_file_name() as path",
+    "input_file_block_start() as block", "monotonically_increasing_id() as row_no",
+)  # fmt: skip
+"""A row's place as SQL, to stand right above the scan: unlike the columns of `_metadata` they cost no copy of the row."""
+
 # A change file is named by the UTC time at which DMS wrote it: 20240612-103125108.csv. As a number, 20240612103125108, its
 # parts are had by division: much cheaper per row than cutting and parsing text.
 # For all tables together: CDC_TXN-20240612103125108.csv.
-_OWN = "cast(concat(substring(_metadata.file_name, 1, 8), substring(_metadata.file_name, 10, 9)) as bigint)"
-_SHARED = "cast(substring(_metadata.file_name, 9, 17) as bigint)"
+_OWN = "cast(concat(substring(object, 1, 8), substring(object, 10, 9)) as bigint)"
+_SHARED = "cast(substring(object, 9, 17) as bigint)"
 
 
-def _written_at(n: str) -> str:
+def written_at(phase: int, shared: bool = False) -> str:
+    """Return the SQL of the time at which DMS wrote an `object`, by its name; null for load files."""
+    if phase == LOAD_PHASE:
+        return "cast(null as timestamp)"
+    n = _SHARED if shared else _OWN
     day = f"make_date(int({n} div 10000000000000), int({n} div 100000000000 % 100), int({n} div 1000000000 % 100))"
     clock = f"({n} div 10000000 % 100) * 3600000 + ({n} div 100000 % 100) * 60000 + {n} % 100000"
     return f"timestamp_millis(unix_date({day}) * bigint(86400000) + {clock})"
 
 
-WRITTEN_AT = _written_at(_OWN)
 HAVE_EMPTY = {"STRING", "WSTRING", "CLOB", "NCLOB", "BYTES", "BLOB"}
 """Types with an empty value: with a null token that is not empty itself, an empty field of theirs is that value."""
 NEVER = "\x01\x02"
@@ -134,22 +143,19 @@ def _read_layout(
         """A key is never empty; of whole rows that are compared, empty and null are told apart."""
         return after(spec.column(name), "before") if spec.policy == "multiset" else control(f"before:{name}")
 
-    rows, corrupt, written_at = rows.where(F.coalesce(*physical, "corrupt").isNotNull()), F.col("corrupt"), WRITTEN_AT
+    rows, corrupt = rows.where(F.coalesce(*physical, "corrupt").isNotNull()), F.col("corrupt")
     if table:  # a row that names no table is everyone's: nobody may pass it by
         nameless = F.col("f1").isNull() | F.col("f2").isNull()
         rows = rows.where(nameless | ((F.col("f1") == table[1]) & (F.col("f2") == table[0])))
         corrupt = F.coalesce(corrupt, F.when(nameless, F.concat_ws(endpoint.delimiter, *physical))).alias("corrupt")
-        written_at = _written_at(_SHARED)
     return rows.select(
-        F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
-        F.col("_metadata.file_block_start").alias("block"), F.monotonically_increasing_id().alias("row_no"),
-        (F.expr(written_at) if phase == CHANGE_PHASE else F.lit(None).cast("timestamp")).alias("written_at"),
+        F.lit(phase).alias("phase"), *map(F.expr, PLACE),
         (F.expr(operation_sql(control("op"), endpoint)) if "op" in at else F.lit("I")).alias("op"),
         F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(after(c)).alias(f"a{i}") for i, c in enumerate(spec.columns)],
         *[F.expr(before(k)).alias(f"b{i}") for i, k in enumerate(spec.identity)],
         corrupt, *lacking(spec, layout, absent),
-    )  # fmt: skip
+    ).withColumn("written_at", F.expr(written_at(phase, shared=table is not None)))  # fmt: skip
 
 
 def has_quoted_newline(head: bytes, row_delimiter: bytes) -> bool:

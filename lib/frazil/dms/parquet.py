@@ -6,9 +6,9 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.csv import WRITTEN_AT, lacking
+from frazil.dms.csv import PLACE, lacking, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, named_layout, operation_sql
+from frazil.dms.layout import named_layout, operation_sql
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.storage import is_s3, read_tail
 
@@ -75,6 +75,16 @@ def _time_text(column: str, kind: pa.DataType) -> str:
     return f"rtrim('.', rtrim('0', {text}))"
 
 
+def _read_sql(spark: SparkSession, column: str, kind: pa.DataType) -> str:
+    """The SQL of a column's value. Bytes that are not UTF-8 become U+FFFD, as in CSV; Spark 3.5 cannot tell them."""
+    import pyarrow as pa
+
+    if pa.types.is_time(kind):
+        return _time_text(column, kind)
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return f"make_valid_utf8({column})" if text and spark.version >= "4" else column
+
+
 def read_parquet(
     spark: SparkSession, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: list[DmsObject], phase: int
 ) -> DataFrame:
@@ -134,10 +144,7 @@ def _read_group(
         .option("parquet.page.verify-checksum.enabled", True)
         .parquet(*[f.path for f in files])
     )  # fmt: skip
-    at = {
-        role: _time_text(ticks(n), t) if pa.types.is_time(t) else ticks(n)
-        for role, (n, t) in zip(layout.roles, schema, strict=True)
-    }
+    at = {role: _read_sql(spark, ticks(n), t) for role, (n, t) in zip(layout.roles, schema, strict=True)}
 
     def control(role: str) -> str:
         return f"nullif(cast({at[role]} as string), '')" if role in at else "cast(null as string)"
@@ -146,12 +153,10 @@ def _read_group(
         return at.get(role, "null")
 
     return frame.select(
-        F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
-        F.col("_metadata.file_block_start").alias("block"), F.monotonically_increasing_id().alias("row_no"),
-        (F.expr(WRITTEN_AT) if phase == CHANGE_PHASE else F.lit(None).cast("timestamp")).alias("written_at"),
+        F.lit(phase).alias("phase"), *map(F.expr, PLACE),
         (F.expr(f"coalesce({operation_sql(at['op'], endpoint)}, 'I')") if "op" in at else F.lit("I")).alias("op"),
         F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(value(f"after:{c}")).alias(f"a{i}") for i, c in enumerate(spec.names)],
         *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.identity)],
         F.lit(None).cast("string").alias("corrupt"), *lacking(spec, layout),
-    )  # fmt: skip
+    ).withColumn("written_at", F.expr(written_at(phase)))  # fmt: skip
