@@ -91,6 +91,11 @@ class Settings:
 class SetupSettings(Settings):
     """Parameters of 00_setup."""
 
+    task_settings: str = parameter(
+        "", "A description of the DMS task, as `aws dms describe-replication-tasks` prints it."
+    )
+    statistics: str = parameter("", "The task's table statistics, as `aws dms describe-table-statistics` prints them.")
+
 
 @dataclass(frozen=True)
 class FullLoadSettings(Settings):

@@ -33,19 +33,18 @@ def look(book: Workbook) -> list[dict]:
     return rows
 
 
-def check_source(book: Workbook, task_settings: str = "", statistics: str = "") -> list[dict[str, Any]]:
+def check_source(book: Workbook) -> list[dict[str, Any]]:
     """Return what will hurt, and what the files show of the settings: one row per finding, and per setting and kind of evidence.
 
-    `task_settings` and `statistics` name documents of the task as AWS prints them (`describe-replication-tasks`,
-    `describe-table-statistics`); without the first, a description of the task given as `mappings` serves. A setting that
-    a file contradicts raises EndpointError, which names both and the cure.
+    Without a description of the task of its own (`task_settings`), one given as `mappings` serves. A setting that a file
+    contradicts raises EndpointError, which names both and the cure.
     """
     if book.stream:
         return streams.findings(book)
     root, s = Path(book.settings.root), book.settings
-    task_file = task_settings or s.mappings
+    task_file = s.task_settings or s.mappings
     task = read_task_settings(root / task_file) if task_file else {}
-    known = read_statistics(root / statistics) if statistics else None
+    known = read_statistics(root / s.statistics) if s.statistics else None
     specs = list(book.specs.values())
     rows = [_told(f) for f in lint(read_endpoint_document(s.path("endpoint")), book.mappings, specs, task, known)]
     seen: dict[tuple, dict[str, Any]] = {}
