@@ -21,3 +21,9 @@ def test_mutated_files_are_read_right_or_refused_by_name(spark):
     counts = suite("files").run(200, spark=spark)
     assert sum(counts.values()) == 200
     assert min(counts["right rows"], counts["rows set aside"], counts["named error"]) > 5
+
+
+def test_faults_in_the_middle_of_commits_leave_a_replay(spark, catalog_options):
+    counts = suite("commit").run(6, seed=17, spark=spark, catalog_options=catalog_options)
+    assert sum(counts.values()) == 6
+    assert any(outcome.startswith("killed") for outcome in counts)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from frazil.config.session import get_spark
+from frazil.config.settings import MaintenanceSettings, Settings
+from frazil.flows import cdc, maintenance
 from helpers import World
 
 COLUMNS = ("id INT8", "cust INT4", "qty INT4", "price NUMERIC(12,2)", "amount NUMERIC(12,2)", "placed DATETIME",
@@ -27,7 +31,7 @@ def lake() -> Iterator[World]:
         options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
         world = World(Path(folder) / "world", "bench", options)
         world.rules = {"rules": []}
-        world.book(spark_options=MEMORY).spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.bench")
+        get_spark(Settings(root=folder, catalog_options=options, spark_options=MEMORY))
         yield world
 
 
@@ -38,11 +42,26 @@ def fill(world: World, table: str, rows: int, files: int) -> None:
     world.spark.range(1, rows + 1, 1, files).selectExpr(*VALUES).writeTo(world.name(table)).append()
 
 
+def scan_s(world: World, table: str) -> float:
+    """Return the seconds of a full scan that reads every column, the best of three."""
+    timed = []
+    for _ in range(3):
+        began = time.perf_counter()
+        world.spark.table(world.name(table)).selectExpr("sum(xxhash64(*))").collect()
+        timed.append(time.perf_counter() - began)
+    return min(timed)
+
+
 class Changes:
     """Random changes of a table of `rows` rows: updates and deletes of uniform keys, inserts of new ones; no key twice in a file."""
 
-    def __init__(self, rows: int, seed: int = 1):
-        self.rows, self.random, self.next, self.file = rows, np.random.default_rng(seed), rows + 1, 0
+    def __init__(self, rows: int, seed: int = 1, first_file: int = 0):
+        self.rows, self.random, self.next, self.file = (
+            rows,
+            np.random.default_rng(seed),
+            rows + 1 + first_file * 10**6,
+            first_file,
+        )
 
     def write(self, world: World, table: str, count: int, updates: float = 0.8, deletes: float = 0.1) -> str:
         """Write one change file and return its name."""
@@ -58,3 +77,21 @@ class Changes:
         self.file += 1
         world.write(table, name, "".join(lines))
         return name
+
+
+def many_commits(world: World, table: str, rows: int, commits: int, changes: int, maintain_every: int) -> list[float]:
+    """Apply that many small change files one by one, with maintenance now and then; return the seconds of each commit."""
+    made, timed = Changes(rows, seed=3), []
+    book = world.book(lane="rowdelta", tables=[table])
+    care = world.book(MaintenanceSettings, tables=[table], dry_run=False, keep_hours=0.02, max_small_files=20)
+    for number in range(commits):
+        made.write(world, table, changes)
+        began = time.perf_counter()
+        (done,) = cdc.run(book)
+        timed.append(time.perf_counter() - began)
+        assert done.status == "merged", done.note
+        if number % maintain_every == maintain_every - 1:
+            (kept,) = maintenance.run(care)
+            assert not kept.failed, kept.note
+            print(f"  {number + 1} commits, the last ones {np.median(timed[-20:]):.2f} s; {kept.note}", flush=True)
+    return timed

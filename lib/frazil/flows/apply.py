@@ -27,6 +27,7 @@ from frazil.lake.tables import Base
 from frazil.observe import latency
 
 NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "age": None, "dms": None}
+SMALL_MB = 4
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,15 @@ def apply_batch(
             f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
             "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
         )
+    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial or spec.narrow)
+    if lane and given.megabytes < SMALL_MB:
+        changes = changes.coalesce(1)  # one task and no shuffle: a third of the job's time
     if spec.policy == "append":
         batch = appended(changes)
     elif spec.policy == "multiset":
         batch = net_rows(changes)
     else:
         batch = last_per_key(changes, spec, order, partial)
-    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial or spec.narrow)
     try:
         if lane:
             rows = lane.collect(batch)
@@ -111,7 +114,7 @@ def apply_batch(
             )
         collapsed, summary = time.time(), _summary(stats, keys, given, picked_up)
         done = _commit(book, spec, base, given, batch, (lane, why, rows, bounds), summary)
-        if said := book.lanes.note(book.name(spec), done.summary, time.time() - picked_up):
+        if said := book.lanes.note(book.name(spec), done.summary, given.megabytes, time.time() - picked_up):
             book.progress(f"{spec.source}: {said}")
     finally:
         batch.unpersist()

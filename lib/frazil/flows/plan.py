@@ -109,6 +109,9 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
         _about_s(samples, spec.source, "load", load_mb, 1 if loads else 0),
         _about_s(samples, spec.source, "changes", changes_mb, math.ceil(changes_mb * 1e6 / (most << 20))),
     ]
+    batch_mb, lane = min(changes_mb, most), ("merge", "")
+    if exists and pending:
+        lane = book.lanes.expect(name, spec, batch_mb)
     doing = [
         *([] if exists else ["create"]),
         *([action] if action.startswith(("load ", "re")) or loads else []),
@@ -116,7 +119,7 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
     ]
     return {
         "action": ", then ".join(doing) or ("nothing new" if there.loads or position.loaded else "wait for the load"),
-        "lane": {"append": "append", "multiset": "multiset"}.get(spec.policy, "merge"), "format": version,
+        "lane": {"append": "append", "multiset": "multiset"}.get(spec.policy) or (lane[0] if lane[0] == "merge" else f"{lane[0]}: {lane[1]}"), "format": version,
         "deletes": "none" if spec.policy == "append" else "deletion vectors" if version > 2 else "position deletes",
         "load": len(loads), "changes": len(pending), "mb": round(load_mb + changes_mb, 3),
         "about_s": None if None in seconds else round(sum(seconds), 1), "position": position.last or "–",

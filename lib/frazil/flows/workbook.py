@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.session import get_spark
-from frazil.config.settings import ParameterError, Settings
+from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spec import TableSpec, load_specs, parse_changes
 from frazil.dms.documents import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
@@ -135,8 +135,10 @@ class Workbook:
     @cached_property
     def lanes(self) -> Lanes:
         """The lanes that write batches, with the key indexes below `runs/<env>/index`."""
-        s = self.settings
-        return Lanes(self.spark, (self.folder / "index").absolute(), s.lane, s.index_limit_mb, s.rowdelta_max_mb)
+        s, folder = self.settings, (self.folder / "index").absolute()
+        if not isinstance(s, CdcMergeSettings):
+            return Lanes(self.spark, folder, "merge")
+        return Lanes(self.spark, folder, s.lane, s.index_limit_mb, s.rowdelta_max_mb, lasting=s.run_for_s > 0)
 
     @property
     def format_version(self) -> int:

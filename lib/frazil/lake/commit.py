@@ -116,17 +116,17 @@ def _publish(
     if table.properties().get(POSITION) != base.stored:
         raise PositionMovedError(f"{name}: its position moved while a batch was written", "run again")
     head = jvm.publish(table, branch, base.snapshot, TAG, POSITION, position.to_json, summary)
-    return commit_of(head, position.batch)
+    return commit_of(spark, head, position.batch)
 
 
-def commit_of(snapshot: jvm.JavaSnapshot, batch: str) -> Commit:
+def commit_of(spark: SparkSession, snapshot: jvm.JavaSnapshot, batch: str) -> Commit:
     """Return what a snapshot tells of the commit that made it."""
-    return Commit(snapshot.snapshotId(), batch, snapshot.timestampMillis(), dict(snapshot.summary()))
+    return Commit(snapshot.snapshotId(), batch, snapshot.timestampMillis(), jvm.summary_of(spark, snapshot))
 
 
 def find(spark: SparkSession, name: str, batch: str) -> Commit | None:
     """Look for a batch in main's history: how a commit of unknown outcome is resolved, never by trying again blind."""
     for snapshot in jvm.ancestors(jvm.load_table(spark, name)):
         if snapshot.summary().get(BATCH) == batch:
-            return commit_of(snapshot, batch)
+            return commit_of(spark, snapshot, batch)
     return None

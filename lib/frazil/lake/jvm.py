@@ -6,6 +6,7 @@ their Javadoc says; what is peculiar is explained at each function. Class names 
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,11 @@ def sql_with_commit_properties(spark: SparkSession, statement: str, properties: 
         summary.put(key, value)
     commit = spark._jvm.org.apache.iceberg.spark.CommitMetadata
     commit.withCommitProperties(summary, call, java_class(spark, "java.lang.RuntimeException"))
+
+
+def summary_of(spark: SparkSession, snapshot: JavaSnapshot) -> dict[str, str]:
+    """Return a snapshot's summary, in one call."""
+    return json.loads(spark._jvm.org.apache.iceberg.SnapshotParser.toJson(snapshot))["summary"]
 
 
 def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:

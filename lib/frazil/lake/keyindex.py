@@ -166,6 +166,8 @@ class KeyIndex:
         """Put what is now true of some keys on top."""
         import numpy as np
 
+        if not len(file):
+            return
         self.segments.append(Segment.of(keys, file, pos))
         while len(self.segments) > 1 and len(self.segments[-2]) < GROWTH * len(self.segments[-1]):
             new, old = self.segments.pop(), self.segments.pop()

@@ -18,10 +18,10 @@ from frazil.lake.tables import create_table, read_base
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MERGE_S, MERGE_S_PER_ROW = 0.5, 0.4e-6
-ROWDELTA_S, ROWDELTA_S_PER_MB = 0.35, 0.12
-INDEX_S_PER_ROW = 1e-6
-"""What a batch costs on two cores before this process has measured it: a MERGE by the table's rows, a row delta by the batch."""
+MERGE_S, MERGE_S_PER_ROW, MERGE_S_PER_MB = 0.5, 0.8e-6, 0.1
+ROWDELTA_S, ROWDELTA_S_PER_MB = 0.4, 0.15
+INDEX_S, INDEX_S_PER_ROW, AMORTISED = 2.0, 2e-6, 100
+"""What a batch costs on one core, by the table's rows and the batch's MB; and an index, spread over batches in runs that last."""
 
 _testing, _tested = Lock(), {}
 """What the self-test said, by application, catalog and format version."""
@@ -29,17 +29,12 @@ _testing, _tested = Lock(), {}
 
 @dataclass
 class Costs:
-    """What one table's commits took, newest first in weight: seconds of a MERGE, seconds of a row delta per MB over its base."""
+    """What is known of one table: its rows, and how much longer or shorter than by the figures above each lane took."""
 
-    merge: float | None = None
-    rowdelta: float | None = None
+    rows: int = 0
+    factor: dict[str, float] = field(default_factory=dict)
     unfit: str = ""
     last: str = ""
-
-    def note(self, lane: str, seconds: float) -> None:
-        """Take in how long a batch took."""
-        old = getattr(self, lane)
-        setattr(self, lane, seconds if old is None else 0.7 * old + 0.3 * seconds)
 
 
 @dataclass
@@ -51,6 +46,8 @@ class Lanes:
     mode: str = "auto"
     limit_mb: int = 2048
     max_mb: int = 64
+    lasting: bool = False
+    """The run goes on for many batches, so that building an index pays."""
     open: dict[str, RowDelta] = field(default_factory=dict)
     costs: dict[str, Costs] = field(default_factory=dict)
 
@@ -58,44 +55,59 @@ class Lanes:
         self, name: str, spec: TableSpec, megabytes: float, partial: bool = False
     ) -> tuple[RowDelta | None, str]:
         """Return the row-delta lane of a table, or None for the merge lane, and why."""
-        costs = self.costs.setdefault(name, Costs())
-        if self.mode == "merge":
-            return None, "set"
-        if spec.policy != "key":
-            return None, "a table without a key"
-        if partial:
-            return None, "rows that do not carry every column"
-        if reason := self.missing(name) or costs.unfit:
+        lane, why = self.expect(name, spec, megabytes, partial)
+        if lane == "merge":
+            return None, why
+        if reason := self.costs[name].unfit or self.missing(name):
             return None, reason
-        if megabytes > self.max_mb:
-            return None, f"{megabytes:.0f} MB of changes, above rowdelta_max_mb"
-        if self.mode == "auto":
-            merge, delta = self._guess(name, megabytes)
-            if merge < delta:
-                return None, f"about {merge:.1f} s, a row delta {delta:.1f} s"
-            why = f"about {delta:.1f} s, a MERGE {merge:.1f} s"
-        else:
-            why = "set"
         if name not in self.open or self.open[name].spec != spec:
             self.open[name] = RowDelta(self.spark, name, spec, self.folder, self.limit_mb)
         return self.open[name], why
 
-    def _guess(self, name: str, megabytes: float) -> tuple[float, float]:
-        """Return the seconds to expect of a MERGE and of a row delta: as measured, else by the table's size."""
-        summary = jvm.load_table(self.spark, name).currentSnapshot().summary()
-        rows, costs = int(summary.get("total-records") or 0), self.costs[name]
-        merge = costs.merge or MERGE_S + rows * MERGE_S_PER_ROW
-        index = (
-            0 if name in self.open or (self.folder / name / "manifest.json").exists() else rows * INDEX_S_PER_ROW / 10
-        )
-        return merge, (costs.rowdelta or ROWDELTA_S + megabytes * ROWDELTA_S_PER_MB) + index
+    def expect(self, name: str, spec: TableSpec, megabytes: float, partial: bool = False) -> tuple[str, str]:
+        """Return the lane that suits a batch, and why; whether the row-delta lane works here is not tried."""
+        if self.mode == "merge":
+            return "merge", "set"
+        if spec.policy != "key":
+            return "merge", "a table without a key"
+        if partial:
+            return "merge", "rows that do not carry every column"
+        if megabytes > self.max_mb:
+            return "merge", f"{megabytes:.0f} MB of changes, above rowdelta_max_mb"
+        merge, delta = (self._guess(name, lane, megabytes) for lane in ("merge", "rowdelta"))
+        if self.mode == "rowdelta":
+            return "rowdelta", "set"
+        if merge <= delta:
+            return "merge", f"about {merge:.1f} s, a row delta {delta:.1f} s"
+        return "rowdelta", f"about {delta:.1f} s, a MERGE {merge:.1f} s"
 
-    def note(self, name: str, summary: dict[str, str], seconds: float) -> str:
+    def _guess(self, name: str, lane: str, megabytes: float, measured: bool = True) -> float:
+        """Return the seconds to expect: by rows and MB, times what batches of this run took over that."""
+        if name not in self.costs:
+            now = jvm.load_table(self.spark, name).currentSnapshot()
+            self.costs[name] = Costs(int(now.summary().get("total-records") or 0) if now else 0)
+        costs, cores = self.costs[name], self.spark.sparkContext.defaultParallelism
+        factor = costs.factor.get(lane) or next(iter(costs.factor.values()), 1.0) if measured else 1.0
+        if lane == "merge":
+            return factor * (MERGE_S + (costs.rows * MERGE_S_PER_ROW + megabytes * MERGE_S_PER_MB) / cores)
+        index = 0.0
+        if measured and name not in self.open:
+            known = (self.folder / name / "manifest.json").exists()
+            index = INDEX_S + (0 if known else costs.rows * INDEX_S_PER_ROW / cores)
+        return factor * (ROWDELTA_S + megabytes * ROWDELTA_S_PER_MB + index / (AMORTISED if self.lasting else 1))
+
+    def note(self, name: str, summary: dict[str, str], megabytes: float, seconds: float) -> str:
         """Take in what a batch took, by its snapshot's summary; return what to say of its lane, where that is news."""
-        costs, lane = self.costs.setdefault(name, Costs()), summary["frazil.lane"]
-        costs.note(lane, seconds)
+        lane, why = summary["frazil.lane"], summary["frazil.lane-reason"]
+        now = seconds / self._guess(name, lane, megabytes, measured=False)
+        costs = self.costs[name]
+        if lane == "merge" or costs.last == lane:  # the first row delta reads or builds the index
+            costs.factor[lane] = 0.7 * costs.factor.get(lane, now) + 0.3 * now
+        costs.rows = int(summary.get("total-records") or 0)
         news, costs.last = lane != costs.last and self.mode != "merge", lane
-        return f"{'row delta' if lane == 'rowdelta' else 'MERGE'} ({summary['frazil.lane-reason']})" if news else ""
+        index = self.open[name].rows.index if lane == "rowdelta" else None
+        size = f"; index of {index.bytes / 1e6:,.1f} MB" if index else ""
+        return f"{'row delta' if lane == 'rowdelta' else 'MERGE'} ({why}{size})" if news else ""
 
     def unfit(self, name: str, error: UnfitError) -> str:
         """Return why a batch goes to the MERGE; a table that cannot go the other way is not tried again in this run."""
@@ -105,6 +117,8 @@ class Lanes:
 
     def missing(self, name: str) -> str:
         """Say what the row-delta lane lacks here, empty if nothing; commits to a scratch table beside `name` are tried once."""
+        if name in self.open:
+            return ""
         version = jvm_rowdelta.format_version(jvm.load_table(self.spark, name))
         tested = (self.spark.sparkContext.applicationId, name.split(".", 1)[0], version)
         with _testing:

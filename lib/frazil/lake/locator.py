@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,6 @@ class Locator:
             self.index.snapshot = None
             return False
         self.index.snapshot = now.snapshotId()
-        self.index.marks = {p: f.mark for p, f in self.plan.items()}
         self.save()
         return True
 
@@ -237,9 +237,9 @@ class Locator:
         if self.index is None or self.index.snapshot is None:
             return
         if at_once or time.monotonic() - self._saved > SAVE_EVERY_S:
-            self.index.marks = {p: f.mark for p, f in self.plan.items()}
-            self.index.save()
-            self._saved = time.monotonic()
+            self.index.marks, self._saved = {p: f.mark for p, f in self.plan.items()}, time.monotonic()
+            with suppress(OSError):  # a full disk costs time at the next start, not the batch
+                self.index.save()
 
     def drop(self) -> None:
         """Forget everything: the next batch builds the index anew."""

@@ -29,13 +29,14 @@ class RowDelta:
     def __init__(self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, limit_mb: int = 2048):
         self.spark, self.name, self.spec = spark, name, spec
         self.rows = Locator(spark, name, spec, folder, limit_mb)
-        self.partitioning: list[tuple[int, str, str]] = []
+        self.partitioning: list[tuple[int, str, str]] | None = None
 
     def collect(self, batch: DataFrame) -> Table:
         """Bring a collapsed batch to the driver: `op`, the key's numbers `key0` …, the row's columns `c0` …, its partition `p0` …."""
         from pyspark.sql import functions as F
 
-        self.partitioning = jvm_rowdelta.partition_fields(jvm.load_table(self.spark, self.name))
+        if self.partitioning is None:
+            self.partitioning = jvm_rowdelta.partition_fields(jvm.load_table(self.spark, self.name))
         parts = partition_sql(self.name, self.partitioning)
         return arrow(
             batch.select(
@@ -58,7 +59,8 @@ class RowDelta:
             table = jvm.load_table(self.spark, self.name)
             if table.properties().get(POSITION) != base.stored:
                 raise PositionMovedError(f"{self.name}: {MOVED}", "run again")
-            if jvm_rowdelta.partition_fields(table) != self.partitioning:
+            if jvm_rowdelta.partition_fields(table) != (self.partitioning or []):
+                self.partitioning = None
                 raise MismatchError(
                     f"{self.name} got another partition spec meanwhile", "the merge lane writes this batch"
                 )
@@ -110,7 +112,7 @@ class RowDelta:
             plan[file.path] = jvm_rowdelta.LiveFile(file.spec_id, file.partition, file.rows)
         at.committed(rows, [(f.path, f.rows) for f in written], head, live)
         at.save(at_once=False)
-        return commit.commit_of(head, position.batch)
+        return commit.commit_of(self.spark, head, position.batch)
 
     def _grown(self, table: jvm.JavaTable, path: str, positions: Any) -> Any:
         from pyroaring import BitMap64

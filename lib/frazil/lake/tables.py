@@ -120,8 +120,11 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
 
     Raises TableError for a table that Frazil has not set up, RolledBackError for one that was rolled back under it.
     """
-    require_table(spark, name)
-    table = jvm.load_table(spark, name)
+    try:
+        table = jvm.load_table(spark, name)
+    except Exception:
+        require_table(spark, name)
+        raise
     stored = table.properties().get(POSITION)
     if stored is None:
         raise TableError(
