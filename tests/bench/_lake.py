@@ -82,8 +82,8 @@ class Changes:
 def many_commits(world: World, table: str, rows: int, commits: int, changes: int, maintain_every: int) -> list[float]:
     """Apply that many small change files one by one, with maintenance now and then; return the seconds of each commit."""
     made, timed = Changes(rows, seed=3), []
-    book = world.book(lane="rowdelta", tables=[table])
-    care = world.book(MaintenanceSettings, tables=[table], dry_run=False, keep_hours=0.02, max_small_files=20)
+    book = world.book(lane="rowdelta", tables=[f"public.{table}"])
+    care = world.book(MaintenanceSettings, tables=[f"public.{table}"], dry_run=False, keep_hours=0.02, max_small_files=20)
     for number in range(commits):
         made.write(world, table, changes)
         began = time.perf_counter()

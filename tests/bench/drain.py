@@ -40,14 +40,14 @@ def run(quick: bool = False) -> list[dict]:
         for table in ("warm", "ours", "bare"):
             fill(world, table, rows if table != "warm" else 1000, 10 if table != "warm" else 1)
         Changes(1000).write(world, "warm", 500)
-        world.merged(tables=["warm"])
+        world.merged(tables=["public.warm"])
         for table in ("ours", "bare"):
             changes = Changes(rows, seed=5)
             for _ in range(files):
                 changes.write(world, table, per_file)
         bare = _bare(world, "bare", [str(f) for f in (world.root / "source/public/bare").glob("2*.csv")])
         began = time.perf_counter()
-        (done,) = merge(world.book(tables=["ours"], lane="auto", max_batch_mb=1024))
+        (done,) = merge(world.book(tables=["public.ours"], lane="auto", max_batch_mb=1024))
         ours = time.perf_counter() - began
         assert done.status == "merged" and done.counts["changes"] == total, done
         same = [

@@ -41,7 +41,7 @@ def run(quick: bool = False) -> list[dict]:
             if turn:
                 shutil.copytree(world.root / "source/public/t0", world.root / f"source/public/{table}")
             plain.append(_plain(world, table, str(world.root / f"plain{turn}")))
-            settings = {"tables": [table]}
+            settings = {"tables": [f"public.{table}"]}
             setup.create_tables(world.book(SetupSettings, **settings))
             book = world.book(FullLoadSettings, **settings)
             began = time.perf_counter()

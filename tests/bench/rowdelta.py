@@ -41,7 +41,7 @@ def run(quick: bool = False) -> list[dict]:
             fill(world, name, count, files)
             changes = Changes(count)
             began = time.perf_counter()
-            book = world.book(lane="rowdelta", tables=[name])
+            book = world.book(lane="rowdelta", tables=[f"public.{name}"])
             timed[name] = _lane(book, world, name, changes, repeats)
             print(f"  {name}: {count:,} rows, {time.perf_counter() - began:.0f} s with the index's start", flush=True)
         index = book.lanes.open[world.name("large")].rows.index
@@ -49,7 +49,7 @@ def run(quick: bool = False) -> list[dict]:
         for mode in ("merge-on-read", "copy-on-write"):
             table = jvm.load_table(world.spark, world.name("large"))
             table.updateProperties().set("write.merge.mode", mode).commit()
-            merged = _lane(world.book(lane="merge", tables=["large"]), world, "large", changes, 1 if quick else 3)
+            merged = _lane(world.book(lane="merge", tables=["public.large"]), world, "large", changes, 1 if quick else 3)
             rows.append({"name": f"merge_{mode.replace('-', '_')}_s_p50_{label}", "value": round(median(merged), 2), "unit": "s",
                          "conditions": f"{told}; baseline: one MERGE INTO, {mode}; median of {len(merged)}"})  # fmt: skip
         counted = world.spark.table(world.name("large")).selectExpr("count(*) n", "count(distinct id) k").first()

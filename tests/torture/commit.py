@@ -178,8 +178,9 @@ def child(root: str, space: str, lane: str, point: str, delay: float, options: s
     given = {"root": root, "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
              "readers": ["spark"], "catalog_options": json.loads(options), "lane": lane,
              "spark_options": {"spark.driver.memory": "1g"}}  # fmt: skip
-    cdc.run(Workbook(CdcMergeSettings(**given), lambda text: None))
-    os._exit(0)
+    (done,) = cdc.run(Workbook(CdcMergeSettings(**given), lambda text: None))
+    sys.stderr.write(f"{done.status}: {done.note}")
+    os._exit(1 if done.status != "merged" else 0)
 
 
 def _killed(case: Case, lane: str, point: str, delay: float) -> str:

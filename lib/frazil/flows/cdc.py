@@ -107,7 +107,8 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
     """Apply what is pending behind one table's position now; what comes meanwhile waits, so that other tables get their turn."""
     s, name = book.settings, book.name(spec)
     done, end = TableResult(spec.source, "unchanged", "nothing new"), ""
-    commit.remove_abandoned_branches(book.spark, name)
+    if not before:
+        commit.remove_abandoned_branches(book.spark, name)
     while not s.max_batches or before + done.counts.get("batches", 0) < s.max_batches:
         base = read_base(book.spark, name)
         there = book.objects(spec, base.position.last, watch=not done.counts)

@@ -84,7 +84,7 @@ def write_deletes(spark: SparkSession, table: jvm.JavaTable, plan: dict, vectors
     if not vectors:
         return {}
     entries = {
-        p: {"spec-id": plan[p].spec_id, "content": "position-deletes", "record-count": len(v), "referenced-data-file": p}
+        p: {"spec-id": plan[p].spec_id, "content": "POSITION_DELETES", "record-count": len(v), "referenced-data-file": p}
         | ({"partition": plan[p].partition} if plan[p].partition is not None else {})
         for p, v in vectors.items()
     }  # fmt: skip
@@ -93,12 +93,12 @@ def write_deletes(spark: SparkSession, table: jvm.JavaTable, plan: dict, vectors
         content = _puffin(vectors, entries)
         size = _write(spark, table, location, lambda path: Path(path).write_bytes(content))
         for entry in entries.values():
-            entry |= {"file-path": location, "file-format": "puffin", "file-size-in-bytes": size}
+            entry |= {"file-path": location, "file-format": "PUFFIN", "file-size-in-bytes": size}
         return entries
     for path, vector in vectors.items():
         location = jvm_rowdelta.new_location(table, f"{uuid.uuid4()}-deletes.parquet")
         size = _write(spark, table, location, lambda to, p=path, v=vector: _write_positions(to, p, v))
-        entries[path] |= {"file-path": location, "file-format": "parquet", "file-size-in-bytes": size}
+        entries[path] |= {"file-path": location, "file-format": "PARQUET", "file-size-in-bytes": size}
     return entries
 
 

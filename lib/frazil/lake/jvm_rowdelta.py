@@ -63,7 +63,7 @@ def function(spark: SparkSession, interface: str, target: Any, method: str, retu
 def _task(spark: SparkSession, table: JavaTable, spec_id: int, partition: Any, deletes: list[dict]) -> Any:
     """Make a scan task from JSON: the way to many delete files, or to a partition's values, in one call."""
     ice = spark._jvm.org.apache.iceberg
-    data = {"spec-id": spec_id, "content": "data", "file-path": "-", "file-format": "parquet",
+    data = {"spec-id": spec_id, "content": "DATA", "file-path": "-", "file-format": "PARQUET",
             "file-size-in-bytes": 1, "record-count": 1}  # fmt: skip
     data |= {} if partition is None else {"partition": partition}
     task = {"task-type": "file-scan-task", "schema": json.loads(ice.SchemaParser.toJson(table.schema())),
