@@ -83,7 +83,9 @@ def many_commits(world: World, table: str, rows: int, commits: int, changes: int
     """Apply that many small change files one by one, with maintenance now and then; return the seconds of each commit."""
     made, timed = Changes(rows, seed=3), []
     book = world.book(lane="rowdelta", tables=[f"public.{table}"])
-    care = world.book(MaintenanceSettings, tables=[f"public.{table}"], dry_run=False, keep_hours=0.02, max_small_files=20)
+    care = world.book(
+        MaintenanceSettings, tables=[f"public.{table}"], dry_run=False, keep_hours=0.02, max_small_files=20
+    )
     for number in range(commits):
         made.write(world, table, changes)
         began = time.perf_counter()

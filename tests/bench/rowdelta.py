@@ -49,7 +49,9 @@ def run(quick: bool = False) -> list[dict]:
         for mode in ("merge-on-read", "copy-on-write"):
             table = jvm.load_table(world.spark, world.name("large"))
             table.updateProperties().set("write.merge.mode", mode).commit()
-            merged = _lane(world.book(lane="merge", tables=["public.large"]), world, "large", changes, 1 if quick else 3)
+            merged = _lane(
+                world.book(lane="merge", tables=["public.large"]), world, "large", changes, 1 if quick else 3
+            )
             rows.append({"name": f"merge_{mode.replace('-', '_')}_s_p50_{label}", "value": round(median(merged), 2), "unit": "s",
                          "conditions": f"{told}; baseline: one MERGE INTO, {mode}; median of {len(merged)}"})  # fmt: skip
         counted = world.spark.table(world.name("large")).selectExpr("count(*) n", "count(distinct id) k").first()

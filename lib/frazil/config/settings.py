@@ -128,7 +128,8 @@ class CdcMergeSettings(Settings):
     max_batch_mb: int = parameter(256, "A batch takes change files until they hold this much.")
     max_batch_files: int = parameter(500, "A batch takes at most this many change files.")
     lane: str = parameter(
-        "auto", "How batches are written: `merge`, `rowdelta` (by key index), or `auto`: what is expected to be faster."
+        "merge",
+        "How batches are written: `merge`, `rowdelta` (by key index), or `auto`: what is expected to be faster.",
     )
     rowdelta_max_mb: int = parameter(64, "Batches with more MB of change files than this go to a MERGE.")
     index_limit_mb: int = parameter(
