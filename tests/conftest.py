@@ -1,13 +1,16 @@
 """One Spark session for all tests, with an Iceberg catalog in a temporary folder; and a fresh world for each."""
 
 import itertools
+import logging
 import os
 
 import pytest
 
 from frazil.config.session import get_spark
 from frazil.config.settings import Settings
+from frazil.demo.kafka import Kafka
 from helpers import World
+from stream_world import like_aws
 
 _numbers = itertools.count(1)
 
@@ -32,6 +35,32 @@ def spark(catalog_options, tmp_path_factory):
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory):
+    """A real broker."""
+    with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kinesis():
+    """A client of moto's server; the address and the login are in the environment, as boto3 takes them."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        like_aws(patch)
+        patch.setenv("AWS_ENDPOINT_URL_KINESIS", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        yield boto3.client("kinesis", region_name="eu-central-1")
+    server.stop()
 
 
 @pytest.fixture

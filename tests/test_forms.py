@@ -1,4 +1,4 @@
-"""The same source transactions in every form that DMS writes to S3 end in the same tables: all equal to the source."""
+"""The same source transactions in every form that DMS writes, to S3 or to a stream, end in the same tables: all equal to the source."""
 
 from __future__ import annotations
 
@@ -41,10 +41,38 @@ FORMS = {
     "parquet": {"DataFormat": "parquet"},
     "parquet_2_ms": {"DataFormat": "parquet", "ParquetVersion": "parquet-2-0", "CompressionType": "GZIP"},
 }
+STREAMS = {
+    "kafka_one_line": ("KafkaSettings", {"MessageFormat": "json-unformatted", "IncludeTransactionDetails": True}, 1),
+    "kafka_tabs_3_partitions": ("KafkaSettings", {"IncludeControlDetails": True, "NoHexPrefix": True}, 3),
+    "kinesis_2_shards": ("KinesisSettings", {"IncludeTransactionDetails": True}, 2),
+}
+"""Which target, its settings, and how many partitions or shards."""
+
+
+def _open_stream(form: str, root: Path, kafka, kinesis) -> Path:
+    """Make a topic or stream, and the endpoint settings and the task that write to it."""
+    kind, settings, partitions = STREAMS[form]
+    if kind == "KafkaSettings":
+        kafka.create_topic(form, partitions)
+        where = {"Broker": kafka.brokers, "Topic": form}
+    else:
+        kinesis.create_stream(StreamName=form, ShardCount=partitions)
+        where = {"StreamArn": f"arn:aws:kinesis:{kinesis.meta.region_name}:123456789012:stream/{form}"}
+    rules = json.loads((PARAMS / "shop.mappings.json").read_text())["rules"]
+    image = {"BeforeImageSettings": {"EnableBeforeImage": True, "FieldName": "was", "ColumnFilter": "pk-only"}}
+    task = {
+        "TableMappings": json.dumps({"rules": [r for r in rules if r["rule-type"] == "selection"]}),
+        "ReplicationTaskSettings": json.dumps(image),
+    }
+    folder = root / form
+    folder.mkdir()
+    (folder / "task.json").write_text(json.dumps({"ReplicationTasks": [task]}))
+    (folder / "endpoint.json").write_text(json.dumps({kind: {**where, "IncludeNullAndEmpty": True, **settings}}))
+    return folder
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory):
+def source(tmp_path_factory, kafka, kinesis):
     """One database whose rows and changes every form's stand-in wrote, each from a slot of its own."""
     root = tmp_path_factory.mktemp("forms")
     with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(root / "postgres") as postgres:
@@ -64,6 +92,17 @@ def source(tmp_path_factory):
                     postgres.connect, file, PARAMS / "shop.mappings.json", root / form / "s3", slot=f"s_{len(writers)}"
                 )
             )
+        for form in STREAMS:
+            folder = _open_stream(form, root, kafka, kinesis)
+            writers.append(
+                StandIn(
+                    postgres.connect,
+                    folder / "endpoint.json",
+                    folder / "task.json",
+                    folder / "note",
+                    slot=f"s_{len(writers)}",
+                )
+            )
         for writer in writers:
             writer.full_load()
         for seed in (11, 12):
@@ -78,28 +117,36 @@ def source(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def ingested(source, spark):
+def ingested(source, spark, kafka, kinesis):
     """A function that takes a form through the flows, once, and returns its workbook."""
     done = {}
 
     def take(form: str) -> Workbook:
         if form not in done:
-            done[form] = _ingest(source, form)
+            address = (
+                f"kafka://{kafka.brokers}" if form.startswith("kafka") else f"kinesis://{kinesis.meta.region_name}"
+            )
+            done[form] = _ingest(source, form, f"{address}/{form}" if form in STREAMS else "")
         return done[form]
 
     return take
 
 
-def _ingest(source: Path, form: str) -> Workbook:
+def _ingest(source: Path, form: str, stream: str) -> Workbook:
     def book(notebook: str) -> Workbook:
-        cell = {"env": "demo", "source": str(source / form / "s3"), "tables": TABLES}
+        cell = {"env": "demo", "source": stream or str(source / form / "s3"), "tables": TABLES}
+        if stream:
+            cell |= {"endpoint": str(source / form / "endpoint.json"), "mappings": str(source / form / "task.json")}
+            cell |= {"full_load": {"stream_start": "earliest"}, "cdc_merge": {"max_batch_messages": 150}}.get(
+                notebook, {}
+            )
         settings = resolve(notebook, cell).settings
         opened = Workbook(replace(settings, catalog_options={}), progress=lambda text: None)
         opened.specs = {n: replace(s, target=f"form_{form}.{s.table_name}") for n, s in opened.specs.items()}
         return opened
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FRAZIL_PARAMS", str(source / form / "params"))
+        patch.setenv("FRAZIL_PARAMS", str(PARAMS if stream else source / form / "params"))
         raise_if_failed(setup.create_tables(book("setup")))
         raise_if_failed(full_load.run(book("full_load")))
         merged = cdc.run(book("cdc_merge"))
@@ -108,7 +155,7 @@ def _ingest(source: Path, form: str) -> Workbook:
         return book("cdc_merge")
 
 
-@pytest.mark.parametrize("form", [f for f in FORMS if not f.startswith("parquet")])
+@pytest.mark.parametrize("form", [*(f for f in FORMS if not f.startswith("parquet")), *STREAMS])
 def test_every_text_form_ends_equal_to_the_source(ingested, form):
     compared, samples = reconcile.run(ingested(form))
     raise_if_failed(compared)

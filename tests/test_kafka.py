@@ -1,163 +1,32 @@
-"""The same transactions as messages of a Kafka target: from a real broker into tables equal to the source, exactly once."""
+"""Messages of a Kafka target, from a real broker: partitions, positions, repeats, and what cannot be read; exactly once."""
 
 from __future__ import annotations
 
+import calendar
+import itertools
 import json
-from dataclasses import replace
+import os
+import signal
+import threading
+import time
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
-from frazil.config.settings import CdcMergeSettings, resolve
-from frazil.demo import shop
-from frazil.demo.kafka import Kafka
-from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.standin import StandIn
-from frazil.demo.workload import Workload
-from frazil.flows import cdc, full_load, reconcile, setup
-from frazil.flows.workbook import Workbook, raise_if_failed
-from helpers import World
+from frazil.flows import watch
+from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark
-PARAMS = Path(__file__).parent.parent / "params"
-TABLES = ["shop.customers", "shop.events", "shop.inventory"]
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory):
-    with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
-
-
-class Stream(World):
-    """A world whose source is a topic; messages are written as DMS writes them."""
-
-    def __init__(self, kafka: Kafka, *arguments, partitions: int = 1):
-        super().__init__(*arguments)
-        self.kafka, self.topic, self.options = kafka, self.space, {}
-        kafka.create_topic(self.topic, partitions)
-        from confluent_kafka import Producer
-
-        self._producer = Producer({"bootstrap.servers": kafka.brokers, "log_level": 0})
-
-    def book(self, kind=CdcMergeSettings, **settings):
-        (self.root / "endpoint.json").write_text(json.dumps({"KafkaSettings": {"IncludeNullAndEmpty": True}}))
-        given = {
-            "root": str(self.root), "source": f"kafka://{self.kafka.brokers}/{self.topic}", "specs": "specs",
-            "endpoint": "endpoint.json", "catalog_options": self.catalog_options, "readers": ["spark"], **settings,
-        }  # fmt: skip
-        return Workbook(kind(**given), self.said.append)
-
-    def send(self, text: str | None, partition: int = 0) -> Stream:
-        self._producer.produce(self.topic, text.encode() if text is not None else None, partition=partition)
-        assert self._producer.flush(30) == 0
-        return self
-
-    def message(self, operation, table="t", was=None, partition=0, key_type="schema-table", **data) -> Stream:
-        stamp = "2026-01-01T10:00:00Z"
-        metadata = {
-            "timestamp": stamp, "record-type": "data", "operation": operation, "partition-key-type": key_type,
-            "schema-name": "public", "table-name": table, "commit-timestamp": stamp,
-        }  # fmt: skip
-        image = {"before-image": was} if was is not None else {}
-        return self.send(json.dumps({"data": data, **image, "metadata": metadata}), partition)
-
-    def control(self, operation, table="t") -> Stream:
-        metadata = {"record-type": "control", "operation": operation, "schema-name": "public", "table-name": table}
-        return self.send(json.dumps({"metadata": metadata}))
-
-    def full_load(self, **settings):
-        return super().full_load(**{"stream_start": "earliest", "load_over": "declared", **settings})
-
-    def offsets(self, table: str = "t") -> list[int]:
-        return list(self.position(table)["stream"].values())
+_numbers = itertools.count(1)
 
 
 @pytest.fixture
-def new_stream(kafka, spark, catalog_options, tmp_path, request):
-    def make(partitions: int = 1) -> Stream:
-        space = "k_" + request.node.name[5:40].replace("[", "_").rstrip("_")
-        return Stream(kafka, tmp_path / "w", space, catalog_options, partitions=partitions)
+def new_stream(kafka, spark, catalog_options, tmp_path):
+    def make(partitions: int = 1, topics: int = 1) -> KafkaWorld:
+        space = f"kaf{next(_numbers)}"
+        return KafkaWorld(kafka, tmp_path / "w", space, catalog_options, partitions=partitions, topics=topics)
 
     return make
-
-
-# --- the whole way
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory, kafka):
-    """A database, and one writer per form of its messages, each from a slot of its own."""
-    root = tmp_path_factory.mktemp("source")
-    forms = {
-        "one_line": ({"MessageFormat": "json-unformatted", "IncludeTransactionDetails": True}, 1),
-        "tabs_3_partitions": ({"MessageFormat": "json", "IncludeControlDetails": True, "NoHexPrefix": True}, 3),
-    }
-    with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(root / "postgres") as postgres:
-        patch.setenv("FRAZIL_SOURCE_URL", postgres.jdbc_url)
-        patch.setenv("FRAZIL_SOURCE_USER", postgres.user)
-        patch.setenv("FRAZIL_SOURCE_PASSWORD", postgres.password)
-        with postgres.connect() as connection:
-            shop.make(connection, scale=0.01)
-        rules = [
-            r for r in json.loads((PARAMS / "shop.mappings.json").read_text())["rules"] if r["rule-type"] == "selection"
-        ]
-        image = {"EnableBeforeImage": True, "FieldName": "was", "ColumnFilter": "pk-only"}
-        task = {
-            "TableMappings": json.dumps({"rules": rules}),
-            "ReplicationTaskSettings": json.dumps({"BeforeImageSettings": image}),
-        }
-        (root / "task.json").write_text(json.dumps({"ReplicationTasks": [task]}))
-        writers = []
-        for form, (settings, partitions) in forms.items():
-            kafka.create_topic(form, partitions)
-            given = {"Broker": kafka.brokers, "Topic": form, "IncludeNullAndEmpty": True, **settings}
-            (root / f"{form}.json").write_text(json.dumps({"KafkaSettings": given}))
-            writers.append(StandIn(postgres.connect, root / f"{form}.json", root / "task.json", root / form, slot=form))
-        for writer in writers:
-            writer.full_load()
-        for seed in (11, 12):
-            with postgres.connect() as connection:
-                Workload(connection, seed).run(40)
-            for writer in writers:
-                assert writer.pump() > 0
-        for writer in writers:
-            writer.close()
-        yield root
-
-
-@pytest.mark.parametrize("form", ["one_line", "tabs_3_partitions"])
-def test_messages_end_in_tables_equal_to_the_source(form, source, kafka, spark):
-    def book(notebook: str, **cell) -> Workbook:
-        files = {"endpoint": str(source / f"{form}.json"), "mappings": str(source / "task.json")}
-        address = f"kafka://{kafka.brokers}/{form}"
-        settings = resolve(notebook, {"env": "demo", "source": address, "tables": TABLES, **files, **cell}).settings
-        said: list[str] = []
-        opened = Workbook(replace(settings, catalog_options={}), progress=said.append)
-        opened.specs = {n: replace(s, target=f"{form}.{s.table_name}") for n, s in opened.specs.items()}
-        opened.said = said
-        return opened
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FRAZIL_PARAMS", str(PARAMS))
-        raise_if_failed(setup.create_tables(book("setup")))
-        loaded = full_load.run(book("full_load", stream_start="earliest", load_over="changes"))
-        assert [r.note for r in loaded if r.status != "loaded"] == []
-        again = full_load.run(book("full_load"))
-        assert {r.status for r in again} == {"unchanged"}, again
-        merging = book("cdc_merge", max_batch_messages=150)
-        merged = cdc.run(merging)
-        raise_if_failed(merged)
-        assert max(r.counts["batches"] for r in merged) > 1
-        assert any("without a spec, passed by" in line and "shop." in line for line in merging.said)
-        compared, samples = reconcile.run(book("cdc_merge"))
-        assert samples == []
-        assert {r.counts["differing_rows"] for r in compared} == {0}
-        assert {r.status for r in cdc.run(book("cdc_merge"))} == {"unchanged"}
-
-
-# --- what may go wrong
 
 
 def test_what_dms_sends_twice_is_there_once(new_stream):
@@ -229,7 +98,7 @@ def test_a_bad_row_and_an_unknown_column_stop_their_table_and_no_other(new_strea
     results = w.merge()
     assert {t: r.status for t, r in results.items()} == {"t": "failed", "u": "merged", "x": "failed"}
     assert "offset 0: column 'id': 'one' does not fit INT8" in results["t"].note
-    assert "unknown column new at offset 2" in results["x"].note
+    assert "unknown column new in" in results["x"].note
     w.message("insert", table="u", id=2, v="b")
     assert w.merge()["u"].status == "merged"
     assert w.rows("u") == [(1, "a"), (2, "b")]
@@ -284,3 +153,105 @@ def test_a_broker_that_stops_and_starts_loses_and_doubles_nothing(new_stream):
     finally:
         w.kafka.start()
     assert w.merged().rows("t") == [(1, "a"), (2, "b")]
+
+
+def test_a_topic_per_table(new_stream):
+    w = new_stream(topics=2).table("t").table("u")
+    for topic, table in enumerate("tu"):
+        record = {"data": {"id": 1, "v": table}, "metadata": {"record-type": "data", "operation": "load", "schema-name": "public", "table-name": table}}  # fmt: skip
+        w.send(json.dumps(record), topic=topic)
+        record["metadata"]["operation"], record["data"]["v"] = "update", "new"
+        w.send(json.dumps(record), topic=topic)
+    w.loaded().merged()
+    assert (w.rows("t"), w.rows("u")) == ([(1, "new")], [(1, "new")])
+    assert [(r["pending"], r["lag_s"]) for r in watch.lateness(w.book())] == [(0, 0), (0, 0)]
+    w.message("delete", id=1)
+    assert [r["pending"] for r in watch.lateness(w.book())] == [1, 1]
+
+
+@pytest.mark.parametrize("where", ["latest", "2026-03-01T00:00:00Z"])
+def test_a_table_may_begin_at_the_end_or_at_a_time(new_stream, where):
+    w = new_stream().table("t")
+    for n, month in enumerate((2, 3), 1):
+        record = {"data": {"id": n, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
+        w.send(json.dumps(record), at_ms=calendar.timegm((2026, month, 1, 12, 0, 0)) * 1000)
+    w.setup()
+    w.full_load(stream_start=where)
+    w.message("insert", id=3, v="a")
+    assert [r[0] for r in w.merged().rows("t")] == ([3] if where == "latest" else [2, 3])
+
+
+def test_partitions_that_are_added_are_read_behind_the_old_ones(new_stream):
+    from confluent_kafka.admin import NewPartitions
+
+    w = new_stream().table("t").loaded().message("insert", id=1, v="first").message("update", id=1, v="second")
+    admin = w.kafka.admin()  # lives until the answer is there
+    for f in admin.create_partitions([NewPartitions(w.topic, 10)]).values():
+        f.result(30)
+    w.message("update", partition=9, id=1, v="third")
+    assert w.merged().rows("t") == [(1, "third")]
+    assert sorted(w.offsets()) == [0] * 8 + [1, 2]
+
+
+def test_who_may_log_in_reads_and_the_password_is_never_shown(new_stream, monkeypatch, capfd):
+    w = new_stream().table("t").message("load", id=1, v="a")
+    w.source = w.source.replace(w.kafka.brokers, w.kafka.guarded)
+    given = {"SECURITY_PROTOCOL": "SASL_PLAINTEXT", "SASL_MECHANISM": "PLAIN", "USERNAME": "frazil", "PASSWORD": "wrong-secret"}  # fmt: skip
+    for name, value in given.items():
+        monkeypatch.setenv(f"FRAZIL_KAFKA_{name}", value)
+    monkeypatch.setattr("frazil.dms.kafka.PATIENCE_S", 3)
+    w.setup()
+    with pytest.raises(Exception, match="how to log in") as refused:
+        w.full_load()
+    monkeypatch.setenv("FRAZIL_KAFKA_PASSWORD", w.kafka.PASSWORD)
+    assert w.full_load()["t"].status == "loaded"
+    assert w.rows("t") == [(1, "a")]
+    shown = "".join([str(refused.value), *w.said, *capfd.readouterr()])
+    assert "wrong-secret" not in shown and w.kafka.PASSWORD not in shown
+
+
+def test_a_run_without_an_end_reads_once_for_all_tables_and_outlives_the_broker_and_a_failing_table(
+    new_stream, monkeypatch
+):
+    from frazil.dms.kafka import Kafka
+
+    w, reads, take = new_stream().table("t").table("u").loaded(), [], Kafka.take
+
+    def counted(self, spark, begin, most=0):
+        taken = take(self, spark, begin, most)
+        reads.append(taken.frame is not None)
+        return taken
+
+    monkeypatch.setattr(Kafka, "take", counted)
+    monkeypatch.setattr("frazil.dms.kafka.PATIENCE_S", 2)
+
+    def wait_for(table: str, offset: int) -> None:
+        deadline = time.monotonic() + 60
+        while w.offsets(table) != [offset] and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+    def meanwhile():
+        try:
+            w.message("insert", id=1, v="a").message("insert", table="u", id="bad", v="a")
+            wait_for("t", 2)
+            w.kafka.stop()
+            time.sleep(4)
+            w.kafka.start()
+            w.message("insert", id=2, v="b")
+            wait_for("t", 3)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=meanwhile)
+    thread.start()
+    done = w.merge(run_for_s=float("inf"), trigger_s=0.3)
+    thread.join()
+    assert w.rows("t") == [(1, "a"), (2, "b")]
+    assert (done["t"].status, done["u"].status) == ("merged", "failed")
+    assert any("trying again" in line for line in w.said)
+    assert 2 <= sum(reads) <= 8  # two for t, the others for u, with pauses that grow
+    w.table("u", "id WSTRING(9)", "v WSTRING(99)")
+    w.spark.sql(f"DROP TABLE {w.name('u')}")
+    w.setup()
+    assert w.full_load()["u"].status == "loaded"
+    assert w.merged().rows("u") == [("bad", "a")]

@@ -26,3 +26,9 @@ def test_mutated_files_are_read_right_or_refused_by_name(spark):
 def test_faults_in_the_middle_of_commits_leave_a_replay(spark, catalog_options):
     counts = suite("commit").run(5, seed=17, spark=spark, catalog_options=catalog_options)
     assert sum(counts.values()) == 5
+
+
+def test_mutated_messages_are_read_right_set_aside_or_named(spark):
+    counts = suite("streams").run(200, spark=spark)
+    assert sum(counts.values()) >= 200
+    assert min(counts.values()) > 5 and len(counts) == 4

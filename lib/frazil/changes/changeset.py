@@ -127,14 +127,17 @@ def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3) -> BadRowError:
     count, worst = marked.count(), marked.orderBy(*ORDER).limit(show).collect()
 
     def place(r) -> str:
-        of_stream = r["path"].startswith("kafka://")
-        at = f"offset {r['row_no']}" if of_stream else f"row {r['row_no'] - first[r['path']] + 1}"
+        at = f"offset {r['row_no']}" if _of_stream(r) else f"row {r['row_no'] - first[r['path']] + 1}"
         return f"{readable(r['path'])} {at}"
 
     lines = [f"{place(r)}: {_reason(r, spec)}" for r in worst]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
     cure = f"correct the file or {spec.file}; nothing of this batch was applied to {spec.target}"
     return BadRowError(f"{spec.source}: {count} bad row(s)\n  " + "\n  ".join(lines + more), cure)
+
+
+def _of_stream(row) -> bool:
+    return row["path"].startswith(("kafka://", "kinesis://"))
 
 
 def readable(uri: str) -> str:
@@ -145,8 +148,12 @@ def readable(uri: str) -> str:
 def _reason(row, spec: TableSpec) -> str:
     """One bad raw row's fault in words."""
     bad = row["bad"]
-    if bad == FIELDS and row["path"].startswith("kafka://"):
-        return row["corrupt"][:300]
+    if bad == FIELDS and _of_stream(row):
+        return (
+            "a message that cannot be read, with columns that are masked or left out"
+            if spec.hides
+            else row["corrupt"][:300]
+        )
     if bad == FIELDS:
         line = "the line holds columns that are masked or left out" if spec.hides else repr(row["corrupt"][:200])
         return f"too many or too few fields for {len(spec.file_columns)} columns and those that DMS adds: {line}"

@@ -55,10 +55,11 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
     except FrazilError as e:
         return [f"lake: {e.problem}"]
     lines = [f"{r['table']}: {r['problem']}" for r in rows if r["problem"]]
+    what = "message(s)" if book.stream else "file(s)"
     for r in rows:
         limit = limits.get(r["table"], operate.max_lag_s)
         if not r["problem"] and r["lag_s"] > limit:
-            lines.append(f"{r['table']}: {r['pending']} file(s) pending, the oldest for {r['lag_s']:,.0f} s, allowed are {limit:g} s")  # fmt: skip
+            lines.append(f"{r['table']}: {r['pending']} {what} pending, the oldest for {r['lag_s']:,.0f} s, allowed are {limit:g} s")  # fmt: skip
     return lines
 
 

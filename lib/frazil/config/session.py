@@ -96,7 +96,7 @@ def _build(settings: Settings) -> SparkSession:
     if line not in PACKAGES:
         raise SessionError(f"no Iceberg runtime for pyspark {pyspark.__version__}", "install pyspark 4.1.x or 3.5.x")
     cores, s3 = str(os.cpu_count() or 2), needs_s3(settings)
-    extra = (HADOOP_AWS[line] if s3 else []) + ([KAFKA[line]] if settings.is_stream else [])
+    extra = (HADOOP_AWS[line] if s3 else []) + ([KAFKA[line]] if settings.source.startswith("kafka://") else [])
     conf = {
         "spark.jars.packages": ",".join(PACKAGES[line] + DRIVERS + extra),
         **({"spark.jars.excludes": SDK_BUNDLES, **s3_conf(line)} if s3 else {}),

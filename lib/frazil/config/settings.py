@@ -33,10 +33,11 @@ class Settings:
     source: str = parameter(
         "",
         "Folder that DMS writes to, local or `s3://bucket/folder`: the one that holds `<schema>/<table>/`; or its stream, "
-        "`kafka://host:port,host:port/topic,topic`.",
+        "`kafka://host:port,host:port/topic,topic` or `kinesis://region/stream,stream`.",
     )
     endpoint: str = parameter(
-        "", "JSON file with the S3 or Kafka target's settings, as `aws dms describe-endpoints` prints them."
+        "",
+        "JSON file with the settings of the S3, Kafka or Kinesis target, as `aws dms describe-endpoints` prints them.",
     )
     mappings: str = parameter("", "JSON file with the task's table mappings; empty: no transformation rules.")
     specs: str = parameter("", "Folder with one YAML table spec per table.")
@@ -79,7 +80,7 @@ class Settings:
     @property
     def is_stream(self) -> bool:
         """Whether DMS writes messages to a stream, and not files."""
-        return self.source.startswith("kafka://")
+        return self.source.startswith(("kafka://", "kinesis://"))
 
     def location(self, name: str) -> Path | str:
         """Return a folder that may lie on S3: its address as text, else the absolute path."""
@@ -109,8 +110,8 @@ class FullLoadSettings(Settings):
 
     stream_start: str = parameter(
         "",
-        "Where a table begins in a stream: `earliest`, `latest`, a time such as `2026-01-31T12:00:00Z`, or offsets as JSON "
-        '`{"topic/0": 17}`. Needed once; from then on the table knows.',
+        "Where a table begins in a stream: `earliest` (the trim horizon), `latest`, a time such as `2026-01-31T12:00:00Z`, or "
+        'offsets as JSON `{"topic/0": 17}`. Needed once; from then on the table knows.',
     )
     load_over: str = parameter(
         "changes",

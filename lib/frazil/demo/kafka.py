@@ -20,10 +20,12 @@ _PROPERTIES = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
+listeners=PLAINTEXT://127.0.0.1:{broker},GUARDED://127.0.0.1:{guarded},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker},GUARDED://127.0.0.1:{guarded}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,GUARDED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.name.guarded.sasl.enabled.mechanisms=PLAIN
+listener.name.guarded.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_frazil="{password}";
 log.dirs={folder}/data
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -67,9 +69,11 @@ def _free_ports(count: int) -> list[int]:
 class Kafka:
     """Run a broker for as long as the `with` block lasts; it keeps its messages in `folder` and its port for good."""
 
+    PASSWORD = "loopback-only"
+
     def __init__(self, folder: Path | str):
         self.folder = Path(folder).absolute()
-        self._ports = dict(zip(("broker", "controller"), _free_ports(2), strict=True))
+        self._ports = dict(zip(("broker", "guarded", "controller"), _free_ports(3), strict=True))
         self._process: subprocess.Popen | None = None
 
     def __enter__(self) -> Kafka:
@@ -83,6 +87,11 @@ class Kafka:
     def brokers(self) -> str:
         """The address of the broker."""
         return f"127.0.0.1:{self._ports['broker']}"
+
+    @property
+    def guarded(self) -> str:
+        """The address where one must log in: SASL_PLAINTEXT, PLAIN, as `frazil` with `PASSWORD`."""
+        return f"127.0.0.1:{self._ports['guarded']}"
 
     def admin(self):
         """Return an admin client."""
@@ -104,7 +113,7 @@ class Kafka:
         classes, properties = _jars(), self.folder / "server.properties"
         if not properties.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
-            properties.write_text(_PROPERTIES.format(folder=self.folder, **self._ports))
+            properties.write_text(_PROPERTIES.format(folder=self.folder, password=self.PASSWORD, **self._ports))
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
             self._java(classes, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)).wait(60)
         atexit.register(self.stop)

@@ -1,4 +1,4 @@
-"""The Kafka target's messages: load records, changes and control records as DMS's JSON, sent as they come."""
+"""The messages of a Kafka or Kinesis target: load records, changes and control records as DMS's JSON, sent as they come."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from frazil.config.spec import Column
 from frazil.demo.catalog import SourceTable
 from frazil.demo.layout import Change
 from frazil.demo.rules import _WANTED, Rules
+from frazil.demo.senders import ToKafka, ToKinesis
 from frazil.demo.settings import StandInError, Target
 
 _OPERATIONS = {"I": "insert", "U": "update", "D": "delete"}
@@ -50,27 +51,20 @@ def value(column: Column, text: str, no_hex_prefix: bool) -> str:
 
 
 class Messages:
-    """Send a task's messages to a Kafka topic, as its settings and table mappings say; `demo.files.Files` for a stream.
+    """Send a task's messages to a Kafka topic or a Kinesis stream, as its settings and table mappings say; `demo.files.Files` for a stream.
 
     Every change is sent at once; the slot is moved only when the broker has them all (`flush`). Order holds per message
     key, which names the table or, with partition-key-type primary-key, the row.
     """
 
     def __init__(self, target: Target, rules: Rules, task: dict[str, Any], delivery_s: float = 60):
-        from confluent_kafka import Producer
-
-        self.target, self.rules, self._delivery_s = target, rules, delivery_s
+        self.target, self.rules = target, rules
+        self._sender = (ToKinesis if target.stream_arn else ToKafka)(target, delivery_s)
         image = task.get("BeforeImageSettings", {})
         self._before = image.get("FieldName", "before-image") if image.get("EnableBeforeImage") else ""
         self._in_image: Callable = _WANTED[image.get("ColumnFilter") or "pk-only"]
         self._task = secrets.token_hex(13).upper()
-        self._producer = Producer({
-            "bootstrap.servers": target.broker, "linger.ms": 20, "enable.idempotence": True,
-            "delivery.timeout.ms": round(delivery_s * 1000), "partitioner": "murmur2_random", "log_level": 0,
-            "queue.buffering.max.messages": 1_000_000,
-        })  # fmt: skip
         self._tab = "\t" if target.message_format == "json" else ""
-        self._failed: list[str] = []
         self._oldest: int | None = None
         self._last: tuple[int, int] | None = None
 
@@ -119,12 +113,8 @@ class Messages:
         return self._oldest
 
     def flush(self, name: str) -> str:
-        """Wait until the broker has every message; raise StandInError where it does not take them."""
-        left = self._producer.flush(self._delivery_s)
-        if left or self._failed:
-            raise StandInError(
-                f"{left + len(self._failed)} messages not taken: {self._failed[:1]}", "is the broker up?"
-            )
+        """Wait until the stream has every message."""
+        self._sender.flush()
         self._oldest = None
         return name
 
@@ -196,16 +186,4 @@ class Messages:
             raise StandInError(
                 f"{rules.folder}: a message of {len(data)} bytes", "raise MessageMaxBytes, or leave the column out"
             )
-        while True:
-            try:
-                self._producer.produce(
-                    rules.topic or self.target.topic, data, key.encode(), on_delivery=self._delivered
-                )
-                break
-            except BufferError:
-                self._producer.poll(0.5)
-        self._producer.poll(0)
-
-    def _delivered(self, error, message) -> None:
-        if error is not None:
-            self._failed.append(str(error))
+        self._sender.send(rules.topic or self.target.topic, key, data)

@@ -58,7 +58,7 @@ class Target:
     min_file_kb: int = _setting("CdcMinFileSize", 32_000)
     max_file_kb: int = _setting("MaxFileSize", 1_048_576)
 
-    # --- of a Kafka target
+    # --- of a Kafka or Kinesis target
     topic: str = _setting("Topic", "")
     message_format: str = _setting("MessageFormat", "json", "json", "json-unformatted")
     transaction_details: bool = _setting("IncludeTransactionDetails", False)
@@ -70,6 +70,7 @@ class Target:
     no_hex_prefix: bool = _setting("NoHexPrefix", False)
     max_bytes: int = _setting("MessageMaxBytes", 1_000_000)
     broker: str = _setting("Broker", "")
+    stream_arn: str = _setting("StreamArn", "")
 
     op_undecided: bool = False
     """Not a setting of DMS: whether change rows carry Op under CdcInsertsAndUpdates without IncludeOpForFullLoad,
@@ -166,7 +167,7 @@ def read_target(file: Path) -> Target:
     raw = read_json(file, "endpoint settings")
     raw = raw["Endpoints"][0] if raw.get("Endpoints") else raw
     given = {}
-    for name, value in (raw.get("KafkaSettings") or raw.get("S3Settings", raw)).items():
+    for name, value in (raw.get("KafkaSettings") or raw.get("KinesisSettings") or raw.get("S3Settings", raw)).items():
         if name in _FIELDS and value is not None:
             given[_FIELDS[name].name] = _value(str(file), name, value)
         off = value is None or value is False or value in ("", 0)
@@ -175,6 +176,8 @@ def read_target(file: Path) -> Target:
             raise StandInError(f"{file}: the stand-in does not support {name} = {value!r}", f"remove it; {hint}")
     if raw.get("KafkaSettings"):
         given.setdefault("topic", "kafka-default-topic")
+    if raw.get("KinesisSettings"):
+        given["topic"] = given["stream_arn"].rsplit("/", 1)[-1]
     target = Target(**given)
     _check(target, str(file))
     return target

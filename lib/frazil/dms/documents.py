@@ -61,6 +61,17 @@ def read_endpoint_document(path: Path) -> dict[str, Any]:
     return {**raw, "S3Settings": given, "FrazilSettings": own, "SourceEngineName": engine}
 
 
+def read_stream_settings(path: Path) -> dict[str, Any]:
+    """Return the settings of a Kafka or Kinesis target, bare or out of what `describe-endpoints` prints."""
+    raw, names = read_json(path, "endpoint settings"), ("KafkaSettings", "KinesisSettings")
+    targets = [e for e in raw.get("Endpoints") or [raw.get("Endpoint", raw)] if any(n in e for n in names)]
+    if not targets and "Endpoints" not in raw:
+        return raw
+    cure = "print one: aws dms describe-endpoints --filters Name=endpoint-id,Values=<the stream's>"
+    target = the_only(targets, "EndpointIdentifier", path, "stream target", cure)
+    return next(target[n] for n in names if n in target)
+
+
 def _is_s3_target(endpoint: dict) -> bool:
     engine, kind = str(endpoint.get("EngineName", "s3")), str(endpoint.get("EndpointType", "target"))
     return engine.lower() == "s3" and kind.lower() == "target" and "S3Settings" in endpoint

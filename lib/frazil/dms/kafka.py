@@ -1,29 +1,50 @@
 """Kafka as a source: where its partitions begin and end now, and Spark batches between stated offsets.
 
-Offsets are told by partition, `topic/number`, and mean the next message: those from `begin` up to but without `end`.
+A partition is named `topic/number`. How to log in stands in the environment only: see `LOGIN`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import FrazilError, nearest
+from frazil.dms.streams import RELOAD, ExpiredError, Offsets, StreamError, Taken, UnreachableError, moment, named_places
+from frazil.errors import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Offsets = dict[str, int]
-SCHEME, PATIENCE_S = "kafka://", 20
-RELOAD = "the missing changes can only come with a new load: reload the table in DMS, then 01_full_load with on_changed_load=reload"
+PATIENCE_S = 20
+LOGIN = {
+    "FRAZIL_KAFKA_SECURITY_PROTOCOL": "security.protocol",
+    "FRAZIL_KAFKA_SASL_MECHANISM": "sasl.mechanism",
+    "FRAZIL_KAFKA_USERNAME": "sasl.username",
+    "FRAZIL_KAFKA_PASSWORD": "sasl.password",
+    "FRAZIL_KAFKA_CA_FILE": "ssl.ca.location",
+}
+"""Environment variable: what it is to Kafka's C client. The CA file is PEM. Spark's Java client gets the same (`_for_java`)."""
 
 
-class StreamError(FrazilError):
-    """A stream that cannot be reached, or that no longer holds what a table needs next."""
+def _login() -> dict[str, str]:
+    return {name: os.environ[variable] for variable, name in LOGIN.items() if os.environ.get(variable)}
+
+
+def _for_java(login: dict[str, str]) -> dict[str, str]:
+    """Return the same login as properties of the Java client, which takes user and password in one text."""
+    given = {k: v for k, v in login.items() if k in ("security.protocol", "sasl.mechanism")}
+    if "sasl.username" in login:
+        kind = "scram.Scram" if login.get("sasl.mechanism", "").startswith("SCRAM") else "plain.Plain"
+        user, password = (json.dumps(login.get(f"sasl.{k}", "")) for k in ("username", "password"))
+        module = f"org.apache.kafka.common.security.{kind}LoginModule"
+        given["sasl.jaas.config"] = f"{module} required username={user} password={password};"
+    if "ssl.ca.location" in login:
+        given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": login["ssl.ca.location"]}
+    return given
 
 
 @dataclass(frozen=True)
@@ -32,11 +53,13 @@ class Kafka:
 
     brokers: str
     topics: tuple[str, ...]
+    scheme = "kafka://"
+    tells_ends = True
 
     @staticmethod
     def from_address(address: str) -> Kafka:
         """Return the source that `kafka://host:port,host:port/topic,topic` names."""
-        brokers, _, topics = address.removeprefix(SCHEME).partition("/")
+        brokers, _, topics = address.removeprefix(Kafka.scheme).partition("/")
         named = tuple(t for t in topics.split(",") if t)
         if not brokers or not named:
             raise StreamError(f"parameter 'source' = '{address}'", "write kafka://host:port,host:port/topic,topic")
@@ -48,7 +71,7 @@ class Kafka:
             from confluent_kafka.admin import AdminClient
         except ImportError:
             raise StreamError("confluent-kafka is not installed", "pip install 'frazil[kafka]'") from None
-        return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
+        return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0, **_login()})
 
     def _listed(self, spec: Any) -> Offsets:
         """Return what the brokers say of every partition, as the kind of question asks."""
@@ -64,7 +87,10 @@ class Kafka:
             asked = self._admin.list_offsets(dict.fromkeys(parts, spec), request_timeout=PATIENCE_S)
             return {f"{at.topic}/{at.partition}": found.result(2 * PATIENCE_S).offset for at, found in asked.items()}
         except KafkaException as e:
-            raise StreamError(f"{self.brokers} do not answer: {e.args[0].str()}", "is the broker up?") from None
+            raise UnreachableError(
+                f"{self.brokers} do not answer: {e.args[0].str()}",
+                f"is the broker up, and does the environment say how to log in ({', '.join(LOGIN)})?",
+            ) from None
 
     def ends(self) -> Offsets:
         """Return each partition's end now."""
@@ -85,77 +111,92 @@ class Kafka:
         if where in ("earliest", "latest"):
             return self.earliest() if where == "earliest" else self.ends()
         if where.startswith("{"):
-            first = self.earliest()
-            told = json.loads(where)
-            if told.keys() != first.keys():
-                raise StreamError(f"stream_start = {where} and the partitions are {', '.join(first)}", "name each one")
-            check_kept(told, first, self.ends(), "stream_start")
-            return {p: int(o) for p, o in told.items()}
-        try:
-            at = datetime.fromisoformat(where)
-        except ValueError:
-            raise StreamError(
-                f"stream_start = '{where}': where in the stream does this table begin?",
-                "set it to earliest, latest, a time such as 2026-01-31T12:00:00Z, or offsets as JSON",
-            ) from None
-        since = at if at.tzinfo else at.replace(tzinfo=UTC)
-        found, ends = self._listed(OffsetSpec.for_timestamp(int(since.timestamp() * 1000))), self.ends()
+            return self.kept()(named_places(where, self.ends()), "stream_start")
+        at = OffsetSpec.for_timestamp(int(moment(where).timestamp() * 1000))
+        found, ends = self._listed(at), self.ends()
         return {p: o if o >= 0 else ends[p] for p, o in found.items()}
 
-    def read(self, spark: SparkSession, begin: Offsets, end: Offsets) -> DataFrame:
-        """Return the messages between two positions as Kafka's reader gives them: topic, partition, offset, key, value."""
-        parts = [p for p in end if begin[p] < end[p]]
+    def kept(self) -> Callable[[Offsets, str], Offsets]:
+        """Look at what the topics hold; return what raises ExpiredError for a position (and whose it is) that lies outside."""
+        earliest, ends = self.earliest(), self.ends()
+        return lambda position, who: _require_kept(position, earliest, ends, who)
+
+    def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
+        """Read from a position on what is there now, or about `most` messages of it.
+
+        DMS writes a key to one partition, which may be another one once there are more of these: a partition that the
+        position does not know is read when the others are at their ends.
+        """
+        ends = self.ends()
+        if new := ends.keys() - begin.keys():
+            ends = {**ends, **{p: o for p, o in self.ends().items() if p not in new}}
+            if any(begin[p] < o for p, o in ends.items() if p not in new):
+                ends = {p: o for p, o in ends.items() if p not in new}
+        begin = {p: begin.get(p, 0) for p in ends}
+        end = _limited(begin, ends, most) if most else ends
+        frame = self._read(spark, begin, end) if begin != end else None
+        return Taken(frame, end, end == ends and not new)
+
+    def _read(self, spark: SparkSession, begin: Offsets, end: Offsets) -> DataFrame:
+        def told(offsets: Offsets) -> dict[str, dict[str, int]]:
+            by_topic: dict[str, dict[str, int]] = {}
+            for p in (p for p in end if begin[p] < end[p]):
+                topic, number = p.rsplit("/", 1)
+                by_topic.setdefault(topic, {})[number] = offsets[p]
+            return by_topic
+
+        given = {f"kafka.{k}": v for k, v in _for_java(_login()).items()}
         return (
-            spark.read.format("kafka").option("kafka.bootstrap.servers", self.brokers)
-            .option("assign", json.dumps({t: [n for _, n, _ in rows] for t, rows in _by_topic(parts, end)}))
-            .option("startingOffsets", json.dumps({t: {n: o for _, n, o in rows} for t, rows in _by_topic(parts, begin)}))
-            .option("endingOffsets", json.dumps({t: {n: o for _, n, o in rows} for t, rows in _by_topic(parts, end)}))
+            spark.read.format("kafka").option("kafka.bootstrap.servers", self.brokers).options(**given)
+            .option("assign", json.dumps({t: [int(n) for n in parts] for t, parts in told(end).items()}))
+            .option("startingOffsets", json.dumps(told(begin))).option("endingOffsets", json.dumps(told(end)))
             .option("failOnDataLoss", "true").option("kafkaConsumer.pollTimeoutMs", PATIENCE_S * 1000)
-            .load()
+            .load().selectExpr("concat_ws('/', topic, partition) as object", "offset", "timestamp as arrived", "value")
         )  # fmt: skip
 
+    def waiting(self, position: Offsets) -> tuple[int, float]:
+        """Return how many messages lie behind a position, and for how many seconds the oldest of them has."""
+        from confluent_kafka import Consumer, TopicPartition
 
-def _by_topic(parts: Iterable[str], offsets: Offsets) -> list[tuple[str, list[tuple[str, int, int]]]]:
-    rows: dict[str, list[tuple[str, int, int]]] = {}
-    for p in parts:
-        topic, number = p.rsplit("/", 1)
-        rows.setdefault(topic, []).append((topic, int(number), offsets[p]))
-    return list(rows.items())
+        ends = self.ends()
+        if not (count := sum(e - position.get(p, 0) for p, e in ends.items())):
+            return 0, 0.0
+        firsts = [TopicPartition(*p.rsplit("/", 1)[:1], int(p.rsplit("/", 1)[1]), position.get(p, 0)) for p, e in ends.items() if position.get(p, 0) < e]  # fmt: skip
+        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "frazil", "enable.auto.commit": False, "log_level": 0, **_login()})  # fmt: skip
+        times = []
+        for first in firsts:
+            consumer.assign([first])
+            found = consumer.consume(1, timeout=PATIENCE_S)
+            times += [m.timestamp()[1] / 1000 for m in found if not m.error()]
+        consumer.close()
+        return count, max(0.0, time.time() - min(times, default=time.time()))
+
+    def place_sql(self, place: int) -> str:
+        """Return the SQL of an offset."""
+        return str(place)
 
 
-def check_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str) -> None:
-    """Raise StreamError where the stream no longer holds the next message of a position, or is another one."""
+def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str) -> Offsets:
     for p, offset in position.items():
         if p not in ends:
-            raise StreamError(
+            raise ExpiredError(
                 f"{who}: its position names {p}, which the topics do not have", "was the topic made anew?"
             )
         if offset < earliest[p]:
-            raise StreamError(
-                f"{who}: messages {offset} to {earliest[p] - 1} of {p} have expired before they were applied", RELOAD
-            )
+            lost = f"messages {offset} to {earliest[p] - 1} of {p} have expired before they were applied"
+            raise ExpiredError(f"{who}: {lost}", RELOAD)
         if offset > ends[p]:
-            raise StreamError(
+            raise ExpiredError(
                 f"{who}: its position in {p} is {offset} and the partition ends at {ends[p]}: the topic was made anew",
                 "reload the table in DMS, drop it in the lake, and set it up again",
             )
     for p in ends.keys() - position.keys():
         if earliest[p]:
-            raise StreamError(f"{who}: partition {p} is new, and messages before {earliest[p]} have expired", RELOAD)
+            raise ExpiredError(f"{who}: partition {p} is new, and messages before {earliest[p]} have expired", RELOAD)
+    return position
 
 
-def furthest(a: Offsets, b: Offsets) -> Offsets:
-    """Return, by partition, the later of two positions."""
-    return {p: max(a.get(p, 0), b.get(p, 0)) for p in {**a, **b}}
-
-
-def nearest_start(positions: Iterable[Offsets], ends: Offsets) -> Offsets:
-    """Return, by partition, the earliest of several positions: where one read for all begins."""
-    positions = list(positions)
-    return {p: min((o.get(p, 0) for o in positions), default=e) for p, e in ends.items()}
-
-
-def limited(begin: Offsets, ends: Offsets, messages: int) -> Offsets:
+def _limited(begin: Offsets, ends: Offsets, messages: int) -> Offsets:
     """Return an end so that about `messages` lie before it, shared among the partitions that have any."""
     waiting = sorted((ends[p] - begin[p], p) for p in ends if ends[p] > begin[p])
     end, left = dict(begin), max(messages, len(waiting))

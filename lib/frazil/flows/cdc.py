@@ -8,16 +8,16 @@ from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, pending_changes, take_batch
 from frazil.dms.read import CHANGE_PHASE
-from frazil.flows import streams, watch
+from frazil.flows import stream_look, streams, watch
 from frazil.flows.apply import apply_batch, of_files
-from frazil.flows.loop import keep_on
+from frazil.flows.loop import keep_on, show
 from frazil.flows.shape import follow
 from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import read_base
-from frazil.observe.board import Board, status
+from frazil.observe.board import Board
 
 OLD_ROW_STAYS = (
     "the old row stays beside the new one: add the rule add-before-image-columns to the task's table mappings"
@@ -36,7 +36,7 @@ def _held(there: TableObjects, position: Position) -> str:
 def plan(book: Workbook) -> list[dict]:
     """Return one row per table: the change files that are pending behind its position. Nothing is changed."""
     if book.stream:
-        return streams.plan(book)
+        return stream_look.plan(book)
     still = watch.nothing_pending(book) or {}
 
     def look(spec: TableSpec) -> dict:
@@ -88,15 +88,8 @@ def run(book: Workbook) -> list[TableResult]:
     board = Board(book.progress)
 
     def done(spec: TableSpec, result: TableResult) -> None:
-        recovered = total[spec.source].failed and not result.failed
         total[spec.source].add(result)
-        if recovered:
-            total[spec.source].status = "merged" if total[spec.source].counts.get("batches") else result.status
-            total[spec.source].note = "failed before, and went on"
-        if result.failed:
-            board.set(spec.source, f"failed: {result.note}", important=True)
-        elif result.live:
-            board.set(spec.source, status(result.counts["changes"], result.seconds, **result.live))
+        show(board, result)
 
     keep_on(book, work, done)
     book.lanes.save()

@@ -16,7 +16,7 @@ from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, after_load
 from frazil.dms.read import LOAD_PHASE, may_be_split, read_rows
 from frazil.errors import FrazilError
-from frazil.flows import stream_load, streams
+from frazil.flows import stream_load, stream_look
 from frazil.flows.shape import follow
 from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
@@ -55,7 +55,7 @@ def verdict(there: TableObjects, position: Position, on_changed_load: str) -> st
 def plan(book: Workbook) -> list[dict]:
     """Return one row per table: what the full load would do, and to how much. Nothing is changed."""
     if book.stream:
-        return streams.plan(book)
+        return stream_look.plan(book)
 
     def look(spec: TableSpec) -> dict:
         there, base = book.objects(spec), read_base(book.spark, book.name(spec))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from frazil.config.spec import TableSpec
 from frazil.flows.workbook import TableResult, Workbook
+from frazil.observe.board import Board, status
 
 LOOK_S, LONGEST_PAUSE_S = 0.2, 60.0
 
@@ -36,6 +37,14 @@ def stop_requests(say: Callable[[str], None]) -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def show(board: Board, result: TableResult) -> None:
+    """Show what a look at a table came to, if it failed or did something."""
+    if result.failed:
+        board.set(result.table, f"failed: {result.note}", important=True)
+    elif result.live:
+        board.set(result.table, status(result.counts["changes"], result.seconds, **result.live))
 
 
 def keep_on(

@@ -16,7 +16,7 @@ from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position, pending_changes
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
 from frazil.errors import FrazilError
-from frazil.flows import streams, watch
+from frazil.flows import stream_look, watch
 from frazil.flows.full_load import verdict
 from frazil.flows.shape import shape
 from frazil.flows.source import follow_source
@@ -41,7 +41,7 @@ def plan(book: Workbook, on_changed_load: str = "") -> list[dict[str, Any]]:
     """
     follow_source(book)
     if book.stream:
-        return [{"decision": "", **row} for row in streams.plan(book)]
+        return [{"decision": "", **row} for row in stream_look.plan(book)]
     s, policy = book.settings, on_changed_load or getattr(book.settings, "on_changed_load", "refuse")
     still = watch.nothing_pending(book) if isinstance(s, CdcMergeSettings) and not on_changed_load else None
     samples = {} if still else _samples(book)

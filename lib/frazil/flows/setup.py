@@ -11,7 +11,7 @@ from frazil.dms.lint import Finding, lint
 from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, sniff, stated
 from frazil.dms.statistics import read_statistics
 from frazil.dms.storage import read_head
-from frazil.flows import streams
+from frazil.flows import stream_look
 from frazil.flows.shape import follow
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, tables
@@ -20,7 +20,7 @@ from frazil.lake import commit, tables
 def look(book: Workbook) -> list[dict]:
     """Return one row per table: the objects that lie in its folder, and those that are not DMS's."""
     if book.stream:
-        return streams.look(book)
+        return stream_look.look(book)
     rows = []
     for spec in book.specs.values():
         there = book.objects(spec)
@@ -40,7 +40,7 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     contradicts raises EndpointError, which names both and the cure.
     """
     if book.stream:
-        return streams.findings(book)
+        return stream_look.findings(book)
     root, s = Path(book.settings.root), book.settings
     task_file = s.task_settings or s.mappings
     task = read_task_settings(root / task_file) if task_file else {}

@@ -8,11 +8,13 @@ from pyspark.sql import DataFrame
 
 from frazil.changes.changeset import change_set, explain_bad
 from frazil.changes.collapse import last_per_key
+from frazil.changes.keyless import appended
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
-from frazil.dms.kafka import Offsets, check_kept, furthest, nearest_start
 from frazil.dms.statistics import TableStatistics, read_statistics
-from frazil.flows.streams import APART, Group, keep_position, messages, own, rows_of
+from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start
+from frazil.flows.stream_read import APART, Group, messages, own, rows_of
+from frazil.flows.streams import keep_position
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.tables import Base, read_base
@@ -31,30 +33,39 @@ class _Load:
         self.statistics: dict[str, TableStatistics] | None = None
         if s.load_over not in ("changes", "declared"):
             self.statistics = read_statistics(s.path("load_over"))
-        self.earliest = book.stream.earliest()
-        # What lies before `seen` was there before the partitions' ends were asked for again: when a table's first change
-        # lies before it, all load records do before `ends`.
-        self.seen = book.stream.ends()
-        self.ends = book.stream.ends()
+        self.earliest, self.kept = book.stream.earliest(), book.stream.kept()
         self.base: dict[str, Base] = {}
         self.begin: dict[str, Offsets] = {}
-        self.results: dict[str, TableResult] = {}
+        self.seen: Offsets = {}
+        self.end: Offsets = {}
 
     def look(self, spec: TableSpec) -> TableResult:
         """Find where a table's load records would begin."""
         commit.remove_abandoned_branches(self.book.spark, self.book.name(spec))
         base = self.base[spec.source] = read_base(self.book.spark, self.book.name(spec))
-        reload = base.position.loaded and self.book.settings.on_changed_load == "reload"
-        if base.position.loaded:  # changes never go past load records that were not applied
-            begin = furthest(base.position.stream_load, base.position.stream)
-        else:
+        # Changes never go past load records that were not applied.
+        begin = furthest(base.position.stream_load, base.position.stream)
+        if not base.position.loaded:
             begin = self.book.stream.start(self.book.settings.stream_start)
-        if reload:
+        elif self.book.settings.on_changed_load == "reload":
             begin = furthest(begin, self.earliest)  # what has expired belongs to no load that is still whole
         else:
-            check_kept(begin, self.earliest, self.ends, spec.source)
-        self.begin[spec.source] = {p: begin.get(p, 0) for p in self.ends}
+            begin = self.kept(begin, spec.source)
+        self.begin[spec.source] = begin
         return TableResult(spec.source, "unchanged")
+
+    def read(self, failed: list[str]) -> list[Taken]:
+        """Read what is there, then what came meanwhile: when a table's first change is in the first part, all its load is in both."""
+        going = [b for t, b in self.begin.items() if t not in failed]
+        taken: list[Taken] = []
+        for _ in ("what is there", "what came meanwhile") if going else ():
+            self.seen = self.end
+            while True:
+                taken.append(self.book.stream.take(self.book.spark, self.end or nearest_start(going)))
+                self.end = taken[-1].end
+                if taken[-1].caught_up:
+                    break
+        return taken
 
     def take(self, spec: TableSpec, frame: DataFrame | None, groups: list[Group]) -> TableResult:
         """Load a table if its load records are whole."""
@@ -68,13 +79,14 @@ class _Load:
                 return TableResult(spec.source, "held", APART)
         if waits := self._waits(spec, mine):
             return TableResult(spec.source, "held", waits)
-        first = {p: min((g.first for g in loads if g.object == p), default=0) for p in self.ends}
         # What lies before the load in its partition is contained in it.
         old = furthest(base.position.stream, self.earliest) if base.position.loaded else begin
+        stream = furthest(old, {p: min((g.first for g in loads if g.object == p), default=0) for p in self.end})
+        if ARRIVED in self.end:
+            stream[ARRIVED] = max(old[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
-            base.position, batch=commit.new_batch(), load_digest=LOADED, stream=furthest(old, first),
-            stream_load=self.ends,
-        )  # fmt: skip
+            base.position, batch=commit.new_batch(), load_digest=LOADED, stream=stream, stream_load=self.end
+        )
         if not loads:
             keep_position(self.book, spec, base, position, "load")
             return TableResult(spec.source, "loaded", "was empty when DMS loaded it")
@@ -87,7 +99,7 @@ class _Load:
         if self.statistics is not None:
             known = self.statistics.get(spec.source)
             return "" if known and known.loaded else "DMS's statistics do not call the table completed"
-        begun = any(not g.is_load and g.first < self.seen[g.object] for g in mine)
+        begun = any(not g.is_load and g.first < self.seen.get(g.object, 0) for g in mine)
         return "" if begun else "no change of it was seen: its load may go on (see load_over)"
 
     def _load(self, spec: TableSpec, frame: DataFrame, base: Base, position) -> TableResult:
@@ -95,16 +107,16 @@ class _Load:
         changes = change_set(raw, spec)
         if not changes.where("bad is not null").isEmpty():
             raise explain_bad(raw, spec)
-        rows = last_per_key(changes, spec).persist()  # a message that DMS sent twice is there twice
+        # A message that DMS sent twice is there twice; without a key that cannot be told.
+        rows = last_per_key(changes, spec).select("after.*") if spec.key else changes.select("after.*")
+        rows = (appended(changes) if spec.policy == "append" else rows).persist()
         try:
             count, known = rows.count(), (self.statistics or {}).get(spec.source)
             if known and known.full_load_rows != count:
                 return TableResult(spec.source, "held", f"{count:,} rows are there, of {known.full_load_rows:,} by DMS")
 
             def write(branch: str, properties: dict[str, str]) -> None:
-                merge.replace_rows(
-                    self.book.spark, branch, rows.select("after.*"), properties, empty_first=base.position.loaded
-                )
+                merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=base.position.loaded)
 
             done = commit.commit_batch(
                 self.book.spark, self.book.name(spec), base, position, write, {"frazil.kind": "load"}
@@ -120,13 +132,8 @@ def run(book: Workbook) -> list[TableResult]:
     load = _Load(book)
     found = {r.table: r for r in book.each_table(load.look)}
     failed = [t for t, r in found.items() if r.failed]
-    begin = nearest_start([b for t, b in load.begin.items() if t not in failed], load.ends)
-    if any(begin[p] < e for p, e in load.ends.items()):
-        with messages(book, furthest(begin, load.earliest), load.ends) as (frame, groups):
-            results = book.each_table(lambda spec: load.take(spec, frame, groups), skip=failed)
-    else:
-        results = book.each_table(lambda spec: load.take(spec, None, []), skip=failed)
-    found |= {r.table: r for r in results}
+    with messages(book, *load.read(failed)) as (frame, groups):
+        found |= {r.table: r for r in book.each_table(lambda spec: load.take(spec, frame, groups), skip=failed)}
     return list(found.values())
 
 

@@ -25,12 +25,18 @@ def _spark_is_there() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
-def pending(book: Workbook) -> dict[str, tuple[Position, list[DmsObject]]]:
-    """Return each table's position and the change files behind it; raises a FrazilError where a table has no position."""
-    catalog, found = lookup.open_catalog(book.settings), {}
+def pending(book: Workbook) -> dict[str, tuple[Position, list[DmsObject] | int]]:
+    """Return each table's position and the change files behind it; raises a FrazilError where a table has no position.
+
+    Of a stream it is how many messages of any table lie there.
+    """
+    catalog, found, ends = lookup.open_catalog(book.settings), {}, book.stream.ends() if book.stream else {}
     for spec in book.specs.values():
         position = lookup.position_of(lookup.get_table(catalog, spec.target))
-        found[spec.source] = position, pending_changes(book.objects(spec, position.last), position, spec.source)
+        if book.stream:
+            found[spec.source] = position, sum(e - position.stream.get(p, 0) for p, e in ends.items())
+        else:
+            found[spec.source] = position, pending_changes(book.objects(spec, position.last), position, spec.source)
     return found
 
 
@@ -40,7 +46,9 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     None also where Spark runs already, where it cannot be told without Spark, where a table waits for its load, and where
     the run shall do more than apply what is there now: then the run itself looks, and says what it finds.
     """
-    if book.stream or book.settings.check_source or book.settings.run_for_s or _spark_is_there():
+    if book.settings.check_source or book.settings.run_for_s or _spark_is_there():
+        return None
+    if book.stream and not book.stream.tells_ends:
         return None
     try:
         found = pending(book)
@@ -67,7 +75,7 @@ def worst_latency(settings: Settings, since: float) -> float | None:
 
 
 def lateness(book: Workbook) -> list[dict[str, Any]]:
-    """Return one row per table: files pending, and for how many seconds the oldest of them has waited, by its name (UTC).
+    """Return one row per table: files (or messages of any table) pending, and for how many seconds the oldest of them has waited, by its name (UTC).
 
     A table without pending files is not late, however long its source has been idle. `problem` says why a table cannot
     be told of.
@@ -78,6 +86,10 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
         try:
             table = lookup.get_table(catalog, spec.target)
             position = lookup.position_of(table)
+            if book.stream:
+                count, lag = book.stream.waiting(position.stream)
+                rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": ""})
+                continue
             files = pending_changes(book.objects(spec, position.last), position, spec.source)
             lag = max(0.0, now - moment(files[0].name).replace(tzinfo=UTC).timestamp()) if files else 0.0
             rows.append({"table": spec.source, "pending": len(files), "lag_s": round(lag, 1), "problem": ""})

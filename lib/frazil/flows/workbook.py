@@ -18,10 +18,12 @@ from frazil.config.spec import TableSpec, load_specs, parse_changes
 from frazil.dms.documents import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.kafka import Kafka
+from frazil.dms.kinesis import Kinesis
 from frazil.dms.objects import DmsObject, TableObjects, Watch, list_table
 from frazil.dms.read import reading
 from frazil.dms.sniff import check_files
 from frazil.dms.storage import read_head
+from frazil.dms.streams import Stream
 from frazil.dms.transactions import rows_of_others, with_transactions
 from frazil.errors import FrazilError, nearest
 from frazil.lake import jvm
@@ -55,11 +57,15 @@ class TableResult:
 
     def add(self, later: TableResult) -> None:
         """Fold what was done to the table later into this result."""
+        recovered = self.failed and not later.failed
         for name, count in later.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
         self.seconds += later.seconds
         self.live = later.live or self.live
-        if later.status != "unchanged":
+        if recovered:
+            self.status = "merged" if self.counts.get("batches") else later.status
+            self.note, self.decision = "failed before, and went on", False
+        elif later.status != "unchanged":
             self.status, self.note, self.decision = later.status, later.note, later.decision
 
     def row(self) -> dict[str, Any]:
@@ -107,7 +113,8 @@ class Workbook:
             n: replace(everything[n], changes=everything[n].changes.over(default))
             for n in settings.tables or everything
         }
-        self.stream: Kafka | None = Kafka.from_address(settings.source) if settings.is_stream else None
+        kinds = [kind for kind in (Kafka, Kinesis) if settings.source.startswith(kind.scheme)]
+        self.stream: Stream | None = kinds[0].from_address(settings.source) if kinds else None
         self.endpoint = Endpoint() if self.stream else read_endpoint(settings.path("endpoint"))
         self.stopped: dict[str, FrazilError] = {}
         self._telling, self._told, self._checked = Lock(), set(), set()
@@ -233,7 +240,9 @@ class Workbook:
         result.seconds = time.monotonic() - began
         return result
 
-    def each_table(self, work: Callable[[TableSpec], TableResult], skip: Sequence[str] = ()) -> list[TableResult]:
+    def each_table(
+        self, work: Callable[[TableSpec], TableResult], skip: Sequence[str] = (), quiet: bool = False
+    ) -> list[TableResult]:
         """Run `work` for every table but those skipped, several at a time, each failing alone; results in the order of the specs.
 
         An interrupt stops the run: what was committed stays, the rest is redone later.
@@ -244,7 +253,7 @@ class Workbook:
             at_work.add(spec.source)
             result = self.attempt(spec, work)
             at_work.discard(spec.source)
-            if result.status != "unchanged":
+            if result.status != "unchanged" and not quiet:
                 self.progress(f"{spec.source}: {result.status} in {result.seconds:.1f} s {_counts(result)}".rstrip())
             return result
 

@@ -56,13 +56,12 @@ class Board:
 def status(
     changes: int,
     seconds: float,
-    pending: float,
     commit_s: float,
+    pending: float | None = None,
     lag_p50_s: float | None = None,
     lag_p99_s: float | None = None,
 ) -> str:
     """Return the line of a table's newest pass: its rate, the lag and commit time of its last batch, and what is pending."""
     lag = "lag unknown" if lag_p50_s is None else f"lag p50 {lag_p50_s:.1f} s, p99 {lag_p99_s:.1f} s"
-    return (
-        f"{changes / max(seconds, 1e-3):,.0f} changes/s, {lag}, commit {commit_s:.2f} s, {pending:.0f} file(s) pending"
-    )
+    left = "" if pending is None else f", {pending:.0f} file(s) pending"
+    return f"{changes / max(seconds, 1e-3):,.0f} changes/s, {lag}, commit {commit_s:.2f} s{left}"

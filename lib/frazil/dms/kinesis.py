@@ -1,0 +1,242 @@
+"""Kinesis as a source: each shard is read in an executor, from a place on until it has caught up with when the read began.
+
+A shard is named `stream/shardId-…`; its place is the number behind the last sequence number read, 0 before any, and behind
+the shard's end once all of a closed one was read. Only then its children are read, so that the order of a key holds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from frazil.dms.streams import (
+    ARRIVED,
+    RELOAD,
+    ExpiredError,
+    Offsets,
+    StreamError,
+    Taken,
+    UnreachableError,
+    behind_sql,
+    moment,
+    named_places,
+)
+from frazil.errors import nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DIGITS = 56  # of a sequence number; padded, they order as text
+SKEW_MS = 3_600_000  # clocks here and there differ less
+PAUSE_S, ATTEMPTS = 0.2, 12  # a shard gives five reads a second
+COLUMNS = "object string, offset string, arrived timestamp, value binary"
+
+
+def _client(region: str, login: dict[str, str]) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    retries = {"mode": "standard", "max_attempts": ATTEMPTS}  # throttled and failed calls, with growing pauses
+    return boto3.client("kinesis", region_name=region, config=Config(retries=retries), **login)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard as the stream lists it; `end` is its last sequence number once it is closed, else None."""
+
+    name: str
+    parents: tuple[str, ...]
+    end: int | None
+
+    def is_read(self, position: Offsets) -> bool:
+        """Whether a position lies behind the end of the closed shard."""
+        return self.end is not None and position.get(self.name, 0) > self.end
+
+
+@dataclass(frozen=True)
+class Kinesis:
+    """The streams that a DMS task writes to."""
+
+    region: str
+    streams: tuple[str, ...]
+    scheme = "kinesis://"
+    tells_ends = False
+
+    @staticmethod
+    def from_address(address: str) -> Kinesis:
+        """Return the source that `kinesis://region/stream,stream` names."""
+        region, _, streams = address.removeprefix(Kinesis.scheme).partition("/")
+        named = tuple(s for s in streams.split(",") if s)
+        if not region or not named:
+            raise StreamError(f"parameter 'source' = '{address}'", "write kinesis://region/stream,stream")
+        return Kinesis(region, named)
+
+    @cached_property
+    def _login(self) -> dict[str, str]:
+        """What boto3 found here, handed to the executors; never shown."""
+        import boto3
+
+        found, given = boto3.Session().get_credentials(), {}
+        if found:
+            keys = found.get_frozen_credentials()
+            given = {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key}
+            given |= {"aws_session_token": keys.token} if keys.token else {}
+        address = os.environ.get("AWS_ENDPOINT_URL_KINESIS")
+        return given | ({"endpoint_url": address} if address else {})
+
+    @cached_property
+    def _kinesis(self) -> Any:
+        try:
+            return _client(self.region, self._login)
+        except ImportError:
+            raise StreamError("boto3 is not installed", "pip install 'frazil[workbook]'") from None
+
+    def _ask(self, call: str, **what: Any) -> dict[str, Any]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return getattr(self._kinesis, call)(**what)
+        except self._kinesis.exceptions.ResourceNotFoundException:
+            known = self._kinesis.list_streams()["StreamNames"]
+            raise StreamError(f"no stream '{what.get('StreamName')}' in {self.region}", nearest(str(what.get("StreamName")), known)) from None  # fmt: skip
+        except (BotoCoreError, ClientError) as e:
+            raise UnreachableError(
+                f"Kinesis in {self.region}: {call}: {e}", "see the credentials and the network"
+            ) from None
+
+    def _shards(self) -> dict[str, Shard]:
+        shards: dict[str, Shard] = {}
+        for stream in self.streams:
+            asked: dict[str, Any] = {"StreamName": stream}
+            while asked:
+                page = self._ask("list_shards", **asked)
+                for s in page["Shards"]:
+                    parents = (s.get("ParentShardId"), s.get("AdjacentParentShardId"))
+                    end = s["SequenceNumberRange"].get("EndingSequenceNumber")
+                    name = f"{stream}/{s['ShardId']}"
+                    shards[name] = Shard(name, tuple(f"{stream}/{p}" for p in parents if p), int(end) if end else None)
+                asked = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
+        return shards
+
+    def ends(self) -> Offsets:
+        """Return the shards that are listed; Kinesis does not tell where they end."""
+        return dict.fromkeys(self._shards(), 0)
+
+    def earliest(self) -> Offsets:
+        """Return the position before everything that is still kept."""
+        return {**self.ends(), ARRIVED: 0}
+
+    def start(self, where: str) -> Offsets:
+        """Return the position that parameter `stream_start` means; it is never guessed."""
+        if where == "earliest":
+            return self.earliest()
+        if where.startswith("{"):
+            return {**named_places(where, self.ends()), ARRIVED: 0}
+        at = time.time() if where == "latest" else moment(where).timestamp()
+        return {**self.ends(), ARRIVED: round(at * 1000)}
+
+    def kept(self) -> Callable[[Offsets, str], Offsets]:
+        """Return what raises ExpiredError for a position (and whose it is) behind which messages may have expired."""
+        hours = min(self._ask("describe_stream_summary", StreamName=s)["StreamDescriptionSummary"]["RetentionPeriodHours"] for s in self.streams)  # fmt: skip
+        shards, since = self._shards(), (time.time() - hours * 3600) * 1000
+
+        def check(position: Offsets, who: str) -> Offsets:
+            kept = {p: o for p, o in position.items() if p in shards or p == ARRIVED}
+            if position and kept.keys() <= {ARRIVED}:
+                raise ExpiredError(f"{who}: the stream has none of its position's shards", "was the stream made anew?")
+            if position and position.get(ARRIVED, 0) < since:
+                raise ExpiredError(
+                    f"{who}: the stream was last read to {datetime.fromtimestamp(position.get(ARRIVED, 0) / 1000, UTC):%F %T} UTC and "
+                    f"keeps messages for {hours} hours: some may have expired before they were applied", RELOAD,
+                )  # fmt: skip
+            return kept
+
+        return check
+
+    def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
+        """Read all shards from a position on, in parallel, until they have caught up with now, or about `most` messages of them."""
+        from pyspark import StorageLevel
+
+        shards, now = self._shards(), round(time.time() * 1000)
+        unread = [s for s in shards.values() if not s.is_read(begin)]
+        ready = [s for s in unread if not any(p in shards and not shards[p].is_read(begin) for p in s.parents)]
+        if not ready:
+            return Taken(None, {**begin, **dict.fromkeys(shards.keys() - begin.keys(), 0)}, True)
+        given = [(s.name, begin.get(s.name, 0), s.end) for s in ready]
+        reader = _Reader(self.region, self._login, begin.get(ARRIVED, 0), now, most // len(ready) if most else 0)
+        rows = spark.sparkContext.parallelize(given, len(given)).flatMap(reader)
+        held = spark.createDataFrame(rows, COLUMNS, verifySchema=False).persist(StorageLevel.MEMORY_AND_DISK)
+        # Of each shard the last row is no message: it says how far it was read, and by its time whether it was caught up.
+        ends = held.where("value is null").selectExpr("object", "offset", "unix_millis(arrived)").collect()
+        caught_up, whole = all(at == now for _, _, at in ends), len(ready) == len(unread)
+        end = {s: begin.get(s, 0) for s in shards} | {s: int(o) for s, o, _ in ends}
+        # Children that wait may hold older messages than their parents' last.
+        seen = min(at for _, _, at in ends) - SKEW_MS if whole else 0
+        end[ARRIVED] = max(begin.get(ARRIVED, 0), seen)
+        # What Spark must read again, it may read further.
+        places = behind_sql(self, {p: o for p, o in end.items() if p != ARRIVED})
+        frame = held.where(f"value is not null and not ({places})")
+        return Taken(frame, end, caught_up and whole, held.unpersist)
+
+    def waiting(self, position: Offsets) -> tuple[int, float]:
+        """Return 0, as Kinesis does not count, and the seconds since all there was had been read."""
+        return 0, max(0.0, time.time() - (position.get(ARRIVED, 0) + SKEW_MS) / 1000)
+
+    def place_sql(self, place: int) -> str:
+        """Return the SQL of a place: sequence numbers have more digits than any number in Spark."""
+        return f"'{place:0{DIGITS}}'"
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What an executor does: read one shard (`name`, `place`, `end`) into rows of `COLUMNS`."""
+
+    region: str
+    login: dict[str, str]
+    since_ms: int
+    until_ms: int
+    most: int
+
+    def __call__(self, shard: tuple[str, int, int | None]) -> Iterator[tuple]:
+        name, place, end = shard
+        client = _client(self.region, self.login)
+        iterator, count, arrived = self._iterator(client, name, place), 0, None
+        while True:
+            try:
+                got = client.get_records(ShardIterator=iterator, Limit=min(10_000, self.most or 10_000))
+            except client.exceptions.ExpiredIteratorException:
+                iterator = self._iterator(client, name, place)
+                continue
+            for record in got["Records"]:
+                place, arrived, count = (
+                    int(record["SequenceNumber"]) + 1,
+                    record["ApproximateArrivalTimestamp"],
+                    count + 1,
+                )
+                yield name, f"{place - 1:0{DIGITS}}", arrived, bytes(record["Data"])
+            iterator = got.get("NextShardIterator")
+            at = arrived.timestamp() * 1000 if arrived else 0
+            at_end = not iterator or (not got["Records"] and got.get("MillisBehindLatest", 0) == 0)
+            caught_up = at_end or (end is None and at > self.until_ms)
+            if caught_up or (self.most and count >= self.most):
+                break
+            if not got["Records"]:
+                time.sleep(PAUSE_S)
+        if caught_up and end is not None:
+            place = max(place, end + 1)
+        told = self.until_ms if caught_up else min(at, self.until_ms - 1)
+        yield name, f"{place:0{DIGITS}}", datetime.fromtimestamp(told / 1000, UTC), None
+
+    def _iterator(self, client: Any, name: str, place: int) -> str:
+        stream, shard = name.split("/")
+        kind: dict[str, Any] = {"ShardIteratorType": "TRIM_HORIZON"}
+        if place:
+            kind = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": str(place - 1)}
+        elif self.since_ms:
+            kind = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": datetime.fromtimestamp(self.since_ms / 1000, UTC)}
+        return client.get_shard_iterator(StreamName=stream, ShardId=shard, **kind)["ShardIterator"]

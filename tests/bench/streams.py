@@ -1,0 +1,147 @@
+"""Figures: Kafka's JSON into the change set, against plain `from_json`; and a backlog of messages for six tables into Iceberg."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
+
+from frazil.changes.changeset import change_set  # noqa: E402
+from frazil.config.session import get_spark  # noqa: E402
+from frazil.config.settings import Settings  # noqa: E402
+from frazil.config.spec import parse_spec  # noqa: E402
+from frazil.demo.kafka import Kafka as Broker  # noqa: E402
+from frazil.dms.kafka import Kafka  # noqa: E402
+from frazil.dms.mappings import Mappings  # noqa: E402
+from frazil.dms.messages import CHANGE_PHASE, raw_rows, routed  # noqa: E402
+from helpers import spec_of  # noqa: E402
+from stream_world import KafkaWorld  # noqa: E402
+
+MESSAGES, TIMES, BACKLOG, LOADED, TABLES = 300_000, 5, 1_000_000, 50_000, 6
+COLUMNS = (
+    "id INT8", "customer INT4", "quantity INT4", "price NUMERIC(12,2)", "weight REAL4", "due DATE", "at DATETIME",
+    "status WSTRING(20)", "note NCLOB", "country WSTRING(2)",
+)  # fmt: skip
+TYPED = (
+    "struct<data: struct<id: bigint, customer: int, quantity: int, price: decimal(12,2), weight: float, due: date, at: timestamp, "
+    "status: string, note: string, country: string>, `before-image`: struct<id: bigint>, metadata: struct<timestamp: timestamp, "
+    "`record-type`: string, operation: string, `partition-key-type`: string, `schema-name`: string, `table-name`: string, "
+    "`transaction-id`: bigint, `commit-timestamp`: timestamp>>"
+)
+
+
+def _message(i: int, key: int, operation: str, table: str, r: random.Random) -> str:
+    """Write a message as DMS does with json-unformatted, IncludeNullAndEmpty and IncludeTransactionDetails."""
+    day, second = i % 28 + 1, f"{i % 60:02d}"
+    return (
+        f'{{"data":{{"id":{key},"customer":{r.randrange(10**6)},"quantity":{i % 100},"price":{r.randrange(10**6) / 100:.2f},'
+        f'"weight":{r.random():.9g},"due":"2025-{i % 12 + 1:02d}-{day:02d}","at":"2025-01-01T10:00:{second}.123456Z",'
+        f'"status":"status{i % 7}","note":"some text number {i}","country":"DE"}},"before-image":{{}},'
+        f'"metadata":{{"timestamp":"2026-01-01T00:00:{second}.000001Z","record-type":"data","operation":"{operation}",'
+        f'"partition-key-type":"schema-table","schema-name":"public","table-name":"{table}","transaction-id":{i},'
+        f'"transaction-record-id":1,"prev-transaction-id":{i - 1},"prev-transaction-record-id":1,'
+        f'"commit-timestamp":"2026-01-01T00:00:{second}.{i % 1000000:06d}Z","stream-position":"00000002/{i:08X}.1.00000002/{i:08X}"}}}}\n'
+    )
+
+
+class _Sender:
+    def __init__(self, brokers: str, topic: str, partitions: int):
+        from confluent_kafka import Producer
+
+        self.topic, self.partitions = topic, partitions
+        self.producer = Producer({"bootstrap.servers": brokers, "linger.ms": 50, "queue.buffering.max.messages": 2_000_000, "log_level": 0})  # fmt: skip
+
+    def send(self, text: str, partition: int) -> None:
+        while True:
+            try:
+                self.producer.produce(self.topic, text.encode(), partition=partition % self.partitions)
+                return
+            except BufferError:
+                self.producer.poll(0.2)
+
+    def done(self) -> None:
+        assert self.producer.flush(120) == 0
+
+
+def _seconds(frame) -> float:
+    began = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began
+
+
+def _parse_ratio(spark, broker: Broker, quick: bool) -> dict:
+    from pyspark.sql import functions as F
+
+    count, times = (30_000, 2) if quick else (MESSAGES, TIMES)
+    spec, r = parse_spec(spec_of("public.orders", *COLUMNS)), random.Random(1)
+    broker.create_topic("parse", 2)
+    sender = _Sender(broker.brokers, "parse", 2)
+    for i in range(count):
+        sender.send(_message(i, i, r.choice(("insert", "update", "update", "delete")), "orders", r), i)
+    sender.done()
+    source = Kafka.from_address(f"kafka://{broker.brokers}/parse")
+    plain, ours = [], []
+    for _ in range(times + 1):
+        taken = source.take(spark, source.earliest()).frame
+        plain.append(_seconds(taken.select("object", "offset", F.from_json(F.col("value").cast("string"), TYPED).alias("m")).select("object", "offset", "m.*")))  # fmt: skip
+        rows = routed(source.take(spark, source.earliest()).frame)
+        rows = rows.where("kind = 'data' and schema = 'public' and table = 'orders' and operation <> 'load'")
+        raw = raw_rows(rows, spec, Mappings(()), "before-image", CHANGE_PHASE, "kafka://", 2)
+        ours.append(_seconds(change_set(raw, spec)))
+    ratio = median(p / o for p, o in zip(plain[1:], ours[1:], strict=True))
+    return {
+        "name": "parse_ratio_kafka", "value": round(ratio, 2), "unit": "ratio",
+        "conditions": f"{count:,} messages of {len(spec.columns)} columns in 2 partitions, local[2], Spark {spark.version}; plain from_json "
+        f"{count / median(plain[1:]):,.0f}/s, change set {count / median(ours[1:]):,.0f}/s; median of {times} pairs of runs",
+    }  # fmt: skip
+
+
+def _changes_per_s(spark, broker: Broker, folder: Path, options: dict, quick: bool) -> dict:
+    count, loaded = (60_000, 2_000) if quick else (BACKLOG, LOADED)
+    w, r = KafkaWorld(broker, folder / "w", "stream_bench", options, partitions=2), random.Random(2)
+    names = [f"t{n}" for n in range(TABLES)]
+    for name in names:
+        w.table(name, *COLUMNS)
+    sender = _Sender(broker.brokers, w.topic, 2)
+    for i in range(loaded * TABLES):
+        sender.send(_message(i, i // TABLES, "load", names[i % TABLES], r), i % TABLES)
+    sender.done()
+    w.loaded()
+    new = [loaded] * TABLES
+    for i in range(count):
+        t, kind = i % TABLES, r.choices(("insert", "update", "delete"), (20, 75, 5))[0]
+        key = new[t] if kind == "insert" else r.randrange(new[t])
+        new[t] += kind == "insert"
+        sender.send(_message(i, key, kind, names[t], r), t)
+    sender.done()
+    began = time.perf_counter()
+    results = w.merge(max_batch_messages=1_000_000, lane="merge")
+    seconds = time.perf_counter() - began
+    assert {x.status for x in results.values()} == {"merged"}, [x.note for x in results.values()]
+    assert sum(x.counts["changes"] for x in results.values()) == count
+    return {
+        "name": "stream_changes_per_s", "value": round(count / seconds), "unit": "changes/s",
+        "conditions": f"{count:,} messages for {TABLES} tables of {len(COLUMNS)} columns in 2 partitions into Iceberg, {loaded:,} rows loaded each, "
+        f"{max(x.counts['batches'] for x in results.values())} batches per table, local[2], Spark {spark.version}, broker on the same machine",
+    }  # fmt: skip
+
+
+def run(quick: bool = False) -> list[dict]:
+    """Measure both on an embedded broker; the messages are sent before the clock starts."""
+    os.environ["FRAZIL_MASTER"] = "local[2]"
+    with tempfile.TemporaryDirectory(prefix="frazil-streams-") as name, Broker(Path(name) / "kafka") as broker:
+        options = {"type": "jdbc", "uri": f"jdbc:sqlite:{name}/catalog.db", "warehouse": f"{name}/warehouse"}
+        given = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
+        spark = get_spark(Settings(root=name, spark_options=given, catalog_options=options, source="kafka://"))
+        return [_parse_ratio(spark, broker, quick), _changes_per_s(spark, broker, Path(name), options, quick)]
+
+
+if __name__ == "__main__":
+    for entry in run("--quick" in sys.argv):
+        print(entry["name"], entry["value"], entry["unit"], f"({entry['conditions']})")

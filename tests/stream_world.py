@@ -1,0 +1,148 @@
+"""Worlds whose source is a stream: a topic of the embedded Kafka, or a Kinesis stream of moto's server."""
+
+import json
+import time
+
+from frazil.config.settings import CdcMergeSettings
+from frazil.flows.workbook import Workbook
+from helpers import World
+
+STAMP = "2026-01-01T10:00:00Z"
+
+
+class StreamWorld(World):
+    """Messages are written as DMS writes them; `partition` chooses where in the stream."""
+
+    kind = "KafkaSettings"
+    source = ""
+
+    def book(self, kind=CdcMergeSettings, **settings):
+        (self.root / "endpoint.json").write_text(json.dumps({self.kind: {"IncludeNullAndEmpty": True}}))
+        given = {
+            "root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json",
+            "catalog_options": self.catalog_options, "readers": ["spark"], **settings,
+        }  # fmt: skip
+        return Workbook(kind(**given), self.said.append)
+
+    def send(self, text: str | None, partition: int = 0) -> "StreamWorld":
+        raise NotImplementedError
+
+    def message(self, operation, table="t", was=None, partition=0, key_type="schema-table", about=None, **data):
+        metadata = {
+            "timestamp": STAMP, "record-type": "data", "operation": operation, "partition-key-type": key_type,
+            "schema-name": "public", "table-name": table, "commit-timestamp": STAMP, **(about or {}),
+        }  # fmt: skip
+        image = {"before-image": was} if was is not None else {}
+        return self.send(json.dumps({"data": data, **image, "metadata": metadata}), partition)
+
+    def control(self, operation, table="t"):
+        metadata = {"record-type": "control", "operation": operation, "schema-name": "public", "table-name": table}
+        return self.send(json.dumps({"metadata": metadata}))
+
+    def full_load(self, **settings):
+        return super().full_load(**{"stream_start": "earliest", "load_over": "declared", **settings})
+
+    def offsets(self, table: str = "t") -> list[int]:
+        return list(self.position(table)["stream"].values())
+
+
+class KafkaWorld(StreamWorld):
+    def __init__(self, kafka, *arguments, partitions: int = 1, topics: int = 1):
+        from confluent_kafka import Producer
+
+        super().__init__(*arguments)
+        self.kafka, self.topics = kafka, [f"{self.space}{n or ''}" for n in range(topics)]
+        self.topic = self.topics[0]
+        for topic in self.topics:
+            kafka.create_topic(topic, partitions)
+        self.source = f"kafka://{kafka.brokers}/{','.join(self.topics)}"
+        self._producer = Producer(
+            {"bootstrap.servers": kafka.brokers, "log_level": 0, "topic.metadata.refresh.interval.ms": 300}
+        )
+
+    def send(self, text, partition=0, topic=0, at_ms=0):
+        from confluent_kafka import KafkaException
+
+        value = text.encode() if text is not None else None
+        for _ in range(60):
+            try:
+                self._producer.produce(self.topics[topic], value, partition=partition, timestamp=at_ms)
+                assert self._producer.flush(30) == 0
+                return self
+            except KafkaException:  # the producer does not know a new partition yet
+                time.sleep(0.5)
+        raise AssertionError(f"partition {partition} is not there")
+
+
+class KinesisWorld(StreamWorld):
+    kind = "KinesisSettings"
+
+    def __init__(self, client, *arguments, shards: int = 1):
+        super().__init__(*arguments)
+        self.client, self.stream = client, self.space
+        client.create_stream(StreamName=self.stream, ShardCount=shards)
+        self.source = f"kinesis://{client.meta.region_name}/{self.stream}"
+
+    def shards(self) -> list[dict]:
+        """The shards that are open, by their range of hash keys."""
+        found = self.client.list_shards(StreamName=self.stream)["Shards"]
+        opened = [s for s in found if "EndingSequenceNumber" not in s["SequenceNumberRange"]]
+        return sorted(opened, key=lambda s: int(s["HashKeyRange"]["StartingHashKey"]))
+
+    def send(self, text, partition=0):
+        start = self.shards()[partition]["HashKeyRange"]["StartingHashKey"]
+        data = (text or "").encode()
+        self.client.put_record(StreamName=self.stream, Data=data, PartitionKey="k", ExplicitHashKey=start)
+        return self
+
+    def split(self, partition: int = 0):
+        shard = self.shards()[partition]
+        middle = sum(int(shard["HashKeyRange"][k]) for k in ("StartingHashKey", "EndingHashKey")) // 2
+        self.client.split_shard(StreamName=self.stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(middle))
+        return self
+
+    def join(self):
+        a, b = (s["ShardId"] for s in self.shards()[:2])
+        self.client.merge_shards(StreamName=self.stream, ShardToMerge=a, AdjacentShardToMerge=b)
+        return self
+
+
+def like_aws(patch) -> None:
+    """Let moto keep the records of a split or merged shard where they are, and end and write no closed shard, as AWS does."""
+    from collections import OrderedDict
+    from hashlib import md5
+
+    from moto.kinesis.models import KinesisBackend, Stream
+    from moto.kinesis.utils import decompose_shard_iterator
+
+    def keeping(real):
+        def reshard(self, *arguments, **named):
+            kept = {shard: shard.records for shard in self.shards.values()}
+            for shard in kept:
+                shard.records = OrderedDict()
+            try:
+                return real(self, *arguments, **named)
+            finally:
+                for shard, records in kept.items():
+                    shard.records = records
+
+        return reshard
+
+    for name in ("split_shard", "merge_shards"):
+        patch.setattr(Stream, name, keeping(getattr(Stream, name)))
+
+    def open_shard(self, partition_key, explicit_hash_key):
+        place = int(explicit_hash_key) if explicit_hash_key else int(md5(partition_key.encode()).hexdigest(), 16)
+        return next(s for s in self.shards.values() if s.is_open and s.starting_hash <= place <= s.ending_hash)
+
+    patch.setattr(Stream, "get_shard_for_key", open_shard)
+    real = KinesisBackend.get_records
+
+    def get_records(self, stream_arn, shard_iterator, limit):
+        after, records, late = real(self, stream_arn, shard_iterator, limit)
+        stream, name, place = decompose_shard_iterator(after)
+        shard = self.describe_stream(stream_arn=stream_arn, stream_name=stream).get_shard(name)
+        over = not shard.is_open and int(place) >= shard.get_max_sequence_number()
+        return None if over else after, records, late
+
+    patch.setattr(KinesisBackend, "get_records", get_records)

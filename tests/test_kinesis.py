@@ -1,0 +1,142 @@
+"""Messages of a Kinesis target: shards read in executors, split and merged, throttled, expired; nothing lost or doubled."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from stream_world import KinesisWorld
+
+pytestmark = pytest.mark.spark
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def new_stream(kinesis, spark, catalog_options, tmp_path):
+    def make(shards: int = 1) -> KinesisWorld:
+        return KinesisWorld(kinesis, tmp_path / "w", f"kin{next(_numbers)}", catalog_options, shards=shards)
+
+    return make
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Let `hook(number of the call)` run before each call that reads records."""
+    from moto.kinesis.models import KinesisBackend
+
+    calls, hooks, real = itertools.count(1), [], KinesisBackend.get_records
+
+    def get_records(self, *arguments, **named):
+        number = next(calls)
+        for hook in hooks:
+            hook(number)
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(KinesisBackend, "get_records", get_records)
+    return hooks
+
+
+def test_loads_and_changes_of_several_shards_and_tables(new_stream):
+    w = new_stream(shards=3).table("t").table("u")
+    for n in range(6):
+        w.message("load", partition=n % 3, table="tu"[n % 2], id=n, v="a")
+    w.loaded()
+    for n in range(6):
+        w.message("update", partition=n % 2, table="tu"[n % 2], id=n, v="b")
+    w.message("insert", table="other", id=1).message("delete", id=0).message("update", was={"id": 2}, id=20, v="c")
+    assert w.merged().rows("t") == [(20, "c"), (4, "b")]
+    assert w.rows("u") == [(1, "b"), (3, "b"), (5, "b")]
+    assert any("public.other (1)" in line for line in w.said)
+    assert {r.status for r in w.merge().values()} == {"unchanged"}
+
+
+def test_parents_are_read_before_their_children(new_stream):
+    w = new_stream().table("t").loaded()
+    last = {}
+
+    def write(key: int, value: str, partition: int):
+        w.message("update", partition=partition, id=key, v=value)
+        last[key] = value
+
+    for generation, reshard in enumerate([w.split, w.join, w.split, lambda: None]):
+        for key in range(4):
+            # A key stays where its hash is: in the left half, or in the right one.
+            write(key, f"g{generation}", 0 if len(w.shards()) == 1 else key % 2)
+        reshard()
+    assert w.merged(max_batch_messages=3).rows("t") == sorted(last.items(), key=repr)
+    w.split(1)
+    for key in range(4):
+        write(key, "end", [0, 1][key % 2])
+    assert w.merged().rows("t") == sorted(last.items(), key=repr)
+    assert w.merge()["t"].status == "unchanged"
+
+
+def test_a_shard_that_is_closed_while_it_is_read_loses_nothing(new_stream, reads):
+    w = new_stream().table("t").loaded()
+    for key in range(5):
+        w.message("insert", id=key, v="a")
+
+    def split_at_the_second_call(number):
+        if number == 2:
+            w.message("insert", id=5, v="late")
+            w.split()
+            w.message("update", partition=1, id=0, v="of a child")
+
+    reads.append(split_at_the_second_call)
+    w.merged(max_batch_messages=3)
+    assert w.merged().rows("t") == [(0, "of a child"), *[(k, "a") for k in range(1, 5)], (5, "late")]
+
+
+def test_throttled_calls_are_tried_again(new_stream, reads):
+    from moto.core.exceptions import JsonRESTError
+
+    w, refused = new_stream().table("t").loaded().message("insert", id=1, v="a"), []
+
+    def throttle(number):
+        if number <= 3:
+            refused.append(number)
+            raise JsonRESTError("ProvisionedThroughputExceededException", "Rate exceeded for shard")
+
+    reads.append(throttle)
+    assert w.merged().rows("t") == [(1, "a")]
+    assert refused == [1, 2, 3]
+
+
+@pytest.mark.parametrize("where", ["earliest", "latest", "time", "places"])
+def test_where_a_table_begins(new_stream, where):
+    w = new_stream().table("t").message("insert", id=1, v="before")
+    time.sleep(0.05)
+    moment = time.time()
+    time.sleep(0.05)
+    shard = w.shards()[0]["ShardId"]
+    told = {"time": f"{time.strftime('%FT%T', time.gmtime(moment))}.{int(moment % 1 * 1000):03}Z", "places": json.dumps({f"{w.stream}/{shard}": 2})}  # fmt: skip
+    if where != "latest":
+        w.message("insert", id=2, v="after")
+    w.setup()
+    assert w.full_load(stream_start=told.get(where, where))["t"].status == "loaded"
+    w.message("insert", id=3, v="later")
+    assert [r[0] for r in w.merged().rows("t")] == {"earliest": [1, 2, 3], "latest": [3]}.get(where, [2, 3])
+
+
+def test_what_may_have_expired_is_an_error_and_never_a_gap(new_stream, monkeypatch):
+    w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").merged()
+    w.message("insert", id=3, v="c")
+    later = SimpleNamespace(time=lambda: time.time() + 25 * 3600, sleep=time.sleep)
+    with monkeypatch.context() as patch:
+        patch.setattr("frazil.dms.kinesis.time", later)
+        failed = w.merge()["t"]
+    assert failed.failed and failed.decision and "keeps messages for 24 hours" in failed.note
+    assert w.rows("t") == [(1, "a"), (2, "b")]
+    assert w.merged().rows("t") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_stream_that_is_not_there_is_named(new_stream):
+    w = new_stream().table("t")
+    w.setup()
+    w.source += "x"
+    with pytest.raises(Exception, match=f"no stream '{w.stream}x'"):
+        w.merge()
