@@ -25,15 +25,14 @@ def new_stream(kinesis, spark, catalog_options, tmp_path):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Let `hook(number of the call)` run before each call that reads records."""
+    """Let a `hook(number of the call)` run before each call that reads records from now on."""
     from moto.kinesis.models import KinesisBackend
 
     calls, hooks, real = itertools.count(1), [], KinesisBackend.get_records
 
     def get_records(self, *arguments, **named):
-        number = next(calls)
         for hook in hooks:
-            hook(number)
+            hook(next(calls))
         return real(self, *arguments, **named)
 
     monkeypatch.setattr(KinesisBackend, "get_records", get_records)
