@@ -29,10 +29,14 @@ def now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
 
     def look(spec: TableSpec) -> dict[str, Any]:
         position = read_base(book.spark, book.name(spec)).position
-        files = pending_changes(book.objects(spec, position.last), position, spec.source)
-        waiting = at - moment(files[0].name).replace(tzinfo=UTC).timestamp() if files else None
+        if book.stream:
+            count, waiting = book.stream.waiting(position.stream)
+        else:
+            files = pending_changes(book.objects(spec, position.last), position, spec.source)
+            count = len(files)
+            waiting = at - moment(files[0].name).replace(tzinfo=UTC).timestamp() if files else None
         return {
-            "state": "behind" if files else "fresh", "pending_files": len(files),
+            "state": "behind" if count else "fresh", "pending_files": count,
             "waiting_s": None if waiting is None else round(max(waiting, 0.0), 1),
             "newest_change_s_ago": ago(spec.source, "newest_ms"), "last_commit_s_ago": ago(spec.source, "committed_ms"),
         }  # fmt: skip
