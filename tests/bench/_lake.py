@@ -47,7 +47,7 @@ def scan_s(world: World, table: str) -> float:
     timed = []
     for _ in range(3):
         began = time.perf_counter()
-        world.spark.table(world.name(table)).selectExpr("sum(xxhash64(*))").collect()
+        world.spark.table(world.name(table)).selectExpr("bit_xor(xxhash64(*))").collect()
         timed.append(time.perf_counter() - began)
     return min(timed)
 
