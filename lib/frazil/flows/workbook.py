@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -137,7 +138,12 @@ class Workbook:
     @cached_property
     def spark(self) -> SparkSession:
         """The Spark session, found or built when first asked for."""
-        return get_spark(self.settings)
+        spark = get_spark(self.settings)
+        with suppress(
+            Exception
+        ):  # Iceberg's API in another thread finds only catalogs that a query of Spark's has loaded
+            spark.catalog.databaseExists(f"{self.settings.catalog}.default")
+        return spark
 
     @cached_property
     def lanes(self) -> Lanes:
