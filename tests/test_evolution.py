@@ -159,24 +159,19 @@ def test_a_key_column_may_be_renamed_but_the_key_stays(source):
     refused(source, "the key is (v)")
 
 
-PROMOTIONS = [("n INT4", "n INT8", 3_000_000_000), ("r REAL4", "r REAL8", 1e300), ("d NUMERIC(6,2)", "d NUMERIC(12,2)", "1234567.89")]  # fmt: skip
-
-
-@pytest.mark.parametrize(("old", "new", "value"), PROMOTIONS)
-def test_a_wider_type_in_the_spec_widens_the_column(new_world, old, new, value):
+def test_a_wider_type_in_the_spec_widens_the_column(new_world):
     w = new_world(AddColumnName=True)
-    w.rules, column = {"rules": []}, old.split()[0]
-    w.table("t", "id INT8", old).write("t", LOAD1, f"ts,id,{column}\n{TS},1,1\n")
+    w.rules = {"rules": []}
+    w.table("t", "id INT8", "n INT4", "r REAL4", "d NUMERIC(6,2)").write("t", LOAD1, f"ts,id,n,r,d\n{TS},1,1,1,1\n")
     was = ids(w.loaded())
-    put(w, FILE1, f"id,{column}", f"I,2,{value}")
+    put(w, FILE1, "id,n,r,d", "I,2,3000000000,1e300,1234567.89")
     assert "does not fit" in w.merge()["t"].note
-    declare(w, "id INT8", new)
-    w.merged()
-    assert str(table(w)[2][column]) == str(value) and ids(w) == was
-    declare(w, "id INT8", old)  # a narrower one again: the lake stays as wide as it is
-    put(w, FILE2, f"id,{column}", f"U,1,{value}")
-    w.merged()
-    assert str(table(w)[1][column]) == str(value)
+    declare(w, "id INT8", "n INT8", "r REAL8", "d NUMERIC(12,2)").merged()
+    assert {k: str(v) for k, v in table(w)[2].items()} == {"n": "3000000000", "r": "1e+300", "d": "1234567.89"}
+    assert ids(w) == was
+    declare(w, "id INT8", "n INT4", "r REAL4", "d NUMERIC(6,2)")  # narrower again: the lake stays as wide as it is
+    put(w, FILE2, "id,n,r,d", "U,1,3000000000,1e300,1234567.89").merged()
+    assert table(w)[1] == table(w)[2]
 
 
 def test_what_may_become_what_is_what_iceberg_says(spark):
