@@ -220,6 +220,22 @@ def test_a_run_that_dies_between_schema_and_batch_is_simply_repeated(source, mon
     assert table(source) == {1: {"name": "A", "n": 11, "more": "x"}, 2: {"name": "b", "n": 20, "more": None}}
 
 
+def test_of_two_runs_that_follow_a_change_at_once_one_does_it_and_both_go_on(source, monkeypatch):
+    put(source, FILE1, "id,v,n,more", "U,1,A,11,x")
+    declare(source, "id INT8", "v WSTRING(9)", "n INT4", "more WSTRING(9)")
+    whole, times = jvm_schema.change, []
+
+    def raced(spark, table, steps, learnt):
+        if not times:
+            whole(spark, source.iceberg("t"), steps, learnt)  # the other run, just before
+        times.append(steps)
+        whole(spark, table, steps, learnt)
+
+    monkeypatch.setattr(jvm_schema, "change", raced)
+    source.merged()
+    assert table(source)[1] == {"v": "A", "n": 11, "more": "x"} and len(times) == 1
+
+
 def test_every_snapshot_keeps_the_schema_that_it_was_written_with(source):
     put(source, FILE1, "id,v,n", "U,1,A,11").merged()
     put(source, FILE2, "id,v,n,more", "U,1,A,11,x")

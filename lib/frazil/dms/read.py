@@ -64,6 +64,8 @@ def may_be_split(spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, ma
     text = [f for f in files if f.name.endswith(".csv")]
     if not text or not endpoint.rfc4180:
         return bool(text)
+    if spec.layouts:  # what was last in a row then may be free text
+        return False
     last = stated_layout(spec, endpoint, mappings, phase).roles[-1]
     free = last.startswith(("after:", "before:")) and spec.column(last.split(":", 1)[1]).dms_type in HAVE_EMPTY
     # In files of all tables a part of another one's text may look like a row of this one.

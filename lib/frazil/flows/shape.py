@@ -13,9 +13,10 @@ from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position
 from frazil.dms.shapes import Shape, shapes
 from frazil.flows.workbook import Workbook
-from frazil.lake import evolution, jvm_schema
+from frazil.lake import evolution, jvm, jvm_schema
+from frazil.lake.commit import ATTEMPTS
 from frazil.lake.evolution import SchemaError, Step, Table
-from frazil.lake.tables import Base
+from frazil.lake.tables import Base, read_base
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,23 @@ class Shaped:
 def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], phase: int) -> Shaped:
     """Bring the lake's schema to what the files and the spec need, and return how to read them.
 
-    Raises SchemaError for what no policy allows, before anything is changed.
+    Raises SchemaError for what no policy allows, before anything is changed. Where another run is faster, what is left to do
+    is seen anew.
     """
-    shaped = shape(book, spec, base, files, phase)
-    if steps := [s for s in shaped.steps if s.kind != "keep"]:
-        evolution.evolve(book.spark, book.name(spec), steps, shaped.learnt)
-        book.progress(f"{spec.source}: schema: {', '.join(map(str, steps))}")
+    name = book.name(spec)
+    for attempt in range(1, ATTEMPTS + 1):
+        shaped = shape(book, spec, base, files, phase)
+        steps = [s for s in shaped.steps if s.kind != "keep"]
+        if not steps:
+            break
+        try:
+            evolution.evolve(book.spark, name, steps, shaped.learnt)
+            book.progress(f"{spec.source}: schema: {', '.join(map(str, steps))}")
+            break
+        except Exception as error:
+            if attempt == ATTEMPTS or not jvm.is_known_failure(error):
+                raise
+            base = replace(base, schemas=read_base(book.spark, name).schemas)
     return shaped
 
 
@@ -103,12 +115,12 @@ class _Seen:
                 f"{where}: unknown column '{new[0]}', and no column {', '.join(gone)}: renamed, or another one?",
                 f"say so in {spec.file}: a column with the new name, with renamed_from: {gone[0]} if it is the same one",
             )
-        if gone and (policy.gone == "refuse" or {*gone} & {*spec.key}):
+        if gone and (policy.gone not in ("keep", "drop") or {*gone} & {*spec.key}):
             raise SchemaError(
                 f"{where}: no column {', '.join(gone)}",
                 f"correct {spec.file}; if the source dropped it, keep what the lake has of it: changes: {{gone: keep}}",
             )
-        if new and policy.new == "refuse":
+        if new and policy.new not in ("add", "ignore"):
             raise SchemaError(
                 f"{where}: unknown column '{new[0]}'",
                 f"add it to {spec.file}, with its type; or let files say: changes: {{new: add}} or {{new: ignore}}",

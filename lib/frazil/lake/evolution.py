@@ -157,7 +157,7 @@ def _gone(f: Field, table: Table, spec: TableSpec) -> Step:
     beside = any(f.name == _beside(c.name, f.type) for c in spec.columns)
     if beside or f.name in table.learnt or spec.changes.gone == "keep":
         return Step("keep", f.name)
-    if spec.changes.gone == "refuse":
+    if spec.changes.gone != "drop":
         raise SchemaError(
             f"{spec.source}: the lake has a column '{f.name}' that {spec.file} does not list",
             "if it was renamed, write renamed_from at its new name; if it is gone, say what shall become of it: "
