@@ -92,7 +92,7 @@ def test_a_column_that_files_bring_is_refused_added_or_ignored_as_the_policy_say
 def test_a_column_that_files_no_longer_carry_stops_the_table_or_keeps_its_values(source):
     put(source, FILE1, "id,v", "U,1,A", "I,3,c")
     refused(source, "no column n", "changes: {gone: keep}")
-    source.merged(changes={"gone": "keep"})
+    source.merged(changes={"gone": "keep"}, lane="rowdelta")
     assert table(source) == {1: {"v": "A", "n": 10}, 2: {"v": "b", "n": 20}, 3: {"v": "c", "n": None}}
     assert source.position("t")["lacks"] == ["n"]
     put(source, FILE2, "id,v", "U,3,C").merged()
@@ -134,7 +134,7 @@ def test_a_declared_rename_keeps_the_column_by_its_id_and_old_files_readable(sou
     )
     declare(source, "id INT8", {"name": "name", "type": "WSTRING(9)", "renamed_from": "v"}, "n INT4")
     assert plan(source.book(CdcMergeSettings))[0]["schema"] == "rename v to name"
-    source.merged()
+    source.merged(lane="rowdelta")
     expected = {1: {"name": "A", "n": 11}, 2: {"name": "B", "n": 22}, 3: {"name": "c", "n": 30}}
     assert table(source) == expected
     assert ids(source) == {"id": was["id"], "name": was["v"], "n": was["n"]}
