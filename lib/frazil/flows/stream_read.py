@@ -114,7 +114,7 @@ def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]
         if unknown := set(g.columns) - known_columns(spec, book.mappings):
             raise StreamError(
                 f"{spec.source}: unknown column {', '.join(sorted(unknown))} in {g.object}, offsets {g.first} to {g.last}",
-                f"add it to {spec.file}, and to the table in the lake",
+                f"add it to {spec.file}: the table follows",
             )
     return mine
 
