@@ -79,7 +79,7 @@ CASES = [
     Case("change the primary key", "alter table {t} drop constraint {c}_pkey, add primary key (id, r)", MORE, ON,
          how="the old key while it stays unique; another key is refused: load again"),
     Case("truncate", "truncate {t}", "insert into {t} (id, v, r) values (9, 'z', 'r')", ON, ROWS_STAY, how="nothing to see"),
-    Case("rename the table", "alter table {t} rename to {c}_new", "update {t}_new set v = 'B' where id = 2", ON, ROWS_STAY, how="a spec of its own for the new name"),
+    Case("rename the table", "alter table {t} rename to {c}_new", "update s.{c}_new set v = 'B' where id = 2", ON, ROWS_STAY, how="a spec of its own for the new name"),
     Case("drop the table", "drop table {t}", "select 1", ON, "rows stay", how="nothing to see"),
 ]  # fmt: skip
 
