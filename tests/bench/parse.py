@@ -23,10 +23,12 @@ from frazil.dms.read import CHANGE_PHASE, read_rows  # noqa: E402
 from helpers import spec_of  # noqa: E402
 
 ROWS, FILES, TIMES = 800_000, 4, 5
-SPEC = parse_spec(
-    spec_of("public.orders", "id INT8", "customer INT4", "quantity INT4", "price NUMERIC(12,2)", "weight REAL4", "due DATE",
-            "at DATETIME", "status WSTRING(20)", "note NCLOB", "country WSTRING(2)")
+COLUMNS = (
+    "id INT8", "customer INT4", "quantity INT4", "price NUMERIC(12,2)", "weight REAL4", "due DATE", "at DATETIME",
+    "status WSTRING(20)", "note NCLOB", "country WSTRING(2)",
 )  # fmt: skip
+SPEC = parse_spec(spec_of("public.orders", *COLUMNS))
+BOTH = [SPEC, parse_spec(spec_of("public.returns", *COLUMNS[:-1]))]
 TYPED = (
     "Op string, ts timestamp, id bigint, customer int, quantity int, price decimal(12,2), weight float, due date, "
     "at timestamp_ntz, status string, note string, country string"
@@ -63,22 +65,55 @@ def _write(spark, folder: Path, form: str, rows: int) -> list[DmsObject]:
     return files
 
 
-def _seconds(frame) -> float:
+def _shared(folder: Path, rows: int) -> tuple[list[list[str]], list[DmsObject]]:
+    """Write the rows of two tables, one of them a column narrower, as files of their own and by turns in files of both."""
+    own, files, each = [[], []], [], rows // FILES
+    folder.mkdir()
+    for n in range(FILES):
+        rows_of = [
+            _lines(range((2 * n + t) * each // 2, (2 * n + t + 1) * each // 2), False).decode().splitlines()
+            for t in (0, 1)
+        ]
+        rows_of[1] = [line.rsplit(",", 1)[0] for line in rows_of[1]]
+        for t, lines in enumerate(rows_of):
+            path = folder / f"{t}-{n}.csv"
+            path.write_text("\n".join(lines) + "\n")
+            own[t].append(str(path))
+        named = [
+            [line.replace(",", f",{s.table_name},public,", 1) for line in lines]
+            for s, lines in zip(BOTH, rows_of, strict=True)
+        ]
+        file = folder / f"CDC_TXN-2026010100000000{n}.csv"
+        file.write_text("".join(f"{a}\n{b}\n" for a, b in zip(*named, strict=True)))
+        files.append(DmsObject(file.name, str(file), file.stat().st_size, ""))
+    return own, files
+
+
+def _seconds(*frames) -> float:
     began = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
+    for frame in frames:
+        frame.write.format("noop").mode("overwrite").save()
     return time.perf_counter() - began
 
 
-def _ratio(spark, form: str, files: list[DmsObject], times: int) -> tuple[float, float]:
+def _ratio(spark, form: str, folder: Path, rows: int, times: int) -> tuple[float, float]:
     """Return plain Spark's time over ours and our seconds: medians of runs by turns, the first of each left out."""
-    whole, paths = form in ("csv_multiline", "gzip"), [f.path for f in files]
+    specs, narrow = (BOTH, TYPED.rsplit(",", 1)[0]) if form == "transactions" else ([SPEC], "")
+    own, files = _shared(folder / form, rows) if narrow else ([], _write(spark, folder, form, rows))
+    whole = form in ("csv_multiline", "gzip", "transactions")
     endpoint = Endpoint(null_value="", op_in_load=True, timestamp_column="ts")
+
+    def base() -> list:
+        if narrow:
+            return [spark.read.schema(schema).csv(paths) for schema, paths in zip((TYPED, narrow), own, strict=True)]
+        reader, paths = spark.read.schema(TYPED).option("multiLine", whole), [f.path for f in files]
+        return [reader.parquet(*paths) if form == "parquet" else reader.csv(paths)]
+
     plain, ours = [], []
     for _ in range(times + 1):
-        reader = spark.read.schema(TYPED).option("multiLine", whole)
-        plain.append(_seconds(reader.parquet(*paths) if form == "parquet" else reader.csv(paths)))
-        raw = read_rows(spark, SPEC, endpoint, Mappings(()), files, CHANGE_PHASE, whole)
-        ours.append(_seconds(change_set(raw, SPEC)))
+        plain.append(_seconds(*base()))
+        raw = [read_rows(spark, s, endpoint, Mappings(()), files, CHANGE_PHASE, whole) for s in specs]
+        ours.append(_seconds(*map(change_set, raw, specs)))
     return median(p / o for p, o in zip(plain[1:], ours[1:], strict=True)), median(ours[1:])
 
 
@@ -89,8 +124,8 @@ def run(quick: bool = False) -> list[dict]:
     found = []
     with tempfile.TemporaryDirectory(prefix="frazil-parse-") as folder:
         spark = get_spark(Settings(root=folder, spark_options={"spark.driver.memory": "3g"}))
-        for form in ("csv", "csv_multiline", "gzip", "parquet"):
-            ratio, seconds = _ratio(spark, form, _write(spark, Path(folder), form, rows), times)
+        for form in ("csv", "csv_multiline", "gzip", "parquet", "transactions"):
+            ratio, seconds = _ratio(spark, form, Path(folder), rows, times)
             found.append({
                 "name": f"parse_ratio_{form}", "value": round(ratio, 2), "unit": "ratio",
                 "conditions": f"{rows:,} change rows of {len(SPEC.columns)} columns in {FILES} files, local[2], Spark {spark.version}; "
