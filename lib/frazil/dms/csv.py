@@ -28,7 +28,8 @@ PLACE = (
     "substring_index(input_file_name(), '/', -1) as object", "input_file_name() as path",
     "input_file_block_start() as block", "monotonically_increasing_id() as row_no",
 )  # fmt: skip
-"""A row's place as SQL, to stand right above the scan: unlike the columns of `_metadata` they cost no copy of the row."""
+"""A row's place as SQL, to stand right above the scan: unlike the columns of `_metadata`, which are cheap in
+Parquet only, they cost no copy of the row."""
 
 # A change file is named by the UTC time at which DMS wrote it: 20240612-103125108.csv. As a number, 20240612103125108, its
 # parts are had by division: much cheaper per row than cutting and parsing text.

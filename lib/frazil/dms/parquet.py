@@ -6,7 +6,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.csv import PLACE, lacking, written_at
+from frazil.dms.csv import lacking, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import named_layout, operation_sql
 from frazil.dms.objects import DmsObject, SourceError
@@ -97,22 +97,27 @@ def read_parquet(
         schema = footer(file)
         groups.setdefault(tuple((f.name, f.type) for f in schema), []).append(file)
     frames = [_read_group(spark, spec, endpoint, mappings, list(k), v, phase) for k, v in groups.items()]
-    return _typed(reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), _alike(frames)))
+    return _typed(reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), alike(frames)))
 
 
-def _alike(frames: list[DataFrame]) -> list[DataFrame]:
+def alike(frames: list[DataFrame]) -> list[DataFrame]:
     """Cast columns whose types differ between frames to text, from which they are typed like CSV's."""
     from pyspark.sql import functions as F
 
     kinds = [dict(f.dtypes) for f in frames]
-    differ = [c for c in kinds[0] if c != "absent" and len({k[c] for k in kinds} - {"void"}) > 1]
-    hexed = {c for c in differ if any(k[c] == "binary" for k in kinds)}
+    differ = {c for ks in kinds for c in ks if c != "absent" and len({k.get(c, "void") for k in kinds} - {"void"}) > 1}
+    hexed = {c for c in differ if any(k.get(c) == "binary" for k in kinds)}
 
-    def text(frame: DataFrame, column: str):
-        is_binary = dict(frame.dtypes)[column] == "binary"
-        return (F.hex(column) if is_binary and column in hexed else F.col(column).cast("string")).alias(column)
+    def text(column: str, kind: str):
+        if kind == "timestamp":  # as it is in UTC, whatever the session's zone
+            instant = f"timestampadd(MICROSECOND, unix_micros({column}), timestamp_ntz'1970-01-01 00:00:00')"
+            return F.expr(f"cast({instant} as string)").alias(column)
+        return (F.hex(column) if kind == "binary" and column in hexed else F.col(column).cast("string")).alias(column)
 
-    return [f.select(*[text(f, c) if c in differ else F.col(c) for c in f.columns]) for f in frames]
+    return [
+        f.select(*[text(c, k) if c in differ else F.col(c) for c, k in ks.items()])
+        for f, ks in zip(frames, kinds, strict=True)
+    ]
 
 
 def _typed(rows: DataFrame) -> DataFrame:
@@ -145,6 +150,10 @@ def _read_group(
     )  # fmt: skip
     at = {role: _read_sql(spark, ticks(n), t) for role, (n, t) in zip(layout.roles, schema, strict=True)}
 
+    instant = any(
+        r == "ts" and spark_type(t, where) == "timestamp" for r, (_, t) in zip(layout.roles, schema, strict=True)
+    )
+
     def control(role: str) -> str:
         return f"nullif(cast({at[role]} as string), '')" if role in at else "cast(null as string)"
 
@@ -152,9 +161,10 @@ def _read_group(
         return at.get(role, "null")
 
     return frame.select(
-        F.lit(phase).alias("phase"), *map(F.expr, PLACE),
+        F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
+        F.col("_metadata.file_block_start").alias("block"), F.monotonically_increasing_id().alias("row_no"),
         (F.expr(f"coalesce({operation_sql(at['op'], endpoint)}, 'I')") if "op" in at else F.lit("I")).alias("op"),
-        F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
+        F.expr(at["ts"] if instant else control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(value(f"after:{c}")).alias(f"a{i}") for i, c in enumerate(spec.names)],
         *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.identity)],
         F.lit(None).cast("string").alias("corrupt"), *lacking(spec, layout),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -13,7 +14,7 @@ from frazil.dms.csv import HAVE_EMPTY, must_be_read_whole, read_csv
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, stated_layout
 from frazil.dms.objects import DmsObject, SourceError
-from frazil.dms.parquet import read_parquet
+from frazil.dms.parquet import alike, read_parquet
 from frazil.dms.transactions import NAME
 
 if TYPE_CHECKING:
@@ -37,7 +38,11 @@ def read_rows(
     text = [f for f in files if not f.name.endswith(".parquet")]
     frames = [read_csv(spark, spec, endpoint, mappings, text, phase, whole)] if text else []
     frames += [read_parquet(spark, spec, endpoint, mappings, parquet, phase)] if parquet else []
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1], allowMissingColumns=True)
+    return (
+        frames[0]
+        if len(frames) == 1
+        else reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), alike(frames))
+    )
 
 
 @contextmanager
