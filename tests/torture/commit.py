@@ -198,15 +198,14 @@ def _killed(case: Case, lane: str, point: str, delay: float) -> str:
         json.dumps(world.catalog_options),
     ]
     environment = {**os.environ, "PYTHONPATH": str(HERE.parents[2] / "lib"), "FRAZIL_MASTER": "local[1]"}
-    before = world.head("t")
     ran = subprocess.run(
         command, env=environment, start_new_session=True, capture_output=True, text=True, timeout=LIMIT_S
     )
     assert ran.returncode in (-signal.SIGKILL, 0), ran.stderr[-2000:]
+    committed = "committed" if world.position("t")["last"] == max(case.states) else "not committed"
     case.judge(finished=False)
     world.merged(lane=lane)
     case.judge(finished=True)
-    committed = "committed" if world.head("t") != before and ran.returncode else "not committed"
     return f"killed, {committed}" if ran.returncode else "done before the kill"
 
 
