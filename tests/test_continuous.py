@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from frazil.flows import cdc, loop
+from frazil.flows import cdc
+from frazil.flows.stop import stop_requests
 from frazil.observe import board
 from helpers import FILE1, FILE2, U
 
@@ -99,7 +100,7 @@ def test_files_that_come_while_it_runs_are_applied_and_shown(two, monkeypatch):
 
 def test_the_second_signal_is_not_held_back():
     said = []
-    with pytest.raises(KeyboardInterrupt), loop.stop_requests(said.append) as stop:
+    with pytest.raises(KeyboardInterrupt), stop_requests(said.append) as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set() and len(said) == 1
         signal.raise_signal(signal.SIGINT)

@@ -1,5 +1,7 @@
 """The one base class of every error that a user of Frazil can cure."""
 
+import logging
+
 
 class FrazilError(ValueError):
     """State what is wrong and what cures it, in words that need no stack trace."""
@@ -12,7 +14,8 @@ class FrazilError(ValueError):
         super().__init__(f"{problem}\n  cure: {cure}" if cure else problem)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows instead of a stack trace."""
+        """What IPython shows instead of a stack trace, which goes to the log."""
+        logging.getLogger("frazil").error("shown in the notebook", exc_info=self)
         return [f"{type(self).__name__}: {self}"]
 
 

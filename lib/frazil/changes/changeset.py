@@ -15,14 +15,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from frazil.changes.types import convert_sql, exact_sql, lake_type, mask_sql, value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sqltext import literal
+from frazil.dms.storage import readable
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -138,11 +137,6 @@ def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3) -> BadRowError:
 
 def _of_stream(row) -> bool:
     return row["path"].startswith(("kafka://", "kinesis://"))
-
-
-def readable(uri: str) -> str:
-    """Return a file's URI, as Spark gives it, in the way that people write it: a local one as its path."""
-    return re.sub("^file:/+", "/", unquote(uri))
 
 
 def _reason(row, spec: TableSpec) -> str:

@@ -16,6 +16,7 @@ COMMANDS = {
     "index": "write the page over all runs anew",
     "check": "tell which tables are late, and whether runs are",
     "visible": "watch when a second engine sees the commits, for the latency notebook",
+    "adopt": "take over a table that another pipeline has fed",
     "down": "list what an environment has made, then delete it",
 }
 

@@ -7,7 +7,7 @@ import threading
 
 from frazil.config.settings import resolve
 from frazil.flows import visible
-from frazil.flows.loop import stop_requests
+from frazil.flows.stop import stop_requests
 from frazil.flows.workbook import Workbook
 from frazil.observe.runs import OK
 

@@ -40,6 +40,8 @@ KAFKA = {
     "3.5": "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
 }
 DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.8"]
+READ_ONLY = "jdbc.open_mode"
+"""SQLite's own: opened with 1, the catalog's file cannot be written, so no commit can be made whoever tries."""
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -56,9 +58,13 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
         value = given.get(key, "")
         if value.startswith(prefix) and "://" not in value:
             place = os.path.join(settings.root, value[len(prefix) :])
+            if settings.read_only and not os.path.exists(place):
+                raise SessionError(f"there is no lake at {place}", "run 00_setup first")
             os.makedirs(place if key == "warehouse" else os.path.dirname(place), exist_ok=True)
             given[key] = prefix + place
     if given.get("uri", "").startswith("jdbc:sqlite:"):
+        if settings.read_only:
+            given[READ_ONLY] = "1"
         given.setdefault("jdbc.schema-version", "V1")
         given.setdefault("jdbc.busy_timeout", "60000")
     given.setdefault("cache-enabled", "false")
@@ -165,9 +171,13 @@ def get_spark(settings: Settings) -> SparkSession:
     packages, local = spark.conf.get("spark.jars.packages", "") or "", spark.sparkContext.master.startswith("local")
     if needs_s3(settings) and local and "iceberg-spark-runtime" in packages and "hadoop-aws" not in packages:
         raise SessionError("this Spark session was built without access to S3", "restart the kernel and run again")
+    catalog = f"spark.sql.catalog.{settings.catalog}"
+    known = spark.conf.get(catalog, None) is not None
     for key, value in catalog_conf(settings).items():
-        if spark.conf.get(key, None) is None:
+        if spark.conf.get(key, None) is None and not (known and key.endswith(READ_ONLY)):  # opened already, to write
             spark.conf.set(key, value)
+    if not settings.read_only and spark.conf.get(f"{catalog}.{READ_ONLY}", None):
+        raise SessionError("this Spark session was opened to read only", "restart the kernel and run again")
     # The JVM never compiles a method above 8,000 bytes of code: a wide table's casts, in one method, would be interpreted.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
     for key in ("spark.wap.id", "spark.wap.branch"):

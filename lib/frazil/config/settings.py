@@ -7,7 +7,7 @@ import re
 import types
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -29,6 +29,7 @@ def parameter(default: Any, help: str) -> Any:
 class Settings:
     """What every notebook needs to open the same lake. Relative paths start at the folder that holds `params/`."""
 
+    read_only: ClassVar[bool] = False
     env: str = parameter("demo", "Names the environment file: `params/<env>.yml`.")
     source: str = parameter(
         "",
@@ -214,6 +215,22 @@ class LatencySettings(Settings):
 
 
 @dataclass(frozen=True)
+class ExploreSettings(Settings):
+    """Parameters of 05_explore, which only reads."""
+
+    read_only: ClassVar[bool] = True
+
+    table: str = parameter("", "The source table to look at closely; empty: the first.")
+    key: list[str] = parameter(
+        [], "The key to tell the history of, its values as texts; empty: one of the newest rows."
+    )
+    since: str = parameter("oldest", "Compare the state at this time (UTC), snapshot or tag, or the `oldest` kept …")
+    until: str = parameter("newest", "… with this one.")
+    as_of: str = parameter("", "Show all tables as the source had them at this time (UTC); empty: now.")
+    hours: float = parameter(24.0, "Latency of commits of the last hours; 0: of all that the snapshots still tell of.")
+
+
+@dataclass(frozen=True)
 class OperateSettings(Settings):
     """What the `frazil` command takes from the environment file."""
 
@@ -237,6 +254,7 @@ NOTEBOOKS: dict[str, type[Settings]] = {
     "cdc_merge": CdcMergeSettings,
     "maintenance": MaintenanceSettings,
     "latency": LatencySettings,
+    "explore": ExploreSettings,
     "operate": OperateSettings,
 }
 

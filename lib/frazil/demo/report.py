@@ -58,7 +58,7 @@ def write_report(folder: Path, summary: dict[str, Any]) -> Path:
         page = _notebook_page(folder / "notebooks" / f"{label}.ipynb").relative_to(folder)
         runs.append(f'<li><a href="{page}">{label}</a>: {facts["status"]}, {facts["seconds"]} s</li>')
     body = [
-        "<h1>Frazil demo</h1><p>An embedded PostgreSQL, a stand-in for AWS DMS (it is not DMS), five notebooks, one lake.</p>",
+        "<h1>Frazil demo</h1><p>An embedded PostgreSQL, a stand-in for AWS DMS (it is not DMS), six notebooks, one lake.</p>",
         f'<p class="verdict {"good" if good else "bad"}">{verdict}</p>',
         "<h2>Proof</h2><p>Rows at the source, in the lake as Spark, DuckDB and PyIceberg read it, and rows with any differing value.</p>",
         Grid([{"table": n, **r} for n, r in summary["tables"].items()])._repr_html_(),

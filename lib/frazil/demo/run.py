@@ -1,4 +1,4 @@
-"""`make demo`: a real database, its changes, five notebooks, and the proof that source and lake are equal.
+"""`make demo`: a real database, its changes, six notebooks, and the proof that source and lake are equal.
 
     python -m frazil.demo.run [--scale 1.0] [--transactions 300]
 
@@ -214,6 +214,7 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
             )
             merged = demo.notebook("02_cdc_merge", "02_cdc_merge_2")
             demo.notebook("04_latency")
+            demo.notebook("05_explore")
             tables = _proof(demo, postgres, merged.get("compared", []))
     equal = all(_reconciled(row) for row in tables.values())
     summary = {

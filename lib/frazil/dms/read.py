@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from frazil.config.spec import TableSpec
 from frazil.dms.csv import HAVE_EMPTY, must_be_read_whole, read_csv
@@ -15,6 +14,7 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, stated_layout
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.parquet import alike, read_parquet
+from frazil.dms.storage import readable
 from frazil.dms.transactions import NAME
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def reading(spec: TableSpec) -> Iterator[None]:
         if elsewhere or not (at or "aborted due to stage failure" in text):
             raise
         causes = re.findall(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)", text, re.MULTILINE) or text.splitlines()[:1]
-        file = re.sub("^file:/+", "/", unquote(at[1])) if at else "a file of this batch (one at a time tells which)"
+        file = readable(at[1]) if at else "a file of this batch (one at a time tells which)"
         raise SourceError(f"{spec.source}: {file} cannot be read: {causes[-1][:200]}", "fetch it again") from None
 
 

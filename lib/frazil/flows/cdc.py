@@ -102,7 +102,9 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
     done, end = TableResult(spec.source, "unchanged", "nothing new"), ""
     if not before:
         commit.remove_abandoned_branches(book.spark, name)
-    while not s.max_batches or before + done.counts.get("batches", 0) < s.max_batches:
+    while not (book.stop.is_set() and done.counts) and (
+        not s.max_batches or before + done.counts.get("batches", 0) < s.max_batches
+    ):
         base = read_base(book.spark, name)
         there = book.objects(spec, base.position.last, watch=not done.counts)
         pending = pending_changes(there, base.position, spec.source)

@@ -8,13 +8,14 @@ import time
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from frazil.changes.changeset import BadRowError, change_set, explain_bad, readable
+from frazil.changes.changeset import BadRowError, change_set, explain_bad
 from frazil.changes.keyless import appended
 from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, after_load
 from frazil.dms.read import LOAD_PHASE, may_be_split, read_rows
+from frazil.dms.storage import readable
 from frazil.errors import FrazilError
 from frazil.flows import stream_load, stream_look
 from frazil.flows.shape import follow

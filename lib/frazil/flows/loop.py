@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 
 from frazil.config.spec import TableSpec
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.observe.board import Board, status
 
 LOOK_S, LONGEST_PAUSE_S = 0.2, 60.0
-
-
-@contextmanager
-def stop_requests(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """Turn the first SIGINT (a kernel interrupt) or SIGTERM into an event: what is under way ends with its commit.
-
-    The second one does what it would have done without us. Signals reach the main thread only; elsewhere nothing changes.
-    """
-    stop, before = threading.Event(), {}
-
-    def on_signal(number: int, frame) -> None:
-        say(f"{signal.Signals(number).name}: stopping once the batches under way are committed")
-        signal.signal(number, before[number])
-        stop.set()
-
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, on_signal)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def show(board: Board, result: TableResult) -> None:
@@ -60,7 +34,7 @@ def keep_on(
     pause = dict.fromkeys(due, s.trigger_s)
     flying: dict[Future, tuple[TableSpec, float]] = {}
     book.spark  # noqa: B018  built here, before threads ask for it
-    with stop_requests(book.progress) as stop, ThreadPoolExecutor(s.parallel_tables) as pool:
+    with ThreadPoolExecutor(s.parallel_tables) as pool, book.interruptible():
         over = False
         while flying or not over:
             busy = {spec.source for spec, _ in flying.values()}
@@ -69,7 +43,7 @@ def keep_on(
                     flying[pool.submit(book.attempt, spec, work)] = (spec, time.monotonic())
             ended, _ = wait(flying, timeout=LOOK_S, return_when=FIRST_COMPLETED)
             if not flying:
-                stop.wait(max(0.0, min(LOOK_S, min(due.values()) - time.monotonic())))
+                book.stop.wait(max(0.0, min(LOOK_S, min(due.values()) - time.monotonic())))
             for future in ended:
                 spec, began = flying.pop(future)
                 result = future.result()
@@ -77,4 +51,4 @@ def keep_on(
                 pause[spec.source] = failing if result.failed else s.trigger_s
                 due[spec.source] = (time.monotonic() if result.failed else began) + pause[spec.source]
                 done(spec, result)
-            over = stop.is_set() or time.monotonic() >= until
+            over = book.stop.is_set() or time.monotonic() >= until

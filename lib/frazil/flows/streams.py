@@ -11,7 +11,7 @@ from frazil.dms.messages import CHANGE_PHASE
 from frazil.dms.streams import Offsets, StreamError, UnreachableError, furthest, nearest_start
 from frazil.errors import FrazilError
 from frazil.flows.apply import Batch, apply_batch
-from frazil.flows.loop import LONGEST_PAUSE_S, show, stop_requests
+from frazil.flows.loop import LONGEST_PAUSE_S, show
 from frazil.flows.shape import follow
 from frazil.flows.stream_read import APART, WAITS, Group, messages, own, rows_of
 from frazil.flows.workbook import TableResult, Workbook
@@ -129,8 +129,8 @@ def run(book: Workbook) -> list[TableResult]:
     """
     s, run, trouble = book.settings, _Run(book), None
     until = time.monotonic() + s.run_for_s
-    with stop_requests(book.progress) as stop:
-        while not stop.is_set():
+    with book.interruptible():
+        while not book.stop.is_set():
             began, more = time.monotonic(), False
             try:
                 more, trouble = run.one_pass(), None
@@ -146,7 +146,7 @@ def run(book: Workbook) -> list[TableResult]:
                     break
                 if time.monotonic() - run.settled > SETTLE_S:
                     run.settle()
-                stop.wait(max(0.0, min(began + s.trigger_s, until) - time.monotonic()))
+                book.stop.wait(max(0.0, min(began + s.trigger_s, until) - time.monotonic()))
     if trouble:
         raise trouble
     run.settle()

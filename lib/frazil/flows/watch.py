@@ -6,15 +6,19 @@ import json
 import sys
 import time
 from datetime import UTC
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import Settings
+from frazil.config.spec import TableSpec
 from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position, pending_changes
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 
 def _spark_is_there() -> bool:
@@ -25,19 +29,21 @@ def _spark_is_there() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
-def pending(book: Workbook) -> dict[str, tuple[Position, list[DmsObject] | int]]:
-    """Return each table's position and the change files behind it; raises a FrazilError where a table has no position.
+def _pending(book: Workbook, catalog: Catalog, spec: TableSpec) -> tuple[Position, int, float]:
+    """Return a table's position, how many change files (of a stream: messages of any table) lie behind it, and how long the oldest waits.
 
-    Of a stream it is how many messages of any table lie there.
+    Raises a FrazilError where the table has no position.
     """
-    catalog, found, ends = lookup.open_catalog(book.settings), {}, book.stream.ends() if book.stream else {}
-    for spec in book.specs.values():
-        position = lookup.position_of(lookup.get_table(catalog, spec.target))
-        if book.stream:
-            found[spec.source] = position, sum(e - position.stream.get(p, 0) for p, e in ends.items())
-        else:
-            found[spec.source] = position, pending_changes(book.objects(spec, position.last), position, spec.source)
-    return found
+    position = lookup.position_of(lookup.get_table(catalog, spec.target))
+    if book.stream:
+        return position, *book.stream.waiting(position.stream)
+    files = pending_changes(book.objects(spec, position.last), position, spec.source)
+    return position, len(files), waiting_s(files)
+
+
+def waiting_s(files: list[DmsObject]) -> float:
+    """Return for how many seconds the oldest of these change files has waited, by its name (UTC); 0 where there is none."""
+    return round(max(0.0, time.time() - moment(files[0].name).replace(tzinfo=UTC).timestamp()), 1) if files else 0.0
 
 
 def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
@@ -51,12 +57,13 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     if book.stream and not book.stream.tells_ends:
         return None
     try:
-        found = pending(book)
+        catalog = lookup.open_catalog(book.settings)
+        found = {spec.source: _pending(book, catalog, spec) for spec in book.specs.values()}
     except FrazilError:
         return None
-    if any(files or not position.loaded for position, files in found.values()):
+    if any(count or not position.loaded for position, count, _ in found.values()):
         return None
-    return {t: {"status": "unchanged", "position": position.last or "–"} for t, (position, _) in found.items()}
+    return {t: {"status": "unchanged", "position": position.last or "–"} for t, (position, *_) in found.items()}
 
 
 def worst_latency(settings: Settings, since: float) -> float | None:
@@ -80,19 +87,11 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
     A table without pending files is not late, however long its source has been idle. `problem` says why a table cannot
     be told of.
     """
-    rows, now = [], time.time()
-    catalog = lookup.open_catalog(book.settings)
+    rows, catalog = [], lookup.open_catalog(book.settings)
     for spec in book.specs.values():
         try:
-            table = lookup.get_table(catalog, spec.target)
-            position = lookup.position_of(table)
-            if book.stream:
-                count, lag = book.stream.waiting(position.stream)
-                rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": ""})
-                continue
-            files = pending_changes(book.objects(spec, position.last), position, spec.source)
-            lag = max(0.0, now - moment(files[0].name).replace(tzinfo=UTC).timestamp()) if files else 0.0
-            rows.append({"table": spec.source, "pending": len(files), "lag_s": round(lag, 1), "problem": ""})
+            _, count, lag = _pending(book, catalog, spec)
+            rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": ""})
         except FrazilError as e:
             rows.append({"table": spec.source, "pending": None, "lag_s": None, "problem": e.problem})
     return rows

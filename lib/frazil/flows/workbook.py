@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.session import get_spark
@@ -27,6 +28,7 @@ from frazil.dms.storage import read_head
 from frazil.dms.streams import Stream
 from frazil.dms.transactions import rows_of_others, with_transactions
 from frazil.errors import FrazilError, nearest
+from frazil.flows.stop import StoppedError, stop_requests
 from frazil.lake import jvm
 from frazil.lake.lanes import Lanes
 from frazil.lake.tables import format_version
@@ -120,6 +122,8 @@ class Workbook:
         self.stopped: dict[str, FrazilError] = {}
         self._telling, self._told, self._checked = Lock(), set(), set()
         self._watches: dict[str, Watch] = {}
+        self.stop, self._interruptible = Event(), False
+        self.at_work: set[str] = set()
         _log_to(self.folder / "frazil.log")
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
         task = read_task_settings(settings.path("mappings")) if self.stream and settings.mappings else {}
@@ -234,37 +238,67 @@ class Workbook:
         """Run `work` for one table; any error of it becomes a result with status `failed`, its trace goes to the log."""
         began = time.monotonic()
         self.spark.sparkContext.setJobGroup(spec.source, spec.source)
+        self.at_work.add(spec.source)
         try:
             self.require_way(spec)
             with reading(spec):
                 result = work(spec)
         except FrazilError as e:
+            log.error("%s failed", spec.source, exc_info=True)
             result = TableResult(spec.source, "failed", str(e), decision=e.decision)
         except Exception as e:
             log.error("%s failed", spec.source, exc_info=True)
             result = TableResult(spec.source, "failed", jvm.cause(e))
+        finally:
+            self.at_work.discard(spec.source)
         result.seconds = time.monotonic() - began
         return result
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let the first interrupt set `stop`, and the second one cancel the Spark jobs at work and raise StoppedError.
+
+        To be entered inside a pool's block, which then waits for its threads. Entered again inside, `stop` stays the outer one's.
+        """
+        with contextlib.ExitStack() as stack:
+            outermost = not self._interruptible
+            if outermost:
+                self.stop, self._interruptible = stack.enter_context(stop_requests(self.progress)), True
+            try:
+                yield
+            except KeyboardInterrupt:
+                self.stop.set()
+                for table in list(self.at_work):
+                    self.spark.sparkContext.cancelJobGroup(table)
+                raise StoppedError(
+                    "stopped: what was not committed is given up", "run the notebook again: it goes on from there"
+                ) from None
+            finally:
+                self._interruptible = self._interruptible and not outermost
 
     def each_table(
         self, work: Callable[[TableSpec], TableResult], skip: Sequence[str] = (), quiet: bool = False
     ) -> list[TableResult]:
         """Run `work` for every table but those skipped, several at a time, each failing alone; results in the order of the specs.
 
-        An interrupt stops the run: what was committed stays, the rest is redone later.
+        An interrupt lets end what is under way, and begins nothing more: `work` may look at `stop` between its steps.
         """
-        at_work: set[str] = set()
+        alone = not self._interruptible  # else the run around it decides when to stop
 
         def shown(spec: TableSpec) -> TableResult:
-            at_work.add(spec.source)
+            if alone and self.stop.is_set():
+                return TableResult(spec.source, "stopped", "interrupted before its turn")
             result = self.attempt(spec, work)
-            at_work.discard(spec.source)
             if result.status != "unchanged" and not quiet:
                 self.progress(f"{spec.source}: {result.status} in {result.seconds:.1f} s {_counts(result)}".rstrip())
             return result
 
         # The session is built here, before threads ask for it.
-        with heartbeat(self.spark, at_work, self.progress), ThreadPoolExecutor(self.settings.parallel_tables) as pool:
+        with (
+            heartbeat(self.spark, self.at_work, self.progress),
+            ThreadPoolExecutor(self.settings.parallel_tables) as pool,
+            self.interruptible(),
+        ):
             return list(pool.map(shown, [s for s in self.specs.values() if s.source not in skip]))
 
 

@@ -85,7 +85,8 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
         jvm.start_position(table, TAG, POSITION, Position().to_json)
     elif POSITION not in table.properties():
         raise TableError(
-            f"{name} exists and was not made by Frazil", f"drop or rename it, or set another target in {spec.file}"
+            f"{name} exists and was not made by Frazil",
+            f"take it over by `frazil adopt`, drop or rename it, or set another target in {spec.file}",
         )
     return created
 
@@ -101,6 +102,42 @@ def require_table(spark: SparkSession, name: str) -> None:
     """Raise TableError where a table does not exist."""
     if not spark.catalog.tableExists(name):
         raise TableError(f"table {name} does not exist", "run 00_setup first")
+
+
+def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -> None:
+    """Give a foreign table a position, in an empty commit of its own; its columns must be those of its spec, its keys unique.
+
+    From then on it is written merge-on-read, as the MERGE of a change set needs it; a table of format v1 becomes v2.
+    """
+    require_table(spark, name)
+    table = jvm.load_table(spark, name)
+    if POSITION in table.properties():
+        raise TableError(f"{name} carries a position already", "run 02_cdc_merge: there is nothing to adopt")
+    spec.require_policy()
+    has, wants = dict(spark.table(name).dtypes), {c.name: lake_type(c) for c in spec.columns}
+    if differ := [n for n in {**has, **wants} if has.get(n) != wants.get(n)]:
+        shown = ", ".join(f"{n}: table {has.get(n, '–')}, spec {wants.get(n, '–')}" for n in differ)
+        raise TableError(f"{name} and its spec differ ({shown})", f"correct {spec.file}, or alter the table")
+    if spec.key:
+        keys = ", ".join(f"`{k}`" for k in spec.key)
+        empty = " or ".join(f"`{k}` is null" for k in spec.key)
+        twice = spark.sql(f"select {keys}, count(*) copies from {name} group by {keys} having count(*) > 1 or {empty} limit 3").collect()  # fmt: skip
+        if twice:
+            shown = "; ".join(", ".join(f"{k}={r[k]}" for k in spec.key) + f" ({r.copies} times)" for r in twice)
+            raise TableError(f"{name} holds rows that its key does not tell apart: {shown}", f"remove them, or correct the key in {spec.file}")  # fmt: skip
+    given = {f"write.{w}.mode": "merge-on-read" for w in ("merge", "update", "delete")}
+    given |= {"write.merge.isolation-level": "serializable", "frazil.source": spec.source}
+    if format_of(spark, name) == 1:
+        given["format-version"] = "2"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({', '.join(f'{literal(k)} = {literal(v)}' for k, v in given.items())})")  # fmt: skip
+    held = table.currentSnapshot()
+    table.refresh()
+    jvm.start_position(table, TAG, POSITION, position.to_json)
+    parent = jvm.load_table(spark, name).currentSnapshot().parentId()
+    if parent != (held and held.snapshotId()):
+        spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}')")
+        spark.sql(f"ALTER TABLE {name} DROP TAG `{TAG}`")
+        raise TableError(f"{name} was written to while it was looked at", "stop the other pipeline first, then adopt")
 
 
 @dataclass(frozen=True)
@@ -128,7 +165,8 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
     stored = table.properties().get(POSITION)
     if stored is None:
         raise TableError(
-            f"{name} carries no position", "run 00_setup first; a table of another pipeline is not taken over"
+            f"{name} carries no position",
+            "run 00_setup first; a table of another pipeline is taken over by frazil adopt",
         )
     position, stamp = Position.from_json(stored)
     if checked:

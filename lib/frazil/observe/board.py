@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import html
-import os
 import threading
 import time
 from collections.abc import Callable
 
-
-def _in_notebook() -> bool:
-    """Tell whether somebody may be looking: inside a kernel, and not in a run that was declared unattended."""
-    if os.environ.get("FRAZIL_UNATTENDED"):
-        return False
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    return get_ipython() is not None and hasattr(get_ipython(), "kernel")
+from frazil.observe.progress import watched
 
 
 class Board:
@@ -28,7 +18,7 @@ class Board:
         self.say, self.every_s, self.said = say, every_s, {}
         self.lock = threading.Lock()
         self.handle = None
-        if _in_notebook():
+        if watched():
             from IPython.display import display
 
             self.handle = display(self, display_id=True)

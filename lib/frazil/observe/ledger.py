@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.lookup import VISIBLE
@@ -30,20 +32,49 @@ _COMMITS = "name string, snapshot_id bigint, parent_id bigint, committed_at time
 _ACTIONS = (
     "id string, name string, action string, why string, status string, began timestamp, ended timestamp, counts string"
 )
+VERSIONED, VERSION = "frazil.ledger", 1
 _one_at_a_time = threading.Lock()
+
+
+class LedgerError(FrazilError):
+    """A ledger that this version of Frazil must not write to."""
 
 
 def _table(book: Workbook, which: str) -> str:
     return f"{book.settings.catalog}.{book.settings.ops}.{which}"
 
 
+def _there(book: Workbook, which: str) -> str | None:
+    """Return the name of a ledger table if it is there; one of a newer Frazil is refused."""
+    name = _table(book, which)
+    if not book.spark.catalog.tableExists(name):
+        return None
+    version = int(jvm.load_table(book.spark, name).properties().get(VERSIONED) or 0)
+    if version > VERSION:
+        raise LedgerError(f"{name} was written by a newer Frazil (ledger {version}, known here is {VERSION})", "upgrade Frazil here, or name another `ops`")  # fmt: skip
+    return name
+
+
+def _open(book: Workbook, which: str, columns: str) -> str:
+    """Return the name of a ledger table, made if it is missing; one that older code made gets what it lacks."""
+    name = _table(book, which)
+    version = f"TBLPROPERTIES ('{VERSIONED}' = '{VERSION}')"
+    if not _there(book, which):
+        create_namespaces(book.spark, [name])
+        book.spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg {version}")
+    elif jvm.load_table(book.spark, name).properties().get(VERSIONED) != str(VERSION):
+        has = set(book.spark.table(name).columns)
+        lacks = [c for c in re.split(r", (?=\w+ )", columns) if c.split()[0] not in has]
+        if lacks:
+            book.spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(lacks)})")
+        book.spark.sql(f"ALTER TABLE {name} SET {version}")
+    return name
+
+
 def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[str]) -> None:
     """Merge rows into a ledger table by their ids, again if another run was faster."""
-    name = _table(book, which)
     with _one_at_a_time:
-        if not book.spark.catalog.tableExists(name):
-            create_namespaces(book.spark, [name])
-            book.spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg")
+        name = _open(book, which, columns)
         view = f"frazil_ledger_{which}"
         rows.createOrReplaceTempView(view)
         change = "WHEN MATCHED THEN UPDATE SET * " if which == "maintenance" else ""
@@ -115,8 +146,7 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
 def tidy(book: Workbook) -> None:
     """Keep the ledger's own tables small: a snapshot a run adds up too."""
     for which in ("commits", "maintenance", VISIBLE):
-        name = _table(book, which)
-        if book.spark.catalog.tableExists(name):
+        if name := _there(book, which):
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
                 table = f"{book.settings.ops}.{which}"
                 book.spark.sql(f"CALL {book.settings.catalog}.system.rewrite_data_files('{table}')").collect()
@@ -129,8 +159,8 @@ def actions(book: Workbook) -> DataFrame:
     Times are epoch milliseconds; `ended_ms` is null where an action was killed or is at work.
     """
     parts = []
-    if book.spark.catalog.tableExists(_table(book, "maintenance")):
-        other = book.spark.table(_table(book, "maintenance")).where("action <> 'compact'")
+    if kept := _there(book, "maintenance"):
+        other = book.spark.table(kept).where("action <> 'compact'")
         parts.append(
             other.selectExpr("name", "action", "unix_millis(began) began_ms", "unix_millis(ended) ended_ms", "counts")
         )
@@ -150,16 +180,16 @@ def _told(book: Workbook) -> DataFrame:
     told = _snapshots(book)
     if told is None:
         raise TableError("none of the tables exists", "run 00_setup first")
-    if book.spark.catalog.tableExists(_table(book, "commits")):
+    if kept := _there(book, "commits"):
         names = [book.name(spec) for spec in book.specs.values()]
-        told = told.unionAll(book.spark.table(_table(book, "commits")).where(F.col("name").isin(names)))
+        told = told.unionAll(book.spark.table(kept).where(F.col("name").isin(names)))
     return told.dropDuplicates(["name", "snapshot_id"])
 
 
 def _seen(book: Workbook) -> DataFrame:
     """Return when a second engine first saw each commit, as far as one looked (`frazil visible`)."""
-    name = _table(book, VISIBLE)
-    if not book.spark.catalog.tableExists(name):
+    name = _there(book, VISIBLE)
+    if not name:
         return book.spark.createDataFrame([], "name string, snapshot_id long, visible_ms long")
     first = F.min(F.unix_millis("seen_at")).alias("visible_ms")
     return book.spark.table(name).groupBy("name", "snapshot_id").agg(first)

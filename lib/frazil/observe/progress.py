@@ -1,7 +1,9 @@
-"""Signs of life from long work: how far Spark is with each table, now and then."""
+"""Signs of life from long work: bars in a notebook that somebody looks at, a line now and then elsewhere."""
 
 from __future__ import annotations
 
+import html
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,19 +24,51 @@ def _tasks(spark: SparkSession, group: str) -> tuple[int, int]:
     return done, total
 
 
+def watched() -> bool:
+    """Tell whether somebody may be looking: in a kernel that a Jupyter server started for a notebook, not in papermill's."""
+    if "JPY_SESSION_NAME" not in os.environ:
+        return False
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return hasattr(get_ipython(), "kernel")
+
+
+class Bars:
+    """A bar per table at work."""
+
+    def __init__(self):
+        self.tasks: dict[str, tuple[int, int]] = {}
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{group}: {done} of {total} tasks done" for group, (done, total) in self.tasks.items())
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            f'<div><progress value="{done}" max="{total}"></progress> {html.escape(group)}: {done} of {total} tasks</div>'
+            for group, (done, total) in self.tasks.items()
+        )
+
+
 @contextmanager
 def heartbeat(
     spark: SparkSession, groups: set[str], say: Callable[[str], None], every_s: float = 10.0
 ) -> Iterator[None]:
-    """While the block runs, say every so often how many tasks of each job group in work are done."""
-    stop = threading.Event()
+    """While the block runs, show how many tasks of each job group in work are done: as bars, or said every so often."""
+    stop, bars, handle = threading.Event(), Bars(), None
+    if watched():
+        from IPython.display import display
+
+        handle, every_s = display(bars, display_id=True), min(every_s, 0.5)
 
     def beat() -> None:
         while not stop.wait(every_s):
-            for group in sorted(groups):
-                done, total = _tasks(spark, group)
-                if total:
-                    say(f"{group}: {done} of {total} tasks done")
+            bars.tasks = {g: tasks for g in sorted(groups.copy()) if (tasks := _tasks(spark, g))[1]}
+            if handle:
+                handle.update(bars)
+            elif bars.tasks:
+                say(repr(bars))
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
@@ -43,3 +77,6 @@ def heartbeat(
     finally:
         stop.set()
         thread.join()
+        bars.tasks = {}
+        if handle:
+            handle.update(bars)

@@ -35,36 +35,39 @@ class Grid:
         return all(isinstance(row.get(column, 0), int | float) for row in self.rows)
 
     def __repr__(self) -> str:
-        if not self.rows:
-            return "(nothing to show)"
-        cells = [self.columns, *self._cells()]
-        width = [max(len(line[i]) for row in cells for line in [row]) for i in range(len(self.columns))]
+        return "\n".join(self.lines()) if self.rows else "(nothing to show)"
+
+    def lines(self) -> list[str]:
+        """Return the head and each row as aligned text; a row whose texts have several lines has as many."""
+        cells = [[c.split("\n") for c in row] for row in [self.columns, *self._cells()]]
+        width = [max(len(line) for row in cells for line in row[i]) for i in range(len(self.columns))]
         right = [self._is_number(c) for c in self.columns]
-        lines = [
-            "  ".join(v.rjust(w) if r else v.ljust(w) for v, w, r in zip(row, width, right, strict=True))
-            for row in cells
-        ]
-        return "\n".join(line.rstrip() for line in lines)
+
+        def text(row: list[list[str]], number: int) -> str:
+            parts = (c[number] if number < len(c) else "" for c in row)
+            return "  ".join(
+                v.rjust(w) if r else v.ljust(w) for v, w, r in zip(parts, width, right, strict=True)
+            ).rstrip()
+
+        return ["\n".join(text(row, n) for n in range(max(len(c) for c in row))) for row in cells]
 
     def _repr_html_(self) -> str:
-        if not self.rows:
-            return "<p><em>nothing to show</em></p>"
+        return self.html([""] * len(self.rows)) if self.rows else "<p><em>nothing to show</em></p>"
+
+    def html(self, styles: Sequence[str]) -> str:
+        """Return the rows as an HTML table, each with a style of its own."""
         aligned = ["right" if self._is_number(c) else "left" for c in self.columns]
 
-        def line(tag: str, values: Sequence[str]) -> str:
+        def line(tag: str, values: Sequence[str], style: str = "") -> str:
             cells = (
                 f'<{tag} style="text-align:{a};white-space:pre-line">{html.escape(v)}</{tag}>'
                 for v, a in zip(values, aligned, strict=True)
             )
-            return f"<tr>{''.join(cells)}</tr>"
+            return f'<tr style="{style}">{"".join(cells)}</tr>' if style else f"<tr>{''.join(cells)}</tr>"
 
         head = line("th", [c.replace("_", " ") for c in self.columns])
-        return f"<table><thead>{head}</thead><tbody>{''.join(line('td', r) for r in self._cells())}</tbody></table>"
-
-
-def results(done: Sequence[TableResult], *columns: str) -> Grid:
-    """Show what happened to each table; with columns named, only those."""
-    return Grid([r.row() for r in done], *columns)
+        body = "".join(line("td", row, style) for row, style in zip(self._cells(), styles, strict=True))
+        return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
 class Record:

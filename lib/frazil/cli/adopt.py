@@ -1,0 +1,23 @@
+"""`frazil adopt`: take over an Iceberg table that another pipeline has fed, at a position that the operator states."""
+
+from __future__ import annotations
+
+import argparse
+
+from frazil.config.settings import resolve
+from frazil.flows.adopt import adopt
+from frazil.flows.workbook import Workbook
+from frazil.observe import runs
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--table", required=True, metavar="SCHEMA.TABLE", help="the source table")
+    parser.add_argument("--position", required=True, metavar="FILE", help="the last change file that the table holds, a time (UTC), or `load`: none")  # fmt: skip
+
+
+def main(options: argparse.Namespace) -> int:
+    """Adopt the table and say where it goes on from."""
+    book = Workbook(resolve("setup", {"env": options.env, "tables": [options.table]}).settings)
+    print(adopt(book, options.table, options.position))
+    return runs.OK

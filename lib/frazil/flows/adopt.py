@@ -1,0 +1,59 @@
+"""Take over an Iceberg table that another pipeline has fed, at a position that the operator states."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+from frazil.config.settings import ParameterError
+from frazil.config.spec import TableSpec
+from frazil.config.times import instant
+from frazil.dms.newest import CHANGES, moment
+from frazil.dms.position import Position, after_load
+from frazil.dms.transactions import NAME
+from frazil.errors import FrazilError, nearest
+from frazil.flows.stream_load import LOADED
+from frazil.flows.workbook import Workbook
+from frazil.lake import commit, tables
+
+
+class AdoptError(FrazilError):
+    """A position that a table cannot be adopted at."""
+
+
+def adopt(book: Workbook, table: str, position: str) -> str:
+    """Take over a table that holds all changes up to `position` and none behind it; return what was done in one line.
+
+    `position` is the name of the last change file applied, a time (UTC) at or before which all files named were, or `load`:
+    none; of a stream what `stream_start` may be, such as the first offsets not applied, as JSON. What lies before counts as
+    applied. The rows are not compared with it: the position is the operator's word. The other pipeline must have stopped.
+    """
+    spec = book.specs[table]
+    if book.stream:
+        begin = book.stream.start(position)
+        stated = Position(batch=commit.new_batch(), load_digest=LOADED, stream=begin, stream_load=begin)
+        tables.adopt(book.spark, book.name(spec), spec, stated)
+        return f"{book.name(spec)} goes on from " + ", ".join(f"{p}: {offset}" for p, offset in begin.items())
+    there = book.objects(spec)
+    names = [o.name for o in there.changes]
+    last = _last(spec, names, position)
+    stated = after_load(Position(last=last, recent=(last,) if last else ()), there, commit.new_batch())
+    tables.adopt(book.spark, book.name(spec), spec, stated)
+    behind = sum(name > last for name in names)
+    return f"{book.name(spec)} goes on from {last or 'its load'}: {behind} change file(s) are pending"
+
+
+def _last(spec: TableSpec, names: list[str], position: str) -> str:
+    """Return the change file that a stated position means; empty: the load."""
+    if position == "load":
+        return ""
+    is_name = CHANGES.match(position) or NAME.match(position)
+    # One that lies before all that are there was cleared away since.
+    if position in names or (is_name and position < min(names, default="9")):
+        return position
+    if is_name:
+        raise AdoptError(f"{spec.source}: no change file {position}", nearest(position, names[-20:]))
+    try:
+        when = instant(position)
+    except ParameterError as e:
+        raise AdoptError(f"{spec.source}: '{position}' is no position", f"name a change file or write load; a time: {e.cure}") from None  # fmt: skip
+    return max((n for n in names if moment(n).replace(tzinfo=UTC).timestamp() * 1000 <= when), default="")

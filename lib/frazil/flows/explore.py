@@ -1,0 +1,240 @@
+"""Look around while ingestion runs: what the tables are, how they differ, what they were at a time. Only reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.settings import MaintenanceSettings
+from frazil.config.spec import TableSpec
+from frazil.config.times import clock, instant
+from frazil.dms.position import Position, pending_changes
+from frazil.errors import FrazilError, nearest
+from frazil.flows.watch import waiting_s
+from frazil.flows.workbook import Workbook
+from frazil.lake import history, maintenance
+from frazil.lake.health import health
+from frazil.lake.history import Snapshot
+from frazil.lake.tables import read_base
+from frazil.observe.latency import QUANTILES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class ExploreError(FrazilError):
+    """A question that the table's snapshots cannot answer, or a state or key that is not there."""
+
+
+@contextmanager
+def cancelled_if_interrupted(book: Workbook) -> Iterator[None]:
+    """Let a kernel interrupt end the query in Spark too, and not only the waiting for it."""
+    context = book.spark.sparkContext
+    context.setJobGroup("explore", "explore")
+    try:
+        yield
+    except KeyboardInterrupt:
+        context.cancelJobGroup("explore")
+        raise
+
+
+def spec_of(book: Workbook, table: str) -> TableSpec:
+    """Return a source table's spec; a name that is none is refused with the nearest one."""
+    if table not in book.specs:
+        raise ExploreError(f"no table '{table}'", nearest(table, book.specs))
+    return book.specs[table]
+
+
+def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, Any]]:
+    """Return one row per table: how fresh it is, how much it holds, and what maintenance would do to it (nothing: `healthy`).
+
+    `fresh_to` is the newest source time that its changes reach; an idle source lets it stand still, so `pending` files
+    and how long the oldest has waited stand beside it.
+    """
+
+    def look(spec: TableSpec) -> dict[str, Any]:
+        name = book.name(spec)
+        base, states = read_base(book.spark, name, checked=False), history.lineage(book.spark, name)
+        count, waiting, problem = _pending(book, spec, base.position)
+        h = health(book.spark, name, thresholds)
+        until, told_by = history.told_until(states)[states[-1].id]
+        return {
+            "rows": h.rows, "fresh_to": clock(until), "told_by": told_by, "committed": clock(states[-1].committed_ms),
+            "pending": count, "waiting_s": waiting, "mb": h.mb, "data_files": h.data_files,
+            "deleted_share": h.deleted_share, "snapshots": h.snapshots,
+            "health": ", ".join(a.action for a in maintenance.plan(h, thresholds)) or "healthy",
+            **({"action": f"cannot: {problem}"} if problem else {}),
+        }  # fmt: skip
+
+    with cancelled_if_interrupted(book):
+        return book.plan(look)
+
+
+def _pending(book: Workbook, spec: TableSpec, position: Position) -> tuple[int | None, float | None, str]:
+    """Return how many files (of a stream: messages of any table) lie behind a position, how long the oldest has waited, and what stops them."""
+    if book.stream:
+        count, waiting = book.stream.waiting(position.stream)
+        return count, round(waiting, 1), ""
+    try:
+        files = pending_changes(book.objects(spec, position.last), position, spec.source)
+        return len(files), waiting_s(files), ""
+    except FrazilError as e:
+        return None, None, e.problem
+
+
+# --- two states
+
+
+def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snapshot:
+    """Return the snapshot that a text means: its id, a tag, `oldest`, `newest`, or a time by the `lake`'s clock or the `source`'s."""
+    spec = spec_of(book, table)
+    states = history.lineage(book.spark, book.name(spec))
+    if text in ("oldest", "newest"):
+        return states[0 if text == "oldest" else -1]
+    tags = {r.name: r.snapshot_id for r in book.spark.sql(f"select name, snapshot_id from {book.name(spec)}.refs").collect()}  # fmt: skip
+    wanted = tags.get(str(text)) or (int(text) if str(text).isdigit() and len(str(text)) > 14 else None)
+    if wanted is not None:
+        if found := next((s for s in states if s.id == wanted), None):
+            return found
+        raise ExploreError(f"{table}: snapshot {text} is not kept, or not of main", "take one that the notebook lists")
+    return _at(table, states, instant(str(text)), by)
+
+
+def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
+    """Return the last snapshot made until a time by the lake's clock, or whose changes the source had all committed before it."""
+    if by == "source":
+        told = history.told_until(states)
+        fitting = [s for s in states if told[s.id][0] is not None and told[s.id][0] < when]
+    else:
+        fitting = [s for s in states if s.committed_ms <= when]
+    if not fitting:
+        first = next((until for until, _ in history.told_until(states).values() if until), None)
+        oldest = first if by == "source" else states[0].committed_ms
+        raise ExploreError(f"{table}: no kept snapshot shows it as it was at {clock(when)} by the {by}'s clock",
+                           f"the oldest shows it at {clock(oldest)}; tags keep old states (03_maintenance: hourly_tags, daily_tags)")  # fmt: skip
+    return fitting[-1]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What differs between two states of a table; `sample` has a row per differing value with both sides."""
+
+    table: str
+    since: Snapshot
+    until: Snapshot
+    counts: dict[str, int]
+    sample: list[dict[str, Any]]
+
+
+def difference(book: Workbook, table: str, since: str | int, until: str | int, by: str = "lake", show: int = 5) -> Changed:  # fmt: skip
+    """Return how many rows were inserted, updated and deleted from one state to another, and some of them, by key.
+
+    Only columns that both states have are compared; the work is a join of the whole table with itself.
+    """
+    from pyspark.sql import functions as F
+
+    spec = spec_of(book, table)
+    a, b = state(book, table, since, by), state(book, table, until, by)
+    old, new = (history.read(book.spark, book.name(spec), s.id) for s in (a, b))
+    with cancelled_if_interrupted(book):
+        if not spec.key:
+            counts = {"inserted": new.exceptAll(old).count(), "updated": 0, "deleted": old.exceptAll(new).count()}
+            return Changed(table, a, b, counts, [])
+        columns = [c for c in new.columns if c in old.columns and c not in spec.key]
+
+        def side(rows: DataFrame, name: str) -> DataFrame:
+            return rows.select(*[f"`{k}`" for k in spec.key], F.struct(F.lit(1).alias("_there"), *[f"`{c}`" for c in columns]).alias(name))  # fmt: skip
+
+        both = side(old, "old").join(side(new, "new"), list(spec.key), "full_outer")
+        equal = reduce(lambda x, c: x & F.col(f"old.`{c}`").eqNullSafe(F.col(f"new.`{c}`")), columns, F.lit(True))
+        change = (
+            F.when(F.col("old").isNull(), "inserted").when(F.col("new").isNull(), "deleted").when(~equal, "updated")
+        )
+        marked = both.withColumn("change", change).where("change is not null").persist()
+        try:
+            found = {r[0]: r[1] for r in marked.groupBy("change").count().collect()}
+            rows = marked.orderBy("change", *[f"`{k}`" for k in spec.key]).limit(show).collect() if found else []
+        finally:
+            marked.unpersist()
+    sample = [
+        {"change": r.change, **{k: r[k] for k in spec.key}, "column": c,
+         "before": r.old and r.old[c], "after": r.new and r.new[c]}
+        for r in rows for c in columns
+        if r.change != "updated" or repr(r.old[c]) != repr(r.new[c])
+    ]  # fmt: skip
+    return Changed(table, a, b, {w: found.get(w, 0) for w in ("inserted", "updated", "deleted")}, sample)
+
+
+# --- a time of the source
+
+
+class AsOf:
+    """Every table as the source had it at one time: `rows` says how well that is known, `table` gives a table's DataFrame."""
+
+    def __init__(self, book: Workbook, when_ms: int, rows: list[dict[str, Any]]):
+        self.book, self.when, self.rows = book, clock(when_ms), rows
+
+    def table(self, table: str) -> DataFrame:
+        """Return a table's rows at that time."""
+        row = next((r for r in self.rows if r["table"] == table), None)
+        if row is None or row.get("snapshot") is None:
+            raise ExploreError(f"{table} cannot be shown as of {self.when}", row["action"] if row else nearest(table, self.book.specs))  # fmt: skip
+        return history.read(self.book.spark, self.book.name(self.book.specs[table]), row["snapshot"])
+
+
+def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
+    """Choose for each table (or those named) the last snapshot whose changes the source had all committed before `when`.
+
+    Left out, it is now. `holds_to` is up to which source time the state may hold changes, and by what that is known. `unsure`
+    tells what cannot be told: changes that were committed before `when` and lie in the next commit, or are not applied.
+    """
+    when_ms = instant(when) if when else round(time.time() * 1000)
+
+    def look(spec: TableSpec) -> dict[str, Any]:
+        states = history.lineage(book.spark, book.name(spec))
+        told = history.told_until(states)
+        chosen = _at(spec.source, states, when_ms, "source")
+        until, by = told[chosen.id]
+        later = [s for s in states[states.index(chosen) + 1 :] if told[s.id][0] != until]
+        return {"snapshot": str(chosen.id), "committed": clock(chosen.committed_ms), "holds_to": clock(until), "told_by": by,
+                "rows": chosen.count("total-records") - chosen.count("total-position-deletes"),
+                "unsure": _unsure(later[0], when_ms) if later else _behind(book, spec, when_ms)}  # fmt: skip
+
+    rows = [r for r in book.plan(look) if not only or r["table"] in only]
+    return AsOf(book, when_ms, rows)
+
+
+def _unsure(following: Snapshot, when_ms: int) -> str:
+    """Say how many changes of the next commit the source may have committed before the time asked for."""
+    if not following.source_ms:
+        return "the next commit may hold changes from before: it tells no commit times"
+    before = max((q for q, ms in zip(QUANTILES, following.source_ms, strict=True) if ms < when_ms), default=None)
+    count = following.count("changes")
+    return (
+        ""
+        if before is None
+        else f"of {count:,} changes in the next commit some are from before, about {before * count:,.0f}"
+    )
+
+
+def _behind(book: Workbook, spec: TableSpec, when_ms: int) -> str:
+    """Say what lies between the newest state and the time asked for."""
+    position = read_base(book.spark, book.name(spec), checked=False).position
+    count, _, problem = _pending(book, spec, position)
+    if count or problem:
+        return problem or f"{count} pending {'message' if book.stream else 'file'}(s) are not applied"
+    return "" if when_ms > time.time() * 1000 - 1000 else "changes that DMS has not written yet"
+
+
+def quarantined(book: Workbook) -> list[dict[str, Any]]:
+    """Return how many rows of each table lie in quarantine; none where there is no such table."""
+    name = f"{book.settings.catalog}.{book.settings.ops}.quarantine"
+    if not book.spark.catalog.tableExists(name):
+        return []
+    rows = book.spark.table(name)
+    by = [c for c in ("table", "reason") if c in rows.columns]
+    return [r.asDict() for r in rows.groupBy(*by).count().orderBy(*by).collect()]

@@ -1,0 +1,39 @@
+"""What an interrupt means: the first one lets end what is under way, the second one gives it up."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from frazil.errors import FrazilError
+
+
+class StoppedError(FrazilError):
+    """A run that was interrupted twice: what was not committed is given up."""
+
+
+@contextmanager
+def stop_requests(say: Callable[[str], None]) -> Iterator[threading.Event]:
+    """Turn the first SIGINT (a kernel interrupt) or SIGTERM into an event: what is under way ends with its commit.
+
+    The second one does what it would have done without us. Signals reach the main thread only; elsewhere nothing changes.
+    """
+    stop, before = threading.Event(), {}
+
+    def on_signal(number: int, frame) -> None:
+        say(
+            f"{signal.Signals(number).name}: stopping once the batches under way are committed; again: they are given up"
+        )
+        signal.signal(number, before[number])
+        stop.set()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, on_signal)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

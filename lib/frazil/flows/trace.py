@@ -1,0 +1,152 @@
+"""What made a row what it is: the commits that changed a key, and the rows of the source that they applied. Only reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frazil.changes.changeset import change_set
+from frazil.changes.types import lake_type
+from frazil.config.spec import TableSpec
+from frazil.config.sqltext import literal
+from frazil.config.times import clock
+from frazil.dms.position import Position
+from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows
+from frazil.flows.explore import ExploreError, cancelled_if_interrupted, spec_of
+from frazil.flows.workbook import Workbook
+from frazil.lake import history
+from frazil.lake.history import Snapshot
+from frazil.lake.tables import format_of, require_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MOST_MB = 1024
+"""Source files of one commit are looked through for a key up to this much."""
+
+
+def key_sql(spec: TableSpec, key: list[str], row: str = "") -> str:
+    """Return the condition that names a row by its key, given as texts in the key's order."""
+    if not spec.key:
+        raise ExploreError(f"{spec.source} has no key", "ask for a table with one")
+    if len(key) != len(spec.key):
+        raise ExploreError(f"{len(key)} value(s) for the key of {spec.source}", f"give {', '.join(spec.key)}, in this order")  # fmt: skip
+    values = [f"try_cast({literal(str(v))} as {lake_type(spec.column(k))})" for k, v in zip(spec.key, key, strict=True)]
+    return " and ".join(f"{row}`{k}` = {v}" for k, v in zip(spec.key, values, strict=True))
+
+
+def first_key(book: Workbook, table: str) -> list[str]:
+    """Return the key of a row that was changed last, as texts: something to look at."""
+    spec = spec_of(book, table)
+    name, columns = book.name(spec), ", ".join(f"cast(`{k}` as string)" for k in spec.key)
+    require_table(book.spark, name)
+    newest = book.spark.sql(
+        f"select data_file.file_path from {name}.entries where status < 2 and data_file.content = 0 order by sequence_number desc limit 1"
+    ).first()
+    last = "order by _last_updated_sequence_number desc, _pos" if format_of(book.spark, name) > 2 else ""
+    for where in [f"where _file = {literal(newest[0])} {last}", ""] if newest and spec.key else []:
+        if row := book.spark.sql(f"select {columns} from {name} {where} limit 1").first():
+            return list(row)
+    return []
+
+
+def key_history(book: Workbook, table: str, key: list[str]) -> list[dict[str, Any]]:
+    """Return what happened to one key, newest first: operation, commit, snapshot, the files of its batch, source time, values.
+
+    `source_commit` is the time span of the commit's batch: `origin` finds the very row. A version that a snapshot made
+    which has expired says so.
+    """
+    spec = spec_of(book, table)
+    name, where = book.name(spec), key_sql(spec, key)
+    with cancelled_if_interrupted(book):
+        states = history.lineage(book.spark, name)
+        behind, place = history.sequences(book.spark, name), {s.id: i for i, s in enumerate(states)}
+        found = history.versions(book.spark, name, states, where)
+        events: list[dict[str, Any]] = []
+        gone = True
+        for n, v in enumerate(found):
+            at = place.get(behind.get(v.sequence, 0))
+            made = states[at] if at is not None else None
+            word = "insert" if gone else "update"
+            if made is None or made.kind == "load":
+                word = "load" if made else "there before what snapshots tell of"
+            lies = {"_file": v.file.rsplit("/", 1)[-1], "_pos": v.position, "_row_id": v.row_id}
+            values = {c: x for c, x in v.row.items() if c not in spec.key}
+            events.append(_beside({"operation": word, **_told(states, made), **lies}, values))
+            after = place.get(behind.get(found[n + 1].sequence, 0), len(states)) if n + 1 < len(found) else len(states)
+            end = history.first_without(book.spark, name, states[0 if at is None else at + 1 : after], where)
+            gone = end is not None
+            if end:
+                events.append({"operation": "delete", **_told(states, end)})
+    return events[::-1]
+
+
+def _told(states: list[Snapshot], s: Snapshot | None) -> dict[str, Any]:
+    """What a snapshot tells of the batch that it committed."""
+    if s is None:
+        return {"committed": f"at or before {clock(states[0].committed_ms)}", "snapshot": None, "source_commit": "–", "files": "–"}  # fmt: skip
+    span = " … ".join(dict.fromkeys(clock(ms) for ms in (s.source_ms[:1] + s.source_ms[-1:]))) or "–"
+    files = {"load": "the load", "changes": "after {} to {}".format(*map(_end, _between(states, s)))}.get(s.kind, f"none: {s.kind}")  # fmt: skip
+    return {"committed": clock(s.committed_ms), "snapshot": str(s.id), "source_commit": span, "files": files}
+
+
+def _between(states: list[Snapshot], s: Snapshot) -> tuple[Position, Position]:
+    """Return the positions between which a snapshot's batch lies."""
+    earlier = [b.position for b in states if b.committed_ms < s.committed_ms and b.position]
+    return earlier[-1] if earlier else Position(), s.position or Position()
+
+
+def _end(position: Position) -> str:
+    return ", ".join(f"{p}: {offset}" for p, offset in position.stream.items()) or position.last or "the load"
+
+
+def _beside(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Put a row's values beside facts; a column that is called like one of these is told apart."""
+    return facts | {f"{c} (column)" if c in facts else c: value for c, value in values.items()}
+
+
+def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "") -> list[dict[str, Any]]:
+    """Return the rows that DMS wrote of a key in the batch of one commit: file, row in it, operation, commit time, values.
+
+    `snapshot` is one of `key_history`; left out, the newest that changed the key. Reads the source files that the commit
+    names, as far as they still lie there.
+    """
+    from pyspark.sql import functions as F
+
+    spec = spec_of(book, table)
+    name, where = book.name(spec), key_sql(spec, key, "after.")
+    if not snapshot:
+        snapshot = next((e["snapshot"] for e in key_history(book, table, key) if e["snapshot"]), "")
+    states = history.lineage(book.spark, name)
+    made = next((s for s in states if str(s.id) == str(snapshot)), None)
+    if made is None or made.kind not in ("changes", "load"):
+        raise ExploreError(f"{table}: no kept snapshot of a batch tells where this key comes from", "ask for one of key_history, of a load or of changes")  # fmt: skip
+    with cancelled_if_interrupted(book):
+        raw = _raw(book, spec, made, *_between(states, made))
+        first = {r[0]: r[1] - 1 for r in raw.groupBy("object").agg(F.min("row_no")).collect()}
+        moved = " and ".join(f"before.`{k}` is not null" for k in spec.key)
+        rows = change_set(raw, spec).where(f"({where}) or ({moved} and {key_sql(spec, key, 'before.')})")
+        found = rows.orderBy("object", "block", "row_no").collect()
+    return [
+        _beside(
+            {"file": r.object, "row": r.row_no - first[r.object], "operation": r.op,
+             "source_commit": "–" if r.commit_ts is None else f"{r.commit_ts:%Y-%m-%d %H:%M:%S.%f}"},
+            r.after.asDict(),
+        )
+        for r in found
+    ]  # fmt: skip
+
+
+def _raw(book: Workbook, spec: TableSpec, made: Snapshot, after: Position, until: Position) -> DataFrame:
+    """Return the raw rows of a commit's batch, read again from the source."""
+    if book.stream:
+        raise ExploreError(f"{spec.source} is fed by a stream, whose messages are not looked through for a key", "see key_history: it names the places of the batch")  # fmt: skip
+    there = book.objects(spec)
+    files = (
+        list(there.loads) if made.kind == "load" else [o for o in there.changes if after.last < o.name <= until.last]
+    )
+    if not files:
+        raise ExploreError(f"{spec.source}: the files of snapshot {made.id} are gone", "the snapshot's own account of the batch is all that is left")  # fmt: skip
+    if (size := sum(o.size for o in files) / 1e6) > MOST_MB:
+        raise ExploreError(f"{spec.source}: the files of snapshot {made.id} hold {size:,.0f} MB", "look for the key in them by other means")  # fmt: skip
+    phase = LOAD_PHASE if made.kind == "load" else CHANGE_PHASE
+    return read_rows(book.spark, spec, book.endpoint, book.mappings, files, phase)

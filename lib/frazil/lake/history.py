@@ -1,0 +1,207 @@
+"""What a table was: its snapshots in order, its rows at any of them, and every version of one key that they still hold.
+
+Only reads. Time travel goes by snapshot id, so what is read does not move while somebody commits.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from frazil.dms.newest import moment
+from frazil.dms.position import Position
+from frazil.lake import jvm
+from frazil.lake.tables import POSITION, TableError, require_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VERSIONS_FROM = 50
+"""From so many snapshots that files were taken away after, versions of a key are looked for: the newest."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One state of main. `after` is the id of the one before it where that is still kept; times are epoch milliseconds."""
+
+    id: int
+    after: int | None
+    first: bool
+    committed_ms: int
+    operation: str
+    summary: dict[str, str] = field(repr=False)
+
+    @property
+    def kind(self) -> str:
+        """`load`, `changes`, `compact` …, or Iceberg's word for a commit that Frazil did not make."""
+        return self.summary.get("frazil.kind", self.operation)
+
+    @cached_property
+    def position(self) -> Position | None:
+        """The position that it was committed with."""
+        text = self.summary.get(POSITION)
+        return Position.from_json(text)[0] if text else None
+
+    @cached_property
+    def source_ms(self) -> list[int]:
+        """When the source committed its changes, as quantiles (`latency.QUANTILES`); empty where DMS wrote no commit times."""
+        sketch = json.loads(self.summary.get("frazil.latency", "{}"))
+        return [sketch["picked_up"] - age for age in reversed(sketch.get("age", []))]
+
+    def count(self, name: str) -> int:
+        """Return a count of its changes or, by Iceberg's name for it, of its rows and files; 0 where it tells of none."""
+        told = json.loads(self.summary.get("frazil.counts", "{}"))
+        return int(told.get(name, self.summary.get(name, 0)))
+
+
+def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
+    """Return main's snapshots, oldest first: the current one's ancestors, and what tags have kept of those before them."""
+    require_table(spark, name)
+    # Refs first: a commit in between then is one snapshot more, and not a head that is missing.
+    refs = spark.sql(f"select name, type, snapshot_id from {name}.refs").collect()
+    found = spark.sql(
+        f"select snapshot_id, parent_id, unix_millis(committed_at) ms, operation, summary from {name}.snapshots"
+    ).collect()
+    rows = {r.snapshot_id: r for r in found}
+    main = _chain(rows, next((r.snapshot_id for r in refs if r.name == "main"), None))
+    if not main:
+        raise TableError(f"{name} has no snapshot: nothing was ever written to it", "run 00_setup first")
+    # What only tags keep is older than the rest: an expiry cuts main's own chain where it begins.
+    tagged = {s.snapshot_id: s for r in refs if r.type == "TAG" for s in _chain(rows, r.snapshot_id)}
+    older = sorted((s for s in tagged.values() if s.ms < main[0].ms), key=lambda s: s.ms)
+    known = {s.snapshot_id for s in (*older, *main)}
+    return [
+        Snapshot(r.snapshot_id, r.parent_id if r.parent_id in known else None, r.parent_id is None, r.ms, r.operation, r.summary)
+        for r in (*older, *main)
+    ]  # fmt: skip
+
+
+def _chain(rows: dict[int, Any], newest: int | None) -> list[Any]:
+    """Return a snapshot and its ancestors, oldest first, as far as they are kept."""
+    found = []
+    while newest in rows:
+        found.append(rows[newest])
+        newest = rows[newest].parent_id
+    return found[::-1]
+
+
+def at(name: str, snapshot: int) -> str:
+    """Return what stands for a table's state in SQL."""
+    return f"{name} VERSION AS OF {snapshot}"
+
+
+def read(spark: SparkSession, name: str, snapshot: int) -> DataFrame:
+    """Return a table's rows at a snapshot, with the columns that it had then."""
+    return spark.sql(f"select * from {at(name, snapshot)}")
+
+
+def told_until(states: list[Snapshot]) -> dict[int, tuple[int | None, str]]:
+    """Return for each snapshot up to which source time it may hold changes, in epoch milliseconds, and what tells so.
+
+    Nothing in it was committed at the source later. That is the largest commit time of its changes and those before; where
+    there is none, the time in the name of the newest file, as DMS wrote it after; else when the lake's commit was made. None
+    stands for a table that holds nothing yet. A load's rows are older than the first change file, which DMS writes after it.
+    """
+    told: dict[int, tuple[int | None, str]] = {}
+    until: tuple[int | None, str] = (None, "")
+    for i, s in enumerate(states):
+        own: tuple[int, str] | None = s.committed_ms, "the lake's clock"
+        files = s.position and s.position.last and (_ms(s.position.last), "file names")
+        gap = s.after is None and not s.first
+        if gap:
+            until, own = (None, ""), files or own
+        elif s.first and s.count("total-records") == 0:
+            own = None
+        elif s.kind == "changes":
+            own = (s.source_ms[-1], "commit times") if s.source_ms else files or own
+        elif s.kind == "load" and not s.position.last:
+            later = next((n.position for n in states[i + 1 :] if n.kind == "changes" and n.position.recent), None)
+            own = min(own, (_ms(later.recent[0]), "file names")) if later else own
+        elif s.operation == "replace" or s.kind == "position" or _goes_before_a_compaction(s, states[i + 1 : i + 2]):
+            own = None
+        if own and (until[0] is None or own[0] > until[0]):
+            until = own
+        told[s.id] = until
+    return told
+
+
+def _goes_before_a_compaction(s: Snapshot, following: list[Snapshot]) -> bool:
+    """In format v2 a compaction may commit the deletes that it carries over just before it: they hide copies of dead rows."""
+    return not s.count("added-data-files") and any(n.kind == "compact" and n.after == s.id for n in following)
+
+
+def _ms(file: str) -> int:
+    return round(moment(file).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a key: its values, where they lie, and the sequence number of the commit that made them."""
+
+    sequence: int
+    row: dict[str, Any]
+    file: str
+    position: int
+    row_id: int | None
+
+
+def versions(spark: SparkSession, name: str, states: list[Snapshot], where: str) -> list[Version]:
+    """Return every version of the row that `where` names which a kept snapshot's files still hold, oldest first.
+
+    A deletion vector hides a row and leaves it in its file, so one read with `_deleted` sees all versions in the files of a
+    snapshot: the current one, and each that a compaction or a reload took files away after. Format v3 keeps the sequence
+    number of the last change with the row; in v2 it is the file's, and a compaction's copies are left out by their values.
+    """
+    by_id = {s.id: s for s in states}
+    before = [by_id[s.after] for s in states if s.after and s.count("deleted-data-files")]
+    seen = dict.fromkeys([states[-1].id, *[s.id for s in reversed(before)][:VERSIONS_FROM]])
+    lineage = jvm.load_table(spark, name).operations().current().formatVersion() > 2
+    extra = "_row_id, _last_updated_sequence_number" if lineage else "null, null"
+    found: dict[tuple[str, int], Any] = {}
+    for snapshot in seen:
+        rows = spark.sql(f"select struct(*), _file, _pos, {extra}, _deleted from {at(name, snapshot)} where {where}")
+        for r in rows.collect():
+            found.setdefault((r[1], r[2]), r)
+    if not found:
+        return []
+    listed = ", ".join(f"'{file}'" for file in {f for f, _ in found})
+    added = {
+        r.file: r
+        for r in spark.sql(
+            f"""select data_file.file_path file, min(sequence_number) seq, min(snapshot_id) by from {name}.all_entries
+                where data_file.content = 0 and data_file.file_path in ({listed}) group by 1"""
+        ).collect()
+    }
+    every = [
+        Version(r[4] if r[4] is not None else added[r[1]].seq, r[0].asDict(), r[1], r[2], r[3]) for r in found.values()
+    ]
+    copied = {f for f, a in added.items() if a.by in by_id and by_id[a.by].operation == "replace"}
+    kept: list[Version] = []
+    for v in sorted(every, key=lambda v: (v.sequence, v.file in copied)):
+        copy = v.file in copied and kept and (kept[-1].sequence == v.sequence or kept[-1].row == v.row)
+        if not copy:
+            kept.append(v)
+    return kept
+
+
+def sequences(spark: SparkSession, name: str) -> dict[int, int]:
+    """Return the snapshot behind each sequence number."""
+    return {s.sequenceNumber(): s.snapshotId() for s in jvm.load_table(spark, name).snapshots()}
+
+
+def first_without(spark: SparkSession, name: str, states: list[Snapshot], where: str) -> Snapshot | None:
+    """Return the first of these snapshots without the row that `where` names, if it is gone at the last; found by halving."""
+
+    def there(s: Snapshot) -> bool:
+        return not spark.sql(f"select 1 from {at(name, s.id)} where {where} limit 1").isEmpty()
+
+    if not states or there(states[-1]):
+        return None
+    low, high = 0, len(states) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if there(states[middle]) else (low, middle)
+    return states[low]

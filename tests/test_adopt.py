@@ -1,0 +1,177 @@
+"""Tables of another pipeline, taken over at a stated position; state that older and newer versions have written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from frazil.config.settings import MaintenanceSettings, SetupSettings
+from frazil.dms.kafka import Kafka
+from frazil.dms.position import Position
+from frazil.flows import maintenance
+from frazil.flows.adopt import AdoptError, adopt
+from frazil.lake.tables import TableError
+from frazil.observe import ledger
+from frazil.observe.ledger import LedgerError
+from helpers import FILE1, FILE2, FILE3, D, I, U
+
+pytestmark = pytest.mark.spark
+DATA = Path(__file__).parent / "data"
+TXN = [f"CDC_TXN-20240101100{n}00000.csv" for n in range(3)]
+TS = "2024-01-01 09:59:00.000000"
+
+
+def foreign(world, table: str, *rows: tuple, version: int = 2) -> None:
+    """Make a table as another Spark job does that knows nothing of Frazil: copy-on-write, every column nullable."""
+    world.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{world.space}")
+    world.spark.sql(f"CREATE TABLE {world.name(table)} (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '{version}')")  # fmt: skip
+    if rows:
+        world.spark.sql(f"INSERT INTO {world.name(table)} VALUES {', '.join(map(str, rows))}")
+
+
+def taken(world, position: str, table: str = "t") -> str:
+    return adopt(world.book(SetupSettings), f"public.{table}", position)
+
+
+@pytest.fixture
+def shared(new_world):
+    """What the article's Glue job has: files of all tables, a load that it inserted, one file that it merged."""
+    world = new_world(PreserveTransactions=True, CdcPath="changes/all")
+    world.rules = {"rules": []}
+    world.table("t").load("t", (1, "a"), (2, "b"), (3, "c"))
+    texts = (f"U,t,public,{TS},1,theirs\nD,t,public,{TS},2,\n", f"I,t,public,{TS},2,back\n", f"U,t,public,{TS},3,c3\n")
+    for name, text in zip(TXN, texts, strict=True):
+        file = world.root / "source/changes/all" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8", newline="")
+    foreign(world, "t", (1, "a"), (2, "b"), (3, "c"))
+    name = world.name("t")
+    world.spark.sql(f"DELETE FROM {name} WHERE id IN (2)")
+    world.spark.sql(f"MERGE INTO {name} t USING (SELECT 1L id, 'theirs' v) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")  # fmt: skip
+    return world
+
+
+def test_a_table_of_the_glue_article_goes_on_from_its_last_file_exactly_once(shared):
+    assert "carries no position" in shared.merge()["t"].note
+    assert "frazil adopt" in shared.setup()["t"].note
+    assert taken(shared, TXN[0]).endswith("2 change file(s) are pending")
+    assert shared.setup()["t"].status == "exists" and shared.full_load()["t"].status == "unchanged"
+    shared.merged(max_batch_files=1)
+    assert shared.rows("t") == [(1, "theirs"), (2, "back"), (3, "c3")]
+    head = shared.head("t")
+    assert shared.merge()["t"].status == "unchanged" and shared.head("t") == head
+    with pytest.raises(TableError, match="carries a position already"):
+        taken(shared, TXN[0])
+
+
+@pytest.mark.parametrize(("position", "pending"), [("load", 3), (FILE1, 2), ("2024-01-01 10:01", 1), ("20231231-230000000.csv", 3)])  # fmt: skip
+def test_a_position_is_a_file_a_time_or_the_load(world, position, pending):
+    world.table("t").load("t", (1, "a"))
+    for name in (FILE1, FILE2, FILE3):
+        world.changes("t", U(1, name), name=name)
+    foreign(world, "t", (1, "a"), version=1)
+    assert f"{pending} change file(s) are pending" in taken(world, position)
+    world.merged()
+    assert world.rows("t") == [(1, FILE3)]
+
+
+def test_a_table_is_taken_over_at_the_offsets_of_a_stream(world, monkeypatch):
+    monkeypatch.setattr(Kafka, "start", lambda self, where: json.loads(where))
+    world.table("t")
+    foreign(world, "t", (1, "a"))
+    book = world.book(SetupSettings, source="kafka://nowhere:9092/dms")
+    assert adopt(book, "public.t", '{"dms/0": 17, "dms/1": 4}').endswith("goes on from dms/0: 17, dms/1: 4")
+    kept = world.position("t")
+    assert (kept["version"], kept["stream"], kept["stream_load"]) == (
+        2,
+        {"dms/0": 17, "dms/1": 4},
+        {"dms/0": 17, "dms/1": 4},
+    )
+    assert Position.from_json(json.dumps(kept))[0].loaded
+
+
+def test_what_is_no_position_and_what_is_no_table_of_the_spec_is_refused(world):
+    world.table("t").load("t", (1, "a")).changes("t", U(1, "b"), name=FILE1)
+    foreign(world, "t", (1, "a"), (1, "b"), (2, "c"))
+    before = world.head("t")
+    with pytest.raises(AdoptError, match=f"did you mean '{FILE1}'"):
+        taken(world, FILE1.replace("-1000", "-1009"))
+    with pytest.raises(AdoptError, match="is no position"):
+        taken(world, "the end")
+    with pytest.raises(TableError, match=r"id=1 \(2 times\)"):
+        taken(world, FILE1)
+    world.spark.sql(f"ALTER TABLE {world.name('t')} ADD COLUMN more INT")
+    with pytest.raises(TableError, match="more: table int, spec"):
+        taken(world, FILE1)
+    assert world.head("t") == before and "frazil" not in world.iceberg("t").refs()
+
+
+def test_a_table_that_is_written_to_meanwhile_is_not_taken(world, monkeypatch):
+    from frazil.lake import tables
+
+    world.table("t").load("t", (1, "a"))
+    foreign(world, "t", (1, "a"))
+    checked = tables.format_of
+
+    def late(spark, name):
+        spark.sql(f"INSERT INTO {name} VALUES (1, 'again')")
+        return checked(spark, name)
+
+    monkeypatch.setattr(tables, "format_of", late)
+    with pytest.raises(TableError, match="written to while"):
+        taken(world, "load")
+    assert "carries no position" in world.merge()["t"].note
+
+
+# --- state of other versions
+
+
+def test_a_table_with_a_position_of_version_1_goes_on_and_one_of_a_newer_version_is_refused(world):
+    world.table("t").load("t", (1, "a")).changes("t", I(2, "b"), name=FILE1).loaded().merged()
+    first = json.loads((DATA / "position_v1.json").read_text())
+    now = world.position("t")
+    written = {name: now[name] for name in first} | {"version": 1}
+
+    def put(position):
+        text = json.dumps(position).replace("'", "\\'")
+        world.spark.sql(f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('frazil.position' = '{text}')")
+
+    put(written)
+    world.changes("t", D(1), name=FILE2).merged()
+    assert world.rows("t") == [(2, "b")]
+    put(written | {"version": 99})
+    failed = world.changes("t", I(3, "c"), name=FILE3).merge()["t"]
+    assert failed.failed and failed.decision and "written by a newer Frazil" in failed.note
+    assert world.rows("t") == [(2, "b")]
+
+
+def test_a_ledger_of_version_1_is_kept_and_written_on_and_a_newer_one_is_refused(new_world):
+    world = new_world().table("t").load("t", (1, "a")).changes("t", U(1, "b"), name=FILE1)
+    world.loaded().merged()
+    ops = f"{world.space}_ops"
+    book = world.book(
+        MaintenanceSettings,
+        ops=ops,
+        dry_run=False,
+        hourly_tags=0,
+        daily_tags=0,
+        max_small_files=99,
+        max_deleted_share=1.0,
+    )
+    first = json.loads((DATA / "ledger_v1.json").read_text())
+    world.spark.sql(f"CREATE NAMESPACE lake.{ops}")
+    for table, facts in first.items():
+        world.spark.sql(f"CREATE TABLE lake.{ops}.{table} ({facts['columns']}) USING iceberg")
+        for row in facts["rows"]:
+            row = row.replace("NAME", world.name("t"))
+            world.spark.sql(f"INSERT INTO lake.{ops}.{table} SELECT {row}")
+    maintenance.run(book)
+    told = {r.snapshot_id: r for r in ledger.commits(book).collect()}
+    assert told[4137462311225348095].latency_ms[-1] == 2000 + 2500 and len(told) == 2
+    assert [r.action for r in ledger.actions(book).collect()][0] == "expire snapshots"
+    properties = {r.key: r.value for r in world.spark.sql(f"SHOW TBLPROPERTIES lake.{ops}.commits").collect()}
+    assert properties["frazil.ledger"] == "1"
+    world.spark.sql(f"ALTER TABLE lake.{ops}.commits SET TBLPROPERTIES ('frazil.ledger' = '2')")
+    for use in (ledger.commits, ledger.record):
+        with pytest.raises(LedgerError, match="written by a newer Frazil"):
+            use(book)

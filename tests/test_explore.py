@@ -1,0 +1,178 @@
+"""Looking around: what a key went through, what differs, how the source was at a time; and nothing is written by it."""
+
+import contextlib
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from frazil.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
+from frazil.flows import explore, trace
+from frazil.flows.explore import ExploreError
+from frazil.lake import history
+from frazil.observe import cards
+from helpers import FILE1, FILE2, FILE3, D, I, U
+
+pytestmark = pytest.mark.spark
+FOUR = "20240101-100300000.csv"
+
+
+def at(clock: str) -> str:
+    return f"2024-01-01 {clock}.000000"
+
+
+@pytest.fixture(scope="module")
+def module_world(spark, catalog_options, tmp_path_factory):
+    """Two tables, five commits of `t`: the load and four files, each of which says when the source committed."""
+    from helpers import World
+
+    w = World(tmp_path_factory.mktemp("explore") / "w", "explored", catalog_options)
+    w.table("t").load("t", (1, "a"), (2, "b"), (3, "c")).table("u").load("u", (1, "x"))
+    w.changes("t", U(1, "a2", ts=at("09:58:00")), D(2, ts=at("09:59:00")), name=FILE1)
+    w.changes("t", I(2, "b again", ts=at("10:00:30")), U(3, "c2", ts=at("10:00:40")), name=FILE2)
+    w.changes("t", U(1, "a3", ts=at("10:01:10")), U(1, "a4", ts=at("10:01:20")), name=FILE3)
+    w.changes("t", U(10, None, was=3, ts=at("10:02:30")), name=FOUR)
+    w.changes("u", U(1, "y", ts=at("10:00:50")), name=FILE2)
+    w.loaded()
+    for _ in range(4):
+        w.merged(max_batches=1, max_batch_files=1)
+    return w
+
+
+@pytest.fixture
+def book(module_world):
+    return module_world.book(ExploreSettings)
+
+
+def test_a_key_tells_what_it_went_through(book):
+    events = trace.key_history(book, "public.t", ["2"])
+    assert [(e["operation"], e.get("v")) for e in events] == [("insert", "b again"), ("delete", None), ("load", "b")]
+    assert events[0]["files"] == f"after {FILE1} to {FILE2}"
+    assert events[0]["source_commit"] == "2024-01-01 10:00:30.000 … 2024-01-01 10:00:40.000"
+    assert [(e["operation"], e["v"]) for e in trace.key_history(book, "public.t", ["1"])] == [
+        ("update", "a4"), ("update", "a2"), ("load", "a"),
+    ]  # fmt: skip
+    assert [e["operation"] for e in trace.key_history(book, "public.t", ["3"])] == ["delete", "update", "load"]
+    assert trace.key_history(book, "public.t", ["99"]) == []
+
+
+def test_the_rows_of_the_source_that_made_a_key_are_found(book):
+    found = trace.origin(book, "public.t", ["1"])
+    assert [(r["file"], r["row"], r["operation"], r["v"], r["source_commit"]) for r in found] == [
+        (FILE3, 1, "U", "a3", at("10:01:10")), (FILE3, 2, "U", "a4", at("10:01:20")),
+    ]  # fmt: skip
+    (gone,) = trace.origin(book, "public.t", ["3"])
+    assert (gone["id"], gone["file"]) == (10, FOUR)
+    load = trace.key_history(book, "public.t", ["3"])[-1]
+    assert trace.origin(book, "public.t", ["3"], load["snapshot"])[0]["row"] == 3
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_key_keeps_its_history_through_compaction(new_world, version):
+    w = new_world().table("t").load("t", (1, "a"), (2, "b"))
+    w.changes("t", U(1, "b"), name=FILE1).changes("t", U(1, "c"), D(2), name=FILE2)
+    w.loaded() if version == 3 else (w.setup(readers=["trino"]), w.full_load())
+    w.merged(max_batches=1, max_batch_files=1)
+    w.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
+    w.merged()
+    w.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
+    told = [(e["operation"], e.get("v")) for e in trace.key_history(w.book(ExploreSettings), "public.t", ["1"])]
+    assert told == [("update", "c"), ("update", "b"), ("load", "a")]
+    assert [e["operation"] for e in trace.key_history(w.book(ExploreSettings), "public.t", ["2"])] == [
+        "delete",
+        "load",
+    ]
+
+
+def test_two_states_are_compared(book, module_world):
+    first, *_, last = history.lineage(book.spark, module_world.name("t"))[1:]
+    found = explore.difference(book, "public.t", first.id, last.id)
+    assert found.counts == {"inserted": 1, "updated": 2, "deleted": 1}
+    assert {(r["change"], r["id"], r["before"], r["after"]) for r in found.sample} == {
+        ("inserted", 10, None, None), ("deleted", 3, "c", None), ("updated", 1, "a", "a4"), ("updated", 2, "b", "b again"),
+    }  # fmt: skip
+    assert "1 inserted, 2 updated, 1 deleted" in repr(cards.difference(found))
+    by_time = explore.difference(book, "public.t", "2024-01-01 10:00:01", "2024-01-01 10:02", by="source")
+    assert by_time.counts == {"inserted": 1, "updated": 2, "deleted": 0}
+
+
+def test_a_time_of_the_source_chooses_what_was_committed_by_then(book):
+    def shown(when, table="public.t"):
+        found = explore.as_of(book, when)
+        row = next(r for r in found.rows if r["table"] == table)
+        return sorted((r.id, r.v) for r in found.table(table).collect()), row["told_by"], row["unsure"]
+
+    assert shown("2024-01-01 10:00:30.5") == ([(1, "a2"), (3, "c")], "file names", "of 2 changes in the next commit some are from before, about 1")  # fmt: skip
+    assert shown("2024-01-01 12:01:00+02:00") == ([(1, "a2"), (2, "b again"), (3, "c2")], "commit times", "")
+    assert shown("2024-01-01 10:01:30", "public.u")[0] == [(1, "y")]
+    with pytest.raises(ExploreError, match="no kept snapshot shows it"):  # nothing tells when its load ended
+        shown("2024-01-01 10:00:45", "public.u")
+    assert shown("")[0] == [(1, "a4"), (2, "b again"), (10, None)]
+    early = explore.as_of(book, "2024-01-01 09:00")
+    assert "no kept snapshot" in early.rows[0]["action"]
+    with pytest.raises(ExploreError, match="cannot be shown"):
+        early.table("public.t")
+    assert "2 tables cannot be shown" in repr(cards.as_of(early))
+
+
+def test_tables_tell_how_fresh_they_are(book, module_world):
+    late = "20240101-100900000.csv"
+    module_world.changes("u", U(1, "later"), name=late)
+    try:
+        t, u = explore.tables(
+            book, MaintenanceSettings(hourly_tags=0, daily_tags=0, max_small_files=99, max_deleted_share=1.0)
+        )
+    finally:
+        (module_world.root / "source/public/u" / late).unlink()
+    module_world.changes("u", U(1, "late"), name=FILE1)  # before the one that was applied
+    try:
+        again = explore.tables(book, MaintenanceSettings())[1]
+        assert "turned up late" in again["action"] and again["rows"] == 1
+        assert "turned up late" in explore.as_of(book).rows[1]["unsure"]
+    finally:
+        (module_world.root / "source/public/u" / FILE1).unlink()
+    assert (t["rows"], t["fresh_to"], t["pending"], t["health"]) == (3, "2024-01-01 10:02:30.000", 0, "healthy")
+    assert u["pending"] == 1 and u["waiting_s"] > 86_400
+    assert repr(cards.health([t, u])).startswith("✔ 2 tables with 4 rows")
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda b: trace.key_history(b, "public.tt", ["1"]), "did you mean 'public.t'"),
+        (lambda b: trace.key_history(b, "public.t", ["1", "2"]), "give id, in this order"),
+        (lambda b: explore.difference(b, "public.t", "yesterday", "newest"), "'yesterday' is no time"),
+        (lambda b: explore.state(b, "public.t", 123456789012345678), "is not kept"),
+        (lambda b: trace.origin(b, "public.t", ["99"]), "no kept snapshot of a batch"),
+    ],
+)
+def test_a_question_without_an_answer_says_so(book, ask, says):
+    with pytest.raises((ExploreError, ParameterError), match=says):
+        ask(book)
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    return {str(f): hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.rglob("*") if f.is_file()}
+
+
+def test_nothing_is_written(book, module_world, catalog_options):
+    lake = Path(catalog_options["warehouse"]).parent
+    before = fingerprint(lake)
+    explore.tables(book, MaintenanceSettings())
+    trace.key_history(book, "public.t", trace.first_key(book, "public.t"))
+    trace.origin(book, "public.t", ["1"])
+    explore.difference(book, "public.t", "oldest", "newest")
+    explore.as_of(book, "2024-01-01 10:01").table("public.t").collect()
+    explore.quarantined(book)
+    assert fingerprint(lake) == before
+
+
+def test_what_was_told_is_never_less_than_what_the_source_committed(module_world, book):
+    states = history.lineage(book.spark, module_world.name("t"))
+    told = [history.told_until(states)[s.id][0] for s in states]
+    assert told[0] is None and told[1:] == sorted(told[1:])
+    largest = [max(s.source_ms) for s in states if s.source_ms]
+    assert all(t >= c for t, c in zip(told[2:], largest, strict=True))
+    with contextlib.suppress(KeyError):
+        assert json.loads(states[1].summary["frazil.latency"])

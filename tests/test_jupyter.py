@@ -1,0 +1,191 @@
+"""The notebooks through a real Jupyter server: kernels started over HTTP, cells run, interrupts, beside a running ingest."""
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+import uuid
+from pathlib import Path
+
+import pytest
+
+import reference
+
+pytestmark = pytest.mark.notebooks
+ROOT = Path(__file__).parent.parent
+TOKEN = "for-this-test"
+
+
+def second(number: int) -> str:
+    return f"20240101-10{number // 60:02d}{number % 60:02d}000.csv"
+
+
+class Kernel:
+    """A kernel as JupyterLab has it: made for a notebook by a session, spoken to through its web socket."""
+
+    def __init__(self, port: int, notebook: str):
+        import websocket
+
+        self.port = port
+        asked = {"path": notebook, "name": notebook, "type": "notebook", "kernel": {"name": "python3"}}
+        self.id = self.post("sessions", asked)["kernel"]["id"]
+        address = f"ws://127.0.0.1:{port}/api/kernels/{self.id}/channels?token={TOKEN}"
+        self.socket = websocket.create_connection(address)
+        self.heard: queue.Queue[dict] = queue.Queue()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self) -> None:
+        """Take messages as they come: a client that does not answer the server's pings is cut off."""
+        import websocket
+
+        with contextlib.suppress(websocket.WebSocketException, OSError):  # the server has gone: the tests are over
+            while message := self.socket.recv():
+                self.heard.put(json.loads(message))
+
+    def post(self, path: str, body: dict | None = None) -> dict:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/{path}", json.dumps(body or {}).encode(),
+                                         {"Authorization": f"token {TOKEN}", "Content-Type": "application/json"})  # fmt: skip
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read() or b"{}")
+
+    def send(self, code: str) -> str:
+        """Begin to run a cell and return the number of the request."""
+        number = uuid.uuid4().hex
+        header = {"msg_id": number, "msg_type": "execute_request", "session": "test", "username": "", "version": "5.3"}
+        content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False, "stop_on_error": False}
+        self.socket.send(json.dumps({"channel": "shell", "header": header, "parent_header": {}, "metadata": {}, "content": content}))  # fmt: skip
+        return number
+
+    def shown(self, number: str) -> list[dict]:
+        """Wait until a cell has ended and return its outputs."""
+        found = []
+        while True:
+            message = self.heard.get(timeout=120)
+            if message["parent_header"].get("msg_id") != number or message["channel"] != "iopub":
+                continue
+            kind, content = message["header"]["msg_type"], message["content"]
+            if kind == "status" and content["execution_state"] == "idle":
+                return found
+            found.append({"type": kind, **content})
+
+    def run(self, code: str) -> list[dict]:
+        return self.shown(self.send(code))
+
+    def interrupt(self) -> None:
+        self.post(f"kernels/{self.id}/interrupt")
+
+
+def text(outputs: list[dict]) -> str:
+    return "\n".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
+
+
+def errors(outputs: list[dict]) -> list[str]:
+    return ["\n".join(o["traceback"]) for o in outputs if o["type"] == "error"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> int:
+    """A Jupyter server with no notebooks of its own; gives its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home = tmp_path_factory.mktemp("server")
+    environment = {**os.environ, "FRAZIL_MASTER": "local[1]", "PYTHONPATH": str(ROOT / "lib"), "JUPYTER_CONFIG_DIR": str(home)}  # fmt: skip
+    options = [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={home}"]  # fmt: skip
+    with open(home / "server.log", "wb") as log:
+        server = subprocess.Popen([sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", *options], env=environment, stdout=log, stderr=log)  # fmt: skip
+    try:
+        until = time.monotonic() + 60
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert time.monotonic() < until, (home / "server.log").read_text()[-2000:]
+            time.sleep(0.1)
+        yield port
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+# --- without Spark: what an interrupt and an error of the user do to a cell
+
+STUB = """
+import os, threading, time
+from types import SimpleNamespace
+os.environ["FRAZIL_PARAMS"] = {params!r}
+from frazil.config.settings import resolve
+from frazil.flows.workbook import TableResult, Workbook
+cancelled, begun = set(), []
+context = SimpleNamespace(
+    setJobGroup=lambda group, told: None, cancelJobGroup=cancelled.add,
+    statusTracker=lambda: SimpleNamespace(getJobIdsForGroup=lambda group: [1], getJobInfo=lambda job: SimpleNamespace(
+        stageIds=[1], status="RUNNING"), getStageInfo=lambda stage: SimpleNamespace(numCompletedTasks=2, numTasks=5)),
+)
+book = Workbook(resolve("cdc_merge", {{"env": "demo"}}).settings)
+book.spark = SimpleNamespace(sparkContext=context)
+
+def job(seconds):
+    def work(spec):
+        begun.append(spec.source)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if spec.source in cancelled:
+                raise RuntimeError("the job was cancelled")
+            time.sleep(0.05)
+        return TableResult(spec.source, "merged")
+    return work
+"""
+
+
+@pytest.fixture(scope="module")
+def light(server, tmp_path_factory) -> tuple[Kernel, Path]:
+    """A kernel with a workbook of two tables, one after the other, whose Spark jobs are but told of."""
+    place, kernel = reference.workspace(tmp_path_factory.mktemp("light")), Kernel(server, "02_cdc_merge.ipynb")
+    assert not errors(kernel.run(STUB.format(params=str(place / "params"))))
+    return kernel, place
+
+
+def begun(kernel: Kernel, code: str) -> str:
+    """Begin to run a cell and wait until it shows a bar: then a table is at work."""
+    cell = kernel.send(code)
+    while True:
+        message = kernel.heard.get(timeout=60)
+        if "<progress" in json.dumps(message.get("content", {})):
+            return cell
+
+
+def test_an_interrupt_lets_end_what_is_under_way_and_begins_nothing_more(light):
+    kernel, _ = light
+    cell = begun(kernel, "done = book.each_table(job(3))")
+    kernel.interrupt()
+    shown = kernel.shown(cell)
+    assert not errors(shown) and "SIGINT: stopping once the batches under way are committed" in text(shown)
+    assert text(kernel.run("print([r.status for r in done], len(begun))")).strip() == "['merged', 'stopped'] 1"
+    assert (
+        text(kernel.run("print([r.status for r in book.each_table(job(0))])")).splitlines()[-1]
+        == "['merged', 'merged']"
+    )
+
+
+def test_the_second_interrupt_cancels_the_jobs_and_says_so_in_two_lines(light):
+    kernel, _ = light
+    cell, began = begun(kernel, "done = book.each_table(job(100))"), time.monotonic()
+    kernel.interrupt()
+    while "stopping once" not in text([{**kernel.heard.get(timeout=60)["content"]}]):
+        assert time.monotonic() - began < 60
+    kernel.interrupt()
+    (told,) = errors(kernel.shown(cell))
+    assert told.splitlines() == ["StoppedError: stopped: what was not committed is given up", "  cure: run the notebook again: it goes on from there"]  # fmt: skip
+    assert time.monotonic() - began < 60 and "app.person" in text(kernel.run("print(cancelled)"))
+
+
+def test_an_error_of_the_user_is_two_lines_and_its_trace_is_in_the_log(light):
+    kernel, place = light
+    (told,) = errors(kernel.run('resolve("cdc_merge", {"env": "dmeo"})'))
+    assert [line.split(":")[0] for line in told.splitlines()] == ["ParameterError", "  cure"]
+    assert "did you mean 'demo'?" in told
+    assert "Traceback" in (place / "runs/demo/frazil.log").read_text()
