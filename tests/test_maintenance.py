@@ -34,7 +34,7 @@ def table(request, world):
         f"""merge into {world.name("t")} t using (select explode(array(3, 150, 250)) id) c on t.id = c.id
             when matched and t.id = 250 then update set v = 'new' when matched then delete"""
     )
-    assert files(world) == 5
+    assert files(world) >= 4
     assert world.iceberg("t").operations().current().formatVersion() == request.param
     return world
 
