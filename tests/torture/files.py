@@ -23,7 +23,9 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
 from frazil.changes.changeset import change_set  # noqa: E402
+from frazil.changes.quarantine import judged, set_aside  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
+from frazil.dms.again import read_again  # noqa: E402
 from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
 from frazil.dms.objects import DmsObject  # noqa: E402
 from frazil.dms.read import CHANGE_PHASE, read_rows, reading  # noqa: E402
@@ -268,13 +270,27 @@ def judge(raw: bytes, dialect: Dialect) -> list | None:
 def _collected(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, list]:
     """Return each file's rows in order: its values, or BAD; raise FrazilError where a file cannot be read."""
     with reading(SPEC):
-        rows = change_set(read_rows(spark, SPEC, dialect.endpoint, Mappings(()), files, CHANGE_PHASE), SPEC)
+        raw = read_rows(spark, SPEC, dialect.endpoint, Mappings(()), files, CHANGE_PHASE)
+        rows = change_set(raw, SPEC)
         found: dict[str, list] = {f.name: [] for f in files}
         right = "if(bad is null, after, null) as after"
         for r in rows.selectExpr("object", "block", "row_no", "op", right).collect():
             after = r.after and tuple(bytes(v) if isinstance(v, bytearray) else v for v in r.after)
             found[r.object].append((r.block, r.row_no, (r.op, *after) if after else BAD))
+        _set_aside(raw, dialect, sum(row[2] is BAD for rows in found.values() for row in rows))
     return {name: [row for *_, row in sorted(rows, key=lambda r: r[:2])] for name, rows in found.items()}
+
+
+def _set_aside(raw, dialect: Dialect, bad: int) -> None:
+    """Put the bad rows into records, as a quarantine does, and read them again: each is there, and none is good by that."""
+    if not bad:
+        return
+    records = set_aside(raw, SPEC, "batch", 1)
+    again = judged(read_again(records.drop("place"), SPEC, dialect.endpoint, Mappings(()), ""), SPEC)
+    told = again.selectExpr(
+        "count(*)", "count(distinct r.id)", "count_if(outcome <> 'still bad')", "count(r.reason)"
+    ).first()
+    assert tuple(told) == (bad, bad, 0, bad), f"{dialect.name}: {bad} bad rows, read again {told}"
 
 
 def _outcomes(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, list | str]:

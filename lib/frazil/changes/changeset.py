@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from frazil.changes.types import convert_sql, exact_sql, lake_type, mask_sql, value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sqltext import literal
+from frazil.dms.csv import JSON
 from frazil.dms.storage import readable
 from frazil.errors import FrazilError
 
@@ -71,7 +72,7 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
     return f"case {' '.join(checks)} end"
 
 
-def _marked(rows: DataFrame, spec: TableSpec) -> DataFrame:
+def marked(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Add to raw rows their typed values (`v{i}`, `w{i}`, `at`) and what is wrong (`bad`).
 
     In steps, so that Spark computes each value once and not again in every expression that uses it.
@@ -101,10 +102,15 @@ def _struct(prefix: str, columns: Sequence[Column]):
 
 def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Type the raw rows of `dms` and mark those that are bad; no row is dropped or repaired."""
+    return shaped(marked(rows, spec), spec)
+
+
+def shaped(rows: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
+    """Return `marked` rows as a change set; `more`: columns to carry along."""
     from pyspark.sql import functions as F
 
     missing = F.col("absent") if "absent" in rows.columns else F.lit(None).cast("array<string>")
-    return _marked(rows, spec).select(
+    return rows.select(
         *ORDER,
         "written_at",
         "op",
@@ -114,55 +120,57 @@ def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
         _struct("v", spec.columns).alias("after"),
         missing.alias("missing"),
         "bad",
+        *more,
     )
 
 
-def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3) -> BadRowError:
+def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3, cure: str = "") -> BadRowError:
     """Return the error that shows the first bad raw rows: file, row (counted from 1, header apart), reason, cure."""
     from pyspark.sql import functions as F
 
     first = {r["path"]: r["first_no"] for r in rows.groupBy("path").agg(F.min("row_no").alias("first_no")).collect()}
-    marked = _marked(rows, spec).where("bad is not null")
-    count, worst = marked.count(), marked.orderBy(*ORDER).limit(show).collect()
+    bad = marked(rows, spec).where("bad is not null").withColumn("reason", F.expr(reason_sql(spec, rows)))
+    count, worst = bad.count(), bad.orderBy(*ORDER).limit(show).collect()
 
     def place(r) -> str:
-        at = f"offset {r['row_no']}" if _of_stream(r) else f"row {r['row_no'] - first[r['path']] + 1}"
+        at = f"offset {r['row_no']}" if r["form"] == JSON else f"row {r['row_no'] - first[r['path']] + 1}"
         return f"{readable(r['path'])} {at}"
 
-    lines = [f"{place(r)}: {_reason(r, spec)}" for r in worst]
+    lines = [f"{place(r)}: {r['reason']}" for r in worst]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
-    cure = f"correct the file or {spec.file}; nothing of this batch was applied to {spec.target}"
+    cure = cure or f"correct the file or {spec.file}; nothing of this batch was applied to {spec.target}"
     return BadRowError(f"{spec.source}: {count} bad row(s)\n  " + "\n  ".join(lines + more), cure)
 
 
-def _of_stream(row) -> bool:
-    return row["path"].startswith(("kafka://", "kinesis://"))
+def reason_sql(spec: TableSpec, rows: DataFrame) -> str:
+    """Return the SQL of what is wrong with a bad row of `marked`, in words."""
+    kinds = dict(rows.dtypes)
 
+    def shown(value: str, most: int = 100) -> str:
+        if kinds.get(value, "string") != "string":
+            return f"hex({value})" if kinds[value] == "binary" else f"cast({value} as string)"
+        return f"""coalesce(concat("'", replace(left({value}, {most}), '\n', '\\\\n'), "'"), 'None')"""
 
-def _reason(row, spec: TableSpec) -> str:
-    """One bad raw row's fault in words."""
-    bad = row["bad"]
-    if bad == FIELDS and _of_stream(row):
-        return (
-            "a message that cannot be read, with columns that are masked or left out"
-            if spec.hides
-            else row["corrupt"][:300]
-        )
-    if bad == FIELDS:
-        line = "the line holds columns that are masked or left out" if spec.hides else repr(row["corrupt"][:200])
-        return f"too many or too few fields for {len(spec.file_columns)} columns and those that DMS adds: {line}"
-    if bad == WHOLE:
-        return "an update without the old row: add before-image columns with column-filter 'all'"
-    if bad == OP:
-        return f"unknown Op {row['op']!r}, not I, U or D"
-    if bad == KEY:
-        return f"no value in key column {', '.join(k for k in spec.key if row[f'a{spec.names.index(k)}'] is None)}"
-    if bad == COMMIT_TS.name:
-        return f"commit timestamp {row['commit_ts']!r} is not yyyy-MM-dd HH:mm:ss.SSSSSS"
-    column = spec.column(bad.removeprefix(OLD))
-    old = bad.startswith(OLD)
-    value = row[f"b{spec.identity.index(column.name)}"] if old else row[f"a{spec.names.index(column.name)}"]
-    shown = "a masked value" if column.mask else repr(value[:100] if isinstance(value, str) else value)
-    if value_type(column) == "string":
-        return f"{'old value of ' if old else ''}column '{column.name}': {shown} holds U+FFFD: bytes that are not UTF-8, or that character itself"
-    return f"{'old value of ' if old else ''}column '{column.name}': {shown} does not fit {column.type} ({lake_type(column)} in the lake)"
+    line = "'the line holds columns that are masked or left out'" if spec.hides else shown("corrupt", 200)
+    unread = (
+        "'a message that cannot be read, with columns that are masked or left out'"
+        if spec.hides
+        else "left(corrupt, 300)"
+    )
+    width = f"too many or too few fields for {len(spec.file_columns)} columns and those that DMS adds: "
+    nulls = ", ".join(f"if(a{spec.names.index(k)} is null, {literal(k)}, null)" for k in spec.key) or "''"
+    told = {
+        FIELDS: f"if(form = '{JSON}', {unread}, concat({literal(width)}, {line}))",
+        WHOLE: literal("an update without the old row: add before-image columns with column-filter 'all'"),
+        OP: f"concat('unknown Op ', {shown('op')}, ', not I, U or D')",
+        KEY: f"concat('no value in key column ', concat_ws(', ', {nulls}))",
+        COMMIT_TS.name: f"concat('commit timestamp ', {shown('commit_ts')}, ' is not yyyy-MM-dd HH:mm:ss.SSSSSS')",
+    }
+    images = [(OLD, f"b{i}", spec.column(k)) for i, k in enumerate(spec.identity)]
+    for mark, value, c in [("", f"a{i}", c) for i, c in enumerate(spec.columns)] + images:
+        fault = f" does not fit {c.type} ({lake_type(c)} in the lake)"
+        if value_type(c) == "string":
+            fault = " holds U+FFFD: bytes that are not UTF-8, or that character itself"
+        of = f"{'old value of ' if mark else ''}column '{c.name}': {'a masked value' if c.mask else ''}"
+        told[mark + c.name] = f"concat({literal(of)}, {literal('') if c.mask else shown(value)}, {literal(fault)})"
+    return f"case bad {' '.join(f'when {literal(k)} then {v}' for k, v in told.items())} end"

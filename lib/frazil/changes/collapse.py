@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation
 
 
+PLACE = "struct(cast(phase as bigint) as phase, object, lpad(cast(row_no as string), 60, '0') as row_no)"
+"""The SQL of where a row lies: rows of streams may be numbered by texts of digits."""
+
+
 def _moved(spec: TableSpec) -> Column:
     """Whether an update changed the key."""
     from pyspark.sql import functions as F
@@ -42,28 +46,40 @@ def events(changes: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
 
 
 def last_per_key(
-    changes: DataFrame, spec: TableSpec, observation: Observation | None = None, partial: bool = False
+    changes: DataFrame,
+    spec: TableSpec,
+    observation: Observation | None = None,
+    partial: bool = False,
+    places: bool = False,
 ) -> DataFrame:
     """Collapse a change set to the last event per key: `op` (`D`, or an upsert), `after`, and that event's `commit_ts`.
 
     The observation, if given, gets `out_of_sequence`: for how many events DMS's own sequence contradicts the order of
     their key. Only its time prefix (16 digits) is compared, since the counter behind it restarts with the task.
-    `partial`: rows may lack columns; see `fold.fold`.
+    `partial`: rows may lack columns; see `fold.fold`. `places`: with `place`, where in the batch that event lies.
     """
+    if partial:
+        return fold(events(changes.withColumn("arrives", _moved(spec)), spec, "missing", "arrives"), spec, observation)
+    return last_event(events(changes, spec), spec, observation, places)
+
+
+def last_event(
+    split: DataFrame, spec: TableSpec, observation: Observation | None = None, places: bool = False
+) -> DataFrame:
+    """Return the last of `events` per key; see `last_per_key`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    if partial:
-        return fold(events(changes.withColumn("arrives", _moved(spec)), spec, "missing", "arrives"), spec, observation)
     newest_first = Window.partitionBy(*[F.col(f"after.`{k}`") for k in spec.key]).orderBy(
         *[F.col(c).desc() for c in (*ORDER, "step")]
     )
     time = F.substring("change_seq", 1, 16)
-    ranked = events(changes, spec).select(
-        "op", "after", "commit_ts",
+    place = [F.expr(PLACE).alias("place")] if places else []
+    ranked = split.select(
+        "op", "after", "commit_ts", *place,
         F.row_number().over(newest_first).alias("rank"),
         (F.lead(time).over(newest_first) > time).alias("backwards"),
     )  # fmt: skip
     if observation is not None:
         ranked = ranked.observe(observation, F.count_if("backwards").alias("out_of_sequence"))
-    return ranked.where("rank = 1").select("op", "after", "commit_ts")
+    return ranked.where("rank = 1").drop("rank", "backwards")

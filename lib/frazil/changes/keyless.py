@@ -17,14 +17,18 @@ OPERATION_COLUMNS = {
 """What tables with `without_key: append` have behind the source's columns: Spark type and comment."""
 
 
-def appended(changes: DataFrame) -> DataFrame:
-    """Return every change as a row of the table's columns and `OPERATION_COLUMNS`. Nothing is folded, repeats are kept."""
+def appended(changes: DataFrame, row: str = "", good_only: bool = False) -> DataFrame:
+    """Return every change as a row of the table's columns and `OPERATION_COLUMNS`. Nothing is folded, repeats are kept.
+
+    `row`: SQL of the row's number in its file; else rows are counted, bad ones too.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    place = F.row_number().over(Window.partitionBy("object").orderBy("block", "row_no"))
+    place = F.expr(row) if row else F.row_number().over(Window.partitionBy("object").orderBy("block", "row_no"))
     columns = {"_op": "op", "_commit_ts": "commit_ts", "_seq": "change_seq", "_object": "object"}
-    return changes.withColumn("_row", place).select(
+    rows = changes.withColumn("_row", place.cast("int"))
+    return (rows.where("bad is null") if good_only else rows).select(
         "after.*", *[F.col(c).alias(name) for name, c in columns.items()], "_row"
     )
 

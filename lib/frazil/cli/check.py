@@ -65,11 +65,12 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
 
 def _quarantined(operate: OperateSettings) -> list[str]:
     try:
-        rows = lookup.rows_of(lookup.get_table(lookup.open_catalog(operate), "ops.quarantine"))
-    except FrazilError:  # no row was ever put there
+        waiting = lookup.waiting(lookup.quarantine(operate))
+    except FrazilError:  # no catalog: the tables' line says so
         return []
-    allowed = operate.max_quarantined
-    return [f"quarantine: {rows:,} row(s), allowed are {allowed:,}"] if rows > allowed else []
+    rows, allowed = sum(waiting.values()), operate.max_quarantined
+    tables = ", ".join(f"{count:,} of {table}" for table, count in sorted(waiting.items()))
+    return [f"quarantine: {rows:,} row(s) wait ({tables}), allowed are {allowed:,}"] if rows > allowed else []
 
 
 def _stale(book: Workbook, operate: OperateSettings) -> list[str]:

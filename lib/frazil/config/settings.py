@@ -63,9 +63,16 @@ class Settings:
         False,
         "Take each table's columns as the source's catalog has them now, over JDBC (environment: FRAZIL_SOURCE_*).",
     )
+    on_bad_rows: str = parameter(
+        "stop",
+        "Rows that do not fit: `stop` their table, or set them aside in the `quarantine` and go on. A spec may say otherwise, "
+        "also of the limits.",
+    )
+    max_bad_rows: int = parameter(10_000, "With more bad rows in one batch or load a table stops all the same.")
+    max_bad_percent: float = parameter(100.0, "The same, as a share of the rows of the batch or load.")
     parallel_tables: int = parameter(2, "How many tables are worked on at the same time.")
     spark_options: dict[str, str] = parameter({}, "Spark settings for a session that the notebook builds itself.")
-    ops: str = parameter("ops", "Namespace of the ledger in the catalog: the tables `commits` and `maintenance`.")
+    ops: str = parameter("ops", "Namespace in the catalog of the tables `commits`, `maintenance` and `quarantine`.")
     runs: str = parameter("runs", "Folder for logs and reports; each environment has its own folder in it.")
     root: str = parameter("", "Folder that relative paths start from; empty: the one that holds `params/`.")
 
@@ -145,6 +152,11 @@ class CdcMergeSettings(Settings):
     full_listing_every: int = parameter(
         100,
         "Each so manyth look at a table lists all its files, and tells which vanished or were written again; 0: never.",
+    )
+    quarantine: str = parameter(
+        "show",
+        "What to do with rows that wait in the quarantine, before anything is merged: `show` what a replay would do; `replay` "
+        "them; `discard` them.",
     )
     check_source: bool = parameter(False, "Compare each table with the source database (environment: FRAZIL_SOURCE_*).")
 
@@ -256,6 +268,14 @@ NOTEBOOKS: dict[str, type[Settings]] = {
     "latency": LatencySettings,
     "explore": ExploreSettings,
     "operate": OperateSettings,
+}
+
+
+CHOICES = {
+    "on_changed_load": ("refuse", "reload", "replay"),
+    "on_bad_rows": ("stop", "quarantine"),
+    "lane": ("auto", "merge", "rowdelta"),
+    "quarantine": ("show", "replay", "discard"),
 }
 
 
@@ -376,10 +396,9 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
         for name, value in (given or {}).items():
             values[name], origin[name] = _checked(name, value, hints[name], where), where
     settings = cls(**values)
-    if isinstance(settings, FullLoadSettings) and settings.on_changed_load not in ("refuse", "reload", "replay"):
-        raise ParameterError(f"on_changed_load = '{settings.on_changed_load}'", "write refuse, reload or replay")
-    if isinstance(settings, CdcMergeSettings) and settings.lane not in ("auto", "merge", "rowdelta"):
-        raise ParameterError(f"lane = '{settings.lane}'", "write auto, merge or rowdelta")
+    for name, known in CHOICES.items():
+        if (value := getattr(settings, name, known[0])) not in known:
+            raise ParameterError(f"{name} = '{value}'", f"write {', '.join(known[:-1])} or {known[-1]}")
     if settings.parallel_tables < 1:
         raise ParameterError(f"parallel_tables = {settings.parallel_tables}", "write 1 or more")
     cell["_frazil_resolved"] = types.MappingProxyType(origin)

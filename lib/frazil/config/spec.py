@@ -14,6 +14,8 @@ from frazil.errors import nearest
 
 WITHOUT_KEY = ("refuse", "append", "multiset")
 """Policies for a table without a key: take no rows; append every change; keep the source's rows, copies among them."""
+ON_BAD_ROWS = ("stop", "quarantine")
+"""What a bad row does: stop its table, or go to the quarantine, while the good rows of its batch are applied."""
 TRANSFORM = r"(?:(year|month|day|hour)\((.+)\)|(bucket|truncate)\((\d+), *(.+)\)|([^()]+))"
 """One entry of `partition`: `region`, `day(ordered_at)`, `bucket(16, id)`, `truncate(4, name)`."""
 
@@ -41,6 +43,10 @@ class TableSpec:
     """Whether the table has columns that no file of a batch carries, and that this spec therefore leaves out. Found out."""
     ignored: tuple[str, ...] = ()
     """Names of columns in files that are passed by. Found out, not declared."""
+    on_bad_rows: str = ""
+    """`stop` or `quarantine`; empty, and None for its limits: as the parameters of these names say."""
+    max_bad_rows: int | None = None
+    max_bad_percent: float | None = None
 
     @property
     def file_columns(self) -> tuple[Column, ...]:
@@ -133,12 +139,22 @@ def _sort(entries, names: list[str], where: str) -> tuple[str, ...]:
     return tuple(fields)
 
 
+def _of_bad_rows(raw: dict, where: str) -> dict:
+    policy, rows, share = (raw.get(e) for e in ("on_bad_rows", "max_bad_rows", "max_bad_percent"))
+    if policy not in (None, *ON_BAD_ROWS):
+        raise SpecError(f"{where}: on_bad_rows: '{policy}'", nearest(str(policy), ON_BAD_ROWS))
+    for entry, value, kinds in (("max_bad_rows", rows, (int,)), ("max_bad_percent", share, (int, float))):
+        if value is not None and (type(value) not in kinds or value < 0):
+            raise SpecError(f"{where}: {entry}: {value!r}", "write a number, 0 or more")
+    return {"on_bad_rows": policy or "", "max_bad_rows": rows, "max_bad_percent": share}
+
+
 def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     """Check one spec as read from YAML and return it; every refusal names the file, the entry and the cure."""
     if not isinstance(raw, dict):
         raise SpecError(f"{where}: not a table spec", "see params/shop for examples")
     allowed = ("source", "target", "comment", "key", "without_key", "columns", "include", "exclude", "partition", "sort",
-               "changes", "layouts")  # fmt: skip
+               "changes", "layouts", "on_bad_rows", "max_bad_rows", "max_bad_percent")  # fmt: skip
     require_known(raw, allowed, where)
     for entry in ("include", "exclude", "partition", "sort", "layouts"):
         if not isinstance(raw.get(entry) or [], list):
@@ -172,7 +188,7 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
         source, str(raw.get("target") or source), key, kept, str(raw.get("comment") or ""), where,
         columns if kept != columns else (), _partition(raw.get("partition"), lake_names, where),
         _sort(raw.get("sort"), lake_names, where), without_key, parse_changes(raw.get("changes"), where),
-        parse_layouts(raw.get("layouts"), where),
+        parse_layouts(raw.get("layouts"), where), **_of_bad_rows(raw, where),
     )  # fmt: skip
 
 

@@ -3,7 +3,9 @@
 A raw row has: `phase` (0 load, 1 change), `object` (base name), `path` (its URI), `block` and `row_no` (its place in the
 object), `written_at` (when DMS wrote the object, by its name; null for load files), `op`, `commit_ts`, `change_seq` (text),
 `a0`, `a1` … (the spec's columns, in its order), `b0`, `b1` … (the key's old values), `corrupt` (the line, where it has
-too many or too few fields), and under UseCsvNoSupValue `absent` (the columns that the source's log did not carry, or null).
+too many or too few fields), `raw` (its bytes; fields may be quoted otherwise), `form` (`STATED` …), `layout` (the roles of its
+fields), and under UseCsvNoSupValue `absent` (the columns that the source's log did not carry, or null). What nobody asks
+for is not computed.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ def written_at(phase: int, shared: bool = False) -> str:
     return f"timestamp_millis(unix_date({day}) * bigint(86400000) + {clock})"
 
 
+STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
+"""Where a row's layout was told: by the settings, by its file's header, for files of all tables; or another form."""
 HAVE_EMPTY = {"STRING", "WSTRING", "CLOB", "NCLOB", "BYTES", "BLOB"}
 """Types with an empty value: with a null token that is not empty itself, an empty field of theirs is that value."""
 NEVER = "\x01\x02"
@@ -103,6 +107,28 @@ def lacking(spec: TableSpec, layout: Layout, more: dict[str, str] | None = None)
     return [F.expr(_names_sql(absent)).alias("absent")] if absent else []
 
 
+def csv_options(endpoint: Endpoint) -> dict[str, str]:
+    """Return what Spark must know to split a line into fields."""
+    return {
+        "sep": endpoint.delimiter, "quote": '"' if endpoint.rfc4180 else "", "escape": '"', "mode": "PERMISSIVE",
+        "nullValue": NEVER, "emptyValue": "", "columnNameOfCorruptRecord": "corrupt",
+    }  # fmt: skip
+
+
+def fields_schema(layout: Layout) -> str:
+    """Return the schema of a line's fields: `f0`, `f1` …, and `corrupt`."""
+    return ", ".join(f"f{i} string" for i in range(len(layout.roles))) + ", corrupt string"
+
+
+def line_sql(fields: list[str], delimiter: str = ",", quotes: bool = True) -> str:
+    """Return the SQL of the line that holds texts as its fields: a null is empty, any other text quoted."""
+    some = [
+        f"""coalesce(concat('"', replace({f}, '"', '""'), '"'), '')""" if quotes else f"coalesce({f}, '')"
+        for f in fields
+    ]
+    return f"concat_ws({literal(delimiter)}, {', '.join(some)})"
+
+
 def _read_layout(
     spark: SparkSession,
     layout: Layout,
@@ -111,22 +137,39 @@ def _read_layout(
     paths: list[str],
     phase: int,
     whole: bool,
-    table: tuple[str, str] | None = None,
+    form: str,
+    table: tuple[str, str] | None,
 ) -> DataFrame:
     """Read files of one layout; `table` (schema, table) picks a table's rows from files of all tables."""
     from pyspark.sql import functions as F
 
-    physical = [f"f{i}" for i in range(len(layout.roles))]
     rows = (
-        spark.read.schema(", ".join(f"{p} string" for p in physical) + ", corrupt string")
-        .option("header", endpoint.header).option("sep", endpoint.delimiter).option("lineSep", endpoint.row_delimiter)
-        .option("multiLine", whole).option("encoding", "UTF-8").option("mode", "PERMISSIVE")
-        .option("quote", '"' if endpoint.rfc4180 else "").option("escape", '"')
-        .option("nullValue", NEVER).option("emptyValue", "")
-        .option("columnNameOfCorruptRecord", "corrupt").option("columnPruning", False)
+        spark.read.schema(fields_schema(layout)).options(**csv_options(endpoint))
+        .option("header", endpoint.header).option("lineSep", endpoint.row_delimiter)
+        .option("multiLine", whole).option("encoding", "UTF-8").option("columnPruning", False)
         .csv(paths)
     )  # fmt: skip
+    place = [F.lit(phase).alias("phase"), *map(F.expr, PLACE)]
+    found = raw_rows(rows, layout, endpoint, spec, phase, place, form, table)
+    return found.withColumn("written_at", F.expr(written_at(phase, shared=table is not None)))
+
+
+def raw_rows(
+    rows: DataFrame,
+    layout: Layout,
+    endpoint: Endpoint,
+    spec: TableSpec,
+    phase: int,
+    place: list,
+    form: str,
+    table: tuple[str, str] | None = None,
+) -> DataFrame:
+    """Return raw rows from lines that were split (`fields_schema`); `place` are the columns that tell where each lies."""
+    from pyspark.sql import functions as F
+
+    physical = [f"f{i}" for i in range(len(layout.roles))]
     at, token = dict(zip(layout.roles, physical, strict=True)), endpoint.null_value or ""
+    line = line_sql(physical, endpoint.delimiter, endpoint.rfc4180)
     absent = {}
     if endpoint.no_sup_value is not None and phase == CHANGE_PHASE:
         absent = {c: f"{at[f'after:{c}']} = {literal(endpoint.no_sup_value)}" for c in spec.names if f"after:{c}" in at}
@@ -150,13 +193,15 @@ def _read_layout(
         rows = rows.where(nameless | ((F.col("f1") == table[1]) & (F.col("f2") == table[0])))
         corrupt = F.coalesce(corrupt, F.when(nameless, F.concat_ws(endpoint.delimiter, *physical))).alias("corrupt")
     return rows.select(
-        F.lit(phase).alias("phase"), *map(F.expr, PLACE),
+        *place,
         (F.expr(operation_sql(control("op"), endpoint)) if "op" in at else F.lit("I")).alias("op"),
         F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(after(c)).alias(f"a{i}") for i, c in enumerate(spec.columns)],
         *[F.expr(before(k)).alias(f"b{i}") for i, k in enumerate(spec.identity)],
         corrupt, *lacking(spec, layout, absent),
-    ).withColumn("written_at", F.expr(written_at(phase, shared=table is not None)))  # fmt: skip
+        F.expr(f"cast(coalesce(corrupt, {line}) as binary)").alias("raw"), F.lit(form).alias("form"),
+        F.array(*[F.lit(r) for r in layout.roles]).alias("layout"),
+    )  # fmt: skip
 
 
 def has_quoted_newline(head: bytes, row_delimiter: bytes) -> bool:
@@ -187,29 +232,19 @@ def read_csv(
 
     `whole`: files are read in one piece each, so that quoted newlines are kept; else Spark may split them.
     """
-    groups: dict[Layout, list[str]] = {}
+    groups: dict[tuple[Layout, str], list[str]] = {}
     for file in files:
+        layout, form = stated_layout(spec, endpoint, mappings, phase, file), STATED
         if NAME.match(file.name):
-            layout = shared_layout(stated_layout(spec, endpoint, mappings, phase, file))
+            layout, form = shared_layout(layout), SHARED
         elif endpoint.header and file.size:
             where = f"{file.path} line 1"
-            layout = named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where)
-        else:
-            layout = stated_layout(spec, endpoint, mappings, phase, file)
-        groups.setdefault(layout, []).append(file.path)
+            layout, form = named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where), NAMED
+        groups.setdefault((layout, form), []).append(file.path)
     name = mappings.target_name(spec)
     frames = [
-        _read_layout(
-            spark,
-            layout,
-            endpoint,
-            spec,
-            paths,
-            phase,
-            whole,
-            name if layout.roles[1:3] == ("table", "schema") else None,
-        )
-        for layout, paths in groups.items()
+        _read_layout(spark, layout, endpoint, spec, paths, phase, whole, form, name if form == SHARED else None)
+        for (layout, form), paths in groups.items()
     ]
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
 

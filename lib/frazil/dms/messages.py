@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sqltext import literal
+from frazil.dms.csv import JSON
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.mappings import Mappings
 
@@ -125,7 +126,7 @@ def raw_rows(
 
     `before_field` is BeforeImageSettings.FieldName. A null, and a column that is not there, are both null: DMS writes
     whole rows. Of several `partitions` one holds the order of a key: an update that takes a row to a key of another one is
-    refused, for what came first there can't be told.
+    refused, for what came first there can't be told. `more`: columns to carry along.
     """
     from pyspark.sql import functions as F
 
@@ -177,6 +178,7 @@ def raw_rows(
             f"case when {wrong} then case when m.data is null then {junk} {why} else {junk} end {too_large} "
             f"{crosses if partitions > 1 and spec.key and phase == CHANGE_PHASE else ''} end"
         ).alias("corrupt"),
+        F.col("value").cast("binary").alias("raw"), F.lit(JSON).alias("form"), F.array().cast("array<string>").alias("layout"),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.csv import lacking, written_at
+from frazil.dms.csv import PARQUET, lacking, line_sql, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import named_layout, operation_sql
 from frazil.dms.objects import DmsObject, SourceError
@@ -85,6 +85,15 @@ def _read_sql(spark: SparkSession, column: str, kind: pa.DataType) -> str:
     return f"make_valid_utf8({column})" if text and spark.version >= "4" else column
 
 
+def _text(column: str, kind: str) -> str:
+    """The SQL of a value as the text that it is typed from again."""
+    if kind == "binary":
+        return f"hex({column})"
+    if kind == "timestamp":
+        return f"cast(timestampadd(MICROSECOND, unix_micros({column}), timestamp_ntz'1970-01-01 00:00:00') as string)"
+    return f"cast({column} as string)"
+
+
 def read_parquet(
     spark: SparkSession, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: list[DmsObject], phase: int
 ) -> DataFrame:
@@ -148,7 +157,9 @@ def _read_group(
         .option("parquet.page.verify-checksum.enabled", True)
         .parquet(*[f.path for f in files])
     )  # fmt: skip
-    at = {role: _read_sql(spark, ticks(n), t) for role, (n, t) in zip(layout.roles, schema, strict=True)}
+    values = [_read_sql(spark, ticks(n), t) for n, t in schema]
+    at = dict(zip(layout.roles, values, strict=True))
+    line = line_sql([_text(v, str(t) if pa.types.is_time(t) else spark_type(t, where)) for v, (_, t) in zip(values, schema, strict=True)])  # fmt: skip
 
     instant = any(
         r == "ts" and spark_type(t, where) == "timestamp" for r, (_, t) in zip(layout.roles, schema, strict=True)
@@ -167,5 +178,6 @@ def _read_group(
         F.expr(at["ts"] if instant else control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(value(f"after:{c}")).alias(f"a{i}") for i, c in enumerate(spec.names)],
         *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.identity)],
-        F.lit(None).cast("string").alias("corrupt"), *lacking(spec, layout),
+        F.lit(None).cast("string").alias("corrupt"), *lacking(spec, layout), F.expr(f"cast({line} as binary)").alias("raw"),
+        F.lit(PARQUET).alias("form"), F.array(*[F.lit(r) for r in layout.roles]).alias("layout"),
     ).withColumn("written_at", F.expr(written_at(phase)))  # fmt: skip

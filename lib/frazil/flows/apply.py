@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from frazil.changes.changeset import change_set, explain_bad
+from frazil.changes.changeset import change_set
 from frazil.changes.collapse import last_per_key
 from frazil.changes.keyless import appended, net_rows
 from frazil.config.spec import TableSpec
@@ -19,6 +19,7 @@ from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position, after_changes
 from frazil.dms.read import CHANGE_PHASE, may_be_split, read_rows
+from frazil.flows import quarantine
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, keyless, merge
 from frazil.lake.commit import Commit
@@ -86,48 +87,61 @@ def apply_batch(
             f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
             "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
         )
+    aside = quarantine.sets_aside(book, spec)[0]
     lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial or spec.narrow)
     if lane and given.megabytes < SMALL_MB:
         changes = changes.coalesce(1)  # one task and no shuffle: a third of the job's time
+    good = changes.where("bad is null") if aside else changes
     if spec.policy == "append":
-        batch = appended(changes)
+        batch = appended(changes, good_only=aside)
     elif spec.policy == "multiset":
-        batch = net_rows(changes)
+        batch = net_rows(good)
     else:
-        batch = last_per_key(changes, spec, order, partial)
+        batch = last_per_key(good, spec, order, partial, places=aside)
     try:
         if lane:
-            rows = lane.collect(batch)
+            rows = lane.collect(batch.drop("place"))
             keys, bounds = rows.num_rows, None
         else:
             rows, first = None, F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
             keys, *bounds = batch.persist().agg(F.count("*"), F.min(first), F.max(first)).first()
         # Spark has no observation of nothing; without a key there is no order to contradict.
-        stats = {**NO_ROWS, **seen.get, **(order.get if spec.key else {})} if keys else NO_ROWS
+        stats = {**NO_ROWS, **seen.get, **(order.get if spec.key else {})} if keys else _counted(raw, spec, aside)
         if stats["bad"] and not whole:
             return apply_batch(book, spec, base, given, whole=True)
         if stats["bad"]:
-            raise explain_bad(raw, spec)
+            quarantine.admit(book, spec, raw, stats["bad"], stats["changes"])
+            batch.persist()
         if stats["out_of_sequence"]:
             book.progress(
                 f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; the order in which they lie stands"
             )
         collapsed, summary = time.time(), _summary(stats, keys, given, picked_up)
-        done = _commit(book, spec, base, given, batch, (lane, why, rows, bounds), summary)
+        position = given.after(commit.new_batch())
+        with quarantine.beside(book, spec, base, position.batch, stats["bad"], raw, batch):
+            done = commit_batch(book, spec, base, position, batch, (lane, why, rows, bounds), summary)
         if said := book.lanes.note(book.name(spec), done.summary, given.megabytes, time.time() - picked_up):
             book.progress(f"{spec.source}: {said}")
     finally:
         batch.unpersist()
     counts = {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
-              "added": done.count("added-records")}  # fmt: skip
+              "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
     committed = done.committed_at / 1000
     return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - collapsed)}
+
+
+def _counted(raw: DataFrame, spec: TableSpec, aside: bool) -> dict[str, Any]:
+    """Count the rows of a batch of which no good one is left."""
+    if not aside:
+        return NO_ROWS
+    changes, bad = change_set(raw, spec).agg(F.count("*"), F.count("bad")).first()
+    return {**NO_ROWS, "changes": changes, "bad": bad}
 
 
 def _summary(stats: dict[str, Any], keys: int, given: Batch, picked_up: float) -> dict[str, str]:
     """What rides in the snapshot summary: counts and a sketch of the source's commit times (the ledger is made of these)."""
     counts = {"changes": stats["changes"], "I": stats["I"], "U": stats["U"], "D": stats["D"], "keys": keys,
-              "out_of_sequence": stats["out_of_sequence"], **given.size}  # fmt: skip
+              "out_of_sequence": stats["out_of_sequence"], "quarantined": stats["bad"], **given.size}  # fmt: skip
     return {
         "frazil.kind": "changes",
         "frazil.counts": json.dumps(counts, separators=(",", ":")),
@@ -135,18 +149,17 @@ def _summary(stats: dict[str, Any], keys: int, given: Batch, picked_up: float) -
     }
 
 
-def _commit(
+def commit_batch(
     book: Workbook,
     spec: TableSpec,
     base: Base,
-    given: Batch,
+    position: Position,
     batch: DataFrame,
     chosen: tuple,
     summary: dict[str, str],
 ) -> Commit:
     """Commit a batch by the lane that was chosen, or by a MERGE where that one finds that it cannot."""
     (lane, why, rows, bounds), name = chosen, book.name(spec)
-    position = given.after(commit.new_batch())
     if lane:
         try:
             return lane.apply(base, position, rows, {**summary, "frazil.lane": "rowdelta", "frazil.lane-reason": why})

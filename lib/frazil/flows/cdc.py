@@ -8,7 +8,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, pending_changes, take_batch
 from frazil.dms.read import CHANGE_PHASE
-from frazil.flows import stream_look, streams, watch
+from frazil.flows import quarantine, stream_look, streams, watch
 from frazil.flows.apply import apply_batch, of_files
 from frazil.flows.loop import keep_on, show
 from frazil.flows.shape import follow
@@ -106,6 +106,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
         not s.max_batches or before + done.counts.get("batches", 0) < s.max_batches
     ):
         base = read_base(book.spark, name)
+        quarantine.look_after(book, spec, base)
         there = book.objects(spec, base.position.last, watch=not done.counts)
         pending = pending_changes(there, base.position, spec.source)
         end = end or (pending[-1].name if pending else "")

@@ -8,7 +8,7 @@ import time
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from frazil.changes.changeset import BadRowError, change_set, explain_bad
+from frazil.changes.changeset import BadRowError, change_set
 from frazil.changes.keyless import appended
 from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.spec import TableSpec
@@ -17,7 +17,7 @@ from frazil.dms.position import Position, after_load
 from frazil.dms.read import LOAD_PHASE, may_be_split, read_rows
 from frazil.dms.storage import readable
 from frazil.errors import FrazilError
-from frazil.flows import stream_load, stream_look
+from frazil.flows import quarantine, stream_load, stream_look
 from frazil.flows.shape import follow
 from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
@@ -123,17 +123,24 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
     def rows(whole: bool) -> DataFrame:
         return read_rows(book.spark, spec, book.endpoint, book.mappings, files, LOAD_PHASE, whole)
 
-    def load(whole: bool) -> Commit:
-        typed = change_set(rows(whole), spec).withColumn("after", F.expr("if(bad is null, after, raise_error(bad))"))
-        new = appended(typed) if spec.policy == "append" else typed.select("after.*")
+    def load(whole: bool, bad: int = 0) -> Commit:
+        typed = change_set(rows(whole), spec)
+        if not bad:
+            typed = typed.withColumn("after", F.expr("if(bad is null, after, raise_error(bad))"))
+        if spec.policy == "append":
+            new = appended(typed, good_only=bad > 0)
+        else:
+            new = (typed.where("bad is null") if bad else typed).select("after.*")
 
         def write(branch: str, properties: dict[str, str]) -> None:
             merge.replace_rows(book.spark, branch, new, properties, empty_first=action != "load")
             if spec.key and (twice := _duplicates(book.spark.table(branch), spec)):
                 raise DuplicateKeyError(*_explain_duplicates(rows(whole), twice, spec))
 
-        return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)
+        with quarantine.beside(book, spec, base, position.batch, bad, rows(whole) if bad else None):
+            return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)
 
+    bad = 0
     for whole in (False, True) if may_be_split(spec, files, book.endpoint, book.mappings, LOAD_PHASE) else (True,):
         try:
             done = load(whole)
@@ -141,12 +148,16 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
         except FrazilError:
             raise
         except Exception:
-            if change_set(rows(whole), spec).where("bad is not null").isEmpty():
+            bad, total = change_set(rows(whole), spec).agg(F.count("bad"), F.count("*")).first()
+            if not bad:
                 raise
-            if whole:  # in files that are read in pieces it may be but a text with a newline
-                raise explain_bad(rows(whole), spec) from None
+    else:  # in files that are read in pieces it may have been but a text with a newline
+        quarantine.admit(book, spec, rows(True), bad, total)
+        done = load(True, bad)
     word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action]
-    return TableResult(spec.source, word, "", counts={"rows": done.count("added-records")})
+    return TableResult(
+        spec.source, word, "", counts={"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
+    )
 
 
 def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:

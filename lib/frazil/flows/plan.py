@@ -36,16 +36,21 @@ def plan(book: Workbook, on_changed_load: str = "") -> list[dict[str, Any]]:
     """Return one row per table; `decision` says what stands in its way, and is empty where nothing does.
 
     `load` and `changes` are the files that would be taken, `mb` their size, `about_s` an estimate from the commits that the
-    tables' snapshots tell of (None: none tells). Headers and Parquet schemas of the first and the last file are read, no
-    rows. Where 02_cdc_merge has nothing pending, Spark is not started.
+    tables' snapshots tell of (None: none tells), `quarantined` the rows that wait in the quarantine. Headers and Parquet
+    schemas of the first and the last file are read, no rows. Where 02_cdc_merge has nothing pending, Spark is not started.
     """
     follow_source(book)
     if book.stream:
-        return [{"decision": "", **row} for row in stream_look.plan(book)]
+        return _with_waiting(book, [{"decision": "", **row} for row in stream_look.plan(book)])
     s, policy = book.settings, on_changed_load or getattr(book.settings, "on_changed_load", "refuse")
     still = watch.nothing_pending(book) if isinstance(s, CdcMergeSettings) and not on_changed_load else None
     samples = {} if still else _samples(book)
-    return [_row(book, spec, policy, samples, still or {}) for spec in book.specs.values()]
+    return _with_waiting(book, [_row(book, spec, policy, samples, still or {}) for spec in book.specs.values()])
+
+
+def _with_waiting(book: Workbook, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    waiting = watch.waiting(book)
+    return [{**row, "quarantined": None if waiting is None else waiting.get(row["table"], 0)} for row in rows]
 
 
 def _row(

@@ -80,6 +80,12 @@ def shape(book: Workbook, spec: TableSpec, base: Base | None, files: Sequence[Dm
     )
 
 
+def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:
+    """Return the spec with every column that the lake has, or will have once `follow` has brought it to the spec."""
+    promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
+    return evolution.steps_to(evolution.look(book.spark, book.name(spec), base.schemas), spec, promotes)[1]
+
+
 class _Seen:
     """The files' columns one after the other: which went, which came, and what the policies say to it."""
 

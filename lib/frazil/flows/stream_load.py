@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from frazil.changes.changeset import change_set, explain_bad
+from frazil.changes.changeset import change_set
 from frazil.changes.collapse import last_per_key
 from frazil.changes.keyless import appended
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.dms.statistics import TableStatistics, read_statistics
 from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start
+from frazil.flows import quarantine
 from frazil.flows.stream_read import APART, Group, messages, own, rows_of
 from frazil.flows.streams import keep_position
 from frazil.flows.workbook import TableResult, Workbook
@@ -105,26 +107,32 @@ class _Load:
     def _load(self, spec: TableSpec, frame: DataFrame, base: Base, position) -> TableResult:
         raw = rows_of(self.book, spec, frame, loads=True, begin=self.begin[spec.source])
         changes = change_set(raw, spec)
-        if not changes.where("bad is not null").isEmpty():
-            raise explain_bad(raw, spec)
+        bad, total = changes.agg(F.count("bad"), F.count("*")).first()
+        if bad:
+            quarantine.admit(self.book, spec, raw, bad, total)
+        good = changes.where("bad is null")
         # A message that DMS sent twice is there twice; without a key that cannot be told.
-        rows = last_per_key(changes, spec).select("after.*") if spec.key else changes.select("after.*")
-        rows = (appended(changes) if spec.policy == "append" else rows).persist()
+        rows = last_per_key(good, spec).select("after.*") if spec.key else good.select("after.*")
+        rows = (appended(changes, good_only=True) if spec.policy == "append" else rows).persist()
         try:
             count, known = rows.count(), (self.statistics or {}).get(spec.source)
-            if known and known.full_load_rows != count:
-                return TableResult(spec.source, "held", f"{count:,} rows are there, of {known.full_load_rows:,} by DMS")
+            if known and known.full_load_rows != count + bad:
+                return TableResult(
+                    spec.source, "held", f"{count + bad:,} rows are there, of {known.full_load_rows:,} by DMS"
+                )
 
             def write(branch: str, properties: dict[str, str]) -> None:
                 merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=base.position.loaded)
 
-            done = commit.commit_batch(
-                self.book.spark, self.book.name(spec), base, position, write, {"frazil.kind": "load"}
-            )
+            with quarantine.beside(self.book, spec, base, position.batch, bad, raw):
+                done = commit.commit_batch(
+                    self.book.spark, self.book.name(spec), base, position, write, {"frazil.kind": "load"}
+                )
         finally:
             rows.unpersist()
         word = "reloaded" if base.position.loaded else "loaded"
-        return TableResult(spec.source, word, "", counts={"rows": done.count("added-records")})
+        counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
+        return TableResult(spec.source, word, "", counts=counts)
 
 
 def run(book: Workbook) -> list[TableResult]:

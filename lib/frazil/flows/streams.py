@@ -10,6 +10,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.messages import CHANGE_PHASE
 from frazil.dms.streams import Offsets, StreamError, UnreachableError, furthest, nearest_start
 from frazil.errors import FrazilError
+from frazil.flows import quarantine
 from frazil.flows.apply import Batch, apply_batch
 from frazil.flows.loop import LONGEST_PAUSE_S, show
 from frazil.flows.shape import follow
@@ -68,6 +69,7 @@ class _Run:
         name = self.book.name(spec)
         commit.remove_abandoned_branches(self.book.spark, name)
         base = self.base[spec.source] = read_base(self.book.spark, name)
+        quarantine.look_after(self.book, spec, base)
         if not base.position.loaded:
             return TableResult(spec.source, "held", f"changes wait until {WAITS}")
         if not base.position.stream:

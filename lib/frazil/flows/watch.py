@@ -52,7 +52,8 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     None also where Spark runs already, where it cannot be told without Spark, where a table waits for its load, and where
     the run shall do more than apply what is there now: then the run itself looks, and says what it finds.
     """
-    if book.settings.check_source or book.settings.run_for_s or _spark_is_there():
+    s = book.settings
+    if s.check_source or s.run_for_s or s.quarantine != "show" or _spark_is_there():
         return None
     if book.stream and not book.stream.tells_ends:
         return None
@@ -61,9 +62,44 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
         found = {spec.source: _pending(book, catalog, spec) for spec in book.specs.values()}
     except FrazilError:
         return None
-    if any(count or not position.loaded for position, count, _ in found.values()):
+    if any(count or not position.loaded for position, count, _ in found.values()) or _left_over(book):
         return None
     return {t: {"status": "unchanged", "position": position.last or "–"} for t, (position, *_) in found.items()}
+
+
+def waiting(book: Workbook) -> dict[str, int] | None:
+    """Return how many rows wait in the quarantine, by table; None where that cannot be told without Spark.
+
+    That is so, too, where a killed run has left rows that nobody has looked after yet.
+    """
+    try:
+        return None if _left_over(book) else lookup.waiting(lookup.quarantine(book.settings))
+    except FrazilError:
+        return None
+
+
+def _left_over(book: Workbook) -> bool:
+    table = lookup.quarantine(book.settings)
+    return table is not None and len(table.refs()) > 1
+
+
+def became(book: Workbook) -> list[dict[str, Any]]:
+    """Return what has become of the rows that were ever set aside: one row per table and status; none without PyIceberg."""
+    try:
+        found = lookup.records(lookup.quarantine(book.settings))
+    except FrazilError:
+        return []
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for r in found:
+        if r["table_name"] in book.specs:
+            groups.setdefault((r["table_name"], r["status"]), []).append(r)
+    return [
+        {
+            "table": table, "status": status, "rows": len(rows), "since": f"{min(r['set_aside_at'] for r in rows):%Y-%m-%d %H:%M:%S}",
+            "last_change": f"{max(r['changed_at'] for r in rows):%Y-%m-%d %H:%M:%S}",
+        }
+        for (table, status), rows in sorted(groups.items())
+    ]  # fmt: skip
 
 
 def worst_latency(settings: Settings, since: float) -> float | None:

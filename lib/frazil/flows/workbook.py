@@ -124,6 +124,7 @@ class Workbook:
         self._watches: dict[str, Watch] = {}
         self.stop, self._interruptible = Event(), False
         self.at_work: set[str] = set()
+        self.waiting: dict[str, tuple[str, int]] = {}
         _log_to(self.folder / "frazil.log")
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
         task = read_task_settings(settings.path("mappings")) if self.stream and settings.mappings else {}

@@ -50,8 +50,8 @@ def new_batch() -> str:
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{_host()}_{os.getpid()}_{secrets.token_hex(3)}"
 
 
-def _abandoned(branch: str) -> bool:
-    """A branch whose writer ran on this host and is dead, or that is a day old."""
+def is_abandoned(branch: str) -> bool:
+    """Tell whether a branch's writer ran on this host and is dead, or it is a day old."""
     parts = re.fullmatch(re.escape(BRANCH_PREFIX) + r"(\d{8}T\d{6})_([0-9a-f]{8})_(\d+)_[0-9a-f]{6}", branch)
     if not parts:
         return False
@@ -63,7 +63,7 @@ def _abandoned(branch: str) -> bool:
 def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
     """Remove the branches that killed runs left behind and return their names."""
     table = jvm.load_table(spark, name)
-    left = [r for r in table.refs().keySet() if r.startswith(BRANCH_PREFIX) and _abandoned(r)]
+    left = [r for r in table.refs().keySet() if r.startswith(BRANCH_PREFIX) and is_abandoned(r)]
     for branch in left:
         table.manageSnapshots().removeBranch(branch).commit()
     return left

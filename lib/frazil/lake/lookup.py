@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from frazil.changes.quarantine import OPEN
 from frazil.config.settings import Settings
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
@@ -52,11 +54,29 @@ def get_table(catalog: Catalog, target: str) -> Table:
         raise CatalogError(f"table {target} does not exist", "run 00_setup first") from None
 
 
-def rows_of(table: Table) -> int:
-    """Return how many rows a table has, by its newest snapshot's summary."""
-    snapshot = table.current_snapshot()
-    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    return int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
+def quarantine(settings: Settings) -> Table | None:
+    """Return the quarantine's table, None where no row was ever set aside; raises CatalogError where it cannot be told."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    try:
+        return open_catalog(settings).load_table(f"{settings.ops}.quarantine")
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return None
+
+
+def records(table: Table | None) -> list[dict[str, Any]]:
+    """Return how each row in the quarantine stands: `table_name`, `status`, `set_aside_at`, `changed_at`."""
+    if table is None:
+        return []
+    fields = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at")
+    rows = table.scan(selected_fields=fields).to_arrow().to_pylist()
+    rows.sort(key=lambda r: (r["sequence"], r["changed_at"]))
+    return list({(r["table_name"], r["id"]): r for r in rows}.values())
+
+
+def waiting(table: Table | None) -> dict[str, int]:
+    """Return how many rows wait in the quarantine, by source table."""
+    return dict(Counter(r["table_name"] for r in records(table) if r["status"] in OPEN))
 
 
 def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:

@@ -145,7 +145,7 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
 
 def tidy(book: Workbook) -> None:
     """Keep the ledger's own tables small: a snapshot a run adds up too."""
-    for which in ("commits", "maintenance", VISIBLE):
+    for which in ("commits", "maintenance", "quarantine", VISIBLE):
         if name := _there(book, which):
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
                 table = f"{book.settings.ops}.{which}"

@@ -1,0 +1,188 @@
+"""Rows set aside: what is kept of a bad row, which later changes of its key make it obsolete, and what a replay makes of it.
+
+A record's `id` is its place (`path:row_no`); it is never changed: what becomes of it is another record with that id, and the
+one with the highest `sequence` (then `changed_at`) stands. `sequence` is the table's Iceberg sequence number on which the
+batch was built: it orders batches. `later_key` and `later_old_key` name the batch that first brought a later change of the
+row's key or old key (`later_part` if only of some columns); `later_any`, kept where a key could not be read (`keyed` is
+false), the first one with any good change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.changes.changeset import FIELDS, OLD, marked, reason_sql, shaped
+from frazil.changes.collapse import PLACE, events, last_event
+from frazil.changes.types import lake_type, mask_sql
+from frazil.config.spec import TableSpec
+from frazil.config.sqltext import literal
+from frazil.dms.csv import JSON
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+WAITING, STILL_BAD, OBSOLETE, REPLAYED, DISCARDED = "waiting", "still bad", "obsolete", "replayed", "discarded"
+OPEN = (WAITING, STILL_BAD)
+RECORD = {
+    "table_name": "string", "id": "string", "status": "string", "column_name": "string", "reason": "string", "raw": "binary",
+    "path": "string", "row_no": "string", "key": "string", "old_key": "string", "op": "string", "commit_ts": "string",
+    "batch": "string", "set_aside_at": "timestamp", "changed_at": "timestamp", "changed_by": "string",
+    "sequence": "bigint", "phase": "int", "object": "string", "written_at": "timestamp", "form": "string",
+    "layout": "array<string>", "misfit": "boolean", "keyed": "boolean",
+    "later_key": "string", "later_old_key": "string", "later_any": "string", "later_part": "string",
+}  # fmt: skip
+LATER = ("later_key", "later_old_key", "later_any", "later_part")
+NO_PLACE = "cast(null as struct<phase: bigint, object: string, row_no: string>)"
+"""The `place` of records whose batch is over."""
+
+
+def _texts(spec: TableSpec, values: list[str]) -> str:
+    """The SQL of a key as JSON, the same however its columns may be widened later; null where a part is null."""
+
+    def text(kind: str, value: str) -> str:
+        if kind == "binary":
+            return f"hex({value})"
+        if kind == "timestamp":
+            return f"cast(unix_micros({value}) as string)"
+        plain = f"cast({value} as string)"
+        return f"if(instr({plain}, '.') > 0, rtrim('.', rtrim('0', {plain})), {plain})" if "decimal" in kind else plain
+
+    parts = [text(lake_type(spec.column(k)), v) for k, v in zip(spec.key, values, strict=True)]
+    if not parts:
+        return "cast(null as string)"
+    return f"if({' and '.join(f'{v} is not null' for v in values)}, to_json(array({', '.join(parts)})), null)"
+
+
+def key_sql(spec: TableSpec, row: str) -> str:
+    """Return the SQL of the key of a struct of the table's columns, as records have it."""
+    return _texts(spec, [f"{row}.`{k}`" for k in spec.key])
+
+
+def set_aside(rows: DataFrame, spec: TableSpec, batch: str, sequence: int) -> DataFrame:
+    """Return the records of the bad rows among raw rows that were read whole."""
+    from pyspark.sql import functions as F
+
+    at = [spec.names.index(k) for k in spec.key]
+    new = [mask_sql(spec.column(k), f"v{i}") for i, k in zip(at, spec.key, strict=True)]
+    old = [mask_sql(spec.column(k), f"w{i}") for i, k in enumerate(spec.identity) if k in spec.key]
+    fitting = f"bad <> '{FIELDS}'"
+    typed = marked(rows, spec).selectExpr(
+        "*",
+        f"if({fitting}, {_texts(spec, new)}, null) as key_new",
+        f"if({fitting} and op = 'U', {_texts(spec, old)}, null) as key_old",
+        f"{' and '.join(f'b{i} is null' for i in range(len(spec.identity))) or 'true'} or op <> 'U' as stays",
+    )
+    shown = [f"a{i}" for i in at]  # a key that does not fit its type is shown, and followed, as it is written
+    raw_key = _texts(spec, shown) if all(dict(rows.dtypes)[a] == "string" for a in shown) else "cast(null as string)"
+    record = typed.selectExpr(
+        "phase", "object", "path", "row_no", "op", "commit_ts", "written_at", "raw", "form", "layout",
+        f"if(startswith(bad, '{OLD}'), substring(bad, {len(OLD) + 1}), trim(BOTH '<>' from bad)) as column_name", f"{reason_sql(spec, rows)} as reason",
+        f"coalesce(key_new, if({fitting}, {raw_key}, null)) as key", "nullif(key_old, key_new) as old_key",
+        f"bad = '{FIELDS}' as misfit", "key_new is not null and (stays or key_old is not null) as keyed", "bad",
+    )  # fmt: skip
+    # One pass gives the bad rows and where their file begins: row numbers run on from file to file.
+    bad = F.when(F.col("bad").isNotNull(), F.struct(*[c for c in record.columns if c != "bad"]))
+    found = record.groupBy("path").agg(F.min("row_no").alias("first"), F.collect_list(bad).alias("found"))
+    found = found.select("first", F.explode("found").alias("r"))
+    in_file = "cast(try_cast(r.row_no as bigint) - try_cast(first as bigint) + 1 as string)"
+    number = F.expr(f"if(r.form = '{JSON}', cast(r.row_no as string), {in_file})")
+    told = {
+        "table_name": F.lit(spec.source), "status": F.lit(WAITING), "batch": F.lit(batch), "changed_by": F.lit(batch),
+        "sequence": F.lit(sequence), "set_aside_at": F.current_timestamp(), "changed_at": F.current_timestamp(),
+        **{c: F.lit(None) for c in LATER},
+    }  # fmt: skip
+    rows = found.select("r.*", number.alias("n"))
+    rows = rows.withColumn("place", F.expr(PLACE)).withColumn("row_no", F.col("n")).withColumns(told)
+    return rows.withColumn("id", F.concat_ws(":", "path", "row_no")).select(*_columns(), "place")
+
+
+def _columns() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [F.col(c).cast(kind).alias(c) for c, kind in RECORD.items()]
+
+
+def newest(records: DataFrame) -> DataFrame:
+    """Return of each id the record that stands."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    last = Window.partitionBy("table_name", "id").orderBy(F.desc("sequence"), F.desc("changed_at"))
+    return records.withColumn("nth", F.row_number().over(last)).where("nth = 1").drop("nth")
+
+
+def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str) -> DataFrame:
+    """Return the waiting records with what a collapsed batch (with `place`) has brought later for their keys.
+
+    A record of the batch itself has a `place` in it, and only later places count; for others all of the batch is later.
+    """
+    from pyspark.sql import functions as F
+
+    if "place" not in batch.columns:  # then no record is of the batch itself
+        batch = batch.withColumn("place", F.expr("struct(0L as phase, '' as object, '' as row_no)"))
+    last = batch.selectExpr(f"{key_sql(spec, 'after')} as k", "place as p")
+    wanted = waiting.selectExpr("explode(array_distinct(array(key, old_key))) as k").where("k is not null").distinct()
+    hits = last.join(F.broadcast(wanted), "k")
+    end = batch.agg(F.max("place").alias("p"))
+    found = waiting.join(F.broadcast(end.selectExpr("p as last")))
+    for key in ("key", "old_key"):
+        found = found.join(F.broadcast(hits.selectExpr(f"k as {key}", f"p as p_{key}")), key, "left")
+    part = spec.narrow or "missing" in batch.columns
+    marks = [("later_part", "p_key"), ("later_part", "p_old_key")] if part else [("later_key", "p_key"), ("later_old_key", "p_old_key")]  # fmt: skip
+    for later, p in (*marks, ("later_any", "last")):
+        came = F.col(p).isNotNull() & (F.col("place").isNull() | (F.col(p) > F.col("place")))
+        came = came & ~F.col("keyed") if later == "later_any" else came
+        found = found.withColumn(later, F.coalesce(later, F.when(came, F.lit(mark))))
+    gone = "keyed and later_key is not null and (old_key is null or later_old_key is not null)"
+    return found.withColumn("status", F.expr(f"if({gone}, '{OBSOLETE}', status)")).select(*_columns())
+
+
+APPLY, UNCLEAR = "apply", "cannot tell"
+
+
+def judged(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """Return rows that were read again (each with its record as `r`) as a change set with what a replay does with each.
+
+    `outcome` is APPLY, OBSOLETE, STILL_BAD or UNCLEAR, `why` its reason in words; `newer` and `old_newer` tell whether the
+    key or the old key has had a later change. They are known where the key reads as it did when its changes were followed, or
+    where nothing good has come since.
+    """
+    from pyspark.sql import functions as F
+
+    typed = marked(rows, spec)
+    changes = shaped(typed.withColumn("why", F.expr(reason_sql(spec, rows))), spec, "r", "why")
+    if not spec.key:
+        return changes.withColumn("outcome", F.expr(f"if(bad is null, '{APPLY}', '{STILL_BAD}')"))
+    found = changes.withColumn("now", F.expr(key_sql(spec, "after"))).withColumn(
+        "was", F.expr(f"if(op = 'U', nullif({key_sql(spec, 'before')}, now), null)")
+    )
+    for newer, now, then in (("newer", "now", "key"), ("old_newer", "was", "old_key")):
+        same = f"coalesce({now} = r.{then}, false)"
+        found = found.withColumns({
+            newer: F.expr(f"if({same}, r.later_{then} is not null, r.keyed or r.later_any is not null)"),
+            f"{newer}_sure": F.expr(f"{now} is null or {same} or not (r.keyed or r.later_any is not null)"),
+        })  # fmt: skip
+    unclear = "its key could not be read then or reads otherwise now, or later rows of it lacked columns: what is newer cannot be told"
+    return found.withColumn("outcome", F.expr(
+        f"case when bad is not null then '{STILL_BAD}' when not (newer_sure and old_newer_sure) or r.later_part is not null then '{UNCLEAR}' "
+        f"when newer and (was is null or old_newer) then '{OBSOLETE}' else '{APPLY}' end"
+    )).withColumn("why", F.expr(f"case outcome when '{UNCLEAR}' then {literal(unclear)} when '{OBSOLETE}' then "
+                                f"concat('changed later by batch ', r.later_key) else why end"))  # fmt: skip
+
+
+def collapsed(judged_rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """Return the last event per key of the rows that a replay applies, as `collapse.last_per_key` does, with `place`."""
+    rows = judged_rows.where(f"outcome = '{APPLY}'")
+    steps = events(rows, spec, "newer", "old_newer").where("not if(step = 0, old_newer, newer)")
+    return last_event(steps, spec, places=True)
+
+
+def changed(records: DataFrame, batch: str, sequence: int, **new) -> DataFrame:
+    """Return records as they stand after a batch, `new` telling what is new about them."""
+    from pyspark.sql import functions as F
+
+    values = {k: F.lit(v) if isinstance(v, str) else v for k, v in new.items()}
+    now = {"changed_by": F.lit(batch), "sequence": F.lit(sequence), "changed_at": F.current_timestamp()}
+    return records.withColumns({**values, **now}).select(
+        *_columns(), *(["place"] if "place" in records.columns else [])
+    )

@@ -1,0 +1,147 @@
+"""What becomes of bad rows: they stop their table, or are set aside beside their batch, exactly once with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from frazil.changes.changeset import explain_bad
+from frazil.changes.quarantine import LATER, NO_PLACE, OBSOLETE, OPEN, changed, newest, overtaken, set_aside
+from frazil.config.spec import TableSpec
+from frazil.dms.position import Position
+from frazil.flows.workbook import Workbook
+from frazil.lake import quarantine
+from frazil.lake.quarantine import QuarantineError
+from frazil.lake.tables import Base, read_base
+
+
+def table(book: Workbook) -> str:
+    """Return the name of the quarantine's table."""
+    return f"{book.settings.catalog}.{book.settings.ops}.quarantine"
+
+
+def sets_aside(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
+    """Tell whether bad rows of a table are set aside, and why not if that was asked for."""
+    if (spec.on_bad_rows or book.settings.on_bad_rows) != "quarantine":
+        return False, ""
+    if spec.hides:
+        return False, "columns of the table are masked or left out, so its rows may not be kept as they are"
+    if spec.policy == "multiset" or spec.optional or book.endpoint.no_sup_value is not None:
+        return False, "a row may say only a part of what is, so that nothing tells what one left out does to later ones"
+    return True, ""
+
+
+def admit(book: Workbook, spec: TableSpec, rows: DataFrame, bad: int, total: int) -> None:
+    """Raise BadRowError unless so many bad ones of so many raw rows may be set aside."""
+    (aside, why_not), s = sets_aside(book, spec), book.settings
+    most = s.max_bad_rows if spec.max_bad_rows is None else spec.max_bad_rows
+    share = s.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
+    if not aside:
+        raise explain_bad(
+            rows, spec, cure=why_not and f"correct the file or {spec.file}; they are not set aside: {why_not}"
+        )
+    if bad > most or bad * 100 > share * total:
+        raise explain_bad(
+            rows, spec, cure=f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass: "
+            f"correct the file or {spec.file}, or raise the limit; nothing of this batch was applied to {spec.target}",
+        )  # fmt: skip
+
+
+def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | None:
+    """Return the records of a table that wait, once what killed runs left is settled; None: there are none.
+
+    What this run knows of a table holds for as long as nobody else commits to it.
+    """
+    name, known = table(book), book.waiting.get(spec.source)
+    if known == (base.position.batch, 0):
+        return None
+    if not book.spark.catalog.tableExists(name):
+        book.waiting[spec.source] = base.position.batch, 0
+        return None
+    quarantine.settle(book.spark, name, book.name(spec))
+    rows = newest(book.spark.table(name).where(F.col("table_name") == spec.source))
+    last, count = rows.agg(F.max("sequence"), F.count_if(F.col("status").isin(*OPEN))).first()
+    if last is not None and last >= _stamp(base):
+        # Read again: another run may have committed meanwhile. What was built on the position or later is not in the history.
+        base = read_base(book.spark, book.name(spec), checked=False)
+        if last >= _stamp(base):
+            quarantine.forget(book.spark, name, spec.source, _stamp(base), last)
+            return still_waiting(book, spec, base)
+    book.waiting[spec.source] = base.position.batch, count
+    return quarantine.waiting(book.spark, name, spec.source) if count else None
+
+
+def look_after(book: Workbook, spec: TableSpec, base: Base) -> None:
+    """Settle what killed runs left of a table, the first time that this run looks at it."""
+    if spec.source not in book.waiting:
+        still_waiting(book, spec, base)
+
+
+def _stamp(base: Base) -> int:
+    return Position.from_json(base.stored)[1]["sequence"]
+
+
+def before(base: Base) -> int:
+    """Return the `sequence` of records that belong to no batch: they lie behind the last one."""
+    return _stamp(base) - 1
+
+
+@contextmanager
+def beside(
+    book: Workbook, spec: TableSpec, base: Base, batch: str, bad: int = 0, rows: DataFrame | None = None,
+    changes: DataFrame | None = None,
+) -> Iterator[None]:  # fmt: skip
+    """Set rows aside in step with the commit that the block makes of `batch`.
+
+    `rows` are raw rows of which `bad` are bad; `changes` is the collapsed batch, by which waiting rows become obsolete:
+    None is a load, which replaces them all.
+    """
+    old = still_waiting(book, spec, base)
+    new = set_aside(rows, spec, batch, base.sequence).persist() if bad else None
+    try:
+        if bad and new.count() != bad:
+            raise QuarantineError(
+                f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
+            )
+        records = None if new is None and old is None else _records(spec, base, batch, new, old, changes)
+        if records is not None and not bad and records.isEmpty():
+            records = None
+        with nullcontext() if records is None else staged(book, spec, base, records, batch):
+            yield
+    finally:
+        if bad:
+            new.unpersist()
+    book.waiting[spec.source] = batch, bad + book.waiting[spec.source][1]
+
+
+@contextmanager
+def staged(book: Workbook, spec: TableSpec, base: Base, records: DataFrame, batch: str) -> Iterator[None]:
+    """Stage records, let the block commit their batch, and publish them if it is committed then."""
+    name, target = table(book), book.name(spec)
+    quarantine.stage(book.spark, name, records, batch, target, base)
+    try:
+        yield
+    except Exception:
+        quarantine.settle(book.spark, name, target, batch)
+        raise
+    quarantine.settle(book.spark, name, target, batch)
+
+
+def _records(
+    spec: TableSpec, base: Base, batch: str, new: DataFrame | None, old: DataFrame | None, changes: DataFrame | None
+) -> DataFrame:
+    """Return what a batch adds to the quarantine: its bad rows, and waiting ones that something of it came after."""
+    if old is not None:
+        old = old.withColumn("place", F.expr(NO_PLACE))
+    if changes is None:
+        frames = [new, None if old is None else changed(old, batch, base.sequence, status=OBSOLETE)]
+        return reduce(DataFrame.unionByName, [f for f in frames if f is not None])
+    if not spec.key:
+        return new if new is not None else old.limit(0)
+    both = reduce(DataFrame.unionByName, [f for f in (new, old) if f is not None])
+    touched = overtaken(both, changes, spec, batch).where(F.greatest(*[F.col(c) == batch for c in ("batch", *LATER)]))
+    return changed(touched, batch, base.sequence)

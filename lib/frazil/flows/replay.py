@@ -1,0 +1,159 @@
+"""The quarantine, looked at and replayed: rows set aside are read again, and applied where nothing newer was.
+
+A replay is one commit per table, built on the position that the quarantine was read at: whoever commits in between wins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from frazil.changes import quarantine as aside
+from frazil.changes.collapse import PLACE
+from frazil.changes.keyless import appended
+from frazil.config.spec import TableSpec
+from frazil.dms.again import read_again
+from frazil.dms.csv import JSON
+from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.storage import readable
+from frazil.flows import quarantine, watch
+from frazil.flows.apply import commit_batch
+from frazil.flows.shape import every_column, follow
+from frazil.flows.workbook import TableResult, Workbook
+from frazil.lake import commit
+from frazil.lake import quarantine as kept
+from frazil.lake.commit import PositionMovedError
+from frazil.lake.tables import Base, read_base
+
+
+@contextmanager
+def _judged(book: Workbook, spec: TableSpec, waiting: DataFrame):
+    raw = read_again(waiting, spec, book.endpoint, book.mappings, book.before_field)
+    rows = aside.judged(raw, spec).persist()
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
+
+
+def _each(book: Workbook, work: Callable[[TableSpec, Base, DataFrame], TableResult | None]) -> list[TableResult]:
+    def of_table(spec: TableSpec) -> TableResult:
+        base = read_base(book.spark, book.name(spec))
+        waiting = quarantine.still_waiting(book, spec, base)
+        if waiting is None:
+            return TableResult(spec.source, "unchanged", "nothing waits")
+        return work(every_column(book, spec, base), base, waiting)
+
+    if watch.waiting(book) == {}:
+        return [TableResult(s.source, "unchanged", "nothing waits") for s in book.specs.values()]
+    return book.each_table(of_table)
+
+
+def plan(book: Workbook) -> list[dict[str, Any]]:
+    """Return what waits in the quarantine, one row per table, column at fault and what a replay would do. Nothing is changed.
+
+    `replay` is `apply`, `obsolete` (the key was changed later), `still bad`, or `cannot tell`; `example` is the oldest row's
+    place and what is wrong with it.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+
+    def look(spec: TableSpec, base: Base, waiting: DataFrame) -> TableResult:
+        with _judged(book, spec, waiting) as rows:
+            first = F.min_by(F.struct("r.path", "r.row_no", "r.form", "r.reason", "why"), F.struct("r.sequence", "r.object", "r.row_no"))  # fmt: skip
+            groups = rows.groupBy("r.column_name", "outcome").agg(
+                F.count("*").alias("rows"), F.count("r.key").alias("keys"), F.min("r.set_aside_at").alias("since"), first.alias("first"),
+            ).orderBy("since", "column_name", "outcome").collect()  # fmt: skip
+        found[spec.source] = [
+            {
+                "table": spec.source, "column": g.column_name, "rows": g.rows, "key_known": g["keys"],
+                "since": f"{g.since:%Y-%m-%d %H:%M:%S}", "replay": g.outcome, "because": g.first.why or "",
+                "example": f"{readable(g.first.path)} {'offset' if g.first.form == JSON else 'row'} {g.first.row_no}: {g.first.reason}",
+            }
+            for g in groups
+        ]  # fmt: skip
+        return TableResult(spec.source, "planned")
+
+    failed = [r for r in _each(book, look) if r.failed]
+    return [row for s in book.specs for row in found.get(s, [])] + [
+        {"table": r.table, "replay": f"cannot: {r.note}"} for r in failed
+    ]
+
+
+def run(book: Workbook) -> list[TableResult]:
+    """Do with the quarantine what the parameter `quarantine` says: `show` does nothing, `replay`, or `discard`. Tables fail alone."""
+    todo = {"replay": _replay, "discard": _discard}.get(book.settings.quarantine)
+    return _each(book, lambda *of_table: todo(book, *of_table)) if todo else []
+
+
+def _discard(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> TableResult:
+    batch, count = commit.new_batch(), waiting.count()
+    kept.add(
+        book.spark,
+        quarantine.table(book),
+        aside.changed(waiting, batch, quarantine.before(base), status=aside.DISCARDED),
+        batch,
+    )
+    book.waiting.pop(spec.source, None)
+    return TableResult(spec.source, "discarded", counts={"discarded": count})
+
+
+def _replay(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> TableResult:
+    follow(book, book.specs[spec.source], base, [], CHANGE_PHASE)  # what was mended in the spec, the lake needs first
+    with _judged(book, spec, waiting) as rows:
+        counts = {r.outcome.replace(" ", "_"): r["count"] for r in rows.groupBy("outcome").count().collect()}
+        note = "; ".join(f"{n} {what.replace('_', ' ')}" for what, n in sorted(counts.items()))
+        counts = {{"apply": "replayed"}.get(k, k): v for k, v in counts.items()}
+        batch, name = commit.new_batch(), quarantine.table(book)
+        try:
+            if not counts.get("replayed"):
+                news = _now(rows).where("not (status <=> was_status and reason <=> was_reason)")
+                if not news.isEmpty():
+                    kept.add(book.spark, name, aside.changed(news, batch, quarantine.before(base)), batch)
+            else:
+                _apply(book, spec, base, rows, batch, counts)
+        except PositionMovedError as e:
+            return TableResult(spec.source, "skipped", str(e))
+        finally:
+            book.waiting.pop(spec.source, None)
+    return TableResult(spec.source, "replayed" if counts.get("replayed") else "unchanged", note, counts=counts)
+
+
+def _now(rows: DataFrame) -> DataFrame:
+    """Return the records of judged rows as a replay leaves them, each with its `place` among them."""
+    status = F.expr(f"case outcome when '{aside.APPLY}' then '{aside.REPLAYED}' when '{aside.OBSOLETE}' then '{aside.OBSOLETE}' "
+                    f"when '{aside.STILL_BAD}' then '{aside.STILL_BAD}' else r.status end")  # fmt: skip
+    records = rows.select(
+        "r.*", "why", "outcome", status.alias("now"), F.expr(PLACE).alias("place"),
+        F.col("r.status").alias("was_status"), F.col("r.reason").alias("was_reason"),
+    )  # fmt: skip
+    reason = F.when(F.col("outcome") == aside.STILL_BAD, F.col("why")).otherwise(F.col("reason"))
+    return records.withColumns({"status": F.col("now"), "reason": reason})
+
+
+def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: str, counts: dict[str, int]) -> None:
+    """Commit what can be applied, and beside it what became of every row."""
+    good, records = rows.where(f"outcome = '{aside.APPLY}'"), _now(rows)
+    if spec.key:
+        changes = aside.collapsed(rows, spec).persist()
+        first = F.col(f"after.`{spec.key[0]}`")
+        bounds = tuple(changes.agg(F.min(first), F.max(first)).first())
+        is_open = F.col("status").isin(*aside.OPEN)
+        # One that is still bad must not be applied later over what came after it and is applied now.
+        records = records.where(~is_open).drop("place").unionByName(
+            aside.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
+        )  # fmt: skip
+    else:
+        changes, bounds = appended(good, row="r.row_no"), (None, None)
+    summary = {"frazil.kind": "replay", "frazil.counts": json.dumps(counts, separators=(",", ":"))}
+    try:
+        with quarantine.staged(book, spec, base, aside.changed(records, batch, base.sequence), batch):
+            position = replace(base.position, batch=batch)
+            commit_batch(book, spec, base, position, changes, (None, "a replay", None, bounds), summary)
+    finally:
+        changes.unpersist()

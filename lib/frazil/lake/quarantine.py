@@ -1,0 +1,155 @@
+"""The table of rows set aside, exactly once together with the batches that they come from.
+
+Records are staged on a branch of the quarantine's own table before their batch is committed, and published to its main, in one swap
+that removes the branch, once it is. Whoever comes to a table next takes up what a killed run left: it publishes what
+belongs to a committed batch and drops what belongs to none. So main tells of committed batches only.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from frazil.changes.quarantine import OPEN, RECORD, newest
+from frazil.config.sqltext import literal
+from frazil.dms.position import Position
+from frazil.errors import FrazilError
+from frazil.lake import jvm
+from frazil.lake.commit import is_abandoned
+from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, create_namespaces
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BESIDE, ON = "frazil.table", "frazil.base"
+"""In the summary of staged records: the table of their batch, and the position and snapshot that it was built on."""
+_one_at_a_time = threading.Lock()
+
+
+class QuarantineError(FrazilError):
+    """Rows set aside of which it cannot be told whether their batch was committed, or that were not set aside whole."""
+
+    decision = True
+
+
+def create(spark: SparkSession, name: str) -> None:
+    """Create the quarantine's table if it is missing, with an empty first snapshot."""
+    with _one_at_a_time:
+        if not spark.catalog.tableExists(name):
+            create_namespaces(spark, [name])
+            columns = ", ".join(f"`{c}` {kind}" for c, kind in RECORD.items())
+            properties = "'commit.retry.num-retries' = '20', 'write.metadata.delete-after-commit.enabled' = 'true'"
+            spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
+        table = jvm.load_table(spark, name)
+        if table.currentSnapshot() is None:
+            table.newAppend().commit()
+
+
+def stage(spark: SparkSession, name: str, records: DataFrame, batch: str, target: str, base: Base) -> None:
+    """Write records to a branch of their batch: until `settle` finds it committed, nobody sees them."""
+    create(spark, name)
+    branch = BRANCH_PREFIX + batch
+    _patiently(lambda: jvm.fork(spark, name, branch, jvm.load_table(spark, name).currentSnapshot().snapshotId()))
+    on = {"batch": base.position.batch, "snapshot": base.snapshot}
+    summary = {BATCH: batch, BESIDE: target, ON: json.dumps(on)}
+    _insert(spark, f"{name}.branch_{branch}", records, batch, summary)
+
+
+def add(spark: SparkSession, name: str, records: DataFrame, batch: str) -> None:
+    """Write records that belong to no batch of their table straight to main."""
+    _insert(spark, name, records, batch, {})
+
+
+def _insert(spark: SparkSession, target: str, records: DataFrame, batch: str, summary: dict[str, str]) -> None:
+    view = "frazil_quarantine_" + batch
+    records.coalesce(1).createOrReplaceTempView(view)
+    try:
+        columns = ", ".join(f"`{c}`" for c in RECORD)
+        jvm.sql_with_commit_properties(spark, f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {view}", summary)
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def settle(spark: SparkSession, name: str, target: str, ours: str = "") -> None:
+    """Publish what was staged beside committed batches of a table; drop what was staged beside batches that never will be.
+
+    `ours` is a batch of this run whose commit is over, well or not. What other living runs have staged is left to them,
+    unless their batch is committed.
+    """
+    table = jvm.load_table(spark, name)
+    for branch in [r for r in table.refs().keySet() if r.startswith(BRANCH_PREFIX)]:
+        batch, head = branch.removeprefix(BRANCH_PREFIX), table.snapshot(branch)
+        summary = dict(head.summary())
+        over = batch == ours or is_abandoned(branch)
+        if summary.get(BATCH) != batch:  # nothing was staged there yet
+            if over:
+                _swap(spark, name, branch)
+        elif summary[BESIDE] == target:
+            committed = _is_committed(spark, target, batch, json.loads(summary[ON]))
+            if committed:
+                _swap(spark, name, branch, head.snapshotId())
+            elif committed is False and over:
+                _swap(spark, name, branch)
+            elif committed is None:
+                raise QuarantineError(
+                    f"{target}: rows were set aside beside batch {batch}, and the table's history no longer tells whether that "
+                    "was committed",
+                    f"see SELECT * FROM {name}.branch_{branch}; then fast-forward main to it, or drop it",
+                )
+
+
+def _swap(spark: SparkSession, name: str, branch: str, snapshot: int | None = None) -> None:
+    """Remove a branch, and publish its snapshot with it if given; somebody else may be faster."""
+
+    def swap() -> None:
+        table = jvm.load_table(spark, name)
+        if table.refs().get(branch) is not None:
+            refs = table.manageSnapshots()
+            (refs.cherrypick(snapshot) if snapshot else refs).removeBranch(branch).commit()
+
+    _patiently(swap)
+
+
+def _patiently(do: Callable[[], None]) -> None:
+    """Do again what lost a race: other tables' batches change the quarantine's refs at the same time."""
+    for attempt in range(8):
+        try:
+            with _one_at_a_time:
+                do()
+            return
+        except Exception as error:
+            if attempt == 7 or not jvm.is_known_failure(error):
+                raise
+        time.sleep(0.05 * 2**attempt)
+
+
+def _is_committed(spark: SparkSession, target: str, batch: str, on: dict) -> bool | None:
+    """Tell whether a batch is in a table's history; None: that reaches back neither to it nor to what it was built on."""
+    table = jvm.load_table(spark, target)
+    position = Position.from_json(table.properties().get(POSITION))[0]
+    if position.batch in (batch, on["batch"]):
+        return position.batch == batch
+    snapshot = None
+    for snapshot in jvm.ancestors(table):
+        if snapshot.summary().get(BATCH) == batch:
+            return True
+        if snapshot.snapshotId() == on["snapshot"]:
+            return False
+    if snapshot is not None and snapshot.parentId() is None:
+        return False
+    tagged = table.refs().get(TAG)
+    return True if tagged and table.snapshot(tagged.snapshotId()).summary().get(BATCH) == batch else None
+
+
+def waiting(spark: SparkSession, name: str, source: str) -> DataFrame:
+    """Return the records of a source table's rows that still wait."""
+    rows = newest(spark.table(name).where(f"table_name = {literal(source)}"))
+    return rows.where(f"status in {OPEN}")
+
+
+def forget(spark: SparkSession, name: str, source: str, first: int, last: int) -> None:
+    """Remove the records of batches that a rollback of their table took away, by their `sequence`."""
+    spark.sql(f"DELETE FROM {name} WHERE table_name = {literal(source)} AND sequence BETWEEN {first} AND {last}")
