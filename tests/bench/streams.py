@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
 from frazil.changes.changeset import change_set  # noqa: E402
 from frazil.config.session import get_spark  # noqa: E402
@@ -133,13 +133,16 @@ def _changes_per_s(spark, broker: Broker, folder: Path, options: dict, quick: bo
 
 
 def run(quick: bool = False) -> list[dict]:
-    """Measure both on an embedded broker; the messages are sent before the clock starts."""
+    """Measure on an embedded broker, the messages sent before the clock starts; and what setting rows aside costs."""
+    import quarantine
+
     os.environ["FRAZIL_MASTER"] = "local[2]"
     with tempfile.TemporaryDirectory(prefix="frazil-streams-") as name, Broker(Path(name) / "kafka") as broker:
         options = {"type": "jdbc", "uri": f"jdbc:sqlite:{name}/catalog.db", "warehouse": f"{name}/warehouse"}
         given = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
         spark = get_spark(Settings(root=name, spark_options=given, catalog_options=options, source="kafka://"))
-        return [_parse_ratio(spark, broker, quick), _changes_per_s(spark, broker, Path(name), options, quick)]
+        figures = [_parse_ratio(spark, broker, quick), _changes_per_s(spark, broker, Path(name), options, quick)]
+        return figures + quarantine.run(quick)
 
 
 if __name__ == "__main__":
