@@ -53,7 +53,7 @@ def test_bad_messages_are_set_aside_with_their_offset_and_replayed_from_their_by
         "schema-name": "public",
         "table-name": "t",
     }
-    broken = json.dumps({"data": {"id": 4, "n": "?"}, "metadata": metadata}).replace('"?"', "")
+    broken = json.dumps({"data": {"id": 4, "n": "?"}, "metadata": metadata}, separators=(",", ":")).replace('"?"', "")
     assert w.send(broken).merged(**aside).rows("t") == [(1, 1), (2, 5)]
     rows = w.spark.table(f"lake.{w.space}_ops.quarantine").orderBy("row_no", "sequence").collect()
     told = [(int(r.row_no), r.key, r.old_key, r.column_name, r.status) for r in rows]

@@ -145,6 +145,7 @@ def _read_group(
     files: list[DmsObject],
     phase: int,
 ) -> DataFrame:
+    import pyarrow as pa
     from pyspark.sql import functions as F
 
     where = files[0].path
