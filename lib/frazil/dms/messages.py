@@ -126,7 +126,7 @@ def raw_rows(
 
     `before_field` is BeforeImageSettings.FieldName. A null, and a column that is not there, are both null: DMS writes
     whole rows. Of several `partitions` one holds the order of a key: an update that takes a row to a key of another one is
-    refused, for what came first there can't be told. `more`: columns to carry along.
+    refused, for what came first there can't be told.
     """
     from pyspark.sql import functions as F
 
