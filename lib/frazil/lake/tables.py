@@ -132,6 +132,15 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({', '.join(f'{literal(k)} = {literal(v)}' for k, v in given.items())})")  # fmt: skip
     held = table.currentSnapshot()
     table.refresh()
+    # Key columns are NOT NULL, and only they: by that a later change of the key is known. No row has a null there.
+    change = table.updateSchema().allowIncompatibleChanges()
+    for f in table.schema().columns():
+        if f.name() in spec.key and f.isOptional():
+            change.requireColumn(f.name())
+        elif f.name() not in spec.key and f.isRequired():
+            change.makeColumnOptional(f.name())
+    change.commit()
+    table.refresh()
     jvm.start_position(table, TAG, POSITION, position.to_json)
     parent = jvm.load_table(spark, name).currentSnapshot().parentId()
     if parent != (held and held.snapshotId()):
