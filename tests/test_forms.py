@@ -137,7 +137,7 @@ def _ingest(source: Path, form: str, stream: str) -> Workbook:
         cell = {"env": "demo", "source": stream or str(source / form / "s3"), "tables": TABLES}
         if stream:
             cell |= {"endpoint": str(source / form / "endpoint.json"), "mappings": str(source / form / "task.json")}
-            cell |= {"full_load": {"stream_start": "earliest"}, "cdc_merge": {"max_batch_messages": 150}}.get(
+            cell |= {"full_load": {"stream_start": "earliest"}, "cdc_merge": {"max_batch_messages": 600}}.get(
                 notebook, {}
             )
         settings = resolve(notebook, cell).settings
