@@ -345,9 +345,9 @@ def test_other_forms_are_read_again_as_they_were_written(new_world, form):
 
 
 def write_parquet(file, rows):
-    kinds = [("Op", pa.string()), ("ts", pa.string()), ("id", pa.int64()), ("n", pa.int64()), ("note", pa.string()),
+    kinds = [("Op", pa.string()), ("ts", pa.string()), ("id", pa.int64()), ("n", pa.string()), ("note", pa.string()),
              ("raw", pa.binary()), ("at", pa.timestamp("us")), ("flag", pa.bool_())]  # fmt: skip
-    made = [(*r[:5], bytes.fromhex(r[5]), datetime.fromisoformat(r[6]), r[7] == "true") for r in rows]
+    made = [(*r[:3], str(r[3]), r[4], bytes.fromhex(r[5]), datetime.fromisoformat(r[6]), r[7] == "true") for r in rows]
     columns = list(zip(*made, strict=True)) or [[]] * len(kinds)
     file.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(
