@@ -41,11 +41,12 @@ def test_what_dms_sends_twice_is_there_once(new_stream):
 
 
 def test_bad_messages_are_set_aside_with_their_offset_and_replayed_from_their_bytes(new_stream):
+    """A value that does not fit makes the whole message unreadable, so its key is not known either."""
     w, big = new_stream().table("t", "id INT8", "n INT4"), 3_000_000_000
     aside = {"on_bad_rows": "quarantine", "ops": f"{w.space}_ops"}
     w.message("load", id=1, n=1).message("load", id=2, n=big).setup()
     assert w.full_load(**aside)["t"].counts == {"rows": 1, "quarantined": 1}
-    w.message("insert", id=3, n="x").message("update", id=30, n=big, was={"id": 1}).message("update", id=2, n=5)
+    w.message("insert", id=3, n="x").message("update", id=2, n=5).message("update", id=30, n=big, was={"id": 1})
     metadata = {
         "timestamp": "2026-01-01T10:00:00Z",
         "record-type": "data",
@@ -55,16 +56,13 @@ def test_bad_messages_are_set_aside_with_their_offset_and_replayed_from_their_by
     }
     broken = json.dumps({"data": {"id": 4, "n": "?"}, "metadata": metadata}, separators=(",", ":")).replace('"?"', "")
     assert w.send(broken).merged(**aside).rows("t") == [(1, 1), (2, 5)]
-    rows = w.spark.table(f"lake.{w.space}_ops.quarantine").orderBy("row_no", "sequence").collect()
-    told = [(int(r.row_no), r.key, r.old_key, r.column_name, r.status) for r in rows]
-    assert told == [
-        (1, '["2"]', None, "n", "waiting"), (1, '["2"]', None, "n", "obsolete"), (2, '["3"]', None, "n", "waiting"),
-        (3, '["30"]', '["1"]', "n", "waiting"), (5, None, None, "fields", "waiting"),
-    ]  # fmt: skip
-    assert bytes(rows[-1].raw).decode() == broken
+    rows = w.spark.table(f"lake.{w.space}_ops.quarantine").collect()
+    told = sorted({(int(r.row_no), r.column_name, r.status) for r in rows})
+    assert told == [(offset, "fields", "waiting") for offset in (1, 2, 4, 5)]
+    assert [bytes(r.raw).decode() for r in rows if r.row_no == "5"] == [broken]
     w.table("t", "id INT8", "n INT8")
     (done,) = replay.run(w.book(quarantine="replay", **aside))
-    assert done.counts == {"replayed": 1, "still_bad": 2}, done.note
+    assert done.counts == {"replayed": 1, "still_bad": 2, "cannot_tell": 1}, done.note
     assert w.rows("t") == [(2, 5), (30, big)]
     assert w.merge(**aside)["t"].status == "unchanged"
 
