@@ -26,6 +26,11 @@ LOAD1, FILE1, FILE2, FILE3 = (
 )
 ONE_COMMIT = "2024-01-01 09:59:00.000000"
 
+
+class Killed(BaseException):
+    """The process dies here: nothing may catch this and tidy up."""
+
+
 Change = namedtuple("Change", "op values was seq ts")
 
 

@@ -14,13 +14,9 @@ from frazil.config.settings import FullLoadSettings
 from frazil.flows import cdc, full_load
 from frazil.lake import commit, jvm, merge
 from frazil.lake.tables import RolledBackError, format_version, read_base
-from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U
+from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, Killed, U
 
 pytestmark = pytest.mark.spark
-
-
-class Killed(BaseException):
-    """Stands for a kill: no `except Exception` sees it."""
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from frazil.config.settings import CdcMergeSettings
 from frazil.config.spec import SpecError, parse_spec
 from frazil.flows.plan import plan
 from frazil.lake import jvm_schema
-from helpers import FILE1, FILE2, FILE3, LOAD1
+from helpers import FILE1, FILE2, FILE3, LOAD1, Killed
 
 pytestmark = pytest.mark.spark
 TS = "2024-01-01 09:59:00.000000"
@@ -208,10 +208,10 @@ def test_a_run_that_dies_between_schema_and_batch_is_simply_repeated(source, mon
 
         def dying(spark, table, steps, learnt):
             whole(spark, table, steps, learnt)
-            raise KeyboardInterrupt
+            raise Killed
 
         monkeypatch.setattr(jvm_schema, "change", dying)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Killed):
             source.merge()
         assert ("more" in ids(source)) == (dies_after == 2)
         assert source.position("t") == position

@@ -3,7 +3,7 @@
 import pytest
 
 from frazil.lake import jvm, merge
-from helpers import FILE1, FILE2, FILE3, D, I, U
+from helpers import FILE1, FILE2, FILE3, D, I, Killed, U
 
 pytestmark = pytest.mark.spark
 
@@ -60,9 +60,9 @@ def test_a_crash_in_the_midst_of_a_batch(loaded, monkeypatch, dies_in):
     where = {"write": (merge, "merge"), "publish": (jvm, "publish")}[dies_in]
 
     def crash(*_, **__):
-        raise KeyboardInterrupt
+        raise Killed
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(*where, crash)
         loaded.merge(lane="merge")
     assert loaded.rows("t") == before, "readers see all of a batch or nothing"

@@ -14,14 +14,10 @@ from frazil.config.settings import CdcMergeSettings, OperateSettings
 from frazil.flows import replay, watch
 from frazil.flows.plan import plan
 from frazil.lake import jvm
-from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U
+from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U
 
 pytestmark = pytest.mark.spark
 COLUMNS = ("id INT8", "n INT4", "note WSTRING(99)")
-
-
-class Killed(BaseException):
-    """Stands for a kill: no `except Exception` sees it."""
 
 
 @pytest.fixture
