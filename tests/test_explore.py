@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frazil.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
-from frazil.flows import explore, trace
+from frazil.flows import explore, trace, watch
 from frazil.flows.explore import ExploreError
 from frazil.lake import history
 from frazil.observe import cards
@@ -164,7 +164,7 @@ def test_nothing_is_written(book, module_world, catalog_options):
     trace.origin(book, "public.t", ["1"])
     explore.difference(book, "public.t", "oldest", "newest")
     explore.as_of(book, "2024-01-01 10:01").table("public.t").collect()
-    explore.quarantined(book)
+    watch.became(book)
     assert fingerprint(lake) == before
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 
+from frazil.dms.kinesis import _Reader, _ship_code
 from stream_world import KinesisWorld
 
 pytestmark = pytest.mark.spark
@@ -139,3 +142,21 @@ def test_a_stream_that_is_not_there_is_named(new_stream):
     w.source += "x"
     with pytest.raises(Exception, match=f"no stream '{w.stream}x'"):
         w.merge()
+
+
+def test_executors_need_no_frazil():
+    """What is sent to an executor loads in a Python that has pyspark and no Frazil."""
+    from pyspark import cloudpickle
+
+    _ship_code()
+    sent = cloudpickle.dumps(_Reader("eu-west-1", {}, 0, 0, 0))
+    program = (
+        "import sys, pickle; sys.modules['frazil'] = None\n"
+        "reader = pickle.loads(sys.stdin.buffer.read())\n"
+        "try: next(reader(('s/shard-1', 0, None)))\n"
+        "except Exception as e: print(type(e).__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, check=True, env={"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nowhere"})  # fmt: skip
+    assert done.stdout.decode().strip() == "botocore.exceptions", (
+        done.stdout
+    )  # it got as far as asking Kinesis, without credentials

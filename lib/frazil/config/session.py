@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -120,6 +121,7 @@ def _build(settings: Settings) -> SparkSession:
         **settings.spark_options,
     }
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
     log = os.path.join(settings.root, settings.runs, settings.env, "spark.log")
     builder = SparkSession.builder.master(os.environ.get("FRAZIL_MASTER", "local[*]")).appName("frazil")
     for key, value in conf.items():

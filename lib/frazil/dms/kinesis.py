@@ -7,6 +7,7 @@ the shard's end once all of a closed one was read. Only then its children are re
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from frazil.dms.streams import (
     behind_sql,
     moment,
     named_places,
+    named_source,
 )
 from frazil.errors import nearest
 
@@ -43,6 +45,13 @@ def _client(region: str, login: dict[str, str]) -> Any:
 
     retries = {"mode": "standard", "max_attempts": ATTEMPTS}  # throttled and failed calls, with growing pauses
     return boto3.client("kinesis", region_name=region, config=Config(retries=retries), **login)
+
+
+def _ship_code() -> None:
+    """Send this module to the executors with what it reads: they need boto3, but not Frazil."""
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    register_pickle_by_value(sys.modules[__name__])
 
 
 @dataclass(frozen=True)
@@ -70,11 +79,7 @@ class Kinesis:
     @staticmethod
     def from_address(address: str) -> Kinesis:
         """Return the source that `kinesis://region/stream,stream` names."""
-        region, _, streams = address.removeprefix(Kinesis.scheme).partition("/")
-        named = tuple(s for s in streams.split(",") if s)
-        if not region or not named:
-            raise StreamError(f"parameter 'source' = '{address}'", "write kinesis://region/stream,stream")
-        return Kinesis(region, named)
+        return Kinesis(*named_source(Kinesis.scheme, address, "kinesis://region/stream,stream"))
 
     @cached_property
     def _login(self) -> dict[str, str]:
@@ -169,6 +174,7 @@ class Kinesis:
             return Taken(None, {**begin, **dict.fromkeys(shards.keys() - begin.keys(), 0)}, True)
         given = [(s.name, begin.get(s.name, 0), s.end) for s in ready]
         reader = _Reader(self.region, self._login, begin.get(ARRIVED, 0), now, most // len(ready) if most else 0)
+        _ship_code()
         rows = spark.sparkContext.parallelize(given, len(given)).flatMap(reader)
         held = spark.createDataFrame(rows, COLUMNS, verifySchema=False).persist(StorageLevel.MEMORY_AND_DISK)
         # Of each shard the last row is no message: it says how far it was read, and by its time whether it was caught up.

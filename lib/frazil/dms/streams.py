@@ -86,6 +86,15 @@ def behind_sql(stream: Stream, position: Offsets) -> str:
     return f"{here} and arrived >= timestamp_millis({position[ARRIVED]})" if position.get(ARRIVED) else here
 
 
+def named_source(scheme: str, address: str, example: str) -> tuple[str, tuple[str, ...]]:
+    """Return what `scheme://host/name,name` names: the host and the names."""
+    host, _, names = address.removeprefix(scheme).partition("/")
+    named = tuple(n for n in names.split(",") if n)
+    if not host or not named:
+        raise StreamError(f"parameter 'source' = '{address}'", f"write {example}")
+    return host, named
+
+
 def moment(where: str) -> datetime:
     """Return the time that `stream_start` names, UTC where it says no zone."""
     try:

@@ -90,7 +90,7 @@ def apply_batch(
     aside = quarantine.sets_aside(book, spec)[0]
     lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial or spec.narrow)
     if lane and given.megabytes < SMALL_MB:
-        changes = changes.coalesce(1)  # one task and no shuffle: a third of the job's time
+        changes = changes.coalesce(1)  # one task, no shuffle
     good = changes.where("bad is null") if aside else changes
     if spec.policy == "append":
         batch = appended(changes, good_only=aside)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
 from frazil.config.times import clock, instant
-from frazil.dms.position import Position, pending_changes
+from frazil.dms.position import Position
 from frazil.errors import FrazilError, nearest
-from frazil.flows.watch import waiting_s
+from frazil.flows.watch import behind
 from frazil.flows.workbook import Workbook
 from frazil.lake import history, maintenance
 from frazil.lake.health import health
@@ -76,12 +76,8 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
 
 def _pending(book: Workbook, spec: TableSpec, position: Position) -> tuple[int | None, float | None, str]:
     """Return how many files (of a stream: messages of any table) lie behind a position, how long the oldest has waited, and what stops them."""
-    if book.stream:
-        count, waiting = book.stream.waiting(position.stream)
-        return count, round(waiting, 1), ""
     try:
-        files = pending_changes(book.objects(spec, position.last), position, spec.source)
-        return len(files), waiting_s(files), ""
+        return *behind(book, spec, position), ""
     except FrazilError as e:
         return None, None, e.problem
 
@@ -228,13 +224,3 @@ def _behind(book: Workbook, spec: TableSpec, when_ms: int) -> str:
     if count or problem:
         return problem or f"{count} pending {'message' if book.stream else 'file'}(s) are not applied"
     return "" if when_ms > time.time() * 1000 - 1000 else "changes that DMS has not written yet"
-
-
-def quarantined(book: Workbook) -> list[dict[str, Any]]:
-    """Return how many rows of each table lie in quarantine; none where there is no such table."""
-    name = f"{book.settings.catalog}.{book.settings.ops}.quarantine"
-    if not book.spark.catalog.tableExists(name):
-        return []
-    rows = book.spark.table(name)
-    by = [c for c in ("table", "reason") if c in rows.columns]
-    return [r.asDict() for r in rows.groupBy(*by).count().orderBy(*by).collect()]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC
 from typing import Any
 
 from frazil.config.spec import TableSpec
-from frazil.dms.newest import moment
-from frazil.dms.position import pending_changes
+from frazil.flows.watch import behind
 from frazil.flows.workbook import Workbook
 from frazil.lake.tables import read_base
 from frazil.observe.analysis import Analysis
@@ -28,16 +26,10 @@ def now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
         return round(float(at - newest[column][table] / 1000), 1)
 
     def look(spec: TableSpec) -> dict[str, Any]:
-        position = read_base(book.spark, book.name(spec)).position
-        if book.stream:
-            count, waiting = book.stream.waiting(position.stream)
-        else:
-            files = pending_changes(book.objects(spec, position.last), position, spec.source)
-            count = len(files)
-            waiting = at - moment(files[0].name).replace(tzinfo=UTC).timestamp() if files else None
+        count, waiting = behind(book, spec, read_base(book.spark, book.name(spec)).position)
         return {
             "state": "behind" if count else "fresh", "pending_files": count,
-            "waiting_s": None if waiting is None else round(max(waiting, 0.0), 1),
+            "waiting_s": waiting if count or book.stream else None,
             "newest_change_s_ago": ago(spec.source, "newest_ms"), "last_commit_s_ago": ago(spec.source, "committed_ms"),
         }  # fmt: skip
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.newest import moment
-from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position, pending_changes
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
@@ -35,15 +34,21 @@ def _pending(book: Workbook, catalog: Catalog, spec: TableSpec) -> tuple[Positio
     Raises a FrazilError where the table has no position.
     """
     position = lookup.position_of(lookup.get_table(catalog, spec.target))
+    return position, *behind(book, spec, position)
+
+
+def behind(book: Workbook, spec: TableSpec, position: Position) -> tuple[int, float]:
+    """Return how many change files (of a stream: messages of any table) lie behind a position, and for how many seconds the oldest waits.
+
+    A file's time is that in its name (UTC); 0 seconds where there is none.
+    """
     if book.stream:
-        return position, *book.stream.waiting(position.stream)
+        count, waits = book.stream.waiting(position.stream)
+        return count, round(waits, 1)
     files = pending_changes(book.objects(spec, position.last), position, spec.source)
-    return position, len(files), waiting_s(files)
-
-
-def waiting_s(files: list[DmsObject]) -> float:
-    """Return for how many seconds the oldest of these change files has waited, by its name (UTC); 0 where there is none."""
-    return round(max(0.0, time.time() - moment(files[0].name).replace(tzinfo=UTC).timestamp()), 1) if files else 0.0
+    if not files:
+        return 0, 0.0
+    return len(files), round(max(0.0, time.time() - moment(files[0].name).replace(tzinfo=UTC).timestamp()), 1)
 
 
 def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:

@@ -144,9 +144,8 @@ class Workbook:
     def spark(self) -> SparkSession:
         """The Spark session, found or built when first asked for."""
         spark = get_spark(self.settings)
-        with suppress(
-            Exception
-        ):  # Iceberg's API in another thread finds only catalogs that a query of Spark's has loaded
+        # Iceberg's API in another thread finds only catalogs that a query of Spark's has loaded.
+        with suppress(Exception):
             spark.catalog.databaseExists(f"{self.settings.catalog}.default")
         return spark
 
