@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import socket
 import subprocess
 import sys
@@ -13,9 +14,13 @@ import urllib.request
 import uuid
 from pathlib import Path
 
+import nbformat
 import pytest
+import yaml
 
 import reference
+from frazil.flows import cdc
+from helpers import I, U, World
 
 pytestmark = pytest.mark.notebooks
 ROOT = Path(__file__).parent.parent
@@ -87,6 +92,23 @@ def text(outputs: list[dict]) -> str:
 
 def errors(outputs: list[dict]) -> list[str]:
     return ["\n".join(o["traceback"]) for o in outputs if o["type"] == "error"]
+
+
+@pytest.fixture(scope="module")
+def world(spark, catalog_options, tmp_path_factory) -> World:
+    """A loaded table with a backlog, and a second one that is fed while the tests run."""
+    w = World(tmp_path_factory.mktemp("jupyter") / "w", "jupyter", catalog_options)
+    w.table("t").load("t", (1, "a")).table("backlog").load("backlog", (0, "a")).loaded()
+    for number in range(20):
+        w.changes("backlog", I(number + 1, "new"), name=second(number))
+    w.book()
+    params = {
+        "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json", "readers": ["spark"],
+        "catalog_options": catalog_options, "spark_options": {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"},
+    }  # fmt: skip
+    (w.root / "params").mkdir()
+    (w.root / "params/demo.yml").write_text(yaml.safe_dump({"common": params}))
+    return w
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +211,93 @@ def test_an_error_of_the_user_is_two_lines_and_its_trace_is_in_the_log(light):
     assert [line.split(":")[0] for line in told.splitlines()] == ["ParameterError", "  cure"]
     assert "did you mean 'demo'?" in told
     assert "Traceback" in (place / "runs/demo/frazil.log").read_text()
+
+
+# --- with Spark, beside an ingest in another process
+
+
+@pytest.fixture(scope="module")
+def kernels(world, server) -> tuple[Kernel, Kernel]:
+    """Two kernels that find the world's parameters."""
+    pair = Kernel(server, "05_explore.ipynb"), Kernel(server, "02_cdc_merge.ipynb")
+    for kernel in pair:
+        kernel.run(f'import os\nos.environ["FRAZIL_PARAMS"] = {str(world.root / "params")!r}')
+    return pair
+
+
+OPEN = """
+from frazil.config.settings import resolve
+from frazil.flows import cdc
+from frazil.flows.workbook import Workbook
+from frazil.observe import cards
+tables = ["public.backlog"]
+parallel_tables = 1
+max_batch_files = 1
+book = Workbook(resolve("cdc_merge", globals()).settings)
+book.spark
+"""
+
+
+@pytest.mark.spark
+def test_the_explore_notebook_shows_all_beside_a_running_ingest_and_can_write_nothing(world, kernels):
+    explore, other = kernels
+    starting = other.send(OPEN)
+    book = world.book(tables=["public.t"], run_for_s=float("inf"), trigger_s=0.2)
+    ingest = threading.Thread(target=cdc.run, args=(book,))
+    ingest.start()
+    stop, fed = threading.Event(), []
+
+    def feed() -> None:
+        while not stop.wait(1.0):
+            world.changes("t", U(1, f"v{len(fed)}"), name=second(len(fed)))
+            fed.append(len(fed))
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        cells = [c for c in nbformat.read(ROOT / "notebooks/05_explore.ipynb", as_version=4).cells if c.cell_type == "code"]  # fmt: skip
+        before, outputs = world.head("t"), []
+        for cell in cells:
+            outputs.append(explore.run(cell.source.replace("tables = None", 'tables = ["public.t"]')))
+            assert not errors(outputs[-1]), errors(outputs[-1])
+        assert world.head("t") != before, "ingestion stood still meanwhile"
+        assert any("text/html" in o.get("data", {}) for cell in outputs for o in cell)
+        assert any("application/vnd.frazil.result+json" in o.get("data", {}) for o in outputs[-1])
+        name = world.name("t")
+        for statement in (f"INSERT INTO {name} VALUES (99, 'no')", f"ALTER TABLE {name} CREATE TAG mine", f"DROP TABLE {name}", "CREATE NAMESPACE lake.mine"):  # fmt: skip
+            (refused,) = errors(explore.run(f"book.spark.sql({statement!r})"))
+            assert re.search("read.?only", refused, re.I), refused[-500:]
+        (wrong,) = errors(explore.run('trace.key_history(book, "public.tt", ["1"])'))
+        assert wrong.splitlines() == ["ExploreError: no table 'public.tt'", "  cure: did you mean 'public.t'?"]
+        assert "Traceback" in (world.root / "runs/demo/frazil.log").read_text()
+    finally:
+        stop.set()
+        feeder.join()
+        book.stop.set()
+        ingest.join(60)
+    world.merged(tables=["public.t"])
+    assert world.rows("t") == [(1, f"v{fed[-1]}")]
+    assert not errors(other.shown(starting))
+
+
+@pytest.mark.spark
+def test_an_interrupt_ends_with_what_is_under_way_and_the_next_run_goes_on(world, kernels):
+    kernel = kernels[1]
+    kernel.run("book = Workbook(book.settings)")
+    before = world.head("backlog")
+    cell = kernel.send("done = cdc.run(book)")
+    until = time.monotonic() + 60
+    while world.head("backlog") == before:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    kernel.interrupt()
+    shown = kernel.shown(cell)
+    assert not errors(shown) and "stopping once" in text(shown)
+    told = kernel.run('print(done[0].status, done[0].counts["batches"])')
+    status, batches = text(told).split()
+    assert status == "merged" and 0 < int(batches) < 20
+    assert len(world.rows("backlog")) == 1 + int(batches)
+    assert world.position("backlog")["last"] == second(int(batches) - 1) and world.branches("backlog") == []
+    assert not errors(kernel.run("max_batch_files = 500\nbook = Workbook(resolve('cdc_merge', globals()).settings)\ndone = cdc.run(book)"))  # fmt: skip
+    assert "✔ 1 table merged" in text(kernel.run("cards.results(done)"))
+    assert len(world.rows("backlog")) == 21
