@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from frazil.cli import main
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.dms.kafka import Kafka
 from frazil.dms.position import Position
 from frazil.flows import maintenance
 from frazil.flows.adopt import AdoptError, adopt
 from frazil.lake.tables import TableError
-from frazil.observe import ledger
+from frazil.observe import ledger, runs
 from frazil.observe.ledger import LedgerError
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
@@ -51,7 +52,7 @@ def shared(new_world):
     return world
 
 
-def test_a_table_of_the_glue_article_goes_on_from_its_last_file_exactly_once(shared):
+def test_a_table_of_the_glue_article_goes_on_from_its_last_file_exactly_once(shared, monkeypatch, capsys):
     assert "carries no position" in shared.merge()["t"].note
     assert "frazil adopt" in shared.setup()["t"].note
     assert taken(shared, TXN[0]).endswith("2 change file(s) are pending")
@@ -62,6 +63,9 @@ def test_a_table_of_the_glue_article_goes_on_from_its_last_file_exactly_once(sha
     assert shared.merge()["t"].status == "unchanged" and shared.head("t") == head
     with pytest.raises(TableError, match="carries a position already"):
         taken(shared, TXN[0])
+    shared.environment(monkeypatch)
+    assert main(["down", "--env", "w"]) == runs.NOTHING  # what another pipeline has made is not ours to delete
+    assert f"not deleted: table {shared.space}.t: Frazil has not made it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("position", "pending"), [("load", 3), (FILE1, 2), ("2024-01-01 10:01", 1), ("20231231-230000000.csv", 3)])  # fmt: skip

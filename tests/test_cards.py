@@ -59,10 +59,11 @@ def test_a_problem_of_the_user_is_two_lines_and_its_trace_is_in_the_log(caplog):
         try:
             raise FrazilError("no such thing", "name another")
         except FrazilError as e:
-            assert e._render_traceback_() == ["FrazilError: no such thing\n  cure: name another"]
+            for _ in range(2):  # IPython asks twice
+                assert e._render_traceback_() == ["FrazilError: no such thing\n  cure: name another"]
     finally:
         log.propagate = propagated
-    assert "Traceback" in caplog.text and "test_cards.py" in caplog.text
+    assert caplog.text.count("Traceback") == 1 and "test_cards.py" in caplog.text
 
 
 def test_bars_are_for_those_who_watch(monkeypatch):

@@ -483,8 +483,9 @@ def test_a_table_that_frazil_did_not_make_is_refused(world):
 
 
 def test_a_table_that_does_not_exist_points_to_the_setup(world):
-    world.table("t").load("t", (1, "a"))
+    world.table("t").load("t", (1, "a")).changes("t", I(2, "b"))
     assert "run 00_setup first" in world.full_load()["t"].note
+    assert "run 00_setup first" in world.merge()["t"].note
 
 
 def test_setup_brings_columns_to_the_spec_or_says_why_it_cannot(loaded):

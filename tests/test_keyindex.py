@@ -1,6 +1,9 @@
 """The key index alone: where it says a key lies is where the last one who spoke of it put it, on disk as in memory."""
 
 import random
+import shutil
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,6 +90,17 @@ def test_what_is_not_whole_is_not_taken(tmp_path, harm):
     if harm == "manifest":
         manifest.write_text(manifest.read_text().replace('"snapshot":null', '"snapshot":1'))
     assert not KeyIndex(tmp_path, "u" if harm == "other table" else "t", 1).load()
+
+
+def test_an_index_that_the_first_version_wrote_is_read_and_one_of_a_newer_version_is_built_anew(tmp_path):
+    folder = Path(shutil.copytree(Path(__file__).parent / "data/keyindex_v1", tmp_path / "index"))
+    index = KeyIndex(folder, "t", 1)
+    assert index.load() and index.snapshot == 4137462311225348095
+    file, pos = index.locate([np.array([2, 4], np.int64)])
+    assert (index.files[file[0]], pos[0], file[1]) == ("data/a.parquet", 1, -1)
+    text = (folder / "manifest.json").read_text().split("\n", 1)[1].replace('"version":1', '"version":2')
+    (folder / "manifest.json").write_text(f"{zlib.crc32(text.encode())}\n{text}")
+    assert not KeyIndex(folder, "t", 1).load()
 
 
 VALUES = {

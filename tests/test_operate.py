@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import nbformat
@@ -21,6 +22,7 @@ from frazil.config.settings import resolve
 from frazil.dms.position import Position, PositionError
 from frazil.flows import full_load, setup
 from frazil.flows.workbook import Workbook
+from frazil.lake import lookup
 from frazil.observe import runs
 
 ROOT = Path(__file__).parent.parent
@@ -112,14 +114,20 @@ def test_the_notebook_alone_starts_no_spark_where_nothing_is_pending(place, tmp_
     [
         (("max_batch_mbs", "5"), "did you mean 'max_batch_mb'?"),
         (("max_batch_mb", "much"), "is not of type int"),
+        (("tables", "app.person"), "write ['app.person']"),
+        (("tables", "[app.persom]"), "did you mean 'app.person'?"),
+        (("tables", "[app.person"), "is no YAML"),
     ],
 )
 def test_wrong_parameters_are_refused_before_anything_starts(tmp_path, given, says, capsys, monkeypatch):
     made = place_of(tmp_path)
+    add_operate(made, on_trouble=f"cat > {tmp_path}/told.json")
     monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
     assert main(["run", "02_cdc_merge", "--env", "demo", "-p", *given]) == runs.WRONG
     assert says in capsys.readouterr().err
-    assert not (made / "runs").exists()
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told["outcome"] == "wrong parameters" and says in told["cause"]
+    assert not list(made.glob("runs/demo/02_cdc_merge*"))
 
 
 @pytest.mark.notebooks
@@ -145,6 +153,7 @@ def test_what_tables_come_to_is_what_the_run_comes_to():
     assert of("merged", "held") == of("merged", "differs") == "needs a decision"
     assert of("failed", decision=True) == "needs a decision"
     assert of("merged", "skipped") == "skipped"
+    assert runs.outcome([{"table": "only looked at"}]) == "ok"
 
 
 @pytest.mark.notebooks
@@ -245,9 +254,21 @@ def test_down_removes_exactly_what_it_listed(place, monkeypatch, capsys):
     other.write_text("not ours")
     assert main(["down", "--env", "demo", "--yes"]) == runs.FAILED
     assert "nothing was listed yet" in capsys.readouterr().err
+    catalog = lookup.open_catalog(resolve("setup", {"env": "demo"}).settings)
+    seen = {"snapshot_id": 1, "seen_at": datetime.now(UTC), "engine": "pyiceberg"}
+    lookup.append_seen(
+        catalog, "ops", [{"name": "operated.app.person", **seen}, {"name": "operated.app.other", **seen}]
+    )
     assert main(["down", "--env", "demo"]) == runs.OK
+    assert "not deleted: table ops.visible: it also tells of operated.app.other" in capsys.readouterr().out
+    catalog.drop_table("ops.visible")
+    lookup.append_seen(catalog, "ops", [{"name": "operated.app.person", **seen}])
+    catalog.create_namespace("theirs")
+    assert main(["down", "--env", "demo"]) == runs.OK
+    told = capsys.readouterr().out.splitlines()
+    assert {"table app.person", "table app.visit", "table ops.visible", "namespace app", "namespace ops"} < set(told)
     listed = set(json.loads((place / "runs/demo/down.json").read_text())["files"])
-    assert listed
+    assert listed and any("/ops/visible/" in file for file in listed)
     stray = Path(sorted(listed)[0]).parent / "later.txt"
     stray.write_text("came after the list")
     assert main(["down", "--env", "demo", "--yes"]) == runs.FAILED
@@ -259,3 +280,4 @@ def test_down_removes_exactly_what_it_listed(place, monkeypatch, capsys):
     assert before - after == listed
     assert other.read_text() == "not ours"
     assert runs.read(place / "runs/demo") == []
+    assert catalog.list_namespaces() == [("theirs",)] and catalog.list_tables("theirs") == []

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import frazil
+from frazil import cli
 from frazil.errors import FrazilError
 from frazil.observe import runs
 
@@ -39,12 +40,31 @@ def test_the_exit_codes_are_those_of_the_code():
     assert told == runs.EXIT_CODES
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
-def test_the_systemd_units_are_right(tmp_path):
-    command = tmp_path / ".venv/bin/frazil"
+def stand_in(folder: Path) -> Path:
+    """Put a command in the place of Frazil's that tells how it was called and ends with the code that lies beside it."""
+    command = folder / ".venv/bin/frazil"
     command.parent.mkdir(parents=True)
-    command.write_text("#!/bin/sh\n")
+    command.write_text(f'#!/bin/sh\necho "$@" > {folder}/called\nexit $(cat {folder}/code 2>/dev/null)\n')
     command.chmod(0o755)
+    return folder / "called"
+
+
+def test_the_cron_lines_run_as_cron_runs_them(tmp_path):
+    called = stand_in(tmp_path)
+    lines = re.search(r"## cron\n\n```text\n(.*?)```", SCHEDULES, re.S)[1].splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        *when, command = line.split(None, 5)
+        assert all(re.fullmatch(r"[\d*/,-]+", field) for field in when)
+        bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+        subprocess.run(["/bin/sh", "-c", command.replace("/srv/frazil", str(tmp_path))], env=bare, cwd="/", check=True)
+        argv = called.read_text().split()
+        assert cli._parser(argv).parse_args(argv).env == "prod"
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="the systemd units are NOT verified: systemd-analyze is missing (Debian: apt-get install systemd)")  # fmt: skip
+def test_the_systemd_units_are_right(tmp_path):
+    stand_in(tmp_path)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text.replace("/srv/frazil", str(tmp_path)))
     ran = subprocess.run(["systemd-analyze", "verify", tmp_path / "frazil-cdc.timer"], capture_output=True, text=True)
@@ -52,26 +72,34 @@ def test_the_systemd_units_are_right(tmp_path):
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("FRAZIL_AIRFLOW" not in os.environ, reason="`make test-airflow` names the Python that has Airflow")
-@pytest.mark.parametrize(("code", "state"), [(0, "success"), (10, "skipped"), (3, "failed")])
-def test_the_dag_is_parsed_and_run_by_airflow(tmp_path, code, state):
-    """What stands for Frazil here is a command that ends with each code: how Airflow takes it is what is tested."""
-    command = tmp_path / ".venv/bin/frazil"
-    command.parent.mkdir(parents=True)
-    command.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\nexit {code}\n')
-    command.chmod(0o755)
-    dags = tmp_path / "airflow/dags"
-    dags.mkdir(parents=True)
-    text = FILES["frazil_dag.py"].replace("/srv/frazil", str(tmp_path))
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory):
+    """A real Airflow with the page's DAG in its folder; gives the folder that stands for Frazil's, and a way to run Python there."""
+    folder = tmp_path_factory.mktemp("airflow")
+    stand_in(folder)
+    (dags := folder / "home/dags").mkdir(parents=True)
+    text = FILES["frazil_dag.py"].replace("/srv/frazil", str(folder))
     (dags / "frazil_dag.py").write_text(text)
     run = 'print("task state:", dag.test().get_task_instance("cdc_merge").state)'
     (dags / "run.py").write_text(f'{text}\nif __name__ == "__main__":\n    {run}\n')
-    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False", "PYTHONPATH": ""}  # fmt: skip
-    python = os.environ["FRAZIL_AIRFLOW"]
-    for arguments in (["-m", "airflow", "db", "migrate"], ["-m", "airflow", "dags", "reserialize"]):
-        done = subprocess.run([python, *arguments], env=environment, cwd=dags, capture_output=True, text=True)
+    environment = {**os.environ, "AIRFLOW_HOME": str(folder / "home"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False", "PYTHONPATH": ""}  # fmt: skip
+
+    def python(*arguments: str) -> subprocess.CompletedProcess:
+        return subprocess.run([os.environ["FRAZIL_AIRFLOW"], *arguments], env=environment, cwd=dags, capture_output=True, text=True)  # fmt: skip
+
+    for arguments in (("db", "migrate"), ("dags", "reserialize")):
+        done = python("-m", "airflow", *arguments)
         assert done.returncode == 0, done.stderr[-3000:]
-    ran = subprocess.run([python, str(dags / "run.py")], env=environment, cwd=dags, capture_output=True, text=True)
+    return folder, python
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("FRAZIL_AIRFLOW" not in os.environ, reason="`make test-airflow` names the Python that has Airflow")
+@pytest.mark.parametrize(("code", "state"), [(0, "success"), (10, "skipped"), (3, "failed")])
+def test_the_dag_is_parsed_and_run_by_airflow(airflow, code, state):
+    """What stands for Frazil here is a command that ends with each code: how Airflow takes it is what is tested."""
+    folder, python = airflow
+    (folder / "code").write_text(str(code))
+    ran = python(str(folder / "home/dags/run.py"))
     assert f"task state: {state}" in ran.stdout, (ran.stdout + ran.stderr)[-3000:]
-    assert (tmp_path / "called").read_text() == "run 02_cdc_merge --env prod\n"
+    assert (folder / "called").read_text() == "run 02_cdc_merge --env prod\n"

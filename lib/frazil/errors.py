@@ -2,20 +2,26 @@
 
 import logging
 
+log = logging.getLogger("frazil")
+log.addHandler(logging.NullHandler())  # until a workbook opens its file; else Python prints traces on the screen
+
 
 class FrazilError(ValueError):
     """State what is wrong and what cures it, in words that need no stack trace."""
 
     decision = False
     """Whether nothing is broken, but a person must say how to go on."""
+    logged = False
 
     def __init__(self, problem: str, cure: str = ""):
         self.problem, self.cure = problem, cure
         super().__init__(f"{problem}\n  cure: {cure}" if cure else problem)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows instead of a stack trace, which goes to the log."""
-        logging.getLogger("frazil").error("shown in the notebook", exc_info=self)
+        """What IPython shows instead of a stack trace, which goes to the log; it asks more than once."""
+        if not self.logged:
+            log.error("shown in the notebook", exc_info=self)
+        self.logged = True
         return [f"{type(self).__name__}: {self}"]
 
 

@@ -1,4 +1,4 @@
-"""Figure: how long a scheduled run takes that finds nothing to do, from the command's start to its end."""
+"""Figures: how long a scheduled run takes that finds nothing to do, by the command and by papermill alone."""
 
 from __future__ import annotations
 
@@ -17,23 +17,31 @@ from reference import workspace
 ROOT = Path(__file__).parents[2]
 
 
-def _run(place: Path, notebook: str, expected: int) -> float:
-    """Run a notebook by the command, insist on its exit code, return the seconds of the whole process."""
+def _timed(place: Path, arguments: list[str], expected: int) -> float:
+    """Run a module of Python's in a workspace, insist on its exit code, return the seconds of the whole process."""
     environment = {**os.environ, "FRAZIL_PARAMS": str(place / "params"), "PYTHONPATH": str(ROOT / "lib")}
     began = time.perf_counter()
-    command = [sys.executable, "-m", "frazil.cli", "run", notebook, "--env", "demo"]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-m", *arguments], env=environment, capture_output=True, text=True)
     assert ran.returncode == expected, ran.stdout + ran.stderr
     return time.perf_counter() - began
 
 
 def run(quick: bool = False) -> list[dict]:
-    """Set up, load and merge two tables, then let `frazil run 02_cdc_merge` find nothing."""
+    """Set up, load and merge two tables, then let `frazil run 02_cdc_merge` find nothing, and the notebook under papermill."""
     with tempfile.TemporaryDirectory(prefix="frazil-idle-") as folder:
         place = workspace(Path(folder))
         shutil.copytree(ROOT / "notebooks", place / "notebooks")
+        command = ["frazil.cli", "run", "--env", "demo"]
         for notebook in ("00_setup", "01_full_load", "02_cdc_merge"):
-            _run(place, notebook, runs.OK)
-        timed = [_run(place, "02_cdc_merge", runs.NOTHING) for _ in range(3 if quick else 9)]
-    told = f"2 tables, local folder, SQLite catalog; median of {len(timed)}, {max(timed):.2f} s at most"
-    return [{"name": "idle_run_s", "value": round(median(timed), 2), "unit": "s", "conditions": told}]
+            _timed(place, [*command, notebook], runs.OK)
+        notebook = str(place / "notebooks/02_cdc_merge.ipynb")
+        papermill = ["papermill", notebook, str(place / "out.ipynb"), "-k", "python3", "-p", "env", "demo"]
+        timed = {
+            "idle_run_s": [_timed(place, [*command, "02_cdc_merge"], runs.NOTHING) for _ in range(3 if quick else 9)],
+            "idle_papermill_s": [_timed(place, papermill, 0) for _ in range(3 if quick else 9)],
+        }
+    return [
+        {"name": name, "value": round(median(seconds), 2), "unit": "s",
+         "conditions": f"2 tables, local folder, SQLite catalog; median of {len(seconds)}, {max(seconds):.2f} s at most"}
+        for name, seconds in timed.items()
+    ]  # fmt: skip

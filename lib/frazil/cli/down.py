@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from frazil.config.settings import Settings, resolve
-from frazil.dms.storage import walk
+from frazil.dms.storage import location, walk
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
-from frazil.lake.tables import POSITION
+from frazil.lake.tables import ADOPTED, POSITION
 from frazil.observe import runs
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 
 class DownError(FrazilError):
@@ -23,11 +28,15 @@ class DownError(FrazilError):
 
 @dataclass(frozen=True)
 class Listed:
-    """What would be deleted: tables by name with their metadata file, every file below them, run folders."""
+    """What would be deleted: tables by name with their metadata file, every file below them, namespaces, run folders."""
 
     tables: dict[str, str]
     files: list[str]
+    namespaces: list[str]
     folders: list[str]
+
+    def __str__(self) -> str:
+        return f"{len(self.tables)} table(s), {len(self.files)} file(s), {len(self.namespaces)} namespace(s), {len(self.folders)} folder(s) of runs"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,15 +48,18 @@ def main(options: argparse.Namespace) -> int:
     """Without `--yes` list and keep the list; with it delete what stands there, if nothing has changed since."""
     settings = resolve("setup", {"env": options.env}).settings
     book = Workbook(settings, lambda text: None)
-    kept, now = book.folder / "down.json", listed(book)
+    kept = book.folder / "down.json"
+    now, left = listed(book)
     if not options.yes:
         for table in now.tables:
             print(f"table {table}")
+        for namespace in now.namespaces:
+            print(f"namespace {namespace}")
         for path in [*now.files, *now.folders]:
             print(path)
-        print(
-            f"{len(now.tables)} table(s), {len(now.files)} file(s), {len(now.folders)} run folder(s): nothing is deleted yet;"
-        )
+        for line in left:
+            print(f"not deleted: {line}")
+        print(f"{now}: nothing is deleted yet;")
         print(f"  frazil down --env {options.env} --yes deletes exactly these")
         kept.write_text(json.dumps(asdict(now)), encoding="utf-8")
         return runs.OK if now.tables or now.folders else runs.NOTHING
@@ -58,35 +70,62 @@ def main(options: argparse.Namespace) -> int:
     delete(settings, now)
     kept.unlink()
     runs.write_index(book.folder)
-    print(f"deleted {len(now.tables)} table(s), {len(now.files)} file(s), {len(now.folders)} run folder(s)")
+    print(f"deleted {now}")
     return runs.OK
 
 
-def listed(book: Workbook) -> Listed:
-    """List the tables of the specs that carry Frazil's position, with all files below them, and the run folders."""
-    tables, files = {}, []
+def listed(book: Workbook) -> tuple[Listed, list[str]]:
+    """List what the environment has made, and say of what else lies there why it is left.
+
+    That is: tables of its specs that Frazil has created, its own tables in `ops` where they tell of no others, with all files below them;
+    namespaces that Frazil has created and that are empty then; run folders, key indexes and charts.
+    """
+    tables, files, left = {}, [], []
     try:
         catalog = lookup.open_catalog(book.settings)
-    except lookup.CatalogError:
-        catalog = None
-    for spec in book.specs.values() if catalog else ():
+    except lookup.CatalogError as e:
+        catalog, left = None, [f"tables: {e.problem}"]
+    own = {f"{book.settings.ops}.{name}": column for name, column in lookup.OPS.items()}
+    for target in [*(s.target for s in book.specs.values()), *own] if catalog else ():
         try:
-            table = lookup.get_table(catalog, spec.target)
+            table = lookup.get_table(catalog, target)
         except lookup.CatalogError:
             continue
-        if POSITION in table.metadata.properties:
-            tables[spec.target] = table.metadata_location
-            files += [e.path for e in walk(table.location().removeprefix("file:"))]
+        if why := _foreign_to(book, table, own.get(target)):
+            left.append(f"table {target}: {why}")
+        else:
+            tables[target] = table.metadata_location
+            files += [e.path for e in walk(_place(table))]
+    spaces = sorted({t.rpartition(".")[0] for t in tables})
+    namespaces = [n for n in spaces if lookup.made_by_us(catalog, n, tables)]
     folders = sorted(str(r["folder"]) for r in runs.read(book.folder) if r["outcome"] != "running")
-    return Listed(tables, files, folders)
+    folders += [str(f) for f in [book.folder / "index", book.folder / "charts"] if f.is_dir()]
+    return Listed(tables, files, namespaces, folders), left
+
+
+def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
+    """Say why a table is not this environment's to delete; empty if it is. `column`: what a table of `ops` tells of."""
+    properties = table.metadata.properties
+    if column is None:
+        return "" if POSITION in properties and ADOPTED not in properties else "Frazil has not made it"
+    if column not in table.schema().column_names:
+        return "Frazil has not made it"
+    ours = {name for s in book.specs.values() for name in (s.source, book.name(s))}
+    others = lookup.tells_of(table, column) - ours
+    return f"it also tells of {', '.join(sorted(others)[:3])}" if others else ""
+
+
+def _place(table: Table) -> str:
+    """Return a table's folder as `walk` spells it."""
+    return location(re.sub("^file:/+", "/", table.location()))
 
 
 def delete(settings: Settings, what: Listed) -> None:
-    """Drop the tables from the catalog, then delete the files, empty folders among them, and the run folders."""
+    """Drop tables and namespaces from the catalog, then delete the files, empty folders among them, and the run folders."""
     catalog = lookup.open_catalog(settings) if what.tables else None
     for target in what.tables:
         table = lookup.get_table(catalog, target)
-        place, root = table.location().removeprefix("file:"), table.location()
+        place, root = _place(table), table.location().rstrip("/")
         catalog.drop_table(target)
         for file in [f for f in what.files if f.startswith(f"{place}/")]:
             table.io.delete(root + file[len(place) :])
@@ -94,5 +133,7 @@ def delete(settings: Settings, what: Listed) -> None:
             for folder in sorted((p for p in Path(place).rglob("*") if p.is_dir()), reverse=True):
                 folder.rmdir()
             Path(place).rmdir()
+    for namespace in what.namespaces:
+        catalog.drop_namespace(namespace)
     for folder in what.folders:
         shutil.rmtree(folder)

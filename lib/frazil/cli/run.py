@@ -16,8 +16,8 @@ from typing import Any, get_type_hints
 import yaml
 
 from frazil.cli.hooks import call_hooks
-from frazil.config.settings import NOTEBOOKS, OperateSettings, ParameterError, Settings, find_params, resolve
-from frazil.errors import nearest
+from frazil.config.settings import NOTEBOOKS, OperateSettings, ParameterError, find_params, resolve
+from frazil.errors import FrazilError, nearest
 from frazil.flows import watch
 from frazil.flows.workbook import Workbook
 from frazil.observe import runs
@@ -34,15 +34,20 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the notebook; return the exit code of its outcome."""
     file, section = find_notebook(options.notebook)
-    settings, given = validated(section, options.env, options.p)
     operate: OperateSettings = resolve("operate", {"env": options.env}).settings
+    try:
+        book, given = validated(section, options.env, options.p)
+    except FrazilError as e:
+        call_hooks(operate, {"notebook": file.stem, "env": options.env, "outcome": "wrong parameters", "cause": str(e)})
+        raise
+    settings = book.settings
     home = Path(settings.root) / settings.runs / settings.env
     folder = _new_folder(home, file.stem)
     runs.write(folder, notebook=file.stem, env=options.env, parameters=given, outcome="running", pid=os.getpid(), began=time.time())  # fmt: skip
     with _lock(home / f".{file.stem}.lock") as held:
         if not held:
             facts = {"outcome": "skipped", "cause": "another run of this notebook is at work"}
-        elif section == "cdc_merge" and (still := watch.nothing_pending(Workbook(settings))):
+        elif section == "cdc_merge" and (still := watch.nothing_pending(book)):
             facts = {"outcome": "nothing to do", "tables": still}
         else:
             timeout = operate.timeout_s if options.timeout is None else options.timeout
@@ -74,11 +79,16 @@ def find_notebook(name: str) -> tuple[Path, str]:
     return file.absolute(), section
 
 
-def validated(section: str, env: str, pairs: list[list[str]]) -> tuple[Settings, dict[str, Any]]:
-    """Return the notebook's settings and its parameters, typed as declared, before anything is started."""
+def validated(section: str, env: str, pairs: list[list[str]]) -> tuple[Workbook, dict[str, Any]]:
+    """Return the notebook's workbook and parameters, typed as declared: they, specs and endpoint are read before anything is started."""
     hints = get_type_hints(NOTEBOOKS[section])
-    given = {n: v if hints.get(n) is str else yaml.safe_load(v) for n, v in pairs}
-    return resolve(section, {**given, "env": env}).settings, {**given, "env": env}
+    try:
+        given = {n: v if hints.get(n) is str else yaml.safe_load(v) for n, v in pairs}
+    except yaml.YAMLError as e:
+        raise ParameterError(
+            f"a value of -p is no YAML: {' '.join(str(e).split())}", "write a list as '[a, b]'"
+        ) from None
+    return Workbook(resolve(section, {**given, "env": env}).settings), {**given, "env": env}
 
 
 def _new_folder(home: Path, name: str) -> Path:
@@ -132,7 +142,7 @@ def _papermill(file: Path, folder: Path, given: dict[str, Any], timeout: float, 
         error, cause = "DeadKernelError", f"the notebook did not end, see {log}"
     facts: dict[str, Any] = {"outcome": runs.outcome_of(record, error), "cause": cause}
     tables = (record or {}).get("tables", {})
-    rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values())
+    rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values() if "status" in t)
     return {**facts, "tables": tables, "rows": rows}
 
 

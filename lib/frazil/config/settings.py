@@ -326,9 +326,9 @@ def _checked(name: str, value: Any, kind: Any, where: str) -> Any:
         return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
     if not good:
         wanted = getattr(kind, "__name__", str(kind)) if base is kind else str(kind)
-        raise ParameterError(
-            f"parameter '{name}' = {value!r} from {where} is not of type {wanted}", "correct the value"
-        )
+        listed = [str(v) for v in (value if isinstance(value, list) else [value])]
+        cure = f"write {listed}" if kind == list[str] else "correct the value"
+        raise ParameterError(f"parameter '{name}' = {value!r} from {where} is not of type {wanted}", cure)
     return value
 
 

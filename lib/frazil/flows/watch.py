@@ -14,7 +14,7 @@ from frazil.dms.newest import moment
 from frazil.dms.position import Position, pending_changes
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
-from frazil.lake import lookup
+from frazil.lake import lookup, quarantine
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -89,11 +89,11 @@ def _left_over(book: Workbook) -> bool:
 
 
 def became(book: Workbook) -> list[dict[str, Any]]:
-    """Return what has become of the rows that were ever set aside: one row per table and status; none without PyIceberg."""
+    """Return what has become of the rows that were ever set aside: one row per table and status."""
     try:
         found = lookup.records(lookup.quarantine(book.settings))
-    except FrazilError:
-        return []
+    except FrazilError:  # the catalog is none that can be read without Spark
+        found = quarantine.records(book.spark, f"{book.settings.catalog}.{book.settings.ops}.quarantine")
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for r in found:
         if r["table_name"] in book.specs:

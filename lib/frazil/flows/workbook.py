@@ -107,6 +107,7 @@ class Workbook:
 
     def __init__(self, settings: Settings, progress: Callable[[str], None] = print):
         self.settings, self.progress = settings, progress
+        _log_to(self.folder / "frazil.log")
         everything = load_specs(settings.path("specs"))
         for name in settings.tables:
             if name not in everything:
@@ -125,7 +126,6 @@ class Workbook:
         self.stop, self._interruptible = Event(), False
         self.at_work: set[str] = set()
         self.waiting: dict[str, tuple[str, int]] = {}
-        _log_to(self.folder / "frazil.log")
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
         task = read_task_settings(settings.path("mappings")) if self.stream and settings.mappings else {}
         self.before_field: str = task.get("BeforeImageSettings", {}).get("FieldName") or "before-image"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, read_base
+from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, load, read_base
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ def is_abandoned(branch: str) -> bool:
 
 def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
     """Remove the branches that killed runs left behind and return their names."""
-    table = jvm.load_table(spark, name)
+    table = load(spark, name)
     left = [r for r in table.refs().keySet() if r.startswith(BRANCH_PREFIX) and is_abandoned(r)]
     for branch in left:
         table.manageSnapshots().removeBranch(branch).commit()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from frazil.changes.quarantine import OPEN
 from frazil.config.settings import Settings
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
-from frazil.lake.tables import POSITION
+from frazil.lake.tables import MADE, POSITION
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 VISIBLE = "visible"
 """The ledger's table of when an engine other than Spark first saw each commit."""
+OPS = {"commits": "name", "maintenance": "name", VISIBLE: "name", "quarantine": "table_name"}
+"""Frazil's own tables in the namespace `ops`, and the column that says of which table a row tells."""
 
 
 class CatalogError(FrazilError):
@@ -85,6 +88,17 @@ def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:
     return [(s.timestamp_ms, s.summary.additional_properties) for s in kept]
 
 
+def tells_of(table: Table, column: str) -> set[str]:
+    """Return the tables that a table of `OPS` tells of."""
+    return set(table.scan(selected_fields=(column,)).to_arrow()[column].to_pylist())
+
+
+def made_by_us(catalog: Catalog, namespace: str, tables: Iterable[str]) -> bool:
+    """Tell whether Frazil created a namespace that holds nothing but these tables."""
+    held = {".".join(t) for t in catalog.list_tables(namespace)}
+    return bool(catalog.load_namespace_properties(namespace).get(MADE) and held <= set(tables)) and not catalog.list_namespaces(namespace)  # fmt: skip
+
+
 def seen(table: Table) -> set[int]:
     """Return the snapshots that the table shows, or has shown, as its state."""
     return {entry.snapshot_id for entry in table.history()}
@@ -96,7 +110,7 @@ def append_seen(catalog: Catalog, ops: str, rows: list[dict[str, Any]]) -> None:
 
     text, utc = pa.string(), pa.timestamp("us", tz="UTC")
     schema = pa.schema([("name", text), ("snapshot_id", pa.int64()), ("seen_at", utc), ("engine", text)])
-    catalog.create_namespace_if_not_exists(ops)
+    catalog.create_namespace_if_not_exists(ops, {MADE: "true"})
     table = catalog.create_table_if_not_exists(f"{ops}.{VISIBLE}", schema)
     table.append(pa.Table.from_pylist(rows, schema=schema))
 

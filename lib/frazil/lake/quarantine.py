@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.changes.quarantine import OPEN, RECORD, newest
 from frazil.config.sqltext import literal
@@ -148,6 +148,14 @@ def waiting(spark: SparkSession, name: str, source: str) -> DataFrame:
     """Return the records of a source table's rows that still wait."""
     rows = newest(spark.table(name).where(f"table_name = {literal(source)}"))
     return rows.where(f"status in {OPEN}")
+
+
+def records(spark: SparkSession, name: str) -> list[dict[str, Any]]:
+    """Return how each row stands, as `lookup.records` does where the catalog can be read without Spark."""
+    if not spark.catalog.tableExists(name):
+        return []
+    columns = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at")
+    return [r.asDict() for r in newest(spark.table(name)).select(*columns).collect()]
 
 
 def forget(spark: SparkSession, name: str, source: str, first: int, last: int) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POSITION, TAG, BATCH, BRANCH_PREFIX = "frazil.position", "frazil", "frazil.batch", "frazil_"
+MADE, ADOPTED = "frazil.made", "frazil.adopted"
+"""Properties: of a namespace that Frazil has created, and of a table that it has not."""
 
 # Whether an engine reads format v3 with deletion vectors; one not listed is taken not to.
 READS_V3 = {
@@ -43,7 +45,7 @@ def format_version(readers: list[str]) -> int:
 def create_namespaces(spark: SparkSession, names: list[str]) -> None:
     """Create the namespaces of the tables named, where missing; one after the other, as catalogs do not all bear a race."""
     for namespace in sorted({n.rsplit(".", 1)[0] for n in names}):
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace} WITH DBPROPERTIES ('{MADE}' = 'true')")
 
 
 def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) -> bool:
@@ -104,6 +106,15 @@ def require_table(spark: SparkSession, name: str) -> None:
         raise TableError(f"table {name} does not exist", "run 00_setup first")
 
 
+def load(spark: SparkSession, name: str) -> jvm.JavaTable:
+    """Return a table's handle; raises TableError where it does not exist."""
+    try:
+        return jvm.load_table(spark, name)
+    except Exception:
+        require_table(spark, name)
+        raise
+
+
 def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -> None:
     """Give a foreign table a position, in an empty commit of its own; its columns must be those of its spec, its keys unique.
 
@@ -126,7 +137,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
             shown = "; ".join(", ".join(f"{k}={r[k]}" for k in spec.key) + f" ({r.copies} times)" for r in twice)
             raise TableError(f"{name} holds rows that its key does not tell apart: {shown}", f"remove them, or correct the key in {spec.file}")  # fmt: skip
     given = {f"write.{w}.mode": "merge-on-read" for w in ("merge", "update", "delete")}
-    given |= {"write.merge.isolation-level": "serializable", "frazil.source": spec.source}
+    given |= {"write.merge.isolation-level": "serializable", "frazil.source": spec.source, ADOPTED: "true"}
     if format_of(spark, name) == 1:
         given["format-version"] = "2"
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({', '.join(f'{literal(k)} = {literal(v)}' for k, v in given.items())})")  # fmt: skip
@@ -166,11 +177,7 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
 
     Raises TableError for a table that Frazil has not set up, RolledBackError for one that was rolled back under it.
     """
-    try:
-        table = jvm.load_table(spark, name)
-    except Exception:
-        require_table(spark, name)
-        raise
+    table = load(spark, name)
     stored = table.properties().get(POSITION)
     if stored is None:
         raise TableError(

@@ -146,7 +146,7 @@ def as_of(found: AsOf) -> Card:
         return BAD if row.get("snapshot") is None else CARE if row["unsure"] else GOOD
 
     levels = Counter(level(row) for row in found.rows)
-    said = [_tables(levels[GOOD], "exactly")] if levels[GOOD] else []
+    said = [_tables(levels[GOOD], "known exactly")] if levels[GOOD] else []
     said += [_tables(levels[CARE], "with something unsure")] if levels[CARE] else []
     said += [_tables(levels[BAD], "cannot be shown")] if levels[BAD] else []
     worst = next((x for x in (BAD, CARE) if levels[x]), GOOD)

@@ -29,15 +29,19 @@ FILE = "run.json"
 
 
 def outcome(tables: list[dict[str, Any]]) -> str:
-    """Return what a run ended in, from its tables' `status`, `decision` and, where compared with the source, `differs`."""
-    failed = [t for t in tables if t["status"] == "failed"]
+    """Return what a run ended in, from its tables' `status`, `decision` and, where compared with the source, `differs`.
+
+    Tables that were only looked at have no status.
+    """
+    words = {t.get("status", "") for t in tables}
+    failed = [t for t in tables if t.get("status") == "failed"]
     if any(not t.get("decision") for t in failed):
         return "failed" if len(failed) == len(tables) else "some tables failed"
-    if failed or any(t["status"] in ("held", "differs") for t in tables):
+    if failed or words & {"held", "differs"}:
         return "needs a decision"
-    if any(t["status"] == "skipped" for t in tables):
+    if "skipped" in words:
         return "skipped"
-    return "nothing to do" if tables and all(t["status"] in _STILL for t in tables) else "ok"
+    return "nothing to do" if words and words <= set(_STILL) else "ok"
 
 
 def outcome_of(record: dict[str, Any] | None, error: str) -> str:

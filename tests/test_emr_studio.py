@@ -1,0 +1,92 @@
+"""What EMR Studio's PySpark kernel asks of the notebooks, on an imitation of its ways: Livy's statements, a session that is there, no IPython."""
+
+import ast
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import reference
+from frazil.observe import runs
+
+ROOT = Path(__file__).parent.parent
+
+
+class Livy:
+    """Runs cells as a Livy session does: one by one in a bare interpreter; of a last expression it shows the text alone."""
+
+    def __init__(self, **there):
+        self.names = {"__name__": "builtins", **there}
+
+    def run(self, code: str) -> str:
+        """Run a cell and return what it shows."""
+        tree = ast.parse(code)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "<cell>", "exec"), self.names)
+        self.last = eval(compile(ast.Expression(last.value), "<cell>", "eval"), self.names) if last else None
+        return repr(self.last) if last else ""
+
+
+def cells(notebook: str, **parameters) -> list[str]:
+    """Return a notebook's code with the parameters set behind their cell, as papermill does."""
+    (file,) = (ROOT / "notebooks").glob(f"*_{notebook}.ipynb")
+    code = [c for c in json.loads(file.read_text())["cells"] if c["cell_type"] == "code"]
+    found = []
+    for cell in code:
+        found.append("".join(cell["source"]))
+        if "parameters" in cell["metadata"].get("tags", []):
+            found.append("\n".join(f"{name} = {value!r}" for name, value in parameters.items()))
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.notebooks
+def test_the_notebooks_run_beside_a_session_that_is_there_and_without_ipython(spark, tmp_path, monkeypatch):
+    """The catalog is the session's own, so the parameters tell of none."""
+    place = reference.workspace(tmp_path)
+    params = place / "params/demo.yml"
+    head, _, tail = params.read_text().partition("  catalog_options:")
+    params.write_text(head + "  ops: studio_ops\n" + tail[tail.index("  readers:") :])
+    for spec in (place / "params/tiny").glob("*.yml"):
+        spec.write_text(spec.read_text().replace("target: app.", "target: studio."))
+    monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    shown = {}
+    for notebook in ("setup", "full_load", "cdc_merge", "latency", "explore"):
+        livy = Livy(spark=spark, sc=spark.sparkContext)
+        shown[notebook] = [livy.run(code) for code in cells(notebook, env="demo") if code]
+        assert shown[notebook][-1] == f"{notebook}: ok" and runs.outcome_of(livy.last.facts, "") == "ok"
+    assert any(text.startswith("✔ 2 tables merged") for text in shown["cdc_merge"])
+    assert any("20260301-080102000.csv    2  U" in text for text in shown["explore"])
+    assert "(a chart)" in shown["latency"] and list((place / "runs/demo/charts").glob("*.png"))
+    assert not [text for texts in shown.values() for text in texts if " object at 0x" in text]
+
+
+def test_the_library_is_imported_from_a_zip(tmp_path):
+    """That is how it comes to a cluster; nothing may look for files beside the modules."""
+    with zipfile.ZipFile(tmp_path / "frazil.zip", "w") as kept:
+        for file in sorted((ROOT / "lib/frazil").rglob("*.py")):
+            if "demo" not in file.parts:
+                kept.write(file, file.relative_to(ROOT / "lib"))
+    code = (
+        "import pkgutil, importlib, frazil\n"
+        "names = [m.name for m in pkgutil.walk_packages(frazil.__path__, 'frazil.') if not m.name.endswith('__main__')]\n"
+        "for name in names: importlib.import_module(name)\n"
+        "print(len(names), frazil.__file__)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": "frazil.zip", "PATH": "/usr/bin:/bin"})  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert int(ran.stdout.split()[0]) > 80 and "frazil.zip" in ran.stdout
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda f: f.name)
+def test_no_cell_asks_for_what_only_ipython_has(file):
+    """Neither magics nor `display`, `get_ipython`, `await`, `__file__`, an early exit: each fails there, or is passed over."""
+    for cell in json.loads(file.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            tree = ast.parse("".join(cell["source"]))  # a magic, `!` or `await` is no Python here
+            names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+            assert not names & {"display", "get_ipython", "__file__", "exit", "quit", "SystemExit", "_", "Out", "In"}
