@@ -5,6 +5,7 @@ import json
 import os
 import queue
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +20,6 @@ import pytest
 import yaml
 
 import reference
-from frazil.flows import cdc
 from helpers import I, U, World
 
 pytestmark = pytest.mark.notebooks
@@ -96,17 +96,20 @@ def errors(outputs: list[dict]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def world(spark, catalog_options, tmp_path_factory) -> World:
-    """A loaded table with a backlog, and a second one that is fed while the tests run."""
+    """A loaded table, and parameters by which other processes find it."""
     w = World(tmp_path_factory.mktemp("jupyter") / "w", "jupyter", catalog_options)
-    w.table("t").load("t", (1, "a")).table("backlog").load("backlog", (0, "a")).loaded()
-    for number in range(20):
-        w.changes("backlog", I(number + 1, "new"), name=second(number))
-    w.book()
-    params = {
-        "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json", "readers": ["spark"],
-        "catalog_options": catalog_options, "spark_options": {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"},
-    }  # fmt: skip
+    w.table("t").load("t", (0, "loaded")).loaded()
     (w.root / "params").mkdir()
+    for name in ("endpoint.json", "mappings.json"):  # the world writes its own again whenever it is asked
+        shutil.copy(w.root / name, w.root / "params")
+    quick = (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a session of half a minute ends before thorough compilation pays
+    )
+    params = {
+        "source": "source", "specs": "specs", "endpoint": "params/endpoint.json", "mappings": "params/mappings.json",
+        "catalog_options": catalog_options, "readers": ["spark"],
+        "spark_options": {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1", "spark.driver.extraJavaOptions": quick},
+    }  # fmt: skip
     (w.root / "params/demo.yml").write_text(yaml.safe_dump({"common": params}))
     return w
 
@@ -213,91 +216,97 @@ def test_an_error_of_the_user_is_two_lines_and_its_trace_is_in_the_log(light):
     assert "Traceback" in (place / "runs/demo/frazil.log").read_text()
 
 
-# --- with Spark, beside an ingest in another process
-
-
-@pytest.fixture(scope="module")
-def kernels(world, server) -> tuple[Kernel, Kernel]:
-    """Two kernels that find the world's parameters."""
-    pair = Kernel(server, "05_explore.ipynb"), Kernel(server, "02_cdc_merge.ipynb")
-    for kernel in pair:
-        kernel.run(f'import os\nos.environ["FRAZIL_PARAMS"] = {str(world.root / "params")!r}')
-    return pair
+# --- with Spark: one notebook ingests, another one looks
 
 
 OPEN = """
+import os
+os.environ["FRAZIL_PARAMS"] = {params!r}
 from frazil.config.settings import resolve
 from frazil.flows import cdc
 from frazil.flows.workbook import Workbook
 from frazil.observe import cards
-tables = ["public.backlog"]
-parallel_tables = 1
-max_batch_files = 1
+run_for_s, trigger_s, max_batch_files = {run_for_s}, 1.0, 1
 book = Workbook(resolve("cdc_merge", globals()).settings)
-book.spark
+done = cdc.run(book)
+cards.results(done)
 """
 
 
+class Feed:
+    """Writes a change file every two seconds, each with a row of its own and one for the row that all of them change."""
+
+    def __init__(self, world: World):
+        self.world, self.count, self.ended = world, 0, threading.Event()
+        self.thread = threading.Thread(target=self.go)
+
+    def go(self) -> None:
+        folder, self.world.specs["aside"] = self.world.root / "source/public", self.world.specs["t"]
+        while not self.ended.wait(2):
+            number = self.count + 1
+            self.world.changes("aside", I(number, "new"), U(0, f"v{number}"), name=second(number))
+            os.replace(folder / "aside" / second(number), folder / "t" / second(number))  # a file appears whole
+            self.count = number
+
+    def stop(self) -> None:
+        self.ended.set()
+        self.thread.join()
+
+
+@pytest.fixture(scope="module")
+def ingest(world, server):
+    """A notebook that ingests until it is stopped, beside it one that looks; gives their kernels, the cell and what feeds it."""
+    looking, ingesting = Kernel(server, "05_explore.ipynb"), Kernel(server, "ingest.ipynb")
+    params = str(world.root / "params")
+    cell = ingesting.send(OPEN.format(params=params, run_for_s='float("inf")'))
+    looking.run(f'import os\nos.environ["FRAZIL_PARAMS"] = {params!r}')
+    feed = Feed(world)
+    feed.thread.start()
+    yield looking, ingesting, cell, feed
+    feed.stop()
+
+
+def moved(world: World, kernel: Kernel) -> int:
+    """Wait for the next commit of the kernel that ingests and return it."""
+    head, until = world.head("t"), time.monotonic() + 60
+    while (now := world.head("t")) == head:
+        heard = list(kernel.heard.queue)
+        failed = any(m["header"]["msg_type"] == "error" for m in heard)
+        assert not failed and time.monotonic() < until, [m["content"] for m in heard[-5:]]
+        time.sleep(0.2)
+    return now
+
+
 @pytest.mark.spark
-def test_the_explore_notebook_shows_all_beside_a_running_ingest_and_can_write_nothing(world, kernels):
-    explore, other = kernels
-    starting = other.send(OPEN)
-    book = world.book(tables=["public.t"], run_for_s=float("inf"), trigger_s=0.2)
-    ingest = threading.Thread(target=cdc.run, args=(book,))
-    ingest.start()
-    stop, fed = threading.Event(), []
-
-    def feed() -> None:
-        while not stop.wait(1.0):
-            world.changes("t", U(1, f"v{len(fed)}"), name=second(len(fed)))
-            fed.append(len(fed))
-
-    feeder = threading.Thread(target=feed)
-    feeder.start()
-    try:
-        cells = [c for c in nbformat.read(ROOT / "notebooks/05_explore.ipynb", as_version=4).cells if c.cell_type == "code"]  # fmt: skip
-        before, outputs = world.head("t"), []
-        for cell in cells:
-            outputs.append(explore.run(cell.source.replace("tables = None", 'tables = ["public.t"]')))
-            assert not errors(outputs[-1]), errors(outputs[-1])
-        assert world.head("t") != before, "ingestion stood still meanwhile"
-        assert any("text/html" in o.get("data", {}) for cell in outputs for o in cell)
-        assert any("application/vnd.frazil.result+json" in o.get("data", {}) for o in outputs[-1])
-        name = world.name("t")
-        for statement in (f"INSERT INTO {name} VALUES (99, 'no')", f"ALTER TABLE {name} CREATE TAG mine", f"DROP TABLE {name}", "CREATE NAMESPACE lake.mine"):  # fmt: skip
-            (refused,) = errors(explore.run(f"book.spark.sql({statement!r})"))
-            assert re.search("read.?only", refused, re.I), refused[-500:]
-        (wrong,) = errors(explore.run('trace.key_history(book, "public.tt", ["1"])'))
-        assert wrong.splitlines() == ["ExploreError: no table 'public.tt'", "  cure: did you mean 'public.t'?"]
-        assert "Traceback" in (world.root / "runs/demo/frazil.log").read_text()
-    finally:
-        stop.set()
-        feeder.join()
-        book.stop.set()
-        ingest.join(60)
-    world.merged(tables=["public.t"])
-    assert world.rows("t") == [(1, f"v{fed[-1]}")]
-    assert not errors(other.shown(starting))
+def test_the_explore_notebook_shows_all_beside_a_running_ingest_and_can_write_nothing(world, ingest):
+    looking, ingesting, *_ = ingest
+    cells = [c for c in nbformat.read(ROOT / "notebooks/05_explore.ipynb", as_version=4).cells if c.cell_type == "code"]
+    before = moved(world, ingesting)
+    outputs = [looking.run(cell.source) for cell in cells]
+    assert [e for o in outputs for e in errors(o)] == []
+    assert world.head("t") != before, "ingestion stood still meanwhile"
+    assert sum("text/html" in o.get("data", {}) for cell in outputs for o in cell) >= 8
+    assert any("application/vnd.frazil.result+json" in o.get("data", {}) for o in outputs[-1])
+    name = world.name("t")
+    for statement in (f"INSERT INTO {name} VALUES (99, 'no')", f"ALTER TABLE {name} CREATE TAG mine", f"DROP TABLE {name}", "CREATE NAMESPACE lake.mine"):  # fmt: skip
+        (refused,) = errors(looking.run(f"book.spark.sql({statement!r})"))
+        assert re.search("read.?only", refused, re.I), refused[-500:]
+    (wrong,) = errors(looking.run('trace.key_history(book, "public.tt", ["1"])'))
+    assert wrong.splitlines() == ["ExploreError: no table 'public.tt'", "  cure: did you mean 'public.t'?"]
+    assert "Traceback" in (world.root / "runs/demo/frazil.log").read_text()
 
 
 @pytest.mark.spark
-def test_an_interrupt_ends_with_what_is_under_way_and_the_next_run_goes_on(world, kernels):
-    kernel = kernels[1]
-    kernel.run("book = Workbook(book.settings)")
-    before = world.head("backlog")
-    cell = kernel.send("done = cdc.run(book)")
-    until = time.monotonic() + 60
-    while world.head("backlog") == before:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+def test_an_interrupted_ingest_ends_with_what_is_under_way_and_the_next_run_goes_on(world, ingest):
+    _, kernel, cell, feed = ingest
+    moved(world, kernel)
     kernel.interrupt()
     shown = kernel.shown(cell)
-    assert not errors(shown) and "stopping once" in text(shown)
-    told = kernel.run('print(done[0].status, done[0].counts["batches"])')
-    status, batches = text(told).split()
-    assert status == "merged" and 0 < int(batches) < 20
-    assert len(world.rows("backlog")) == 1 + int(batches)
-    assert world.position("backlog")["last"] == second(int(batches) - 1) and world.branches("backlog") == []
-    assert not errors(kernel.run("max_batch_files = 500\nbook = Workbook(resolve('cdc_merge', globals()).settings)\ndone = cdc.run(book)"))  # fmt: skip
-    assert "✔ 1 table merged" in text(kernel.run("cards.results(done)"))
-    assert len(world.rows("backlog")) == 21
+    assert not errors(shown) and "SIGINT: stopping once" in text(shown) and "✔ 1 table merged" in text(shown)
+    assert any("changes/s" in str(o.get("data")) for o in shown if o["type"] == "update_display_data")
+    last = int(world.position("t")["last"][11:13]) * 60 + int(world.position("t")["last"][13:15])
+    assert world.rows("t") == sorted([(0, f"v{last}"), *[(n, "new") for n in range(1, last + 1)]], key=repr)
+    assert world.branches("t") == []
+    feed.stop()
+    assert not errors(kernel.run("max_batch_files, run_for_s = 500, 0.0\ndone = cdc.run(Workbook(resolve('cdc_merge', globals()).settings))"))  # fmt: skip
+    assert len(world.rows("t")) == 1 + feed.count
