@@ -174,6 +174,26 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
 
 
 @pytest.mark.notebooks
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("from frazil.errors import FrazilError\nraise FrazilError('no such thing', 'name another')", "no such thing\n  cure: name another"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "the notebook did not end, see"),
+    ],
+    ids=["an error", "a killed kernel"],
+)  # fmt: skip
+def test_a_run_that_fails_is_indexed_with_its_cause_and_told_of(tmp_path, code, cause):
+    made = with_stub(place_of(tmp_path), code)
+    add_operate(made, on_trouble=f"cat > {tmp_path}/told.json")
+    exited, out = ended(frazil(made, "run", "00_setup", "--env", "demo"))
+    assert exited == runs.FAILED and cause in out and "Traceback" not in out
+    assert last_run(made)["outcome"] == "failed" and cause in last_run(made)["cause"]
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert (told["notebook"], told["outcome"]) == ("00_setup", "failed") and cause in told["cause"]
+    assert 'class="bad"' in (made / "runs/demo/index.html").read_text()
+
+
+@pytest.mark.notebooks
 def test_a_run_beyond_its_time_is_stopped_with_its_kernel_and_told_of(tmp_path):
     made = with_stub(place_of(tmp_path), "import time; time.sleep(300)")
     add_operate(made, on_trouble=f"cat > {tmp_path}/told.json", timeout_s=5.0)
