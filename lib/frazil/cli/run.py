@@ -57,9 +57,11 @@ def main(options: argparse.Namespace) -> int:
     facts = runs.write(folder, **facts, seconds=round(time.time() - json.loads((folder / runs.FILE).read_text())["began"], 2))  # fmt: skip
     runs.retain(home, operate.keep_runs)
     runs.write_index(home)
-    print(f"{file.stem}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}\n  {folder}".rstrip())
     code = runs.EXIT_CODES[facts["outcome"]]
-    if 0 < code < runs.NOTHING:
+    bad = 0 < code < runs.NOTHING
+    told = f"{file.stem}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}".rstrip()
+    print(f"{told}\n  {folder}", file=sys.stderr if bad else sys.stdout)
+    if bad:
         call_hooks(operate, {k: facts.get(k) for k in ("notebook", "env", "outcome", "cause")} | {"folder": str(folder)})  # fmt: skip
     return code
 
