@@ -8,6 +8,9 @@ import pytest
 
 from frazil.changes.types import LAKE_TYPES, exact_sql, lake_type, value_sql
 from frazil.config.spec import TYPES, Column
+from frazil.dms.csv import FEW, written_at
+from frazil.dms.objects import DmsObject
+from frazil.dms.read import CHANGE_PHASE
 
 pytestmark = pytest.mark.spark
 
@@ -65,7 +68,7 @@ WALL_CLOCK = {
 }
 NOT_WALL_CLOCK = [
     "10:30:25", "10:30:25.8543591234", "1996", "2024-06-12", "2024-06-12 25:00:00", "2024-02-30 00:00:00", "infinity", "abc",
-    "2024-06-12 10:30:25+02:00", "2024-06-12 10:30:25Z",
+    "2024-06-12 10:30:25+02:00", "2024-06-12 10:30:25Z", "2024-06-12 10:30:25 GMT0",
 ]  # fmt: skip
 
 ROWS = [
@@ -177,3 +180,17 @@ def test_with_null_token_NULL_an_empty_field_is_an_empty_value_and_no_number(new
 
 def test_spaces_around_a_text_are_kept(new_world):
     assert read_fields(new_world(), " a ,,1", '" b ",,2') == [(" a ", None, 1), (" b ", None, 2)]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("like", ["20240331-023000{:03}.csv", "CDC_TXN-20240331023000{:03}.csv"])
+def test_when_a_file_was_written_is_told_by_its_name_for_few_files_and_for_many(spark, zone, like):
+    files = [DmsObject(like.format(n * 7), "", 1, "") for n in range(FEW + 1)]
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        for some in (files[:1], files[:5], files[:FEW], files):
+            names = spark.createDataFrame([(f.name,) for f in some], "object string")
+            got = names.selectExpr(f"unix_micros({written_at(some, CHANGE_PHASE)})").collect()
+            assert [r[0] for r in got] == [1_711_852_200_000_000 + n * 7_000 for n in range(len(some))]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")

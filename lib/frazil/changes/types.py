@@ -69,10 +69,12 @@ def exact_sql(column: Column, text: str, value: str) -> str:
     if kind == "DATE":
         return f"octet_length({text}) = 10 and substring({text}, 8, 1) = '-' and {value} < date'10000-01-01'"
     if kind == "DATETIME":
-        usual = f"octet_length({text}) = 26 and instr({text}, '.') = 20 and try_cast(substring({text}, 21) as int) is not null"
         long = f"octet_length({text}) >= 19 and substring({text}, 5, 1) = '-'"
-        zone = f"instr({text}, '+') > 0 or instr(substring({text}, 11), '-') > 0 or lower({text}) rlike '[a-z]$'"
-        return f"({usual}) or ({long}{'' if column.utc else f' and not ({zone})'})"
+        if column.utc:
+            return long
+        usual = f"octet_length({text}) = 26 and instr({text}, '.') = 20 and try_cast(substring({text}, 21) as int) is not null"
+        zone = f"instr({text}, '+') > 0 or instr(substring({text}, 11), '-') > 0 or lower({text}) rlike '[a-z]$' or endswith({text}, 'GMT0')"
+        return f"({usual}) or ({long} and not ({zone}))"
     return ""
 
 

@@ -19,6 +19,7 @@ from frazil.config.spec import TableSpec
 from frazil.config.sqltext import literal
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, as_written, named_layout, operation_sql, stated_layout
+from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.storage import open_text_head, read_head
 from frazil.dms.transactions import NAME, shared_layout
@@ -33,21 +34,34 @@ PLACE = (
 """A row's place as SQL, to stand right above the scan: unlike the columns of `_metadata`, which are cheap in
 Parquet only, they cost no copy of the row."""
 
-# A change file is named by the UTC time at which DMS wrote it: 20240612-103125108.csv. As a number, 20240612103125108, its
-# parts are had by division: much cheaper per row than cutting and parsing text.
-# For all tables together: CDC_TXN-20240612103125108.csv.
-_OWN = "cast(concat(substring(object, 1, 8), substring(object, 10, 9)) as bigint)"
-_SHARED = "cast(substring(object, 9, 17) as bigint)"
+FEW = 32
+"""So many files at most are told apart one by one in SQL."""
 
 
-def written_at(phase: int, shared: bool = False) -> str:
-    """Return the SQL of the time at which DMS wrote an `object`, by its name; null for load files."""
+def written_at(files: list[DmsObject], phase: int) -> str:
+    """Return the SQL of the time at which DMS wrote an `object`, by its name; null for load files.
+
+    Of a few files the times are stated, to be found by halving; of many they are computed per row, which costs more. The
+    digits of a name, 20240612-103125108.csv or CDC_TXN-20240612103125108.csv, are one number, its parts had by division.
+    """
     if phase == LOAD_PHASE:
         return "cast(null as timestamp)"
-    n = _SHARED if shared else _OWN
+    names = sorted({f.name for f in files})
+    if len(names) <= FEW:
+        return _stated_times(names)
+    shared = NAME.match(names[0])
+    n = f"cast({'substring(object, 9, 17)' if shared else 'concat(substring(object, 1, 8), substring(object, 10, 9))'} as bigint)"
     day = f"make_date(int({n} div 10000000000000), int({n} div 100000000000 % 100), int({n} div 1000000000 % 100))"
     clock = f"({n} div 10000000 % 100) * 3600000 + ({n} div 100000 % 100) * 60000 + {n} % 100000"
     return f"timestamp_millis(unix_date({day}) * bigint(86400000) + {clock})"
+
+
+def _stated_times(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"timestamp'{moment(names[0])}Z'"
+    middle = len(names) // 2
+    first, second = _stated_times(names[:middle]), _stated_times(names[middle:])
+    return f"if(object < {literal(names[middle])}, {first}, {second})"
 
 
 STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
@@ -134,7 +148,7 @@ def _read_layout(
     layout: Layout,
     endpoint: Endpoint,
     spec: TableSpec,
-    paths: list[str],
+    files: list[DmsObject],
     phase: int,
     whole: bool,
     form: str,
@@ -147,11 +161,11 @@ def _read_layout(
         spark.read.schema(fields_schema(layout)).options(**csv_options(endpoint))
         .option("header", endpoint.header).option("lineSep", endpoint.row_delimiter)
         .option("multiLine", whole).option("encoding", "UTF-8").option("columnPruning", False)
-        .csv(paths)
+        .csv([f.path for f in files])
     )  # fmt: skip
     place = [F.lit(phase).alias("phase"), *map(F.expr, PLACE)]
     found = raw_rows(rows, layout, endpoint, spec, phase, place, form, table)
-    return found.withColumn("written_at", F.expr(written_at(phase, shared=table is not None)))
+    return found.withColumn("written_at", F.expr(written_at(files, phase)))
 
 
 def raw_rows(
@@ -232,7 +246,7 @@ def read_csv(
 
     `whole`: files are read in one piece each, so that quoted newlines are kept; else Spark may split them.
     """
-    groups: dict[tuple[Layout, str], list[str]] = {}
+    groups: dict[tuple[Layout, str], list[DmsObject]] = {}
     for file in files:
         layout, form = stated_layout(spec, endpoint, mappings, phase, file), STATED
         if NAME.match(file.name):
@@ -240,11 +254,11 @@ def read_csv(
         elif endpoint.header and file.size:
             where = f"{file.path} line 1"
             layout, form = named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where), NAMED
-        groups.setdefault((layout, form), []).append(file.path)
+        groups.setdefault((layout, form), []).append(file)
     name = mappings.target_name(spec)
     frames = [
-        _read_layout(spark, layout, endpoint, spec, paths, phase, whole, form, name if form == SHARED else None)
-        for (layout, form), paths in groups.items()
+        _read_layout(spark, layout, endpoint, spec, group, phase, whole, form, name if form == SHARED else None)
+        for (layout, form), group in groups.items()
     ]
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
 

@@ -181,4 +181,4 @@ def _read_group(
         *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.identity)],
         F.lit(None).cast("string").alias("corrupt"), *lacking(spec, layout), F.expr(f"cast({line} as binary)").alias("raw"),
         F.lit(PARQUET).alias("form"), F.array(*[F.lit(r) for r in layout.roles]).alias("layout"),
-    ).withColumn("written_at", F.expr(written_at(phase)))  # fmt: skip
+    ).withColumn("written_at", F.expr(written_at(files, phase)))  # fmt: skip
