@@ -83,6 +83,13 @@ def test_a_batch_that_changes_no_row_still_moves_the_position_with_a_snapshot(lo
     assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c")]
 
 
+def test_a_table_that_was_set_to_copy_on_write_is_merged_too(loaded, spark):
+    spark.sql(f"ALTER TABLE {loaded.name('t')} SET TBLPROPERTIES ('write.merge.mode' = 'copy-on-write')")
+    loaded.changes("t", I(4, "d"), U(1, "A"), D(2)).merged()
+    assert loaded.rows("t") == [(1, "A"), (3, "c"), (4, "d")]
+    assert "added-delete-files" not in loaded.history("t")[0].summary()
+
+
 def test_two_tables_merged_at_once_do_not_mix_their_summaries(world):
     for name in "abcd":
         world.table(name).load(name, (1, name)).changes(name, *[U(n, name) for n in range(ord(name) - 90)])

@@ -172,7 +172,9 @@ def commit_batch(
         elif spec.policy == "multiset":
             keyless.apply_net(book.spark, branch, batch, spec, properties)
         else:
-            merge.merge(book.spark, branch, batch.persist(), spec, properties, bounds or (None, None))
+            # Spark refuses a source with row numbers where it copies files: it shall see rows, not how they were read.
+            seen = batch.localCheckpoint() if base.copies else batch.persist()
+            merge.merge(book.spark, branch, seen, spec, properties, bounds or (None, None))
 
     summary = {**summary, "frazil.lane": "merge", "frazil.lane-reason": why}
     return commit.commit_batch(book.spark, name, base, position, write, summary)

@@ -170,6 +170,8 @@ class Base:
     stored: str
     schemas: tuple[str, int, int] = ("", -1, -1)
     """The table's own id, and the ids of its schema now and in the snapshot that the position was committed with."""
+    copies: bool = False
+    """Whether somebody set the table to copy-on-write."""
 
 
 def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
@@ -190,7 +192,8 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
     current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
     now = table.schema().schemaId()
     schemas = (str(table.uuid()), now, then.schemaId() if then else now)
-    return Base(current.snapshotId(), current.sequenceNumber(), position, stored, schemas)
+    copies = table.properties().get("write.merge.mode") == "copy-on-write"
+    return Base(current.snapshotId(), current.sequenceNumber(), position, stored, schemas, copies)
 
 
 def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> None:
