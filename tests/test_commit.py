@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from frazil.config.settings import FullLoadSettings
-from frazil.flows import cdc, full_load
+from frazil.flows import cdc
+from frazil.flows.plan import plan
 from frazil.lake import commit, jvm, merge
 from frazil.lake.tables import RolledBackError, format_version, read_base
 from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, Killed, U
@@ -472,7 +473,7 @@ def test_files_that_come_during_a_pass_wait_for_the_next(world, monkeypatch):
 def test_plans_change_nothing(world):
     world.table("t").load("t", (1, "a")).setup()
     head = world.head("t")
-    assert [p["action"] for p in full_load.plan(world.book(FullLoadSettings))] == ["load"]
+    assert [p["action"] for p in plan(world.book(FullLoadSettings))] == ["load"]
     assert world.head("t") == head
 
 

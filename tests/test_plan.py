@@ -9,6 +9,7 @@ from frazil.config.settings import FullLoadSettings
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
 from frazil.observe import runs
 from helpers import FILE1, FILE2, LOAD1, I, U
+from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark
 
@@ -83,3 +84,18 @@ def test_the_command_prints_the_plan_and_with_strict_fails_where_a_decision_is_n
     told = capsys.readouterr()
     assert "public.keyless: decision: " in told.out and "1 of 2 tables need a decision" in told.err
     assert not world.spark.catalog.tableExists(world.name("fine"))
+
+
+def test_a_stream_is_planned_like_files(kafka, catalog_options, tmp_path, spark):
+    w = KafkaWorld(kafka, tmp_path / "w", "plan_stream", catalog_options).table("t").message("load", id=1, v="a")
+    new = planned(w)["t"]
+    assert (new["action"], new["changes"], new["format"]) == ("create, then load once that is whole", 1, 3)
+    w.loaded().message("insert", id=2, v="b").message("insert", table="x", id=3, v="c")
+    w.table("t", "id INT8", "v WSTRING(99)", "w INT4").table("keyless", key=())
+    head, rows = w.head("t"), planned(w)
+    told = [rows["t"][k] for k in ("action", "changes", "position", "schema", "order", "decision")]
+    assert told == ["apply changes", 3, "plan_stream/0: 0", "add w int", "partition, then place in it", ""]
+    assert "no commit time" in rows["t"]["impossible"] and "has no key" in rows["keyless"]["decision"]
+    assert w.head("t") == head and "w" not in w.spark.table(w.name("t")).columns
+    assert w.merge()["t"].status == "merged"
+    assert planned(w)["t"]["action"] == "nothing new"

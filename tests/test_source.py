@@ -182,6 +182,28 @@ def test_a_wrong_password_is_not_in_the_message(spark, database):
 
 
 @pytest.mark.spark
+def test_init_knows_a_streams_address_and_writes_no_password(spark, database, capsys):
+    postgres, root, patch = database
+    (root / "streams/params").mkdir(parents=True)
+    patch.setenv("FRAZIL_PARAMS", str(root / "streams/params"))
+    source = {"EndpointType": "SOURCE", "EngineName": "postgres", "ServerName": "db", "Password": SECRET}
+    arn = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
+    for env, target, address in (
+        ("kafka", {"KafkaSettings": {"Broker": "a:9092, b:9092", "Topic": "dms", "SaslPassword": SECRET}}, "kafka://a:9092,b:9092/dms"),
+        ("kinesis", {"KinesisSettings": {"StreamArn": arn}}, "kinesis://eu-central-1/orders"),
+    ):  # fmt: skip
+        (root / "endpoints.json").write_text(json.dumps({"Endpoints": [source, {"EndpointType": "TARGET", **target}]}))
+        assert (
+            main(["init", "--env", env, "--endpoints", str(root / "endpoints.json"), "--tables", "shop.orders"])
+            == runs.OK
+        )
+        assert "stream_start" in capsys.readouterr().out
+        opened = Workbook(resolve("setup", {"env": env}).settings, lambda text: None)
+        assert opened.settings.source == address and opened.stream and list(opened.specs) == ["shop.orders"]
+    assert SECRET not in "".join(f.read_text() for f in (root / "streams").rglob("*.*"))
+
+
+@pytest.mark.spark
 def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_the_source(spark, database, capsys):
     postgres, root, patch = database
     (root / "params").mkdir()
@@ -198,6 +220,12 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
         assert [(c.dms_type, c.utc, c.nullable) for c in spec.columns] == [(c.dms_type, c.utc, c.nullable) for c in ours[name].columns]  # fmt: skip
         assert all(c.source_id for c in spec.columns)
     assert main(command) == runs.WRONG and "is there already" in capsys.readouterr().err
+
+    assert main(["init", "--env", "own", "--source", "s3", "--tables", "shop.%"]) == runs.OK
+    told = capsys.readouterr()
+    assert "are for a new target and task of DMS" in told.out and not told.err, "the settings lose nothing"
+    opened = Workbook(replace(resolve("setup", {"env": "own"}).settings, catalog_options={}), lambda text: None)
+    assert load_specs(root / "params/own").keys() == made.keys() and opened.mappings.before_image(made["shop.orders"])
 
     def book(notebook: str, **cell) -> Workbook:
         settings = resolve(notebook, {"env": "made", "tables": ["shop.customers", "shop.products"], **cell}).settings

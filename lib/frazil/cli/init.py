@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
@@ -14,30 +15,40 @@ from frazil.config.connection import SourceDatabaseError, source_connection
 from frazil.config.session import get_spark
 from frazil.config.settings import ParameterError, Settings, find_params
 from frazil.config.spec import Column, TableSpec
-from frazil.dms.documents import read_endpoint_document, read_json
+from frazil.dms.documents import read_endpoint_document, read_json, stream_address
 from frazil.dms.endpoint import endpoint_from
 from frazil.dms.lint import LOSS, lint
 from frazil.dms.mappings import Mappings, read_mappings
 from frazil.flows.source import SourceTable, read_catalog
 from frazil.observe import runs
 
+NEW_TARGET: dict[str, Any] = {"S3Settings": {
+    "DataFormat": "csv", "Rfc4180": True, "CsvNullValue": "NULL", "AddColumnName": True, "IncludeOpForFullLoad": True,
+    "TimestampColumnName": "dms_commit_ts", "CdcMaxBatchInterval": 60, "CdcMinFileSize": 32000,
+}}  # fmt: skip
+"""Settings of an S3 target with which nothing is lost: columns are named, nulls are not empty texts, commits have their time."""
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--endpoints", type=Path, required=True, help="what `aws dms describe-endpoints` prints: the S3 target, and the source if it is known there")  # fmt: skip
-    parser.add_argument("--task", type=Path, help="what `aws dms describe-replication-tasks` prints, or the table mappings alone")  # fmt: skip
+    parser.add_argument("--endpoints", type=Path, help="what `aws dms describe-endpoints` prints: the target, and the source if it is known there; left out: settings for a new target are written")  # fmt: skip
+    parser.add_argument("--task", type=Path, help="what `aws dms describe-replication-tasks` prints, or the table mappings alone; left out, with a new target: mappings for a new task are written")  # fmt: skip
     parser.add_argument("--tables", nargs="+", default=["%.%"], metavar="PATTERN", help="source tables, as in shop.%%")
-    parser.add_argument("--source", default="", help="folder that DMS writes to; left out: the target's bucket")
+    parser.add_argument("--source", default="", help="folder or stream that DMS writes to; left out: the target's")
 
 
 def main(options: argparse.Namespace) -> int:
     """Write the files, none over an existing one, and say what the settings will hurt; return `runs.OK`."""
-    mappings = read_mappings(options.task)
-    document = read_endpoint_document(options.endpoints)
-    endpoint_from(document["S3Settings"], document["FrazilSettings"], str(options.endpoints))
+    mappings, told = read_mappings(options.task), {}
+    endpoint = read_json(options.endpoints, "endpoint settings") if options.endpoints else NEW_TARGET
+    if stream := stream_address(options.endpoints) if options.endpoints else "":
+        source = options.source or stream
+    else:
+        told = read_endpoint_document(options.endpoints) if options.endpoints else NEW_TARGET
+        endpoint_from(told["S3Settings"], told.get("FrazilSettings", {}), str(options.endpoints))
+        source = options.source or _bucket(told)
     params = _params()
-    source = options.source or _bucket(document)
-    connection = source_connection(_source_of(options.endpoints))
+    connection = source_connection(_source_of(endpoint))
     spark = get_spark(Settings(env=options.env, root=str(params.parent)))
     found = read_catalog(spark, connection, options.tables)
     specs = {name: t for name, t in found.items() if mappings.selects(_spec(t))}
@@ -46,10 +57,14 @@ def main(options: argparse.Namespace) -> int:
             f"no table of the source fits {', '.join(options.tables)} and the task's selection rules",
             f"the source has {', '.join(list(found)[:5]) or 'none that this user may see'}",
         )
+    task = options.task.read_text(encoding="utf-8") if options.task else ""
+    if not options.endpoints and not task:
+        rules = _new_task({t.source.split(".")[0] for t in specs.values()})
+        mappings, task = Mappings(tuple(rules)), json.dumps({"rules": rules}, indent=2)
     files = {
-        f"{options.env}.yml": _environment(options.env, source, bool(options.task)),
-        f"{options.env}.endpoint.json": options.endpoints.read_text(encoding="utf-8"),
-        **({f"{options.env}.mappings.json": options.task.read_text(encoding="utf-8")} if options.task else {}),
+        f"{options.env}.yml": _environment(options.env, source, bool(task)),
+        f"{options.env}.endpoint.json": json.dumps(_without_passwords(endpoint), indent=2) + "\n",
+        **({f"{options.env}.mappings.json": task} if task else {}),
         **{f"{options.env}/{_file_name(name)}": _yaml(t, mappings) for name, t in specs.items()},
     }
     if there := [name for name in files if (params / name).exists()]:
@@ -58,12 +73,16 @@ def main(options: argparse.Namespace) -> int:
         (params / name).parent.mkdir(parents=True, exist_ok=True)
         (params / name).write_text(text, encoding="utf-8")
         print(f"wrote {params / name}")
-    for f in lint(document, mappings, [_spec(t) for t in specs.values()]):
+    for f in lint(told, mappings, [_spec(t) for t in specs.values()]) if told else ():
         if f.severity == LOSS:
             print(f"{f.setting} = {f.value}: {f.hurts}; {f.cure}", file=sys.stderr)
     for name, t in specs.items():
         if not t.key:
             print(f"{name}: no primary key: set key or without_key in its spec", file=sys.stderr)
+    if stream:
+        print(f"say where in the stream it begins: full_load: {{stream_start: …}} in {params / options.env}.yml")
+    if not options.endpoints:
+        print(f"{params / options.env}.endpoint.json and .mappings.json are for a new target and task of DMS")
     print(f"next: frazil plan --env {options.env}")
     return runs.OK
 
@@ -79,13 +98,34 @@ def _params() -> Path:
 def _bucket(document: dict[str, Any]) -> str:
     s3 = document["S3Settings"]
     if not s3.get("BucketName"):
-        raise ParameterError("the endpoint names no bucket", "say with --source where DMS writes")
+        raise ParameterError("no endpoint names a bucket", "say with --source where DMS writes")
     return f"s3://{s3['BucketName']}/{s3.get('BucketFolder') or ''}".rstrip("/")
 
 
-def _source_of(file: Path) -> dict[str, Any]:
+def _new_task(schemas: set[str]) -> list[dict[str, Any]]:
+    """Return the rules of a task by which every change can be followed: all tables of some schemas, their order and old keys."""
+    kinds: list[dict[str, Any]] = [
+        {"rule-type": "selection", "rule-action": "include", "filters": []},
+        {"rule-type": "transformation", "rule-target": "column", "rule-action": "add-column", "value": "dms_change_seq",
+         "expression": "$AR_H_CHANGE_SEQ", "data-type": {"type": "string", "length": 35}},
+        {"rule-type": "transformation", "rule-target": "column", "rule-action": "add-before-image-columns",
+         "before-image-def": {"column-prefix": "BI_", "column-filter": "pk-only"}},
+    ]  # fmt: skip
+    rules = [
+        {**kind, "object-locator": {"schema-name": s, "table-name": "%"}} for s in sorted(schemas) for kind in kinds
+    ]
+    return [{"rule-id": str(i), "rule-name": str(i), **rule} for i, rule in enumerate(rules, 1)]
+
+
+def _without_passwords(document: Any) -> Any:
+    if isinstance(document, dict):
+        return {k: _without_passwords(v) for k, v in document.items() if "password" not in k.lower()}
+    return [_without_passwords(v) for v in document] if isinstance(document, list) else document
+
+
+def _source_of(document: dict[str, Any]) -> dict[str, Any]:
     """Return the source endpoint of a document of several, if there is one."""
-    every = read_json(file, "endpoint settings").get("Endpoints") or []
+    every = document.get("Endpoints") or []
     sources = [e for e in every if str(e.get("EndpointType", "")).lower() == "source"]
     return sources[0] if len(sources) == 1 else {}
 

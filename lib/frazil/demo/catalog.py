@@ -16,7 +16,7 @@ _TYPES = {
 _COLUMNS = """
 SELECT a.attname, coalesce(b.typname, t.typname), CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END,
        NOT a.attnotnull, coalesce(b.typcategory, t.typcategory) = 'A', format_type(a.atttypid, a.atttypmod),
-       coalesce(col_description(c.oid, a.attnum), '')
+       coalesce(col_description(c.oid, a.attnum), ''), a.attnum
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
      JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(t.typbasetype, 0)
 WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
@@ -41,6 +41,8 @@ class SourceTable:
 
     spec: TableSpec
     sql_types: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+    """The columns' numbers, which a rename leaves as they are."""
     encoders: dict[int, Encoder] = field(default_factory=dict)
     """By column position; a column that is missing here is written as PostgreSQL writes it."""
 
@@ -83,11 +85,11 @@ def read_table(connection, schema: str, table: str, comment: str = "") -> Source
     key = tuple(k for (k,) in connection.execute(_KEY, (schema, table)))
     columns = tuple(
         Column(name, dms_type(kind, modifier, array), nullable, note, kind == "timestamptz")
-        for name, kind, modifier, nullable, array, _, note in rows
+        for name, kind, modifier, nullable, array, _, note, _ in rows
     )
     encoders = {i: e for i, (_, kind, modifier, *_) in enumerate(rows) if (e := encoder(kind, modifier))}
     spec = TableSpec(f"{schema}.{table}", f"{schema}.{table}", key, columns, comment, "<catalog>")
-    return SourceTable(spec, tuple(r[5] for r in rows), encoders)
+    return SourceTable(spec, tuple(r[5] for r in rows), tuple(r[7] for r in rows), encoders)
 
 
 def read_tables(connection) -> dict[str, SourceTable]:

@@ -84,6 +84,11 @@ class Files:
         buffer.rows.append(row)
         buffer.size += sum(len(v) + 1 if isinstance(v, str) else 1 for v in row)
 
+    def altered(self, was: SourceTable, now: SourceTable) -> None:
+        """End the table's current file, since a file has one layout."""
+        if was.name in self._buffers:
+            self.flush(was.name)
+
     def full(self) -> list[str]:
         """Return the buffers that have reached CdcMinFileSize."""
         return [name for name, b in self._buffers.items() if b.size >= self.target.min_file_kb * 1024]

@@ -93,10 +93,22 @@ class Messages:
         self._last = change.transaction, number
         self._send(change.table, change.values, _OPERATIONS[change.op], change, details)
 
-    def altered(self, table: SourceTable, operation: str) -> None:
-        """Send the control record of an ALTER TABLE, if the settings want it; its form is unconfirmed: the new definition."""
-        if self.target.alter_operations:
-            self._control(table, operation, self._definition(table))
+    def altered(self, was: SourceTable, now: SourceTable) -> None:
+        """Send the control record of an ALTER TABLE, if the settings want it and columns changed.
+
+        Unconfirmed: that it has the new definition, and comes when the first row after it does; that an ALTER that does
+        several things is a change-columns.
+        """
+        old, new = (dict(zip(t.numbers, t.spec.columns, strict=True)) for t in (was, now))
+        both = [(old[n], new[n]) for n in old.keys() & new.keys()]
+        kinds = {
+            "drop-column": old.keys() - new.keys(), "add-column": new.keys() - old.keys(),
+            "rename-column": [a for a, b in both if a.name != b.name],
+            "column-type-change": [a for a, b in both if a.type != b.type],
+        }  # fmt: skip
+        found = [operation for operation, columns in kinds.items() if columns]
+        if found and self.target.alter_operations:
+            self._control(now, found[0] if len(found) == 1 else "change-columns", self._definition(now))
 
     def full(self) -> list[str]:
         """Nothing waits for a size."""

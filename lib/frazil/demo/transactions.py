@@ -85,7 +85,7 @@ class Transactions:
         return resolved[1]
 
     def _relate(self, shape: Relation) -> SourceTable | None:
-        """Find a table by its shape in the log; a new shape ends the current file, since a file has one layout."""
+        """Find a table by its shape in the log; the writer is told of a new one before the first row of it."""
         name = f"{shape.namespace}.{shape.name}"
         table = self._tables.get(name)
         names = [c.name for c in shape.columns]
@@ -99,8 +99,7 @@ class Transactions:
             )
         if now.spec.names != names or now.spec == table.spec:
             return table
-        if name in self._writer.buffered():
-            self._writer.flush(name)
+        self._writer.altered(table, now)
         self._tables[name] = now
         return now
 

@@ -72,6 +72,20 @@ def read_stream_settings(path: Path) -> dict[str, Any]:
     return next(target[n] for n in names if n in target)
 
 
+def stream_address(path: Path) -> str:
+    """Return the `source` that a Kafka or Kinesis target is, out of what `describe-endpoints` prints; empty if none is there."""
+    raw = read_json(path, "endpoint settings")
+    every = raw.get("Endpoints") or [raw.get("Endpoint", raw)]
+    if any("S3Settings" in e for e in every) or not any({"KafkaSettings", "KinesisSettings"} & e.keys() for e in every):
+        return ""
+    settings = read_stream_settings(path)
+    if arn := settings.get("StreamArn"):
+        return f"kinesis://{arn.split(':')[3]}/{arn.split('/', 1)[1]}"
+    if not settings.get("Broker"):
+        raise EndpointError(f"{path}: names no Broker and no StreamArn", "say with --source where the stream is")
+    return f"kafka://{settings['Broker'].replace(' ', '')}/{settings.get('Topic') or 'kafka-default-topic'}"
+
+
 def _is_s3_target(endpoint: dict) -> bool:
     engine, kind = str(endpoint.get("EngineName", "s3")), str(endpoint.get("EndpointType", "target"))
     return engine.lower() == "s3" and kind.lower() == "target" and "S3Settings" in endpoint

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import Column, TableSpec
@@ -87,9 +88,16 @@ def _kind(column: Column) -> str:
     column of 38 digits, where a value with a finer scale than the spec's is rounded.
     """
     if column.dms_type != "NUMERIC":
-        return TYPED.get(column.dms_type, "string")
-    precision, scale = column.arguments
+        wide = column.lake if column.lake in ("bigint", "double") else "string"
+        return TYPED.get(column.dms_type, "string") if wide == "string" else wide
+    precision, scale = _digits(column)
     return f"decimal(38,{scale + 38 - precision})"
+
+
+def _digits(column: Column) -> tuple[int, int]:
+    """Return precision and scale of a NUMERIC: what the lake has room for, where that is more."""
+    wide = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", column.lake)
+    return (int(wide[1]), int(wide[2])) if wide else column.arguments
 
 
 def _misfits(column: Column, name: str) -> str:
@@ -115,8 +123,10 @@ def known_columns(spec: TableSpec, mappings: Mappings) -> set[str]:
 
 
 def former_names(spec: TableSpec, mappings: Mappings) -> dict[str, list[str]]:
-    """Return {column: the names that it had in messages before}."""
-    return {c.name: [mappings.column_name(spec, old) for old in c.renamed_from] for c in spec.file_columns}
+    """Return {column: the names that it had in messages before, and that no other column has now}."""
+    now = set(mappings.file_columns(spec).values())
+    named = {c.name: [mappings.column_name(spec, old) for old in c.renamed_from] for c in spec.file_columns}
+    return {c: [n for n in names if n not in now] for c, names in named.items()}
 
 
 def raw_rows(

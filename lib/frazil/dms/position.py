@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from frazil.dms.newest import LOOK_BACK, moment, named
 from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.streams import ARRIVED
 from frazil.errors import FrazilError
 
 VERSION = 2
@@ -48,6 +49,12 @@ class Position:
     def loaded(self) -> bool:
         """Whether the full load has been applied: changes are held back until then."""
         return bool(self.load_digest)
+
+    @property
+    def place(self) -> str:
+        """How far changes are applied, for people."""
+        places = ", ".join(f"{p}: {o}" for p, o in self.stream.items() if p != ARRIVED)
+        return self.last or places or "–"
 
     def to_json(self, **stamp: int) -> str:
         """Return the position as JSON, with the snapshot id and sequence number that it is committed under."""

@@ -16,14 +16,16 @@ from frazil.dms.transactions import NAME
 
 @dataclass(frozen=True)
 class Shape:
-    """One file's columns: `carries` by the spec's names (None: the file does not tell), `unknown` that nobody told of.
+    """Columns at one place: `carries` by the spec's names (None: it does not tell), `unknown` that nobody told of.
 
-    Both with the type that a Parquet file states, as Spark names it; empty for CSV.
+    Both with the type that is stated there, as Spark names it; empty if none is, as in CSV, where all is text.
     """
 
-    file: DmsObject
+    where: str
     carries: dict[str, str] | None = None
     unknown: dict[str, str] = field(default_factory=dict)
+    untyped: str = "string"
+    """What a column is taken for whose type is not stated; empty: nothing."""
 
 
 def shapes(
@@ -37,6 +39,7 @@ def shapes(
 def _shape(
     file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, known: dict[str, str]
 ) -> Shape:
+    where = file.path if file.name.endswith(".parquet") else f"{file.path} line 1"
     if file.name.endswith(".parquet"):
         names = {f.name: lake_kind(f.type, f"{file.path}: column {f.name!r}") for f in footer(file)}
     elif endpoint.header and file.size and not NAME.match(file.name):
@@ -45,10 +48,10 @@ def _shape(
         if not NAME.match(file.name):
             require_fit(file, spec, endpoint, mappings, phase)
         if past_layout(spec, file, phase) is None:
-            return Shape(file, dict.fromkeys(mappings.file_columns(spec), ""))
-        return Shape(file, dict.fromkeys(as_written(spec, file, phase).names, ""))
+            return Shape(where, dict.fromkeys(mappings.file_columns(spec), ""))
+        return Shape(where, dict.fromkeys(as_written(spec, file, phase).names, ""))
     else:
-        return Shape(file)
+        return Shape(where)
     roles = {n: known.get(n, "") for n in names if n.lower() != endpoint.op_column.lower()}
     carries = {r.removeprefix("after:"): names[n] for n, r in roles.items() if r.startswith("after:")}
-    return Shape(file, carries, {n: names[n] for n, r in roles.items() if not r})
+    return Shape(where, carries, {n: names[n] for n, r in roles.items() if not r})

@@ -46,8 +46,13 @@ class Batch:
 
     @property
     def megabytes(self) -> float:
-        """How large it is; a message is taken for 500 bytes."""
-        return self.size.get("bytes", 500 * self.size.get("messages", 0)) / 1e6
+        """How large it is."""
+        return self.size_mb(self.size)
+
+    @staticmethod
+    def size_mb(size: dict[str, int]) -> float:
+        """Return how large a batch of this `size` is; a message is taken for 500 bytes."""
+        return size.get("bytes", 500 * size.get("messages", 0)) / 1e6
 
 
 def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> Batch:

@@ -8,7 +8,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, pending_changes, take_batch
 from frazil.dms.read import CHANGE_PHASE
-from frazil.flows import quarantine, stream_look, streams, watch
+from frazil.flows import quarantine, streams, watch
 from frazil.flows.apply import apply_batch, of_files
 from frazil.flows.loop import keep_on, show
 from frazil.flows.shape import follow
@@ -19,10 +19,6 @@ from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import read_base
 from frazil.observe.board import Board
 
-OLD_ROW_STAYS = (
-    "the old row stays beside the new one: add the rule add-before-image-columns to the task's table mappings"
-)
-
 
 def _held(there: TableObjects, position: Position) -> str:
     """Say what changes wait for, if they do: they belong on top of the load that lies there, and on no other."""
@@ -31,36 +27,6 @@ def _held(there: TableObjects, position: Position) -> str:
     if there.loads and there.load_digest != position.load_digest:
         return "the load files that changed are applied: run 01_full_load, see on_changed_load"
     return ""
-
-
-def plan(book: Workbook) -> list[dict]:
-    """Return one row per table: the change files that are pending behind its position. Nothing is changed."""
-    if book.stream:
-        return stream_look.plan(book)
-    still = watch.nothing_pending(book) or {}
-
-    def look(spec: TableSpec) -> dict:
-        followed = "followed" if book.mappings.before_image(spec) else OLD_ROW_STAYS
-        followed = followed if spec.key else "–"
-        if idle := still.get(spec.source):
-            return {
-                "action": "nothing new",
-                "files": 0,
-                "mb": 0.0,
-                "position": idle["position"],
-                "key_changes": followed,
-            }
-        base = read_base(book.spark, book.name(spec))
-        there = book.objects(spec, base.position.last)
-        pending = pending_changes(there, base.position, spec.source)
-        held = pending and _held(there, base.position)
-        return {
-            "action": f"held until {held}" if held else "merge" if pending else "nothing new",
-            "files": len(pending), "mb": round(sum(o.size for o in pending) / 1e6, 3), "position": base.position.last or "–",
-            "key_changes": followed,
-        }  # fmt: skip
-
-    return book.plan(look)
 
 
 def run(book: Workbook) -> list[TableResult]:

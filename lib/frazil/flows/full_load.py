@@ -17,7 +17,7 @@ from frazil.dms.position import Position, after_load
 from frazil.dms.read import LOAD_PHASE, may_be_split, read_rows
 from frazil.dms.storage import readable
 from frazil.errors import FrazilError
-from frazil.flows import quarantine, stream_load, stream_look
+from frazil.flows import quarantine, stream_load
 from frazil.flows.shape import follow
 from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
@@ -51,19 +51,6 @@ def verdict(there: TableObjects, position: Position, on_changed_load: str) -> st
     if on_changed_load == "replay":
         return "replay"
     return "loaded" if there.load_digest == position.load_digest else on_changed_load
-
-
-def plan(book: Workbook) -> list[dict]:
-    """Return one row per table: what the full load would do, and to how much. Nothing is changed."""
-    if book.stream:
-        return stream_look.plan(book)
-
-    def look(spec: TableSpec) -> dict:
-        there, base = book.objects(spec), read_base(book.spark, book.name(spec))
-        action = verdict(there, base.position, book.settings.on_changed_load)
-        return {"action": action, "files": len(there.loads), "mb": round(sum(o.size for o in there.loads) / 1e6, 2)}
-
-    return book.plan(look)
 
 
 def run(book: Workbook) -> list[TableResult]:
@@ -189,4 +176,4 @@ def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> tuple[s
     )
 
 
-__all__ = ["BadRowError", "DuplicateKeyError", "LoadChangedError", "plan", "run"]
+__all__ = ["BadRowError", "DuplicateKeyError", "LoadChangedError", "run"]

@@ -17,9 +17,11 @@ from frazil.dms.position import Position, pending_changes
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
 from frazil.errors import FrazilError
 from frazil.flows import stream_look, watch
+from frazil.flows.apply import Batch
 from frazil.flows.full_load import verdict
-from frazil.flows.shape import shape
+from frazil.flows.shape import FromStream, shape
 from frazil.flows.source import follow_source
+from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 
@@ -38,10 +40,9 @@ def plan(book: Workbook, on_changed_load: str = "") -> list[dict[str, Any]]:
     `load` and `changes` are the files that would be taken, `mb` their size, `about_s` an estimate from the commits that the
     tables' snapshots tell of (None: none tells), `quarantined` the rows that wait in the quarantine. Headers and Parquet
     schemas of the first and the last file are read, no rows. Where 02_cdc_merge has nothing pending, Spark is not started.
+    Of a stream, `changes` are the messages of any table behind the position (None: Kinesis does not tell); none is read.
     """
     follow_source(book)
-    if book.stream:
-        return _with_waiting(book, [{"decision": "", **row} for row in stream_look.plan(book)])
     s, policy = book.settings, on_changed_load or getattr(book.settings, "on_changed_load", "refuse")
     still = watch.nothing_pending(book) if isinstance(s, CdcMergeSettings) and not on_changed_load else None
     samples = {} if still else _samples(book)
@@ -56,13 +57,16 @@ def _with_waiting(book: Workbook, rows: list[dict[str, Any]]) -> list[dict[str, 
 def _row(
     book: Workbook, spec: TableSpec, policy: str, samples: Samples, still: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    row = {"table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key) or f"none: {spec.policy}"}
+    row = {
+        "table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key) or f"none: {spec.policy}",
+        "order": _order(book, spec),
+    }  # fmt: skip
     try:
         book.require_way(spec)
         if idle := still.get(spec.source):
             nothing = {"load": 0, "changes": 0, "mb": 0.0, "about_s": 0.0, "position": idle["position"], "schema": ""}
             return row | {"action": "nothing new", **nothing, "impossible": _impossible(book, spec), "decision": ""}
-        return row | _look(book, spec, policy, samples)
+        return row | (_look_at_stream if book.stream else _look)(book, spec, policy, samples)
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}
 
@@ -77,7 +81,8 @@ def _samples(book: Workbook, newest: int = 30) -> Samples:
             began = told["latency"].get("picked_up") or told["counts"].get("began")
             kind = snapshot.summary().get("frazil.kind")
             if began and kind in ("load", "changes"):
-                rows.append((kind, told["counts"]["bytes"] / 1e6, (snapshot.timestampMillis() - began) / 1000))
+                size = Batch.size_mb(told["counts"])
+                rows.append((kind, size, (snapshot.timestampMillis() - began) / 1000))
     return found
 
 
@@ -107,16 +112,12 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
         pending = list(there.changes)
     steps = shape(book, spec, base, _ends(loads), LOAD_PHASE).steps
     steps = shape(book, spec, base, _ends(pending), CHANGE_PHASE).steps or steps
-    version = tables.format_of(book.spark, name) if exists else book.format_version
     load_mb, changes_mb = (sum(o.size for o in files) / 1e6 for files in (loads, pending))
     most = getattr(book.settings, "max_batch_mb", CdcMergeSettings.max_batch_mb)
     seconds = [
         _about_s(samples, spec.source, "load", load_mb, 1 if loads else 0),
         _about_s(samples, spec.source, "changes", changes_mb, math.ceil(changes_mb * 1e6 / (most << 20))),
     ]
-    batch_mb, lane = min(changes_mb, most), ("merge", "")
-    if exists and pending:
-        lane = book.lanes.expect(name, spec, batch_mb)
     doing = [
         *([] if exists else ["create"]),
         *([action] if action.startswith(("load ", "re")) or loads else []),
@@ -124,12 +125,57 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
     ]
     return {
         "action": ", then ".join(doing) or ("nothing new" if there.loads or position.loaded else "wait for the load"),
-        "lane": {"append": "append", "multiset": "multiset"}.get(spec.policy) or (lane[0] if lane[0] == "merge" else f"{lane[0]}: {lane[1]}"), "format": version,
-        "deletes": "none" if spec.policy == "append" else "deletion vectors" if version > 2 else "position deletes",
+        **_how(book, spec, exists, min(changes_mb, most) if pending else 0),
         "load": len(loads), "changes": len(pending), "mb": round(load_mb + changes_mb, 3),
-        "about_s": None if None in seconds else round(sum(seconds), 1), "position": position.last or "–",
+        "about_s": None if None in seconds else round(sum(seconds), 1), "position": position.place,
         "schema": ", ".join(map(str, steps)),
         "impossible": _impossible(book, spec), "decision": "",
+    }  # fmt: skip
+
+
+def _look_at_stream(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Samples) -> dict[str, Any]:
+    name, exists = book.name(spec), book.exists(spec)
+    base = tables.read_base(book.spark, name) if exists else None
+    position = base.position if base else Position()
+    if position.loaded:
+        stream_look.begin_of(spec, position, book.stream.kept())
+    behind = stream_look.pending(book, book.stream.ends(), position)
+    doing = [] if exists else ["create"]
+    if position.loaded:
+        doing.append({None: "read on", 0: "nothing new"}.get(behind, "apply changes"))
+    else:
+        doing.append(
+            f"held until {WAITS}" if isinstance(book.settings, CdcMergeSettings) else "load once that is whole"
+        )
+    mb = Batch.size_mb({"messages": behind or 0})
+    batches = math.ceil(
+        (behind or 0) / (getattr(book.settings, "max_batch_messages", 0) or CdcMergeSettings.max_batch_messages)
+    )
+    seconds = _about_s(samples, spec.source, "changes", mb, batches) if behind is not None else None
+    return {
+        "action": ", then ".join(doing), **_how(book, spec, exists, mb / max(1, batches)),
+        "load": 0, "changes": behind, "mb": round(mb, 3), "about_s": None if seconds is None else round(seconds, 1),
+        "position": position.place,
+        "schema": ", ".join(map(str, shape(book, spec, base, FromStream(), CHANGE_PHASE).steps)),
+        "impossible": _impossible(book, spec), "decision": "",
+    }  # fmt: skip
+
+
+def _order(book: Workbook, spec: TableSpec) -> str:
+    """Say what orders changes, and what else bears witness of it."""
+    if book.stream:
+        return "partition, then place in it"
+    witness = book.mappings.sequence_column(spec)
+    return "file name, then row" + (f"; {witness} is compared" if witness and spec.key else "")
+
+
+def _how(book: Workbook, spec: TableSpec, exists: bool, batch_mb: float) -> dict[str, Any]:
+    """Say in which way a table will be written: lane, format version, and what its deletes are."""
+    version = tables.format_of(book.spark, book.name(spec)) if exists else book.format_version
+    lane, why = book.lanes.expect(book.name(spec), spec, batch_mb) if exists and batch_mb else ("merge", "")
+    return {
+        "lane": spec.policy if spec.policy != "key" else lane if lane == "merge" else f"{lane}: {why}", "format": version,
+        "deletes": "none" if spec.policy == "append" else "deletion vectors" if version > 2 else "position deletes",
     }  # fmt: skip
 
 
@@ -139,6 +185,8 @@ def _ends(files: list[DmsObject]) -> list[DmsObject]:
 
 def _impossible(book: Workbook, spec: TableSpec) -> str:
     """Say what can never be right with the settings of endpoint and task, however the files are read."""
+    if book.stream:
+        return "; ".join(f["says"] for f in stream_look.findings(book))
     found = lint(read_endpoint_document(book.settings.path("endpoint")), book.mappings, [spec])
     told = [f"{f.setting} = {f.value}: {f.hurts}" for f in found if f.severity == LOSS]
     image = book.mappings.before_image(spec)

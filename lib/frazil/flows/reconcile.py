@@ -13,6 +13,8 @@ from frazil.changes.types import mask_sql, value_type
 from frazil.config.connection import SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec
 from frazil.flows.workbook import TableResult, Workbook
+from frazil.lake import jvm, jvm_schema
+from frazil.lake.evolution import with_told
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
     samples: list[dict[str, Any]] = []
 
     def work(spec: TableSpec) -> TableResult:
+        spec = with_told(spec, jvm_schema.told(jvm.load_table(book.spark, book.name(spec))))
         found = compare(book.spark.table(book.name(spec)), read_source(book.spark, spec), spec)
         samples.extend(found.sample)
         counts = {

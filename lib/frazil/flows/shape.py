@@ -8,10 +8,12 @@ from functools import cache
 
 from frazil.changes.types import lake_type
 from frazil.config.spec import Column, TableSpec
-from frazil.dms.layout import LOAD_PHASE
+from frazil.dms.control import Definition
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position
 from frazil.dms.shapes import Shape, shapes
+from frazil.flows.told import Event, is_whole, names_in_messages, renamed, retyped, shape_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import evolution, jvm, jvm_schema
 from frazil.lake.commit import ATTEMPTS
@@ -23,12 +25,14 @@ from frazil.lake.tables import Base, read_base
 class Shaped:
     """How a batch is read and written (`spec`), the steps of the lake's schema before it, and what the position keeps.
 
-    `lacks` are columns of the spec that the newest file does not carry, `skips` its columns that are passed by.
+    `lacks` are columns of the spec that the newest file does not carry, `skips` its columns that are passed by. `learnt` and
+    `told` are kept with the table: columns that a policy added, and what a control record told of others.
     """
 
     spec: TableSpec
     steps: list[Step]
     learnt: tuple[Column, ...] = ()
+    told: tuple[Event, ...] = ()
     lacks: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
 
@@ -37,8 +41,16 @@ class Shaped:
         return replace(base, position=replace(base.position, lacks=self.lacks, skips=self.skips))
 
 
-def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], phase: int) -> Shaped:
-    """Bring the lake's schema to what the files and the spec need, and return how to read them.
+@dataclass(frozen=True)
+class FromStream:
+    """What messages tell of a table's columns: the names in a batch's data, and a control record that comes next."""
+
+    names: frozenset[str] = frozenset()
+    told: Definition | None = None
+
+
+def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject] | FromStream, phase: int) -> Shaped:
+    """Bring the lake's schema to what the files or messages and the spec need, and return how to read them.
 
     Raises SchemaError for what no policy allows, before anything is changed. Where another run is faster, what is left to do
     is seen anew.
@@ -47,10 +59,10 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
     for attempt in range(1, ATTEMPTS + 1):
         shaped = shape(book, spec, base, files, phase)
         steps = [s for s in shaped.steps if s.kind != "keep"]
-        if not steps:
+        if not steps and not shaped.told:
             break
         try:
-            evolution.evolve(book.spark, name, steps, shaped.learnt)
+            evolution.evolve(book.spark, name, steps, shaped.learnt, shaped.told)
             book.progress(f"{spec.source}: schema: {', '.join(map(str, steps))}")
             break
         except Exception as error:
@@ -60,13 +72,27 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
     return shaped
 
 
-def shape(book: Workbook, spec: TableSpec, base: Base | None, files: Sequence[DmsObject], phase: int) -> Shaped:
+def shape(
+    book: Workbook, spec: TableSpec, base: Base | None, files: Sequence[DmsObject] | FromStream, phase: int
+) -> Shaped:
     """Return what `follow` would do; nothing is changed. `base`: None where the table does not exist yet."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
-    table = evolution.look(book.spark, book.name(spec), base.schemas) if base else None
+    table, position = None, base.position if base else Position()
+    if base:
+        table = evolution.look(book.spark, book.name(spec), base.schemas)
+        spec = evolution.with_told(spec, table.told)
+    told = files.told if isinstance(files, FromStream) else None
+    if told and not is_whole(told, spec, book.mappings):
+        book.progress(f"{told.where}: {told.operation} without the key of {spec.source} tells nothing")
+        told = None
+    events = _events(book, spec, table, position, told, promotes) if told and table else ()
+    spec = evolution.with_told(spec, events)
     steps, whole = evolution.steps_to(table, spec, promotes) if table else ([], spec)
-    found = shapes(whole, book.endpoint, book.mappings, files, phase)
-    seen = _Seen(book, whole, base.position if base else Position(), phase, table, steps)
+    if isinstance(files, FromStream):
+        found = [shape_of(told, whole, book.mappings)] if told else []
+    else:
+        found = shapes(whole, book.endpoint, book.mappings, files, phase)
+    seen = _Seen(book, whole, position, phase, table, steps)
     for one in found:
         seen.take(one)
     wider = _widened(whole, spec, found, promotes)
@@ -75,15 +101,31 @@ def shape(book: Workbook, spec: TableSpec, base: Base | None, files: Sequence[Dm
     elif seen.learnt:
         more = (*whole.columns, *seen.learnt.values())
         whole = replace(whole, columns=more, all_columns=spec.file_columns)
-    return Shaped(
-        _narrowed(book, whole, found, tuple(seen.ever_skipped)), steps, tuple(seen.learnt.values()), *seen.at_the_end()
-    )
+    lacks, skips = seen.at_the_end()
+    if isinstance(files, FromStream):
+        learnt = {*seen.learnt, *(table.learnt if table else ())}
+        read = _read_of_messages(book, whole, {*lacks}, learnt, files.names, (*seen.skipping, *skips))
+    else:
+        read = _narrowed(book, whole, found, tuple(seen.ever_skipped))
+    return Shaped(read, steps, tuple(seen.learnt.values()), events, lacks, skips)
 
 
 def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:
     """Return the spec with every column that the lake has, or will have once `follow` has brought it to the spec."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
-    return evolution.steps_to(evolution.look(book.spark, book.name(spec), base.schemas), spec, promotes)[1]
+    table = evolution.look(book.spark, book.name(spec), base.schemas)
+    return evolution.steps_to(table, evolution.with_told(spec, table.told), promotes)[1]
+
+
+def _events(
+    book: Workbook, spec: TableSpec, table: Table, position: Position, told: Definition, promotes
+) -> tuple[Event, ...]:
+    """Return what a control record tells beyond columns that come and go: renames, and types that no promotion leads to."""
+    steps, whole = evolution.steps_to(table, spec, promotes)
+    one = shape_of(told, whole, book.mappings)
+    gone, new = _Seen(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one)
+    rename = renamed(told, whole, book.mappings, gone, new)
+    return rename or retyped(told, one, whole, book.mappings, promotes)
 
 
 class _Seen:
@@ -108,13 +150,17 @@ class _Seen:
             self.carried = {now[f.id] for f in table.then if f.id in now} - set(position.lacks)
             self.skipping = {*position.skips, *(f.name for f in table.then if f.id not in now)}
 
+    def gone_and_new(self, one: Shape) -> tuple[list[str], list[str]]:
+        """Return the columns that are missing in the next file while those before it had them, and those that nobody told of."""
+        gone = [c for c in self.declared if c in self.carried and c not in one.carries]
+        return gone, [n for n in one.unknown if n not in self.skipping and n not in self.learnt]
+
     def take(self, one: Shape) -> None:
         """Look at the next file; raises SchemaError where it lacks or brings a column and no policy says what then."""
         if one.carries is None:
             return
-        self.last, where = one, one.file.path + ("" if one.file.name.endswith(".parquet") else " line 1")
-        gone = [c for c in self.declared if c in self.carried and c not in one.carries]
-        new = [n for n in one.unknown if n not in self.skipping and n not in self.learnt]
+        self.last, where = one, one.where
+        gone, new = self.gone_and_new(one)
         policy, spec = self.spec.changes, self.spec
         if gone and new:
             raise SchemaError(
@@ -132,7 +178,12 @@ class _Seen:
                 f"add it to {spec.file}, with its type; or let files say: changes: {{new: add}} or {{new: ignore}}",
             )
         if policy.new == "add":
-            self.learnt |= {n: evolution.as_column(n, one.unknown[n] or "string") for n in new}
+            kinds = {n: one.unknown[n] or one.untyped for n in new}
+            if untold := [n for n in new if not kinds[n]]:
+                raise SchemaError(
+                    f"{where}: unknown column '{untold[0]}', of a type that it does not tell", f"add it to {spec.file}"
+                )
+            self.learnt |= {n: evolution.as_column(n, kind) for n, kind in kinds.items()}
         self.carried = (self.carried | set(one.carries)) - set(gone)
         self.skipping = set(one.unknown) - set(self.learnt)
         self.ever_skipped |= self.skipping
@@ -164,9 +215,7 @@ def _narrowed(book: Workbook, whole: TableSpec, found: Sequence[Shape], ignored:
     """Return the spec with the columns that some file carries; those that not all carry are optional."""
     written = set(book.mappings.file_columns(whole))
     declared = {c.name for c in whole.file_columns}
-    if (
-        not found
-    ):  # a stream does not tell columns that it lacks from nulls: those that nobody declares any more stay as they are
+    if not found:
         columns = tuple(c for c in whole.columns if c.name in declared)
         return replace(whole, columns=columns, narrow=len(columns) < len(whole.columns))
     carried = [written if one.carries is None else {*one.carries, *one.unknown} for one in found]
@@ -174,11 +223,33 @@ def _narrowed(book: Workbook, whole: TableSpec, found: Sequence[Shape], ignored:
     always = {*whole.key, *(declared - written)}  # what a rule of the task leaves out is null, as before
     columns = tuple(c for c in whole.columns if c.name in some | always)
     optional = tuple(c.name for c in columns if c.name in some - every - always)
+    return _read(whole, columns, whole.file_columns, ignored, optional)
+
+
+def _read(
+    whole: TableSpec, columns: tuple[Column, ...], every: tuple[Column, ...], ignored: Sequence[str], optional=()
+) -> TableSpec:
+    """Return the spec by which a batch is read that has only these columns, some of them only here and there."""
     narrow = len(columns) < len(whole.columns)
     if whole.policy == "multiset" and (optional or narrow):
         raise SchemaError(
-            f"{whole.source}: files lack columns of a table without key", "its rows are compared whole: load it again"
+            f"{whole.source}: rows lack columns of a table without key", "they are compared whole: load it again"
         )
-    return replace(
-        whole, columns=columns, all_columns=whole.file_columns, optional=optional, narrow=narrow, ignored=ignored
-    )
+    return replace(whole, columns=columns, all_columns=every, optional=optional, narrow=narrow, ignored=tuple(ignored))
+
+
+def _read_of_messages(
+    book: Workbook, whole: TableSpec, lacks: set[str], learnt: set[str], names: frozenset[str], ignored: Sequence[str]
+) -> TableSpec:
+    """Return the spec with the columns that messages have, as far as that is known: a column that is null may be left out.
+
+    Those that nobody declares any more stay as they are, and so do those that a control record called gone, unless the
+    messages have them all the same.
+    """
+    lake, declared = {c.name: c for c in whole.columns}, {c.name for c in whole.file_columns}
+    every = [lake.get(c.name, c) for c in whole.file_columns]  # with the types that the lake has
+    spec = replace(whole, all_columns=(*every, *(c for c in whole.columns if c.name in learnt - declared)))
+    there = {c for n, c in names_in_messages(spec, book.mappings).items() if n in names}
+    written = {c.name for c in spec.file_columns}
+    columns = tuple(c for c in whole.columns if c.name in written and (c.name not in lacks or c.name in there))
+    return _read(whole, columns, spec.file_columns, ignored)

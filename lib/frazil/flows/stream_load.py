@@ -12,10 +12,12 @@ from frazil.changes.collapse import last_per_key
 from frazil.changes.keyless import appended
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
+from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.statistics import TableStatistics, read_statistics
 from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start
 from frazil.flows import quarantine
-from frazil.flows.stream_read import APART, Group, messages, own, rows_of
+from frazil.flows.shape import FromStream, follow
+from frazil.flows.stream_read import APART, Group, messages, own, require_known, rows_of
 from frazil.flows.streams import keep_position
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
@@ -74,6 +76,9 @@ class _Load:
         base, begin = self.base[spec.source], self.begin[spec.source]
         mine = own(self.book, spec, groups)
         loads = [g for g in mine if g.is_load and g.behind(begin)]
+        names = frozenset(n for g in loads for n in g.columns)
+        spec = follow(self.book, spec, base, FromStream(names), CHANGE_PHASE).spec
+        require_known(self.book, spec, names, f"the load records of {self.book.stream.scheme}")
         if base.position.loaded:
             if not loads:
                 return TableResult(spec.source, "unchanged", "loaded")
@@ -87,7 +92,13 @@ class _Load:
         if ARRIVED in self.end:
             stream[ARRIVED] = max(old[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
-            base.position, batch=commit.new_batch(), load_digest=LOADED, stream=stream, stream_load=self.end
+            base.position,
+            batch=commit.new_batch(),
+            load_digest=LOADED,
+            stream=stream,
+            stream_load=self.end,
+            lacks=(),
+            skips=(),
         )
         if not loads:
             keep_position(self.book, spec, base, position, "load")

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import boolean, read_stream_settings
-from frazil.dms.streams import ARRIVED
-from frazil.flows.stream_read import WAITS
+from frazil.dms.position import Position
+from frazil.dms.streams import Offsets, StreamError, furthest
 from frazil.flows.workbook import Workbook
-from frazil.lake.tables import read_base
 
 
-def plan(book: Workbook) -> list[dict]:
-    """Return one row per table: how many messages, of any table, lie behind its position (Kinesis does not tell). Nothing is changed."""
-    ends = book.stream.ends()
+def begin_of(
+    spec: TableSpec, position: Position, kept: Callable[[Offsets, str], Offsets], seen: Offsets | None = None
+) -> Offsets:
+    """Return where a loaded table goes on in the stream, at least as far as it was `seen`; raise what makes that impossible."""
+    if not position.stream:
+        raise StreamError(
+            f"{spec.source} was loaded from files, so where its changes begin in the stream is not known",
+            "drop the table, set it up again and load it from the stream",
+        )
+    return kept(furthest(position.stream, seen or {}), spec.source)
 
-    def look(spec: TableSpec) -> dict:
-        position = read_base(book.spark, book.name(spec)).position
-        behind = sum(e - position.stream.get(p, 0) for p, e in ends.items()) if position.loaded else sum(ends.values())
-        at = ", ".join(f"{p}: {o}" for p, o in position.stream.items() if p != ARRIVED)
-        if not book.stream.tells_ends:
-            action, behind = "read on" if position.loaded else f"held until {WAITS}", None
-        else:
-            action = "nothing new" if not behind else "merge" if position.loaded else f"held until {WAITS}"
-        return {"action": action, "messages": behind, "position": at or "–", "decision": ""}
 
-    return book.plan(look)
+def pending(book: Workbook, ends: Offsets, position: Position) -> int | None:
+    """Return how many messages, of any table, lie behind a position; None where the stream does not tell its ends."""
+    return sum(e - position.stream.get(p, 0) for p, e in ends.items()) if book.stream.tells_ends else None
 
 
 def look(book: Workbook) -> list[dict]:

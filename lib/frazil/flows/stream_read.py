@@ -12,8 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from frazil.config.spec import TableSpec
+from frazil.dms.control import CREATE, TELLING, Definition, definition
 from frazil.dms.messages import CHANGE_PHASE, COLUMN_NAMES, LOAD_PHASE, known_columns, raw_rows, routed
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql
+from frazil.flows.told import names_in_messages
 from frazil.flows.workbook import Workbook
 
 WAITS = "the full load is applied: run 01_full_load"
@@ -35,6 +37,8 @@ class Group:
     arrived: int
     sample: str | None
     columns: tuple[str, ...]
+    records: tuple[tuple[str, int, str], ...] = ()
+    """Control records that may hold a definition: when DMS made each, its place, and its text."""
 
     @property
     def readable(self) -> bool:
@@ -76,11 +80,13 @@ def groups_of(frame: DataFrame) -> list[Group]:
         F.expr("unix_millis(min(arrived))").alias("arrived"), 
         F.expr("max(if(kind in ('data', 'control') and schema is not null and operation is not null, null, left(value, 200)))").alias("sample"),
         F.expr(f"array_distinct(flatten(collect_set(if(kind = 'data', {COLUMN_NAMES}, null))))").alias("columns"),
+        F.expr(f"collect_list(if(kind = 'control' and operation in {TELLING}, struct(built, offset, value), null))").alias("records"),
     )  # fmt: skip
     return [
-        Group(**{**r.asDict(), "first": int(r["first"]), "last": int(r["last"]), "columns": tuple(r["columns"])})
+        Group(**{**r.asDict(), "first": int(r["first"]), "last": int(r["last"]), "columns": tuple(r["columns"]),
+                 "records": tuple((built or "", int(place), text) for built, place, text in r["records"])})
         for r in found.collect()
-    ]
+    ]  # fmt: skip
 
 
 def _tell(book: Workbook, groups: list[Group]) -> None:
@@ -108,22 +114,71 @@ def _tell(book: Workbook, groups: list[Group]) -> None:
 
 
 def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]:
-    """Return the groups of a table's data; a column in them that its spec does not know is an error."""
-    mine = [g for g in groups if g.kind == "data" and (g.schema, g.table) == book.mappings.target_name(spec)]
-    for g in mine:
-        if unknown := set(g.columns) - known_columns(spec, book.mappings):
-            raise StreamError(
-                f"{spec.source}: unknown column {', '.join(sorted(unknown))} in {g.object}, offsets {g.first} to {g.last}",
-                f"add it to {spec.file}: the table follows",
-            )
-    return mine
+    """Return the groups of a table's data."""
+    return [g for g in groups if g.kind == "data" and (g.schema, g.table) == book.mappings.target_name(spec)]
 
 
-def rows_of(book: Workbook, spec: TableSpec, frame: DataFrame, loads: bool, begin: Offsets) -> DataFrame:
-    """Return the raw rows of a table behind a position: its load records, or its changes."""
+def definitions(
+    book: Workbook, spec: TableSpec, groups: Iterable[Group], position: Offsets
+) -> list[tuple[str, int, Definition]]:
+    """Return what control records behind a position tell of a table, in DMS's order: partition, place, definition.
+
+    What came before the table was made anew is of no use. Those who make the records' order are DMS's own times, since
+    it sends them by one thread; data may lie in other partitions.
+    """
+    found = []
+    for g in groups:
+        if g.kind == "control" and (g.schema, g.table) == book.mappings.target_name(spec):
+            found += [(*r, g) for r in g.records if r[1] >= position.get(g.object, 0)]
+    told: list[tuple[str, int, Definition]] = []
+    for _, place, text, g in sorted(found, key=lambda f: (f[0], f[3].object, f[1])):
+        if g.operation == CREATE:
+            told = []
+        elif one := definition(text, g.operation, f"{book.stream.scheme}{g.object} offset {place}"):
+            told.append((g.object, place, one))
+    return told
+
+
+def require_known(book: Workbook, spec: TableSpec, names: Iterable[str], where: str) -> None:
+    """Raise StreamError for a name in messages that nobody told of, unless such columns are to be ignored."""
+    known = {*known_columns(spec, book.mappings), *names_in_messages(spec, book.mappings), *spec.ignored}
+    if (unknown := set(names) - known) and spec.changes.new != "ignore":
+        raise StreamError(
+            f"{spec.source}: unknown column {', '.join(sorted(unknown))} in {where}",
+            f"add it to {spec.file}: the table follows. With IncludeTableAlterOperations and IncludeControlDetails DMS tells "
+            "what came, and the policy changes: {new: add} adds it",
+        )
+
+
+def rows_of(
+    book: Workbook,
+    spec: TableSpec,
+    frame: DataFrame,
+    loads: bool,
+    begin: Offsets,
+    before: tuple[str, int] | None = None,
+) -> DataFrame:
+    """Return the raw rows of a table behind a position, and `before` a place if one is given: load records, or changes."""
+    phase, partitions = LOAD_PHASE if loads else CHANGE_PHASE, len(begin.keys() - {ARRIVED})
+    rows = _messages_of(book, spec, frame, loads, begin, before)
+    return raw_rows(rows, spec, book.mappings, book.before_field, phase, book.stream.scheme, partitions)
+
+
+def _messages_of(
+    book: Workbook, spec: TableSpec, frame: DataFrame, loads: bool, begin: Offsets, before: tuple[str, int] | None
+) -> DataFrame:
     schema, table = book.mappings.target_name(spec)
     wanted = (F.col("kind") == "data") & (F.col("schema") == schema) & (F.col("table") == table)
     wanted &= (F.col("operation") == "load") == F.lit(loads)
-    rows = frame.where(wanted & F.expr(behind_sql(book.stream, begin)))
-    phase, partitions = LOAD_PHASE if loads else CHANGE_PHASE, len(begin.keys() - {ARRIVED})
-    return raw_rows(rows, spec, book.mappings, book.before_field, phase, book.stream.scheme, partitions)
+    if before:
+        wanted &= (F.col("object") == before[0]) & F.expr(f"offset < {book.stream.place_sql(before[1])}")
+    return frame.where(wanted & F.expr(behind_sql(book.stream, begin)))
+
+
+def seen_of(
+    book: Workbook, spec: TableSpec, frame: DataFrame, begin: Offsets, before: tuple[str, int] | None
+) -> tuple[int, frozenset[str]]:
+    """Return how many changes lie between two places, and the names in them."""
+    names = F.expr(f"array_distinct(flatten(collect_set({COLUMN_NAMES})))")
+    count, found = _messages_of(book, spec, frame, False, begin, before).agg(F.count("*"), names).first()
+    return count, frozenset(found)

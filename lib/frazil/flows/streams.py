@@ -7,17 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
+from frazil.dms.control import Definition
 from frazil.dms.messages import CHANGE_PHASE
-from frazil.dms.streams import Offsets, StreamError, UnreachableError, furthest, nearest_start
+from frazil.dms.streams import Offsets, UnreachableError, furthest, nearest_start
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.apply import Batch, apply_batch
 from frazil.flows.loop import LONGEST_PAUSE_S, show
-from frazil.flows.shape import follow
-from frazil.flows.stream_read import APART, WAITS, Group, messages, own, rows_of
+from frazil.flows.shape import FromStream, follow
+from frazil.flows.stream_look import begin_of
+from frazil.flows.stream_read import APART, WAITS, Group, definitions, messages, own, require_known, rows_of, seen_of
+from frazil.flows.told import require_one_meaning
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
+from frazil.lake.evolution import look
 from frazil.lake.tables import Base, read_base
 from frazil.observe.board import Board
 
@@ -72,12 +76,7 @@ class _Run:
         quarantine.look_after(self.book, spec, base)
         if not base.position.loaded:
             return TableResult(spec.source, "held", f"changes wait until {WAITS}")
-        if not base.position.stream:
-            raise StreamError(
-                f"{spec.source} was loaded from files, so where its changes begin in the stream is not known",
-                "drop the table, set it up again and load it from the stream",
-            )
-        self.at[spec.source] = kept(furthest(base.position.stream, self.at.get(spec.source, {})), spec.source)
+        self.at[spec.source] = begin_of(spec, base.position, kept, self.at.get(spec.source))
         return TableResult(spec.source, "unchanged")
 
     def _apply(self, spec: TableSpec, frame, groups: list[Group], end: Offsets) -> TableResult:
@@ -87,20 +86,56 @@ class _Run:
             return TableResult(spec.source, "held", f"changes wait: {APART}")
         pending = [g for g in mine if not g.is_load and g.behind(at)]
         result = TableResult(spec.source, "unchanged", "nothing new")
-        if pending:
-            spec = follow(self.book, spec, base, [], CHANGE_PHASE).spec
-            batch = Batch(
-                lambda whole: rows_of(self.book, spec, frame, loads=False, begin=at),
-                lambda batch: replace(base.position, batch=batch, stream=furthest(at, end)),
-                {"messages": sum(g.count for g in pending)},
-            )
-            try:
-                counts, live = apply_batch(self.book, spec, base, batch)
-            except PositionMovedError as e:
-                return TableResult(spec.source, "skipped", str(e))
-            result = TableResult(spec.source, "merged", "", counts={"batches": 1, **counts}, live=live)
+        told = definitions(self.book, spec, groups, at)
+        # Where data and control records share a partition, each record takes effect between the rows around it. Where not,
+        # nothing tells which rows came first: all are read by the names that they have, once the schema has followed.
+        ordered = bool(pending) and {g.object for g in pending} == {p for p, _, _ in told}
+        if told and pending and not ordered:
+            fields = look(self.book.spark, self.book.name(spec), base.schemas).fields
+            first = {self.book.mappings.column_name(spec, f.name) for f in fields}
+            require_one_meaning(spec, [first, *({*d.columns} for _, _, d in told)])
+        try:
+            for partition, place, definition in told:
+                before, here = ((partition, place), {partition: place}) if ordered else (None, {})
+                if ordered:
+                    count, names = seen_of(self.book, spec, frame, at, before)
+                    base = self._changes(spec, frame, base, at, furthest(at, here), before, (count, names), result)
+                at, base = furthest(at, here), self._evolve(spec, base, definition)
+            if ordered:
+                count, names = seen_of(self.book, spec, frame, at, None)
+            else:
+                count, names = sum(g.count for g in pending), frozenset(n for g in pending for n in g.columns)
+            base = self._changes(spec, frame, base, at, furthest(at, end), None, (count, names), result)
+            if told and not count:  # what a record said may not be lost with it
+                after = replace(base.position, batch=commit.new_batch(), stream=furthest(at, end))
+                keep_position(self.book, spec, base, after)
+        except PositionMovedError as e:
+            return TableResult(spec.source, "skipped", str(e))
         self.at[spec.source] = furthest(at, end)
         return result
+
+    def _evolve(self, spec: TableSpec, base: Base, told: Definition) -> Base:
+        """Let the table follow a control record; return the base of the next batch."""
+        base = follow(self.book, spec, base, FromStream(told=told), CHANGE_PHASE).on(base)
+        return replace(base, schemas=read_base(self.book.spark, self.book.name(spec)).schemas)
+
+    def _changes(
+        self, spec: TableSpec, frame, base: Base, at: Offsets, end: Offsets, before, seen: tuple, result: TableResult
+    ) -> Base:
+        """Apply the changes between two places in one batch, if there are any; return the base of the next one."""
+        count, names = seen
+        if not count:
+            return base
+        shaped = follow(self.book, spec, base, FromStream(names), CHANGE_PHASE)
+        require_known(self.book, shaped.spec, names, f"{self.book.stream.scheme} messages from {at} up to {end}")
+        batch = Batch(
+            lambda whole: rows_of(self.book, shaped.spec, frame, loads=False, begin=at, before=before),
+            lambda batch: replace(base.position, batch=batch, stream=end),
+            {"messages": count},
+        )
+        counts, live = apply_batch(self.book, shaped.spec, base, batch)
+        result.add(TableResult(spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
+        return read_base(self.book.spark, self.book.name(spec))
 
     def settle(self) -> None:
         """Commit how far tables without messages were seen to have none: else these would expire behind a position."""

@@ -69,7 +69,7 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
         return None
     if any(count or not position.loaded for position, count, _ in found.values()) or _left_over(book):
         return None
-    return {t: {"status": "unchanged", "position": position.last or "–"} for t, (position, *_) in found.items()}
+    return {t: {"status": "unchanged", "position": position.place} for t, (position, *_) in found.items()}
 
 
 def waiting(book: Workbook) -> dict[str, int] | None:

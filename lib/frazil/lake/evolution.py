@@ -6,6 +6,7 @@ harmless: the batch finds the columns there. Readers meanwhile see a column with
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,7 +20,7 @@ from frazil.lake import jvm, jvm_schema
 from frazil.lake.jvm_schema import Field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -60,10 +61,11 @@ class Table:
     earlier: frozenset[str] = frozenset()
     laid_out_by: frozenset[int] = frozenset()
     learnt: tuple[str, ...] = ()
+    told: tuple[tuple[str, ...], ...] = ()
 
 
 @lru_cache(maxsize=1024)
-def look(spark: SparkSession, name: str, schemas: tuple[str, int, int]) -> Table:
+def look(spark: SparkSession, name: str, schemas: tuple[str, int, int, str]) -> Table:
     """Read what a table's metadata say of its columns; `schemas`: as in `Base`, by which what was read once is known again."""
     table = jvm.load_table(spark, name)
     ever = jvm_schema.ever(spark, table)
@@ -71,7 +73,7 @@ def look(spark: SparkSession, name: str, schemas: tuple[str, int, int]) -> Table
     return Table(
         tuple(now), tuple(ever.get(schemas[2], now)), frozenset(f.id for f in ever[min(ever)]),
         frozenset(f.name for schema in ever.values() for f in schema), frozenset(jvm_schema.laid_out_by(table)),
-        tuple(jvm_schema.learnt(table)),
+        tuple(jvm_schema.learnt(table)), tuple(tuple(t) for t in jvm_schema.told(table)),
     )  # fmt: skip
 
 
@@ -80,6 +82,26 @@ def as_column(name: str, kind: str, comment: str = "") -> Column:
     decimal = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
     dms = f"NUMERIC({decimal[1]},{decimal[2]})" if decimal else _DMS[kind]
     return Column(name, dms, comment=comment, utc=kind == "timestamp")
+
+
+def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
+    """Return a spec with what control records told of its columns; what it says by now itself stays as it is."""
+    for kind, name, *more in told:
+        names = {c.name for c in spec.file_columns}
+        if kind == "rename" and (name not in names or more[0] in names):
+            continue
+
+        def after(c: Column, kind=kind, name=name, more=more) -> Column:
+            if c.name != name:
+                return c
+            if kind == "rename":
+                return replace(c, name=more[0], renamed_from=(name, *c.renamed_from))
+            return replace(c, type=more[1], lake="") if c.type == more[0] else c
+
+        key = tuple(more[0] if kind == "rename" and k == name else k for k in spec.key)
+        columns, every = (tuple(after(c) for c in some) for some in (spec.columns, spec.all_columns))
+        spec = replace(spec, key=key, columns=columns, all_columns=every)
+    return spec
 
 
 def steps_to(
@@ -190,11 +212,24 @@ def _require_whole_rows(spec: TableSpec, steps: list[Step]) -> None:
         )
 
 
-def evolve(spark: SparkSession, name: str, steps: list[Step], learnt: tuple[Column, ...] = ()) -> None:
-    """Commit the steps: renames first, on their own, as another column may take the name; then the others, all at once."""
-    names = {c.name for c in learnt}
+def evolve(
+    spark: SparkSession,
+    name: str,
+    steps: list[Step],
+    learnt: tuple[Column, ...] = (),
+    told: tuple[tuple[str, ...], ...] = (),
+) -> None:
+    """Commit the steps: renames first, on their own, as another column may take the name; then the others, all at once.
+
+    What control records told goes with the first: without it nobody would know the spec's columns again.
+    """
+    new = {c.name for c in learnt}
     for part in ([s for s in steps if s.kind == "rename"], [s for s in steps if s.kind not in ("rename", "keep")]):
-        if part:
-            added = [s.name for s in part if s.kind == "add" and s.name in names]
-            jvm_schema.change(spark, jvm.load_table(spark, name), [(s.kind, s.name, *s.more) for s in part], added)
+        table = jvm.load_table(spark, name)
+        notes = {jvm_schema.TOLD: json.dumps([*jvm_schema.told(table), *told])} if told else {}
+        if added := [s.name for s in part if s.kind == "add" and s.name in new]:
+            notes[jvm_schema.LEARNT] = json.dumps(list(dict.fromkeys([*jvm_schema.learnt(table), *added])))
+        if part or told:
+            jvm_schema.change(spark, table, [(s.kind, s.name, *s.more) for s in part], notes)
+            told = ()
     spark.sql(f"REFRESH TABLE {name}")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 LEARNT = "frazil.learnt"
 """Table property: the columns that were added because files carry them, as a JSON list of names."""
+TOLD = "frazil.told"
+"""Table property: what control records of a stream told of the columns, oldest first: `[rename, old, new]`, `[type, name, old, new]`."""
 _ICEBERG = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _SPARK = {v: k for k, v in _ICEBERG.items()}
 
@@ -63,6 +65,11 @@ def learnt(table: JavaTable) -> list[str]:
     return json.loads(table.properties().get(LEARNT) or "[]")
 
 
+def told(table: JavaTable) -> list[list[str]]:
+    """Return what control records told of the columns."""
+    return json.loads(table.properties().get(TOLD) or "[]")
+
+
 def _type(spark: SparkSession, kind: str) -> Any:
     """Return Iceberg's type for one of Spark's; `fromPrimitiveString` reads `decimal(12, 2)` and the like."""
     return spark._jvm.org.apache.iceberg.types.Types.fromPrimitiveString(_ICEBERG.get(kind, kind))
@@ -74,8 +81,8 @@ def promotes(spark: SparkSession, old: str, new: str) -> bool:
     return old == new or check(_type(spark, old), _type(spark, new))
 
 
-def change(spark: SparkSession, table: JavaTable, steps: list[tuple], learnt_now: list[str]) -> None:
-    """Commit changes of the schema in one metadata swap, with the names of columns that files brought.
+def change(spark: SparkSession, table: JavaTable, steps: list[tuple], notes: dict[str, str]) -> None:
+    """Commit changes of the schema in one metadata swap, with table properties that belong to them.
 
     A step is `(kind, name, *more)`: `("add", name, type, comment, after or "")`, `("rename", old, new)`,
     `("widen", name, type)`, `("comment", name, text)`, `("drop", name)`. Names are those before the change.
@@ -96,7 +103,6 @@ def change(spark: SparkSession, table: JavaTable, steps: list[tuple], learnt_now
         elif kind == "drop":
             update.deleteColumn(name)
     update.commit()
-    if learnt_now:
-        names = json.dumps(list(dict.fromkeys([*learnt(table), *learnt_now])))
-        tx.updateProperties().set(LEARNT, names).commit()
+    for name, value in notes.items():
+        tx.updateProperties().set(name, value).commit()
     tx.commitTransaction()

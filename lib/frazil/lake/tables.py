@@ -12,6 +12,7 @@ from frazil.config.sqltext import literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
+from frazil.lake.jvm_schema import TOLD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,8 +169,8 @@ class Base:
     sequence: int
     position: Position
     stored: str
-    schemas: tuple[str, int, int] = ("", -1, -1)
-    """The table's own id, and the ids of its schema now and in the snapshot that the position was committed with."""
+    schemas: tuple[str, int, int, str] = ("", -1, -1, "")
+    """The table's own id, the ids of its schema now and in the snapshot that the position was committed with, and what was told of it."""
     copies: bool = False
     """Whether somebody set the table to copy-on-write."""
 
@@ -191,7 +192,7 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
         _check_lineage(table, name, stamp)
     current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
     now = table.schema().schemaId()
-    schemas = (str(table.uuid()), now, then.schemaId() if then else now)
+    schemas = (str(table.uuid()), now, then.schemaId() if then else now, table.properties().get(TOLD) or "")
     copies = table.properties().get("write.merge.mode") == "copy-on-write"
     return Base(current.snapshotId(), current.sequenceNumber(), position, stored, schemas, copies)
 

@@ -1,0 +1,57 @@
+"""Control records of a stream: the definition that DMS gives of a table when the source alters it.
+
+Only the form of create-table was seen in public. An ALTER's is taken to be the same, the whole table after it; what does
+not even hold the table's key is no definition, and a column that messages carry is there whatever a definition says.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from frazil.config.columns import TYPES, Column, SpecError, parse_column
+
+CREATE, RENAME = "create-table", "rename-column"
+MAY_DROP, MAY_RETYPE = ("drop-column", "change-columns"), ("column-type-change", "change-columns")
+ALTERS = ("add-column", RENAME, *dict.fromkeys((*MAY_DROP, *MAY_RETYPE)))
+TELLING = (CREATE, *ALTERS)
+"""Operations whose records may hold a definition. DMS sends none for TRUNCATE, DROP TABLE and RENAME TABLE."""
+
+_TYPES = {
+    "BOOL": "BOOLEAN", "INT8": "INT1", "INT16": "INT2", "INT32": "INT4", "INT64": "INT8", "UINT8": "UINT1", "UINT16": "UINT2",
+    "UINT32": "UINT4", "UINT64": "UINT8", "FLOAT": "REAL4", "DOUBLE": "REAL8", "TIMESTAMP": "DATETIME", "DATE32": "DATE",
+    "TIME32": "TIME", "BINARY": "BYTES", "DECIMAL": "NUMERIC", "STRING": "WSTRING",
+}  # fmt: skip
+"""Names of types as Arrow has them. Older records have DMS's own, of which INT8 and UINT8 mean another width."""
+_BOTH = {"INT8", "UINT8", "STRING", "NUMERIC", "TIME"}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A table's columns as a control record tells them: by their names in messages; None: of a type that it does not tell."""
+
+    where: str
+    operation: str
+    columns: dict[str, Column | None]
+
+
+def definition(text: str, operation: str, where: str) -> Definition | None:
+    """Return the definition in a control record's JSON; None if it holds none (IncludeControlDetails is off)."""
+    try:
+        told = json.loads(text)["control"]["table-def"]["columns"]
+        names = {str(c["type"]).upper() for c in told.values()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    own = bool(names & (TYPES - _BOTH))
+    return Definition(where, operation, {n: _column(n, c, own) for n, c in told.items()}) if told else None
+
+
+def _column(name: str, told: dict, own: bool) -> Column | None:
+    kind = str(told["type"]).upper()
+    kind = kind if own else _TYPES.get(kind, kind)
+    if kind == "NUMERIC":  # Assumed: where the digits are told at all, under these names.
+        kind = f"NUMERIC({told.get('precision')},{told.get('scale', 0)})" if told.get("precision") else ""
+    try:
+        return parse_column({"name": name, "type": kind, "nullable": told.get("nullable", True)}, "")
+    except (SpecError, ValueError):
+        return None

@@ -1,0 +1,224 @@
+"""Control records of a stream: columns that come, go, are renamed or retyped, in order with the messages around them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+import yaml
+
+from frazil.dms.control import definition
+from frazil.lake import evolution, jvm_schema
+from helpers import Killed
+from stream_world import KafkaWorld
+
+spark = pytest.mark.spark
+_numbers = itertools.count(1)
+WAS = {"id": "INT64", "v": "STRING", "n": "INT32"}
+
+
+@pytest.fixture
+def new_stream(kafka, spark, catalog_options, tmp_path):
+    def make(partitions: int = 1) -> KafkaWorld:
+        w = KafkaWorld(kafka, tmp_path / "w", f"ctl{next(_numbers)}", catalog_options, partitions=partitions)
+        w.table("t", "id INT8", "v WSTRING(9)", "n INT4")
+        return w.message("load", id=1, v="a", n=10).message("load", id=2, v="b", n=20).loaded()
+
+    return make
+
+
+def declare(w, *columns, **more):
+    entries = [dict(zip(("name", "type"), c.split(" ", 1), strict=True)) if isinstance(c, str) else c for c in columns]
+    w.specs["t"] |= {"columns": entries, **more}
+    (w.root / "specs/t.yml").write_text(yaml.safe_dump(w.specs["t"]))
+    return w
+
+
+def table(w):
+    return {r["id"]: {k: v for k, v in r.asDict().items() if k != "id"} for r in w.spark.table(w.name("t")).collect()}
+
+
+def ids(w):
+    return {f.name: f.id for f in jvm_schema.fields(w.spark, w.iceberg("t"))}
+
+
+def refused(w, *says, **settings):
+    before = ids(w), w.head("t"), w.offsets()
+    note = w.merge(**settings)["t"].note
+    assert all(s in note for s in says), note
+    assert (ids(w), w.head("t"), w.offsets()) == before
+    return w
+
+
+@spark
+def test_a_rename_keeps_the_column_by_its_id_and_the_spec_may_say_so_later(new_stream):
+    w = new_stream()
+    was = ids(w)
+    w.message("update", id=1, v="A", n=11).control("rename-column", id="INT64", title="STRING", n="INT32")
+    w.message("update", id=2, title="B", n=21).merged()
+    assert table(w) == {1: {"title": "A", "n": 11}, 2: {"title": "B", "n": 21}}
+    assert ids(w) == {"id": was["id"], "title": was["v"], "n": was["n"]}
+    assert w.setup()["t"].status == "exists", "the spec still says v, and nothing is undone"
+    w.message("insert", id=3, title="c", n=30).merged()
+    w.control("rename-column", id="INT64", heading="STRING", n="INT32").message("update", id=3, heading="C", n=30)
+    w.merged()
+    assert table(w)[3] == {"heading": "C", "n": 30} and ids(w)["heading"] == was["v"]
+    declare(w, "id INT8", {"name": "heading", "type": "WSTRING(9)", "renamed_from": ["title", "v"]}, "n INT4")
+    w.message("update", id=1, heading="x", n=1).merged()
+    assert table(w)[1] == {"heading": "x", "n": 1}
+
+
+@spark
+def test_in_one_batch_each_message_is_read_with_the_columns_of_its_place(new_stream):
+    w = new_stream()
+    was = ids(w)
+    w.message("update", id=1, v="A", n=11).control("rename-column", id="INT64", title="STRING", n="INT32")
+    w.control("add-column", id="INT64", title="STRING", n="INT32", v="INT32")
+    w.message("update", id=2, title=None, n=21, v=7).message("insert", id=3, title="c", n=30, v=8)
+    w.control("drop-column", id="INT64", title="STRING", v="INT32").message("update", id=3, title="C", v=9)
+    w.merged(changes={"new": "add", "gone": "keep"})
+    assert table(w) == {
+        1: {"title": "A", "n": 11, "v": None}, 2: {"title": None, "n": 21, "v": 7}, 3: {"title": "C", "n": 30, "v": 9},
+    }  # fmt: skip
+    assert ids(w)["title"] == was["v"] and w.position("t")["lacks"] == ["n"]
+    w.message("update", id=2, title="B", v=1).merged()
+    assert table(w)[2] == {"title": "B", "n": 21, "v": 1}, "what is gone keeps its values"
+    w.control("add-column", id="INT64", title="STRING", v="INT32", n="INT32").message(
+        "update", id=2, title="B", v=1, n=22
+    )
+    assert table(w.merged())[2]["n"] == 22 and "lacks" not in w.position("t")
+
+
+@spark
+def test_what_no_policy_allows_stops_the_table_by_the_records_place_and_no_other(new_stream):
+    w = new_stream().table("u").message("load", table="u", id=1, v="a")
+    w.loaded().message("insert", table="u", id=2, v="b")
+    w.control("add-column", **WAS, w="DATE32").message("insert", id=3, v="c", n=30, w="2024-05-06")
+    refused(w, "offset 4: unknown column 'w'", "changes: {new: add}")
+    assert len(w.rows("u")) == 2, "the others go on"
+    declare(w, "id INT8", {"name": "w", "type": "DATE", "comment": "when"}, "v WSTRING(9)", "n INT4").merged()
+    assert str(table(w)[3]["w"]) == "2024-05-06" and list(ids(w)) == ["id", "w", "v", "n"]
+    w.control("drop-column", id="INT64", v="STRING", w="DATE32").message("update", id=1, v="A", w=None)
+    refused(w, "no column n", "changes: {gone: keep}").merged(changes={"gone": "keep"})
+    assert table(w)[1]["n"] == 10
+    w.control("change-columns", id="INT64", x="STRING", w="DATE32").message("update", id=1, x="A", w=None)
+    refused(w, "unknown column 'x', and no column v: renamed, or another one?", changes={"new": "add", "gone": "keep"})
+
+
+@spark
+def test_a_wider_type_is_followed_and_another_one_stops_the_table_or_stands_beside(new_stream):
+    w = new_stream()
+    w.control("column-type-change", **WAS | {"n": "INT64"}).message("update", id=1, v="A", n=3_000_000_000).merged()
+    assert table(w)[1]["n"] == 3_000_000_000
+    w.message("update", id=2, v="B", n=4_000_000_000).merged()
+    w.message("update", id=1, v="A", n=5)
+    w.control("column-type-change", **WAS | {"n": "STRING"}).message("insert", id=3, v="c", n="many")
+    assert "column 'n' is INT4" in w.merge()["t"].note and table(w)[1]["n"] == 5, "rows before the record are applied"
+    refused(w, "WSTRING from here on: no promotion leads there", "changes: {type: beside}")
+    w.merged(changes={"type": "beside"})
+    expected = {
+        1: {"v": "A", "n_bigint": 5, "n": None}, 2: {"v": "B", "n_bigint": 4_000_000_000, "n": None},
+        3: {"v": "c", "n_bigint": None, "n": "many"},
+    }  # fmt: skip
+    assert table(w) == expected
+    w.message("update", id=2, v="B", n="two").merged(changes={"type": "beside"})
+    assert table(w) == expected | {2: {"v": "B", "n_bigint": 4_000_000_000, "n": "two"}}
+
+
+@spark
+def test_a_column_that_is_left_out_stays_out_under_its_new_name(new_stream):
+    w = declare(new_stream(), "id INT8", "v WSTRING(9)", "n INT4", exclude=["v"])
+    w.setup(changes={"gone": "drop"})
+    w.control("rename-column", id="INT64", secret="STRING", n="INT32").message("update", id=1, secret="x", n=11)
+    w.merged(changes={"new": "add", "gone": "drop"})
+    assert table(w) == {1: {"n": 11}, 2: {"n": 20}}
+
+
+@spark
+def test_a_record_without_messages_behind_it_is_not_lost(new_stream):
+    w = new_stream().control("rename-column", id="INT64", title="STRING", n="INT32").merged()
+    assert "title" in ids(w) and w.offsets() == [3]
+    head = w.head("t")
+    assert w.merge()["t"].status == "unchanged" and w.head("t") == head
+    w.message("update", id=1, title="A", n=1).merged()
+    assert table(w)[1]["title"] == "A"
+
+
+@spark
+def test_a_kill_between_schema_and_rows_is_simply_repeated(new_stream, monkeypatch):
+    w, whole = new_stream(), evolution.evolve
+    w.control("rename-column", id="INT64", title="STRING", n="INT32").message("update", id=1, title="A", n=1)
+
+    def dying(*arguments):
+        whole(*arguments)
+        raise Killed
+
+    monkeypatch.setattr(evolution, "evolve", dying)
+    with pytest.raises(Killed):
+        w.merge()
+    assert "title" in ids(w) and w.offsets() == [0]
+    monkeypatch.setattr(evolution, "evolve", whole)
+    assert table(w.merged()) == {1: {"title": "A", "n": 1}, 2: {"title": "b", "n": 20}}
+    assert len(evolution.look.__wrapped__(w.spark, w.name("t"), ("", *_schemas(w))).told) == 1
+
+
+def _schemas(w):
+    return (w.iceberg("t").schema().schemaId(), w.iceberg("t").currentSnapshot().schemaId())
+
+
+@spark
+def test_where_data_lie_in_other_partitions_they_are_read_by_the_names_that_they_have(new_stream):
+    w = new_stream(partitions=2)
+    w.control("drop-column", partition=1, stamp="2025-01-01T00:00:00Z", id="INT64", v="STRING")  # of the table before
+    w.control("create-table", partition=1, stamp="2025-01-02T00:00:00Z", **WAS)
+    w.message("update", id=1, v="A", n=11).message("update", id=2, title="B", n=3_000_000_000)
+    w.control("column-type-change", partition=1, id="INT64", title="STRING", n="INT64", stamp="2026-01-01T10:00:02Z")
+    w.control("rename-column", partition=1, id="INT64", title="STRING", n="INT32", stamp="2026-01-01T10:00:01Z")
+    w.merged()
+    assert table(w) == {1: {"title": "A", "n": 11}, 2: {"title": "B", "n": 3_000_000_000}}
+
+
+@spark
+def test_a_name_that_goes_and_comes_again_elsewhere_than_its_rows_is_refused(new_stream):
+    w = new_stream(partitions=2).message("update", id=1, v="A", n=11).message("update", id=2, title="B", n=20, v="7")
+    w.control("rename-column", partition=1, id="INT64", title="STRING", n="INT32", stamp="2026-01-01T10:00:01Z")
+    w.control(
+        "add-column", partition=1, id="INT64", title="STRING", n="INT32", v="STRING", stamp="2026-01-01T10:00:02Z"
+    )
+    refused(w, "column 'v' went and came again", "load the table again", changes={"new": "add"})
+
+
+@spark
+def test_a_definition_that_is_none_or_that_messages_contradict_loses_nothing(new_stream):
+    w = new_stream()
+    w.control("add-column", w="DATE32").message("update", id=1, v="A", n=11).merged()
+    assert table(w)[1] == {"v": "A", "n": 11} and any("without the key of public.t" in line for line in w.said)
+    w.control("drop-column", id="INT64", n="INT32").message("update", id=2, v="B", n=21)
+    w.merged(changes={"gone": "keep"})
+    assert table(w)[2] == {"v": "B", "n": 21}, "v is there, whatever the record says"
+    w.message("update", id=2, v="B", n=21, more=1)
+    refused(w, "unknown column more", "IncludeControlDetails", changes={"new": "add"})
+    assert table(w.merged(changes={"new": "ignore"}))[2] == {"v": "B", "n": 21}
+
+
+@spark
+def test_after_a_rename_a_new_load_is_read_with_the_new_names(new_stream):
+    w = new_stream().control("rename-column", id="INT64", title="STRING", n="INT32").merged()
+    w.message("load", id=5, title="e", n=50)
+    assert w.full_load(on_changed_load="reload")["t"].status == "reloaded"
+    assert table(w) == {5: {"title": "e", "n": 50}}
+
+
+def test_a_definition_knows_both_families_of_type_names_and_guesses_none():
+    def told(**columns):
+        columns = {n: {"type": c} if isinstance(c, str) else c for n, c in columns.items()}
+        found = definition(json.dumps({"control": {"table-def": {"columns": columns}}}), "add-column", "here")
+        return {n: c and c.type for n, c in found.columns.items()}
+
+    assert told(a="INT8", b="BOOL", c="STRING") == {"a": "INT1", "b": "BOOLEAN", "c": "WSTRING"}
+    assert told(a="INT8", b="WSTRING") == {"a": "INT8", "b": "WSTRING"}
+    numeric = {"type": "NUMERIC", "precision": 12, "scale": 2}
+    assert told(a=numeric, b="NUMERIC", c="GEOMETRY") == {"a": "NUMERIC(12,2)", "b": None, "c": None}
+    for text in ("{}", '{"control": {}}', '{"control": {"table-def": []}}', "no JSON"):
+        assert definition(text, "drop-column", "here") is None
