@@ -20,7 +20,7 @@ import reference
 from frazil.cli import main
 from frazil.config.settings import resolve
 from frazil.dms.position import Position, PositionError
-from frazil.flows import full_load, setup
+from frazil.flows import full_load, setup, watch
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
 from frazil.observe import runs
@@ -246,6 +246,18 @@ def test_check_tells_each_breach_in_a_line_and_calls_the_hooks(tmp_path, place, 
     assert len([line for line in told if line.startswith("app.visit: 1 file(s) pending")]) == 1
     assert len([line for line in told if line.startswith("runs: 02_cdc_merge ended well")]) == 1
     assert heard[0]["breaches"] == told
+
+
+def test_a_catalog_that_cannot_be_read_is_told_in_a_line_and_left_to_spark(tmp_path, monkeypatch, capsys):
+    made = place_of(tmp_path)
+    (made / "lake").mkdir()
+    (made / "lake/catalog.db").write_text("junk")
+    monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
+    assert main(["check", "--env", "demo"]) == runs.BREACH
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == "lake: the lake cannot be read without Spark: DatabaseError: (sqlite3.DatabaseError) file is not a database"  # fmt: skip
+    assert others == ["runs: 02_cdc_merge has not ended well yet"]
+    assert watch.nothing_pending(Workbook(resolve("cdc_merge", {"env": "demo"}).settings)) is None
 
 
 def test_a_position_that_the_first_version_wrote_is_read_and_a_newer_one_is_refused():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from frazil.changes.quarantine import OPEN
@@ -28,6 +29,19 @@ class CatalogError(FrazilError):
     """A catalog that cannot be read without Spark, or a table whose position cannot be told without it."""
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """Let whatever PyIceberg, the database or the storage raises be told as one CatalogError."""
+    try:
+        yield
+    except FrazilError:
+        raise
+    except Exception as e:
+        cause = f"{type(e).__name__}: {(str(e).splitlines() or [''])[0]}"
+        raise CatalogError(f"the lake cannot be read without Spark: {cause}", "mend what it names, or see whether a notebook can read it") from e  # fmt: skip
+
+
+@_told()
 def open_catalog(settings: Settings) -> Catalog:
     """Return the settings' catalog as PyIceberg sees it: SQLite by JDBC, or REST."""
     try:
@@ -47,6 +61,7 @@ def open_catalog(settings: Settings) -> Catalog:
     raise CatalogError(f"a catalog of type '{kind}' is not read without Spark", "use type jdbc on SQLite, or rest")
 
 
+@_told()
 def get_table(catalog: Catalog, target: str) -> Table:
     """Return a table of the lake; raises CatalogError where there is none."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -57,6 +72,7 @@ def get_table(catalog: Catalog, target: str) -> Table:
         raise CatalogError(f"table {target} does not exist", "run 00_setup first") from None
 
 
+@_told()
 def quarantine(settings: Settings) -> Table | None:
     """Return the quarantine's table, None where no row was ever set aside; raises CatalogError where it cannot be told."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -67,6 +83,7 @@ def quarantine(settings: Settings) -> Table | None:
         return None
 
 
+@_told()
 def records(table: Table | None) -> list[dict[str, Any]]:
     """Return how each row in the quarantine stands: `table_name`, `status`, `set_aside_at`, `changed_at`."""
     if table is None:
@@ -88,11 +105,13 @@ def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:
     return [(s.timestamp_ms, s.summary.additional_properties) for s in kept]
 
 
+@_told()
 def tells_of(table: Table, column: str) -> set[str]:
     """Return the tables that a table of `OPS` tells of."""
     return set(table.scan(selected_fields=(column,)).to_arrow()[column].to_pylist())
 
 
+@_told()
 def made_by_us(catalog: Catalog, namespace: str, tables: Iterable[str]) -> bool:
     """Tell whether Frazil created a namespace that holds nothing but these tables."""
     held = {".".join(t) for t in catalog.list_tables(namespace)}
