@@ -216,6 +216,15 @@ def test_an_error_of_the_user_is_two_lines_and_its_trace_is_in_the_log(light):
     assert "Traceback" in (place / "runs/demo/frazil.log").read_text()
 
 
+def test_a_misspelt_parameter_is_all_that_a_fresh_kernel_shows(server, light):
+    """No workbook has opened a log yet: Python's own way would be to print the trace."""
+    code = "import os\nos.environ['FRAZIL_PARAMS'] = {!r}\nfrom frazil.config.settings import resolve\nmax_batch_mbs = 5\nresolve('cdc_merge', globals())"
+    shown = Kernel(server, "fresh.ipynb").run(code.format(str(light[1] / "params")))
+    (told,) = errors(shown)
+    assert told == "ParameterError: unknown parameter 'max_batch_mbs'\n  cure: did you mean 'max_batch_mb'?"
+    assert not [o for o in shown if o["type"] == "stream"]
+
+
 # --- with Spark: one notebook ingests, another one looks
 
 
