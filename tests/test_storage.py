@@ -8,8 +8,12 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 
+import reference
+from frazil.cli import main
 from frazil.config.session import SDK_BUNDLES, get_spark, needs_s3, s3_conf
 from frazil.config.settings import ParameterError, Settings
 from frazil.config.spec import parse_spec
@@ -17,6 +21,8 @@ from frazil.demo.seaweed import Seaweed
 from frazil.dms import newest, position, storage
 from frazil.dms.objects import Differences, SourceError, TableObjects, Watch, control_folders, differences, list_table
 from frazil.dms.storage import StorageError
+from frazil.lake.tables import MADE, POSITION
+from frazil.observe import runs
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
 
 pytest.importorskip("boto3")
@@ -348,3 +354,31 @@ def _tell_both(root: Path) -> None:
 
 if __name__ == "__main__":
     _tell_both(Path(sys.argv[1]))
+
+
+def test_down_deletes_on_s3_what_it_listed_and_nothing_else(at_server, tmp_path, monkeypatch, capsys):
+    """The table is PyIceberg's, with a position as Frazil's have one: what is tested is what becomes of its objects."""
+    place = reference.workspace(tmp_path)
+    params = place / "params/demo.yml"
+    params.write_text(params.read_text().replace("warehouse: lake/warehouse", "warehouse: s3://dms/lake"))
+    monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))
+    (place / "lake").mkdir()
+    catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{place}/lake/catalog.db", warehouse="s3://dms/lake", **{"s3.endpoint": storage.endpoint_url(), "s3.region": "us-east-1"})  # fmt: skip
+    catalog.create_namespace("app", {MADE: "true"})
+    rows = pa.table({"id": [1, 2]})
+    catalog.create_table("app.person", rows.schema, properties={POSITION: "{}"}).append(rows)
+    catalog.create_table("app.visit", rows.schema).append(rows)
+
+    def there() -> set[str]:
+        return {e.path for e in storage.walk("s3://dms/lake")}
+
+    before = there()
+    ours = {path for path in before if "/person/" in path}
+    assert len(ours) > 4 and len(before - ours) > 4
+    assert main(["down", "--env", "demo"]) == runs.OK
+    told = capsys.readouterr().out.splitlines()
+    assert ours == {line for line in told if line.startswith("s3://")}
+    assert "table app.person" in told and "namespace app" not in told
+    assert "not deleted: table app.visit: Frazil has not made it" in told
+    assert main(["down", "--env", "demo", "--yes"]) == runs.OK
+    assert there() == before - ours and catalog.list_tables("app") == [("app", "visit")]

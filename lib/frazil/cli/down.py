@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import Settings, resolve
-from frazil.dms.storage import location, walk
+from frazil.dms.storage import location, remove, walk
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
@@ -125,10 +125,9 @@ def delete(settings: Settings, what: Listed) -> None:
     catalog = lookup.open_catalog(settings) if what.tables else None
     for target in what.tables:
         table = lookup.get_table(catalog, target)
-        place, root = _place(table), table.location().rstrip("/")
+        place = _place(table)
         catalog.drop_table(target)
-        for file in [f for f in what.files if f.startswith(f"{place}/")]:
-            table.io.delete(root + file[len(place) :])
+        remove([f for f in what.files if f.startswith(f"{place}/")])
         if "://" not in place:
             for folder in sorted((p for p in Path(place).rglob("*") if p.is_dir()), reverse=True):
                 folder.rmdir()

@@ -10,7 +10,7 @@ import io
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,6 +187,24 @@ def head(path: str) -> Entry:
     with _explained(path):
         answer = client().head_object(Bucket=bucket, Key=key)
     return Entry(path, answer["ContentLength"], answer["ETag"].strip('"'), answer["LastModified"].timestamp())
+
+
+def remove(paths: Sequence[str]) -> None:
+    """Delete local files, and objects by a thousand at a time."""
+    objects: dict[str, list[str]] = {}
+    for path in paths:
+        if is_s3(path):
+            bucket, key = _split(path)
+            objects.setdefault(bucket, []).append(key)
+        else:
+            os.unlink(path)
+    for bucket, keys in objects.items():
+        for i in range(0, len(keys), PAGE):
+            named = {"Objects": [{"Key": key} for key in keys[i : i + PAGE]], "Quiet": True}
+            with _explained(bucket):
+                left = client().delete_objects(Bucket=bucket, Delete=named).get("Errors", ())
+            if left:
+                raise StorageError(f"s3://{bucket}/{left[0]['Key']}: S3 answers {left[0]['Code']}, and to {len(left)} in all", "the role or user needs s3:DeleteObject")  # fmt: skip
 
 
 # --- reading

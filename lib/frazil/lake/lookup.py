@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.changes.quarantine import OPEN
 from frazil.config.settings import Settings
 from frazil.dms.position import Position
+from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
 from frazil.lake.tables import MADE, POSITION
 
@@ -49,13 +50,18 @@ def open_catalog(settings: Settings) -> Catalog:
     except ImportError:
         raise CatalogError("pyiceberg is not installed", "pip install 'frazil[workbook]'") from None
     given: dict[str, Any] = {k: v for k, v in settings.catalog_options.items() if not k.startswith("jdbc.")}
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    given = {"s3.endpoint": endpoint_url(), "s3.region": region} | given  # as boto3 and Spark take them
+    given = {k: v for k, v in given.items() if v}
     kind, uri = given.get("type", ""), given.get("uri", "")
     if kind == "jdbc" and uri.startswith("jdbc:sqlite:"):
         file = os.path.join(settings.root, uri.removeprefix("jdbc:sqlite:"))
         if not os.path.exists(file):
             raise CatalogError(f"there is no catalog {file}", "run 00_setup first")
-        warehouse = os.path.join(settings.root, given.get("warehouse", ""))
-        return load_catalog(settings.catalog, type="sql", uri=f"sqlite:///{file}", warehouse=warehouse, init_catalog_tables="false")  # fmt: skip
+        warehouse = given.get("warehouse", "")
+        warehouse = warehouse if "://" in warehouse else os.path.join(settings.root, warehouse)
+        given |= {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": warehouse, "init_catalog_tables": "false"}
+        return load_catalog(settings.catalog, **given)
     if kind == "rest":
         return load_catalog(settings.catalog, **given)
     raise CatalogError(f"a catalog of type '{kind}' is not read without Spark", "use type jdbc on SQLite, or rest")
