@@ -349,6 +349,8 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
                     wrong.append(
                         f"{dialect.name}: {raw[:3000]!r}\n  the bytes say {str(said)[:2000]}\n  Frazil reads {str(got[file.name])[:2000]}"
                     )
+        if (first + CHUNK) % 1000 == 0:
+            print(f"  {first + CHUNK:,} files, {len(wrong)} read wrong", flush=True)
     pool.shutdown()
     assert not wrong, f"{len(wrong)} file(s) read wrong, seed {seed}:\n" + "\n".join(wrong[:8])
     return dict(counts)
