@@ -44,6 +44,7 @@ test-quick: env ## Run the tests that need no Spark
 	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow"
 
 bench: env ## Measure: BENCH="parse list" for some groups, QUICK=1 for small ones; figures go to runs/bench/results.json
+	@$(BIN)/pip install --quiet --editable "lib[bench]"
 	@$(BIN)/python tests/bench $(BENCH) $(if $(QUICK),--quick)
 
 torture: env ## Try to break it: TORTURE=files (or another suite), COUNT and SEED to choose
