@@ -24,8 +24,6 @@ class Shape:
     where: str
     carries: dict[str, str] | None = None
     unknown: dict[str, str] = field(default_factory=dict)
-    untyped: str = "string"
-    """What a column is taken for whose type is not stated; empty: nothing."""
 
 
 def shapes(

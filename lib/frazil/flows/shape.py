@@ -13,7 +13,7 @@ from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position
 from frazil.dms.shapes import Shape, shapes
-from frazil.flows.told import Event, is_whole, names_in_messages, renamed, retyped, shape_of
+from frazil.flows.told import Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import evolution, jvm, jvm_schema
 from frazil.lake.commit import ATTEMPTS
@@ -85,11 +85,11 @@ def shape(
     if told and not is_whole(told, spec, book.mappings):
         book.progress(f"{told.where}: {told.operation} without the key of {spec.source} tells nothing")
         told = None
-    events = _events(book, spec, table, position, told, promotes) if told and table else ()
-    spec = evolution.with_told(spec, events)
+    new = _events(book, spec, table, position, told, promotes) if told and table else ()
+    spec = evolution.with_told(spec, new)
     steps, whole = evolution.steps_to(table, spec, promotes) if table else ([], spec)
     if isinstance(files, FromStream):
-        found = [shape_of(told, whole, book.mappings)] if told else []
+        found = [shape_of(told, whole, book.mappings, position.lacks)] if told else []
     else:
         found = shapes(whole, book.endpoint, book.mappings, files, phase)
     seen = _Seen(book, whole, position, phase, table, steps)
@@ -103,11 +103,10 @@ def shape(
         whole = replace(whole, columns=more, all_columns=spec.file_columns)
     lacks, skips = seen.at_the_end()
     if isinstance(files, FromStream):
-        learnt = {*seen.learnt, *(table.learnt if table else ())}
-        read = _read_of_messages(book, whole, {*lacks}, learnt, files.names, (*seen.skipping, *skips))
+        read = _read_of_messages(book, whole, lacks, files.names, (*seen.skipping, *skips))
     else:
         read = _narrowed(book, whole, found, tuple(seen.ever_skipped))
-    return Shaped(read, steps, tuple(seen.learnt.values()), events, lacks, skips)
+    return Shaped(read, steps, tuple(seen.learnt.values()), new, lacks, skips)
 
 
 def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:
@@ -120,12 +119,11 @@ def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:
 def _events(
     book: Workbook, spec: TableSpec, table: Table, position: Position, told: Definition, promotes
 ) -> tuple[Event, ...]:
-    """Return what a control record tells beyond columns that come and go: renames, and types that no promotion leads to."""
+    """Return what is to be kept of a control record, as the table and the spec are before it."""
     steps, whole = evolution.steps_to(table, spec, promotes)
-    one = shape_of(told, whole, book.mappings)
+    one = shape_of(told, whole, book.mappings, position.lacks)
     gone, new = _Seen(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one)
-    rename = renamed(told, whole, book.mappings, gone, new)
-    return rename or retyped(told, one, whole, book.mappings, promotes)
+    return events(told, whole, book.mappings, one, gone, new, promotes)
 
 
 class _Seen:
@@ -178,12 +176,7 @@ class _Seen:
                 f"add it to {spec.file}, with its type; or let files say: changes: {{new: add}} or {{new: ignore}}",
             )
         if policy.new == "add":
-            kinds = {n: one.unknown[n] or one.untyped for n in new}
-            if untold := [n for n in new if not kinds[n]]:
-                raise SchemaError(
-                    f"{where}: unknown column '{untold[0]}', of a type that it does not tell", f"add it to {spec.file}"
-                )
-            self.learnt |= {n: evolution.as_column(n, kind) for n, kind in kinds.items()}
+            self.learnt |= {n: evolution.as_column(n, one.unknown[n] or "string") for n in new}
         self.carried = (self.carried | set(one.carries)) - set(gone)
         self.skipping = set(one.unknown) - set(self.learnt)
         self.ever_skipped |= self.skipping
@@ -239,17 +232,15 @@ def _read(
 
 
 def _read_of_messages(
-    book: Workbook, whole: TableSpec, lacks: set[str], learnt: set[str], names: frozenset[str], ignored: Sequence[str]
+    book: Workbook, whole: TableSpec, lacks: Sequence[str], names: frozenset[str], ignored: Sequence[str]
 ) -> TableSpec:
     """Return the spec with the columns that messages have, as far as that is known: a column that is null may be left out.
 
     Those that nobody declares any more stay as they are, and so do those that a control record called gone, unless the
     messages have them all the same.
     """
-    lake, declared = {c.name: c for c in whole.columns}, {c.name for c in whole.file_columns}
-    every = [lake.get(c.name, c) for c in whole.file_columns]  # with the types that the lake has
-    spec = replace(whole, all_columns=(*every, *(c for c in whole.columns if c.name in learnt - declared)))
-    there = {c for n, c in names_in_messages(spec, book.mappings).items() if n in names}
-    written = {c.name for c in spec.file_columns}
-    columns = tuple(c for c in whole.columns if c.name in written and (c.name not in lacks or c.name in there))
-    return _read(whole, columns, spec.file_columns, ignored)
+    lake = {c.name: c for c in whole.columns}
+    every = tuple(lake.get(c.name, c) for c in whole.file_columns)  # with the types that the lake has
+    there = {c for n, c in names_in_messages(whole, book.mappings).items() if n in names}
+    columns = tuple(c for c in every if c.name in lake and (c.name not in lacks or c.name in there))
+    return _read(whole, columns, every, ignored)

@@ -89,7 +89,7 @@ class _Run:
         told = definitions(self.book, spec, groups, at)
         # Where data and control records share a partition, each record takes effect between the rows around it. Where not,
         # nothing tells which rows came first: all are read by the names that they have, once the schema has followed.
-        ordered = bool(pending) and {g.object for g in pending} == {p for p, _, _ in told}
+        ordered = bool(told and pending) and len({*(g.object for g in pending), *(p for p, _, _ in told)}) == 1
         if told and pending and not ordered:
             fields = look(self.book.spark, self.book.name(spec), base.schemas).fields
             first = {self.book.mappings.column_name(spec, f.name) for f in fields}

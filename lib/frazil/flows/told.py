@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from frazil.changes.types import value_type
@@ -17,14 +17,10 @@ Event = tuple[str, ...]
 
 
 def names_in_messages(spec: TableSpec, mappings: Mappings) -> dict[str, str]:
-    """Return {name in messages: column}; former names, and columns that were learnt, count."""
+    """Return {name in messages: column}, former names among them."""
     now = {n: c for c, n in mappings.file_columns(spec).items()}
     former = {n: c for c, names in former_names(spec, mappings).items() for n in names}
-    return {**former, **{n: n for n in spec.names if n not in now.values()}, **now}
-
-
-def _column(spec: TableSpec, name: str) -> Column:
-    return next(c for c in (*spec.columns, *spec.file_columns) if c.name == name)
+    return {**former, **now}
 
 
 def is_whole(told: Definition, spec: TableSpec, mappings: Mappings) -> bool:
@@ -33,28 +29,33 @@ def is_whole(told: Definition, spec: TableSpec, mappings: Mappings) -> bool:
     return told.operation == RENAME or set(spec.key) <= {known.get(n) for n in told.columns}
 
 
-def shape_of(told: Definition, spec: TableSpec, mappings: Mappings) -> Shape:
-    """Return the columns that a table has after a control record.
+def shape_of(told: Definition, spec: TableSpec, mappings: Mappings, lacks: Collection[str]) -> Shape:
+    """Return the columns that a table has after a control record, of which it had none in `lacks` before.
 
     Only an operation that may drop columns tells that one is gone: another column that is not there yet may be one that the
     spec declares ahead.
     """
-    known = names_in_messages(spec, mappings)
-    current = {c: n for n, c in known.items()}  # of a column's names the present one comes last
-    known = {n: c for n, c in known.items() if n == current[c] or current[c] not in told.columns}
+    known = _known(told, spec, mappings)
     typed = {n: _kind(c, spec, known.get(n)) for n, c in told.columns.items()}
     unknown = {n: kind for n, kind in typed.items() if n not in known and n not in mappings.added(spec)}
     here = {known[n]: kind if told.operation in MAY_RETYPE else "" for n, kind in typed.items() if n in known}
     if not (told.operation in MAY_DROP or (told.operation == RENAME and unknown)):
-        here = dict.fromkeys(spec.names, "") | here
-    return Shape(told.where, {c: kind for c, kind in here.items() if c in spec.names}, unknown, untyped="")
+        here = {n: "" for n in spec.names if n not in lacks} | here
+    return Shape(told.where, {c: kind for c, kind in here.items() if c in spec.names}, unknown)
+
+
+def _known(told: Definition, spec: TableSpec, mappings: Mappings) -> dict[str, str]:
+    """Return {name in messages: column}, where a former name counts only if the present one is not told beside it."""
+    known = names_in_messages(spec, mappings)
+    present = {c: n for n, c in known.items()}  # it comes last
+    return {n: c for n, c in known.items() if n == present[c] or present[c] not in told.columns}
 
 
 def _kind(told: Column | None, spec: TableSpec, name: str | None) -> str:
     """Return the Spark SQL type of a column that was told of; a moment's zone is what the spec says."""
     if told is None:
         return ""
-    return value_type(replace(told, utc=name is not None and _column(spec, name).utc))
+    return value_type(replace(told, utc=name is not None and spec.column(name).utc))
 
 
 def require_one_meaning(spec: TableSpec, names: list[set[str]]) -> None:
@@ -68,42 +69,57 @@ def require_one_meaning(spec: TableSpec, names: list[set[str]]) -> None:
             )
 
 
-def renamed(
-    told: Definition, spec: TableSpec, mappings: Mappings, gone: list[str], new: list[str]
+def events(
+    told: Definition,
+    spec: TableSpec,
+    mappings: Mappings,
+    one: Shape,
+    gone: list[str],
+    new: list[str],
+    promotes: Callable[[str, str], bool],
 ) -> tuple[Event, ...]:
-    """Return the rename that a control record tells: it says that it is one, and one column went and one came.
+    """Return what is to be kept of a control record: a rename, or columns that a policy adds, and types that no promotion leads to.
 
-    `gone` are columns of the lake; one that is left out of it may be renamed as well, and stays out.
+    It is a rename where the record says so and one column went (`gone`) and one came (`new`); one that is left out of the lake
+    may be renamed as well, and stays out. Raises SchemaError for what no policy allows.
     """
-    known = names_in_messages(spec, mappings)
-    here = {known.get(n) for n in told.columns}
-    gone = [*gone, *(c for c in mappings.file_columns(spec) if c not in spec.names and c not in here)]
-    one = told.operation == RENAME and len(gone) == len(new) == 1
-    return (("rename", gone[0], new[0]),) if one else ()
+    here = {_known(told, spec, mappings).get(n) for n in told.columns}
+    lost = [*gone, *(c for c in mappings.file_columns(spec) if c not in spec.names and c not in here)]
+    if told.operation == RENAME and len(lost) == len(new) == 1:
+        return (("rename", lost[0], new[0]),)
+    if gone and new:
+        return ()  # which it is must be declared: that is said where gone columns and new ones are judged
+    return (*_added(told, spec, new), *_retyped(told, one, spec, mappings, promotes))
 
 
-def retyped(
+def _added(told: Definition, spec: TableSpec, new: list[str]) -> list[Event]:
+    if spec.changes.new != "add":
+        return []
+    if untold := [n for n in new if told.columns[n] is None]:
+        raise SchemaError(
+            f"{told.where}: unknown column '{untold[0]}', of a type that is not told", f"add it to {spec.file}"
+        )
+    return [("add", n, told.columns[n].type) for n in new]
+
+
+def _retyped(
     told: Definition, one: Shape, spec: TableSpec, mappings: Mappings, promotes: Callable[[str, str], bool]
-) -> tuple[Event, ...]:
-    """Return the columns whose new type no promotion leads to, if they shall stand beside the old ones; else raise SchemaError."""
+) -> list[Event]:
     found: list[Event] = []
-    names = {c: n for n, c in names_in_messages(spec, mappings).items()}
-    for name, kind in (one.carries or {}).items():
-        column = _column(spec, name)
+    known = _known(told, spec, mappings)
+    for new in (c for n, c in told.columns.items() if c and n in known):
+        name = known[new.name]
+        kind, column = (one.carries or {}).get(name), spec.column(name)
         was = value_type(replace(column, lake=""))
         as_text = column.dms_type == "BOOLEAN" and kind == "string"  # what PostgreSQL's are to DMS, by its settings
         if not kind or as_text or promotes(was, kind) or promotes(kind, was):
             continue
-        new = told.columns[names[name]].type
         if spec.changes.type != "beside" or name in spec.key:
+            beside = ", or let a column of it stand beside the old one: changes: {type: beside}"
             raise SchemaError(
-                f"{told.where}: column '{name}' is {column.type} in {spec.file} and {new} from here on: no promotion leads there",
-                "load the table again with the new type"
-                + (
-                    ""
-                    if name in spec.key
-                    else ", or let a column of it stand beside the old one: changes: {type: beside}"
-                ),
+                f"{told.where}: column '{name}' is {column.type} in {spec.file} and {new.type} from here on: no promotion "
+                "leads there",
+                "load the table again with the new type" + ("" if name in spec.key else beside),
             )
-        found.append(("type", name, column.type, new))
-    return tuple(found)
+        found.append(("type", name, column.type, new.type))
+    return found

@@ -88,19 +88,20 @@ def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
     """Return a spec with what control records told of its columns; what it says by now itself stays as it is."""
     for kind, name, *more in told:
         names = {c.name for c in spec.file_columns}
-        if kind == "rename" and (name not in names or more[0] in names):
+        if (kind == "add" and name in names) or (kind == "rename" and (name not in names or more[0] in names)):
             continue
 
         def after(c: Column, kind=kind, name=name, more=more) -> Column:
-            if c.name != name:
-                return c
-            if kind == "rename":
+            if kind == "type":
+                return replace(c, type=more[1], lake="") if (c.name, c.type) == (name, more[0]) else c
+            if kind == "rename" and c.name == name:
                 return replace(c, name=more[0], renamed_from=(name, *c.renamed_from))
-            return replace(c, type=more[1], lake="") if c.type == more[0] else c
+            return replace(c, renamed_from=tuple(n for n in c.renamed_from if n != name))  # it was another's since
 
+        new = (Column(name, more[0]),) if kind == "add" else ()
         key = tuple(more[0] if kind == "rename" and k == name else k for k in spec.key)
         columns, every = (tuple(after(c) for c in some) for some in (spec.columns, spec.all_columns))
-        spec = replace(spec, key=key, columns=columns, all_columns=every)
+        spec = replace(spec, key=key, columns=(*columns, *new), all_columns=every and (*every, *new))
     return spec
 
 

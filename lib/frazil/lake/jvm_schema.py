@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 LEARNT = "frazil.learnt"
 """Table property: the columns that were added because files carry them, as a JSON list of names."""
 TOLD = "frazil.told"
-"""Table property: what control records of a stream told of the columns, oldest first: `[rename, old, new]`, `[type, name, old, new]`."""
+"""Table property: what control records of a stream told of the columns, oldest first: `[add, name, type]`,
+`[rename, old, new]`, `[type, name, old, new]`."""
 _ICEBERG = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _SPARK = {v: k for k, v in _ICEBERG.items()}
 
