@@ -40,30 +40,32 @@ def test_what_dms_sends_twice_is_there_once(new_stream):
     assert w.merge()["t"].status == "unchanged"
 
 
-def test_bad_messages_are_set_aside_with_their_offset_and_replayed_from_their_bytes(new_stream):
-    """A value that does not fit makes the whole message unreadable, so its key is not known either."""
-    w, big = new_stream().table("t", "id INT8", "n INT4"), 3_000_000_000
+def test_bad_messages_are_set_aside_with_their_offset_and_key_and_replayed_from_their_bytes(new_stream):
+    """Where one value does not fit, the others can be read; of what is no JSON nothing can."""
+    w, big = new_stream().table("t", "id INT8", "n INT4", "v NCLOB"), 3_000_000_000
     aside = {"on_bad_rows": "quarantine", "ops": f"{w.space}_ops"}
     w.message("load", id=1, n=1).message("load", id=2, n=big).setup()
     assert w.full_load(**aside)["t"].counts == {"rows": 1, "quarantined": 1}
     w.message("insert", id=3, n="x").message("update", id=2, n=5).message("update", id=30, n=big, was={"id": 1})
-    metadata = {
-        "timestamp": "2026-01-01T10:00:00Z",
-        "record-type": "data",
-        "operation": "insert",
-        "schema-name": "public",
-        "table-name": "t",
-    }
-    broken = json.dumps({"data": {"id": 4, "n": "?"}, "metadata": metadata}, separators=(",", ":")).replace('"?"', "")
-    assert w.send(broken).merged(**aside).rows("t") == [(1, 1), (2, 5)]
+    w.message("insert", id=5, n=1, v="x").message("update", id="z", n=1)
+    record = {"data": {"id": 4, "n": "?"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
+    broken = json.dumps(record, separators=(",", ":")).replace('"?"', "")
+    number = json.dumps({**record, "data": {"id": 6, "n": 1, "v": "?"}}).replace('"?"', "1.10")
+    assert w.send(broken).send(number).merged(**aside).rows("t") == [(1, 1, None), (2, 5, None), (5, 1, "x")]
     rows = w.spark.table(f"lake.{w.space}_ops.quarantine").collect()
-    told = sorted({(int(r.row_no), r.column_name, r.status) for r in rows})
-    assert told == [(offset, "fields", "waiting") for offset in (1, 2, 4, 5)]
-    assert [bytes(r.raw).decode() for r in rows if r.row_no == "5"] == [broken]
-    w.table("t", "id INT8", "n INT8")
+    last = {r.row_no: r for r in sorted(rows, key=lambda r: r.sequence)}
+    told = sorted((int(r.row_no), r.column_name, r.key, r.old_key, r.status) for r in last.values())
+    assert told == [
+        (1, "n", '["2"]', None, "obsolete"), (2, "n", '["3"]', None, "waiting"), (4, "n", '["30"]', '["1"]', "waiting"),
+        (6, "id", None, None, "waiting"), (7, "fields", None, None, "waiting"), (8, "v", '["6"]', None, "waiting"),
+    ]  # fmt: skip
+    assert [last[n].reason for n in ("2", "8")] == ["column 'n': 'x' does not fit INT4", "column 'v': '1.1' does not fit NCLOB"]  # fmt: skip
+    assert bytes(last["7"].raw).decode() == broken
+    w.message("update", id=3, n=7).merged(**aside)
+    w.table("t", "id INT8", "n INT8", "v NCLOB")
     (done,) = replay.run(w.book(quarantine="replay", **aside))
-    assert done.counts == {"replayed": 1, "still_bad": 2, "cannot_tell": 1}, done.note
-    assert w.rows("t") == [(2, 5), (30, big)]
+    assert done.counts == {"replayed": 1, "still_bad": 3}, done.note
+    assert w.rows("t") == [(2, 5, None), (3, 7, None), (30, big, None), (5, 1, "x")]
     assert w.merge(**aside)["t"].status == "unchanged"
 
 
@@ -110,7 +112,11 @@ def test_messages_for_no_table_are_counted_and_named_and_what_is_no_message_stop
     w.message("insert", table="other", id=1).message("insert", table="other", id=2).control("add-column")
     w.merged()
     assert any("public.other (2)" in line for line in w.said)
-    assert any("control record(s) add-column" in line for line in w.said)
+    assert any("control record add-column at 3 of" in line for line in w.said)
+    w.control("add-column", key=["id"], id="INT64", v="STRING", more={"type": "STRING", "length": 9}).control(
+        "???"
+    ).merged()
+    assert any("lacks: more STRING(9)" in line for line in w.said) and any("record ??? at 5" in line for line in w.said)
     w.send('{"data": {"id"').send(None).message("insert", id=2, v="b")
     with pytest.raises(Exception, match="none of DMS's"):
         w.merge()

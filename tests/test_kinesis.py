@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from frazil.dms.kinesis import _Reader, _ship_code
+from frazil.flows import replay
 from stream_world import KinesisWorld
 
 pytestmark = pytest.mark.spark
@@ -54,6 +55,23 @@ def test_loads_and_changes_of_several_shards_and_tables(new_stream):
     assert w.rows("u") == [(1, "b"), (3, "b"), (5, "b")]
     assert any("public.other (1)" in line for line in w.said)
     assert {r.status for r in w.merge().values()} == {"unchanged"}
+
+
+def test_rows_set_aside_are_replayed_in_the_order_of_their_shard(new_stream):
+    w, big = new_stream(shards=2).table("t", "id INT8", "n INT4").loaded(), 3_000_000_000
+    aside = {"on_bad_rows": "quarantine", "ops": f"{w.space}_ops"}
+    for n in (1, big, 2, big + 1, big + 2):
+        w.message("update", id=1, n=n).message("update", partition=1, id=2, n=n % 10 if n > big else n)
+    w.message("update", id=3, n=big)
+    assert w.merged(**aside).rows("t") == [(1, 2), (2, 2)]
+    rows = w.spark.sql(f"select row_no, path, status from lake.{w.space}_ops.quarantine").collect()
+    assert {r.path.rsplit("/", 1)[1] for r in rows} == {s["ShardId"] for s in w.shards()}
+    assert all(len(r.row_no) > 40 for r in rows)
+    w.table("t", "id INT8", "n INT8")
+    (done,) = replay.run(w.book(quarantine="replay", **aside))
+    assert done.counts == {"replayed": 3}, done.note  # two of key 1, whose later one stands; that of key 2 was obsolete
+    assert w.rows("t") == [(1, big + 2), (2, 2), (3, big)]
+    assert w.merge(**aside)["t"].status == "unchanged"
 
 
 def test_parents_are_read_before_their_children(new_stream):

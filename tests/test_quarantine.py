@@ -2,16 +2,18 @@
 
 import os
 import random
+import time
 from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from pyspark.sql import functions as F
 
 from frazil.cli import check
-from frazil.config.settings import CdcMergeSettings, OperateSettings
-from frazil.flows import replay, watch
+from frazil.config.settings import CdcMergeSettings, MaintenanceSettings, OperateSettings
+from frazil.flows import maintenance, replay, watch
 from frazil.flows.plan import plan
 from frazil.lake import jvm, lookup
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U
@@ -370,6 +372,31 @@ def test_beyond_the_limit_a_table_stops_and_nothing_is_set_aside(aside):
     (aside.root / "specs/t.yml").write_text(yaml.safe_dump(spec))
     aside.merged(max_bad_rows=0)
     assert len(kept(aside, "id")) == 2
+
+
+def test_what_has_ended_is_purged_after_its_time_and_what_waits_stays(aside):
+    aside.changes("t", U(1, BIG, "A"), I(4, "four", "d"), I(5, BIG, "e")).merged()
+    aside.changes("t", U(4, 4, "D"), name=FILE2).merged()
+    widen(aside, n="INT8")
+    aside.changes("t", I(6, "six", "f"), name=FILE3).merged()
+    replayed(aside)
+    name, second = f"lake.{aside.space}_ops.quarantine", 1 / 86_400
+    upkeep = {"keep_hours": 9e5, "hourly_tags": 0, "daily_tags": 0}
+
+    def purges(days, **more):
+        (result,) = maintenance.run(
+            aside.book(MaintenanceSettings, quarantine_days=days, dry_run=False, **upkeep, **more)
+        )
+        return result.counts.get("purged", 0)
+
+    assert [purges(days) for days in (0.0, 1.0)] == [0, 0]
+    time.sleep(1.1)
+    planned = maintenance.plan(aside.book(MaintenanceSettings, quarantine_days=second, **upkeep))
+    assert [(r["action"], r["why"]) for r in planned if "quarantine" in r["action"]] == [("purge quarantine", "3 rows ended more than 1.15741e-05 days ago")]  # fmt: skip
+    aside.spark.table(name).withColumn("table_name", F.lit("public.u")).writeTo(name).append()  # another environment's
+    assert (purges(second), purges(second)) == (3, 0)
+    left = kept(aside, "table_name", "key", "status")
+    assert [r for r in left if r[0] == "public.t"] == [("public.t", '["6"]', "still bad")] and len(left) == 1 + 4
 
 
 def test_rows_with_hidden_columns_are_never_kept(world):

@@ -19,7 +19,7 @@ from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.demo.kafka import Kafka as Broker  # noqa: E402
 from frazil.dms.kafka import Kafka  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
-from frazil.dms.messages import CHANGE_PHASE, raw_rows, routed  # noqa: E402
+from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from stream_world import KafkaWorld  # noqa: E402
 
@@ -90,7 +90,7 @@ def _parse_ratio(spark, broker: Broker, quick: bool) -> dict:
     for _ in range(times + 1):
         taken = source.take(spark, source.earliest()).frame
         plain.append(_seconds(taken.select("object", "offset", F.from_json(F.col("value").cast("string"), TYPED).alias("m")).select("object", "offset", "m.*")))  # fmt: skip
-        rows = routed(source.take(spark, source.earliest()).frame)
+        rows = routed(source.take(spark, source.earliest()).frame, common_fields([spec], Mappings(()), "before-image"))
         rows = rows.where("kind = 'data' and schema = 'public' and table = 'orders' and operation <> 'load'")
         raw = raw_rows(rows, spec, Mappings(()), "before-image", CHANGE_PHASE, "kafka://", 2)
         ours.append(_seconds(change_set(raw, spec)))

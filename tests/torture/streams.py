@@ -21,7 +21,7 @@ from frazil.changes.changeset import change_set  # noqa: E402
 from frazil.changes.collapse import last_per_key  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
-from frazil.dms.messages import CHANGE_PHASE, raw_rows, routed  # noqa: E402
+from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  # noqa: E402
 from frazil.flows.stream_read import groups_of  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from torture.files import BAD, _value  # noqa: E402
@@ -130,6 +130,8 @@ def _meaning(kind: str, value):
         value = "true" if value else "false"
     if isinstance(value, dict | list):
         return ... if kind == "NCLOB" else BAD  # as a text, in whatever way it is written
+    if any(c == "\ufffd" or "\ud800" <= c <= "\udfff" for c in str(value)):  # half of a surrogate pair is no character
+        return BAD
     if kind == "DATETIME" and not isinstance(value, _Number) and value.endswith("Z"):
         value = value.replace("T", " ").replace("Z", " ")
     return ... if kind == "REAL8" and value == "NaN" else _value(str(value), kind)
@@ -139,7 +141,9 @@ def judge(raw: bytes) -> tuple | None:
     """Return what a message says of the table, as (op, values), or (op, BAD); None: nothing, or nothing that can be read."""
     try:
         decoder = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=lambda c: 1 / 0)
-        text = raw.decode().lstrip()
+        text = raw.decode(
+            errors="replace"
+        ).lstrip()  # what is no UTF-8 spoils the value that it stands in, and no other
         message, end = decoder.raw_decode(text)  # junk behind the message changes nothing, another message does
         about = message["metadata"]
         if (about["record-type"], about["schema-name"], about["table-name"]) != ("data", "public", "t"):
@@ -187,7 +191,9 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
         if r.random() < 0.1:  # sent twice, or before one that was sent earlier
             sent.insert(r.randrange(max(0, len(sent) - 20), len(sent)), r.choice(sent[-20:]))
     rows = [("s/0", n, datetime.now(UTC), bytearray(raw)) for n, raw in enumerate(sent)]
-    frame = routed(spark.createDataFrame(rows, "object string, offset bigint, arrived timestamp, value binary")).cache()
+    fields = common_fields([SPEC], Mappings(()), "before-image")
+    sent_rows = spark.createDataFrame(rows, "object string, offset bigint, arrived timestamp, value binary")
+    frame = routed(sent_rows, fields).cache()
     readable = {
         x.offset: (x.kind, x.schema, x.table)
         for x in frame.where("operation is not null and kind is not null").collect()
@@ -229,7 +235,7 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
 
 def _doubtful(raw: bytes) -> bool:
     """Whether it is fair to set a message aside that can be read: a nested value, or a number where a text should be."""
-    texts = re.search(rb'"(id|n|w)":\s*("|true)', raw)
+    texts = re.search(rb'"(id|n|w)":\s*("|true)|"note":\s*-?[0-9]+[.eE]', raw)
     return (
         bool(texts)
         or b"[1]" in raw

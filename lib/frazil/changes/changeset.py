@@ -18,10 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from frazil.changes.types import convert_sql, exact_sql, lake_type, mask_sql, value_type
+from frazil.changes.types import convert_sql, exact_sql, kept_sql, lake_type, mask_sql, value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sqltext import literal
+from frazil.dms import faults
 from frazil.dms.csv import JSON
+from frazil.dms.faults import FAULT, MESSAGE
+from frazil.dms.layout import COMMIT_TIME
 from frazil.dms.storage import readable
 from frazil.errors import FrazilError
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 FIELDS, OP, KEY, OLD, WHOLE = "<fields>", "<op>", "<key>", "<old>", "<whole>"
 ORDER = ("phase", "object", "block", "row_no")
-COMMIT_TS = Column("<timestamp>", "DATETIME", utc=True)
+COMMIT_TS = Column(COMMIT_TIME, "DATETIME", utc=True)
 
 
 class BadRowError(FrazilError):
@@ -50,13 +53,13 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
             return [f"when contains({raw}, '\ufffd') then {literal(mark + c.name)}"]  # put for bytes that are not UTF-8
         if kinds[raw] == value_type(c):
             return []
-        exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else ""
+        exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else kept_sql(c, raw, typed)
         wrong = f"{typed} is null or not ({exact})" if exact else f"{typed} is null"
         return [f"when {raw} is not null and ({wrong}) then {literal(mark + c.name)}"]
 
     at = {n: i for i, n in enumerate(spec.names)}
     checks = [
-        f"when corrupt is not null then '{FIELDS}'",
+        f"when corrupt is not null then if(form = '{JSON}' and not startswith(corrupt, '{MESSAGE}'), {FAULT}, '{FIELDS}')",
         f"when op is null or op not in ('I', 'U', 'D') then '{OP}'",
         *[f"when a{at[k]} is null then '{KEY}'" for k in spec.key],
         *misfit("commit_ts", "at", COMMIT_TS),
@@ -152,15 +155,10 @@ def reason_sql(spec: TableSpec, rows: DataFrame) -> str:
         return f"""coalesce(concat("'", replace(left({value}, {most}), '\n', '\\\\n'), "'"), 'None')"""
 
     line = "'the line holds columns that are masked or left out'" if spec.hides else shown("corrupt", 200)
-    unread = (
-        "'a message that cannot be read, with columns that are masked or left out'"
-        if spec.hides
-        else "left(corrupt, 300)"
-    )
     width = f"too many or too few fields for {len(spec.file_columns)} columns and those that DMS adds: "
     nulls = ", ".join(f"if(a{spec.names.index(k)} is null, {literal(k)}, null)" for k in spec.key) or "''"
     told = {
-        FIELDS: f"if(form = '{JSON}', {unread}, concat({literal(width)}, {line}))",
+        FIELDS: f"concat({literal(width)}, {line})",
         WHOLE: literal("an update without the old row: add before-image columns with column-filter 'all'"),
         OP: f"concat('unknown Op ', {shown('op')}, ', not I, U or D')",
         KEY: f"concat('no value in key column ', concat_ws(', ', {nulls}))",
@@ -173,4 +171,5 @@ def reason_sql(spec: TableSpec, rows: DataFrame) -> str:
             fault = " holds U+FFFD: bytes that are not UTF-8, or that character itself"
         of = f"{'old value of ' if mark else ''}column '{c.name}': {'a masked value' if c.mask else ''}"
         told[mark + c.name] = f"concat({literal(of)}, {literal('') if c.mask else shown(value)}, {literal(fault)})"
-    return f"case bad {' '.join(f'when {literal(k)} then {v}' for k, v in told.items())} end"
+    named = f"case bad {' '.join(f'when {literal(k)} then {v}' for k, v in told.items())} end"
+    return f"case when form = '{JSON}' and corrupt is not null then {faults.reason_sql(spec)} else {named} end"

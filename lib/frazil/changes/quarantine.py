@@ -74,8 +74,11 @@ def set_aside(rows: DataFrame, spec: TableSpec, batch: str, sequence: int) -> Da
     )
     shown = [f"a{i}" for i in at]  # a key that does not fit its type is shown, and followed, as it is written
     raw_key = _texts(spec, shown) if all(dict(rows.dtypes)[a] == "string" for a in shown) else "cast(null as string)"
+    commit_ts = "commit_ts"
+    if dict(rows.dtypes)["commit_ts"] != "string":  # in UTC, whatever the session's zone
+        commit_ts = "cast(timestampadd(MICROSECOND, unix_micros(commit_ts), timestamp_ntz'1970-01-01 00:00:00') as string) as commit_ts"
     record = typed.selectExpr(
-        "phase", "object", "path", "row_no", "op", "commit_ts", "written_at", "raw", "form", "layout",
+        "phase", "object", "path", "row_no", "op", commit_ts, "written_at", "raw", "form", "layout",
         f"if(startswith(bad, '{OLD}'), substring(bad, {len(OLD) + 1}), trim(BOTH '<>' from bad)) as column_name", f"{reason_sql(spec, rows)} as reason",
         f"coalesce(key_new, if({fitting}, {raw_key}, null)) as key", "nullif(key_old, key_new) as old_key",
         f"bad = '{FIELDS}' as misfit", "key_new is not null and (stays or key_old is not null) as keyed", "bad",

@@ -81,7 +81,7 @@ def exact_sql(column: Column, text: str, value: str) -> str:
 def convert_sql(column: Column, value: str, kind: str) -> str:
     """Return the SQL expression that turns an already typed value (Parquet's) into the lake's type, null where it does not fit.
 
-    `kind` is its Spark type. Nothing is rounded: a decimal with more digits, or a number that overflows, does not fit.
+    `kind` is its Spark type. Whether nothing was rounded tells `kept_sql`.
     """
     target = value_type(column)
     if kind == target:
@@ -92,10 +92,12 @@ def convert_sql(column: Column, value: str, kind: str) -> str:
         return f"cast({value} as string)"
     if kind == "timestamp" and target == "timestamp_ntz":
         return f"timestampadd(MICROSECOND, unix_micros({value}), timestamp_ntz'1970-01-01 00:00:00')"
-    typed = f"try_cast({value} as {target})"
-    if target.startswith(("decimal", "int", "bigint")):
-        return f"case when {typed} = {value} then {typed} end"
-    return typed
+    return f"try_cast({value} as {target})"
+
+
+def kept_sql(column: Column, value: str, typed: str) -> str:
+    """Return the SQL condition under which a value that `convert_sql` typed is the same as before; empty: always."""
+    return f"{typed} = {value}" if value_type(column).startswith(("decimal", "int", "bigint")) else ""
 
 
 def mask_sql(column: Column, value: str) -> str:

@@ -195,6 +195,11 @@ class MaintenanceSettings(Settings):
         0.0, "Remove files that no snapshot knows, if older than this, at least 3 days; 0: do not look for them."
     )
     statistics: bool = parameter(False, "Compute column statistics (distinct values) after a compaction.")
+    quarantine_days: float = parameter(
+        30.0,
+        "Rows set aside that were replayed, discarded or became obsolete are removed so many days later; 0: never. Keep them "
+        "longer than you would roll a table back.",
+    )
     managed_by: str = parameter(
         "",
         "Platform that maintains the tables itself (`s3tables`, `glue` …): nothing is done then. S3 Tables is detected.",

@@ -27,6 +27,7 @@ def read_again(
     """
     from pyspark.sql import functions as F
 
+    kept = kept.withColumn("misfit", F.expr(f"misfit or (form = '{csv.JSON}' and not keyed)"))
     alike = ["form", "layout", "phase", "misfit", F.when(F.col("misfit"), F.col("object")).alias("of")]
     kept = kept.withColumn("g", F.xxhash64(*alike))
     rows = kept.select(
@@ -74,7 +75,7 @@ def _lines(
 def _messages(
     rows: DataFrame, spec: TableSpec, mappings: Mappings, before_field: str, phase: int, misfit: bool
 ) -> DataFrame:
-    """One that was refused because its key may have come from another partition stays refused: that is what 2 says."""
+    """One that was refused because its key may have come from another partition (so one whose key was not read) stays refused: that is what 2 says."""
     from pyspark.sql import functions as F
 
     some = rows.select("object", F.col("row_no").alias("offset"), F.lit(None).alias("arrived"), F.col("text").alias("value"))  # fmt: skip

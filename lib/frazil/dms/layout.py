@@ -15,6 +15,8 @@ from frazil.dms.objects import DmsObject, SourceError
 from frazil.errors import nearest
 
 LOAD_PHASE, CHANGE_PHASE = 0, 1
+COMMIT_TIME = "<timestamp>"
+"""What a commit time goes by where columns are named."""
 
 
 @dataclass(frozen=True)

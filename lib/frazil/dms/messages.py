@@ -1,16 +1,19 @@
 """DMS's JSON messages as raw rows, in the columns that `dms.csv` tells: values as text (NUMERIC typed), rows with their place.
 
-`object` is `topic/partition`, `row_no` the offset, `corrupt` says what is wrong with a message that no row can be made of.
+`object` is `topic/partition`, `row_no` the offset, `corrupt` tells what is wrong with a message (`faults`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import Column, TableSpec
-from frazil.config.sqltext import literal
+from frazil.config.sqltext import field_name, literal
 from frazil.dms.csv import JSON
+from frazil.dms.faults import is_typed, wrong_sql
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.mappings import Mappings
 
@@ -18,67 +21,106 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OPERATIONS = {"load": "I", "insert": "I", "update": "U", "delete": "D"}
-CROSSES = (
-    "an update of the key, and messages are spread over partitions by it: let DMS use partition-key-type schema-table"
-)
-SPREAD = (
-    "changes of a row are spread over partitions, which loses their order: let DMS use partition-key-type schema-table"
-)
 ROUTE = {"record-type": "kind", "operation": "operation", "schema-name": "schema", "table-name": "table"}
 MORE = {"timestamp": "built", "commit-timestamp": "committed", "partition-key-type": "spread"}
 """Metadata of a message, and what `routed` calls them; those in `ROUTE` are always there."""
 TYPED = {
-    "INT1": "int", "INT2": "int", "INT4": "int", "UINT1": "int", "UINT2": "int", "INT8": "bigint", "UINT4": "bigint",
-    "REAL4": "float", "REAL8": "double",
+    **dict.fromkeys(("INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4"), "bigint"), "REAL4": "float", "REAL8": "double",
 }  # fmt: skip
-"""What a JSON number is parsed as; NUMERIC depends on the column (`_kind`), anything else is text."""
-_ANOTHER = r'\\}\\s*\\{\\s*"[^"\\\\]*"\\s*:'
-"""Where another message begins in the same value: quotes in a text are escaped."""
-
+"""What a JSON number is parsed as, so that most tables' columns of a name agree; NUMERIC depends on the column (`_kind`), anything else is text."""
+MOST_FIELDS = 300
+_PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
 COLUMN_NAMES = r"""json_object_keys(case when startswith(value, '{"data":') then substr(value, 9)
   when startswith(value, '{\n\t"data":\t') then substr(value, 12) else get_json_object(value, '$.data') end)"""
 """The SQL of the names in a message's data, which DMS mostly writes first."""
 
 
-def _name(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-def routed(messages: DataFrame) -> DataFrame:
+def routed(messages: DataFrame, fields: Fields | None = None) -> DataFrame:
     """Return messages with what their metadata says: `kind` (data, control), `operation`, `schema`, `table` …; null: unreadable.
 
-    DMS writes the metadata last. Where they have neither an escape nor an object in them, each is cut out of the text, which
-    costs a fraction of parsing; else the message is parsed.
+    With `fields` the rest of each message is parsed on the way, as `m`, which spares `raw_rows` of most tables to parse it again.
+    What stands before the metadata may be `broken`: these are then parsed alone, if nothing but the message's end comes behind.
     """
     from pyspark.sql import functions as F
 
-    def mark(name: str) -> str:
-        return f"concat({literal(f'{chr(34)}{name}{chr(34)}:')}, tab, '\"')"
-
-    def cut(name: str) -> str:
-        return f"if(instr(rest, {mark(name)}) > 0, substring_index(substring_index(rest, {mark(name)}, -1), '\"', 1), null)"
-
     named = {**ROUTE, **MORE}
-    schema = f"struct<metadata: struct<{', '.join(f'`{n}`: string' for n in named)}>>"
-    plain = r"instr(rest, '{') = 0 and instr(rest, '\\') = 0 and endswith(translate(right(rest, 9), '\n\t', ''), '}}')"
-    plain += "".join(f" and instr(rest, {mark(n)}) > 0" for n in ROUTE)
-    plain += "".join(f" and (instr(rest, {mark(n)}) > 0 or instr(rest, '\"{n}\"') = 0)" for n in MORE)
-    quick = ", ".join(f"{literal(n)}, {cut(n)}" for n in named)
+    about = f"struct<{', '.join(f'`{n}`: string' for n in named)}>"
+    more = f", {fields.sql}" if fields and fields.data else ""
+    alone = r"""regexp_extract(value, '"metadata":\\s*(\\{[^{}\\\\]*\\}\\s*)\\}\\s*$', 1)"""
     rows = messages.withColumn("value", F.col("value").cast("string"))
-    rows = rows.withColumn("tab", F.expr(r"if(instr(value, '\"metadata\":{') > 0, '', '\t')"))
-    rows = rows.withColumn("rest", F.expr("substring_index(value, concat('\"metadata\":', tab, '{'), -1)"))
-    parsed = F.from_json("value", schema)["metadata"]
-    found = F.when(F.expr(plain), F.expr(f"named_struct({quick})")).otherwise(parsed)
+    parsed = F.from_json("value", f"struct<metadata: {about}{more}>", _PERMISSIVE if more else {})
+    rows = rows.withColumn("m", parsed).withColumn("said", F.col("m.metadata"))
+    broken = " or ".join(f"said.`{n}` is null" for n in ROUTE)
+    said = F.when(F.expr(broken), F.coalesce(F.from_json(F.expr(alone), about), F.col("said"))).otherwise(F.col("said"))
     # What need not be the same twice is computed once: else Spark would compute it again in the filters behind this.
-    rows = rows.withColumn("m", F.when(F.spark_partition_id() >= 0, found))
-    return rows.select("object", "offset", "arrived", "value", *[F.col(f"m.`{n}`").alias(a) for n, a in named.items()])
+    rows = rows.withColumns({"said": F.when(F.spark_partition_id() >= 0, said), "broken": F.expr(broken)})
+    kept = ("object", "offset", "arrived", "value", "broken", *(["m"] if more else []))
+    return rows.select(*kept, *[F.col(f"said.`{n}`").alias(a) for n, a in named.items()])
 
 
-def _text(column: Column, field: str) -> str:
-    """The SQL of a column's text as files have it: DMS writes every moment with T and Z here, zoned or not."""
-    if column.dms_type != "DATETIME":
-        return field
-    return f"if({field} like '%Z', translate({field}, 'TZ', ' '), {field})"
+@dataclass(frozen=True)
+class Fields:
+    """What is read of messages beside their metadata: names and types in `data`, and in the before-image."""
+
+    data: dict[str, str]
+    old: dict[str, str]
+    before_field: str
+
+    @property
+    def sql(self) -> str:
+        """The members of a message's struct, with `corrupt`."""
+        data, old = (", ".join(f"{field_name(n)}: {kind}" for n, kind in f.items()) for f in (self.data, self.old))
+        image = f", {field_name(self.before_field)}: struct<{old}>" if old else ""
+        return f"data: struct<{data}>{image}, corrupt: string"
+
+    def has(self, other: Fields) -> bool:
+        """Whether it has all fields of another one, with their types."""
+        return other.data.items() <= self.data.items() and other.old.items() <= self.old.items()
+
+
+def fields_of(spec: TableSpec, mappings: Mappings, before_field: str) -> Fields:
+    """Return what is read of a table's messages."""
+    names, images, former = _names(spec, mappings)
+    every = [(c, n) for c, name in names.items() for n in (name, *former[c])]
+    data = {n: _kind(spec.column(c)) for c, n in [*every, *images.items()]}
+    return Fields(data, {names[k]: _kind(spec.column(k)) for k in spec.identity if k in names}, before_field)
+
+
+def common_fields(specs: Iterable[TableSpec], mappings: Mappings, before_field: str) -> Fields:
+    """Return fields that serve as many tables as can be, each name with one type; of too many none, for each message has them all."""
+    common = Fields({}, {}, before_field)
+    for spec in specs:
+        one = fields_of(spec, mappings, before_field)
+        both = Fields({**one.data, **common.data}, {**one.old, **common.old}, before_field)
+        alike = len({n.lower() for n in both.data}) < len(both.data)  # Spark does not tell them apart
+        common = both if both.has(one) and not alike else common
+    return common if len(common.data) <= MOST_FIELDS else Fields({}, {}, before_field)
+
+
+def _names(spec: TableSpec, mappings: Mappings) -> tuple[dict[str, str], dict[str, str], dict[str, list[str]]]:
+    """Return {column: name in messages}, the same of old values among the new ones, and former names."""
+    names, rule = mappings.file_columns(spec), mappings.before_image(spec)
+    names = {c: n for c, n in names.items() if c in spec.names}
+    images = {k: n for k, n in rule.names(spec).items() if k in spec.identity} if rule else {}
+    return names, images, former_names(spec, mappings)
+
+
+def _moment(text: str, kind: str) -> str:
+    """The SQL of a moment, which DMS writes with T and Z here, zoned or not; null if it is none."""
+    form = f"endswith({text}, 'Z') and octet_length({text}) between 20 and 27 and substring({text}, 11, 1) = 'T'"
+    return f"if({form}, try_cast({text} as {kind}), null)"
+
+
+def _value(column: Column, field: str) -> str:
+    """The SQL of a column's raw value: moments typed, or as files have them; numbers typed; else text."""
+    if is_typed(column):
+        return _moment(field, "timestamp" if column.utc else "timestamp_ntz")
+    return _plain(column, field)
+
+
+def _plain(column: Column, field: str) -> str:
+    """The SQL of a value as text in the form of files, or a number."""
+    return f"if({field} like '%Z', translate({field}, 'TZ', ' '), {field})" if column.dms_type == "DATETIME" else field
 
 
 def _kind(column: Column) -> str:
@@ -100,16 +142,6 @@ def _digits(column: Column) -> tuple[int, int]:
     return (int(wide[1]), int(wide[2])) if wide else column.arguments
 
 
-def _misfits(column: Column, name: str) -> str:
-    """The SQL branch that says which value of a message is none of its type."""
-    path = literal(f"$['data']['{name}']")
-    told = f"column '{column.name}': "
-    text = literal(f"{told}a masked value does not fit {column.type}") if column.mask else (
-        f"concat({literal(told + chr(39))}, get_json_object(value, {path}), {literal(f'{chr(39)} does not fit {column.type}')})"
-    )  # fmt: skip
-    return f"when m.data.{_name(name)} is null and get_json_object(value, {path}) is not null then {text}"
-
-
 def known_columns(spec: TableSpec, mappings: Mappings) -> set[str]:
     """Return the names that may stand in a message's data."""
     rule = mappings.before_image(spec)
@@ -129,6 +161,13 @@ def former_names(spec: TableSpec, mappings: Mappings) -> dict[str, list[str]]:
     return {c: [n for n in names if n not in now] for c, names in named.items()}
 
 
+def _read(rows: DataFrame, before_field: str) -> Fields:
+    """Return what was read of messages already."""
+    kinds = {f.name: f.dataType for f in rows.schema["m"].dataType}
+    told = [{f.name: f.dataType.simpleString() for f in kinds.get(n, ())} for n in ("data", before_field)]
+    return Fields(*told, before_field)
+
+
 def raw_rows(
     rows: DataFrame, spec: TableSpec, mappings: Mappings, before_field: str, phase: int, scheme: str, partitions: int
 ) -> DataFrame:
@@ -140,57 +179,45 @@ def raw_rows(
     """
     from pyspark.sql import functions as F
 
-    names, rule = mappings.file_columns(spec), mappings.before_image(spec)
-    names = {c: n for c, n in names.items() if c in spec.names}
-    images = {k: n for k, n in rule.names(spec).items() if k in spec.identity} if rule else {}
-    former = former_names(spec, mappings)
-    every = [(c, n) for c, name in names.items() for n in (name, *former[c])]
-    fields = {n: _kind(spec.column(c)) for c, n in [*every, *images.items()]}
-    data = ", ".join(f"{_name(n)}: {kind}" for n, kind in fields.items())
-    old_ones = ", ".join(f"{_name(names[k])}: {_kind(spec.column(k))}" for k in spec.identity if k in names)
-    image = f", {_name(before_field)}: struct<{old_ones}>" if old_ones else ""
-    schema = f"struct<data: struct<{data}>{image}, corrupt: string>"
-    parsed = rows.withColumn(
-        "m", F.from_json("value", schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"})
-    )
+    names, images, former = _names(spec, mappings)
+    fields = fields_of(spec, mappings, before_field)
+    if "m" not in rows.columns or not _read(rows, before_field).has(fields):
+        rows = rows.withColumn("m", F.from_json("value", f"struct<{fields.sql}>", _PERMISSIVE))
 
     def old(k: str) -> str:
-        fields = [f"m.{_name(before_field)}.{_name(names[k])}"] if k in names else ["null"]
-        fields += [f"m.data.{_name(images[k])}"] if k in images else []
+        fields = [f"m.{field_name(before_field)}.{field_name(names[k])}"] if k in names else ["null"]
+        fields += [f"m.data.{field_name(images[k])}"] if k in images else []
         return f"if(operation = 'update', coalesce({', '.join(fields)}), null)"
 
-    def new(c: str) -> str:
-        return f"coalesce({', '.join(f'm.data.{_name(n)}' for n in (names[c], *former[c]))}, null)"
-
-    moved = " or ".join(f"{old(k)} <> {new(k)}" for k in spec.key)
-    crosses = f"when spread in ('transaction-id', 'attribute-name') then {literal(SPREAD)}"
-    crosses += f" when spread = 'primary-key' and ({moved}) then {literal(CROSSES)}"
-    near = r"contains(value, '}{') or contains(value, '}\n{')"  # cheaper than the pattern
-    wrong = f"m.corrupt is not null or m.data is null or (({near}) and value rlike '{_ANOTHER}')"
-    junk = "concat('not JSON as DMS writes it: ', value)"
-    why = " ".join(_misfits(spec.column(c), n) for c, n in names.items())
-    too_large = " or ".join(f"abs({new(c.name)}) = double('infinity')" for c in spec.columns
-                            if c.dms_type.startswith("REAL") and c.name in names)  # fmt: skip
-    too_large = (
-        f"when ({too_large}) and instr(value, 'Infinity') = 0 then 'a number that overflows'" if too_large else ""
-    )
+    at = {c: i for i, c in enumerate(spec.names)}
+    given = {f"d{at[c]}": f"coalesce({', '.join(f'm.data.{field_name(n)}' for n in (name, *former[c]))}, null)" for c, name in names.items()}  # fmt: skip
+    given |= {f"o{i}": old(k) for i, k in enumerate(spec.identity)}
+    told = ", ".join(f"{field_name(n)}: string" for n in names.values())
+    texts = f"from_json(value, {literal(f'struct<data: struct<{told}>>')})"
+    given |= {"at": _moment("committed", "timestamp"), "t": f"case when m.corrupt is not null then {texts} end"}
+    values = {f"a{i}": _value(c, f"d{i}") if c.name in names else "cast(null as string)" for i, c in enumerate(spec.columns)}  # fmt: skip
+    rows = rows.withColumns({n: F.expr(v) for n, v in given.items()})
+    rows = rows.withColumns({n: F.expr(v) for n, v in values.items()})
     told = " ".join(f"when {literal(k)} then '{v}'" for k, v in OPERATIONS.items())
-    return parsed.select(
+    return rows.select(
         F.lit(phase).alias("phase"), "object", F.concat(F.lit(scheme), "object").alias("path"),
         F.lit(0).cast("bigint").alias("block"), F.col("offset").alias("row_no"),
         F.expr("try_cast(built as timestamp)").alias("written_at"),
         F.expr(f"case operation {told} else operation end").alias("op"),
-        F.expr("translate(committed, 'TZ', ' ')").alias("commit_ts"),
-        F.expr("rpad(translate(substring(committed, 1, 22), '-:T.Z', ''), 16, '0')").alias("change_seq"),
-        *[F.expr(_text(c, new(c.name)) if c.name in names else "cast(null as string)").alias(f"a{i}")
-          for i, c in enumerate(spec.columns)],
-        *[F.expr(_text(spec.column(k), old(k))).alias(f"b{i}") for i, k in enumerate(spec.identity)],
-        F.expr(
-            f"case when {wrong} then case when m.data is null then {junk} {why} else {junk} end {too_large} "
-            f"{crosses if partitions > 1 and spec.key and phase == CHANGE_PHASE else ''} end"
-        ).alias("corrupt"),
+        F.col("at").alias("commit_ts"), F.expr("lpad(unix_micros(at) div 10000, 16, '0')").alias("change_seq"),
+        *values, *[F.expr(_plain(spec.column(k), f"o{i}")).alias(f"b{i}") for i, k in enumerate(spec.identity)],
+        F.expr(wrong_sql(spec, names, partitions > 1 and phase == CHANGE_PHASE)).alias("corrupt"),
         F.col("value").cast("binary").alias("raw"), F.lit(JSON).alias("form"), F.array().cast("array<string>").alias("layout"),
     )  # fmt: skip
 
 
-__all__ = ["CHANGE_PHASE", "COLUMN_NAMES", "LOAD_PHASE", "known_columns", "raw_rows", "routed"]
+__all__ = [
+    "CHANGE_PHASE",
+    "COLUMN_NAMES",
+    "LOAD_PHASE",
+    "Fields",
+    "common_fields",
+    "known_columns",
+    "raw_rows",
+    "routed",
+]

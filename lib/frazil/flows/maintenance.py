@@ -10,10 +10,15 @@ from typing import Any
 
 from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
+from frazil.flows import quarantine
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import maintenance
+from frazil.lake import quarantine as kept
 from frazil.lake.health import health as measure
+from frazil.lake.maintenance import Action
 from frazil.observe import ledger
+
+PURGE = "purge quarantine"
 
 
 def health(book: Workbook) -> list[dict[str, Any]]:
@@ -41,7 +46,19 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
                 rows.append(row)
         except FrazilError as e:
             rows.append({"table": spec.source, "action": f"cannot: {e.problem}", "why": e.cure, "cost": ""})
-    return rows
+    return rows + [
+        {"table": source, "action": PURGE, "why": why, "cost": f"rewrites files of {quarantine.table(book)}"}
+        for source, why in _ended(book).items()
+    ]
+
+
+def _ended(book: Workbook) -> dict[str, str]:
+    """Return, by source table, why rows that were set aside shall be removed."""
+    name, days = quarantine.table(book), book.settings.quarantine_days
+    if not days or not book.spark.catalog.tableExists(name):
+        return {}
+    found = {s: kept.ended(book.spark, name, s, days).count() for s in book.specs}
+    return {s: f"{n} rows ended more than {days:g} days ago" for s, n in found.items() if n}
 
 
 def run(book: Workbook) -> list[TableResult]:
@@ -51,12 +68,15 @@ def run(book: Workbook) -> list[TableResult]:
         return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
     started = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
     dry = only_planned(book)
+    ended = _ended(book)
     if not dry:
         ledger.record(book)  # before anything expires
 
     def work(spec: TableSpec) -> TableResult:
         name, s = book.name(spec), book.settings
         actions = maintenance.plan(measure(book.spark, name, s), s)
+        if spec.source in ended:
+            actions.append(Action(PURGE, ended[spec.source], ""))
         if dry or not actions:
             note = "; ".join(a.action for a in actions) + ("; set dry_run = False to do it" if actions else "")
             return TableResult(spec.source, "planned" if actions else "healthy", note)
@@ -65,7 +85,10 @@ def run(book: Workbook) -> list[TableResult]:
             book.progress(f"{spec.source}: {a.action}: {a.why}")
             mark = f"{started}/{spec.target}/{number}"
             with ledger.action(book, mark, name, a.action, a.why) as facts:
-                facts |= maintenance.execute(book.spark, name, spec.key, a.action, s, mark, book.progress)
+                if a.action == PURGE:
+                    facts |= {"purged": kept.purge(book.spark, quarantine.table(book), spec.source, s.quarantine_days)}
+                else:
+                    facts |= maintenance.execute(book.spark, name, spec.key, a.action, s, mark, book.progress)
             counts |= facts
         return TableResult(spec.source, "maintained", ", ".join(a.action for a in actions), counts=counts)
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from frazil.config.spec import TableSpec
 from frazil.dms.control import CREATE, TELLING, Definition, definition
-from frazil.dms.messages import CHANGE_PHASE, COLUMN_NAMES, LOAD_PHASE, known_columns, raw_rows, routed
+from frazil.dms.messages import CHANGE_PHASE, COLUMN_NAMES, LOAD_PHASE, common_fields, known_columns, raw_rows, routed
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql
 from frazil.flows.told import names_in_messages
 from frazil.flows.workbook import Workbook
@@ -60,7 +60,10 @@ class Group:
 def messages(book: Workbook, *taken: Taken) -> Iterator[tuple[DataFrame | None, list[Group]]]:
     """Hold what reads took for all tables, with its groups, and name what belongs to no table; no frame where nothing is there."""
     frames = [t.frame for t in taken if t.frame is not None]
-    frame = routed(reduce(DataFrame.unionByName, frames)).persist(StorageLevel.MEMORY_AND_DISK) if frames else None
+    fields = common_fields(book.specs.values(), book.mappings, book.before_field)
+    frame = None
+    if frames:
+        frame = routed(reduce(DataFrame.unionByName, frames), fields).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         groups = groups_of(frame) if frame else []
         _tell(book, groups)

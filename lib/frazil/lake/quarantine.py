@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -161,3 +162,24 @@ def records(spark: SparkSession, name: str) -> list[dict[str, Any]]:
 def forget(spark: SparkSession, name: str, source: str, first: int, last: int) -> None:
     """Remove the records of batches that a rollback of their table took away, by their `sequence`."""
     spark.sql(f"DELETE FROM {name} WHERE table_name = {literal(source)} AND sequence BETWEEN {first} AND {last}")
+
+
+def ended(spark: SparkSession, name: str, source: str, days: float) -> DataFrame:
+    """Return the rows of a source table (`table_name`, `id`) that were replayed, discarded or obsolete so many days ago."""
+    rows = newest(spark.table(name).where(f"table_name = {literal(source)}"))
+    old = f"changed_at < current_timestamp() - make_interval(0, 0, 0, 0, 0, 0, {days * 86_400:.0f})"
+    return rows.where(f"status not in {OPEN} and {old}").select("table_name", "id")
+
+
+def purge(spark: SparkSession, name: str, source: str, days: float) -> int:
+    """Remove all records of the rows that `ended` names, and return how many rows those were."""
+    view, rows = f"frazil_ended_{uuid.uuid4().hex}", ended(spark, name, source, days).persist()
+    rows.createOrReplaceTempView(view)
+    gone = f"t.table_name = {literal(source)} AND t.id IN (SELECT id FROM {view})"
+    try:
+        if count := rows.count():
+            _patiently(lambda: spark.sql(f"DELETE FROM {name} t WHERE {gone}"))
+        return count
+    finally:
+        spark.catalog.dropTempView(view)
+        rows.unpersist()

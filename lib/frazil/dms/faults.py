@@ -1,0 +1,101 @@
+"""What is wrong with a message, as SQL: with one column's value, where the others can be read all the same, or with all of it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from frazil.config.spec import Column, TableSpec
+from frazil.config.sqltext import field_name, literal
+from frazil.dms.layout import COMMIT_TIME
+
+TEXTS = ("STRING", "WSTRING", "CLOB", "NCLOB", "TIME")
+NUMBER = r"\s*:\s*(-0|-?[0-9]+[.eE])"
+MESSAGE, THEN = "\x01", "\x02"
+"""What begins the words of what is wrong with a message and not with one column; what parts `_label`."""
+FAULT = f"substring_index(corrupt, '{THEN}', 1)"
+_ANOTHER = r'\\}\\s*\\{\\s*"[^"\\\\]*"\\s*:'
+"""Where another message begins in the same value: quotes in a text are escaped."""
+
+CROSSES = (
+    "an update of the key, and messages are spread over partitions by it: let DMS use partition-key-type schema-table"
+)
+SPREAD = (
+    "changes of a row are spread over partitions, which loses their order: let DMS use partition-key-type schema-table"
+)
+
+
+def is_typed(column: Column) -> bool:
+    """Whether raw rows have moments of a column typed."""
+    return column.dms_type == "DATETIME" and column.lake != "string"
+
+
+def _odd_texts(names: dict[str, str], value: dict[str, str], label: dict[str, str]) -> str:
+    """The SQL branches for texts that Spark does not keep as they are written; `names` and values of the columns with text.
+
+    A number where a text should be comes by way of a double: wrong with digits behind a point, or an exponent (as a text it
+    begins below `:`). Half of a surrogate pair, which is no character, becomes a question mark.
+    """
+    marks = {c: json.dumps(n, ensure_ascii=False) for c, n in names.items()}
+    quoted = {c: [literal(f'{m}:{tab}"') for tab in ("", "\t")] for c, m in marks.items()}
+    numbers = [f"({value[c]} < ':' and not contains(value, {a}) and not contains(value, {b}))" for c, (a, b) in quoted.items()]  # fmt: skip
+    alone = r"\\[uU][dD][89abAB]..(?!\\[uU][dD][c-fC-F])|(?<!\\[uU][dD][89abAB]..)\\[uU][dD][c-fC-F]"
+    asked = " or ".join(f"contains({value[c]}, '?')" for c in names)
+    halves = f"({asked}) and value rlike {literal(alone)}"
+    found = [f"value rlike {literal(re.escape(m) + NUMBER)} then {label[c]}" for c, m in marks.items()]
+    found = f"case {' '.join(f'when {f}' for f in found)} end"
+    told = f"'{MESSAGE}half of a surrogate pair, which is no character'"
+    return f"when {halves} then {told} when {' or '.join(numbers)} then {found}"
+
+
+def wrong_sql(spec: TableSpec, names: dict[str, str], spread: bool) -> str:
+    """Return the SQL of what is wrong with a message: a column (`_label`), where the others can be read all the same, or MESSAGE and why.
+
+    `d{i}` are the columns' values as parsed, `a{i}` as raw rows have them, `o{i}` the old ones; `t` has, of messages in which
+    some value is none of its type, all as texts.
+    """
+    at = {c: i for i, c in enumerate(spec.names)}
+    label = {c: _label(spec.column(c), n) for c, n in names.items()}
+    near = r"contains(value, '}{') or contains(value, '}\n{')"  # cheaper than the pattern
+    found = [f"broken or m.data is null or (({near}) and value rlike '{_ANOTHER}') then '{MESSAGE}'"]
+    if spread and spec.key:
+        moved = " or ".join(f"o{spec.identity.index(k)} <> d{at[k]}" for k in spec.key if k in names)
+        found.append(f"spread in ('transaction-id', 'attribute-name') then {literal(MESSAGE + SPREAD)}")
+        found.append(f"spread = 'primary-key' and ({moved or 'false'}) then {literal(MESSAGE + CROSSES)}")
+    unfit = " ".join(
+        f"when d{at[c]} is null and t.data.{field_name(n)} is not null then {label[c]}" for c, n in names.items()
+    )
+    found.append(f"m.corrupt is not null then case {unfit} else '{MESSAGE}' end")
+    found.append(f"committed is not null and at is null then '{COMMIT_TIME}'")
+    for c in (spec.column(c) for c in names):
+        if is_typed(c):
+            found.append(f"a{at[c.name]} is null and d{at[c.name]} is not null then {label[c.name]}")
+        elif c.dms_type.startswith("REAL"):
+            found.append(
+                f"abs(d{at[c.name]}) = double('infinity') and instr(value, 'Infinity') = 0 then {label[c.name]}"
+            )
+    texts = {c: n for c, n in names.items() if spec.column(c).dms_type in TEXTS}
+    odd = _odd_texts(texts, {c: f"d{at[c]}" for c in texts}, label) if texts else ""
+    return f"case {' '.join(f'when {f}' for f in found)} {odd} end"
+
+
+def _label(column: Column, name: str) -> str:
+    """The SQL of how a column is told: its name, its name in messages, its type."""
+    return literal(THEN.join((column.name, name, column.type)))
+
+
+def reason_sql(spec: TableSpec) -> str:
+    """Return the SQL of why a message is `corrupt`, in words that show no masked value; `raw` is the message."""
+    hidden = ", ".join(literal(c.name) for c in spec.columns if c.mask)
+    name, kind = (f"substring_index(substring_index(corrupt, '{THEN}', {n}), '{THEN}', -1)" for n in (2, 3))
+    shown = f"concat('\\'', get_json_object(cast(raw as string), concat('$[\\'data\\'][\\'', {name}, '\\']')), '\\'')"
+    shown = f"if({FAULT} in ({hidden}), 'a masked value', {shown})" if hidden else shown
+    junk = "'a message that cannot be read, with columns that are masked or left out'" if spec.hides else (
+        "left(concat('not JSON as DMS writes it: ', cast(raw as string)), 300)"
+    )  # fmt: skip
+    when = "get_json_object(cast(raw as string), '$.metadata.commit-timestamp')"
+    return (
+        f"case when corrupt = '{MESSAGE}' then {junk} when startswith(corrupt, '{MESSAGE}') then substring(corrupt, 2) "
+        f"when corrupt = '{COMMIT_TIME}' then concat('commit timestamp \\'', {when}, '\\' is not yyyy-MM-ddTHH:mm:ss.SSSSSSZ') "
+        f"else concat('column \\'', {FAULT}, '\\': ', left({shown}, 100), ' does not fit ', {kind}) end"
+    )
