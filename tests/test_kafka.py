@@ -124,6 +124,50 @@ def test_messages_for_no_table_are_counted_and_named_and_what_is_no_message_stop
     assert w.merged(on_unreadable="report").rows("t") == [(1, "a"), (2, "b")]
 
 
+def test_a_table_without_a_spec_stops_the_run_or_is_made_from_its_control_record_as_told(new_stream):
+    w = new_stream(partitions=2).table("t").loaded()
+    new, price, key = (
+        f"{w.space}_new",
+        {"type": "NUMERIC", "precision": 9, "scale": 2},
+        {"type": "INT64", "nullable": False},
+    )
+    w.message("load", table=new, id=1, price=1.5).control("create-table", new, 1, id=key, price=price)
+    w.message("load", table="other", id=1).message("insert", table="awsdms_status", id=1).message("insert", id=1, v="a")
+    w.control("create-table", "odd", 1, id="INT64", price="NUMERIC").message("insert", table="odd", id=1)
+    with pytest.raises(
+        Exception, match=rf"tables without a spec: public.{new} \(1\), public.odd \(1\), public.other \(1\)"
+    ):
+        w.merge(unknown_tables="stop")
+    assert w.rows("t") == []
+    done = w.merge(unknown_tables="create")
+    assert {t: r.status for t, r in done.items()} == {"t": "merged", new: "created", "other": "failed", "odd": "failed"}
+    assert "no control record in the stream tells its columns" in done["other"].note
+    assert "does not tell the type of price" in done["odd"].note
+    assert (w.root / f"specs/{new}.yml").read_text() == (
+        f"source: public.{new}\ntarget: public.{new}\nkey: [id]\ncolumns:\n- {{name: id, type: INT8, nullable: false}}\n"
+        "- {name: price, type: 'NUMERIC(9,2)'}\n".replace("- {", "  - {")
+    )
+    w.message("update", table=new, id=1, price=2.5)
+    held = w.merge(unknown_tables="ignore")
+    assert (held["t"].status, held[new].status) == ("unchanged", "held")
+    assert w.full_load()[new].status == "loaded"
+    w.merged()
+    assert [tuple(r) for r in w.spark.table(f"lake.public.{new}").collect()] == [(1, Decimal("2.50"))]
+
+
+def test_a_table_that_is_made_by_the_load_is_loaded_at_once_from_its_start(new_stream):
+    w = new_stream().table("t")
+    new = f"{w.space}_late"
+    w.control("create-table", new, id="INT32").message("load", table=new, id=1).message("insert", id=1, v="a")
+    w.loaded().merged()
+    w.message("load", table=new, id=2).message("insert", table=new, id=3)
+    done = w.full_load(unknown_tables="create", load_over="changes")
+    assert (done["t"].status, done[new].status) == ("unchanged", "loaded"), done
+    assert sorted(tuple(r) for r in w.spark.table(f"lake.public.{new}").collect()) == [(1,), (2,)]
+    w.merged()
+    assert w.spark.table(f"lake.public.{new}").count() == 3
+
+
 def test_a_bad_row_and_an_unknown_column_stop_their_table_and_no_other(new_stream):
     w = new_stream().table("t").table("u").table("x").loaded()
     w.message("insert", id="one", v="a").message("insert", table="u", id=1, v="a")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import yaml
 from frazil.config.connection import SourceDatabaseError, source_connection
 from frazil.config.session import get_spark
 from frazil.config.settings import ParameterError, Settings, find_params
-from frazil.config.spec import Column, TableSpec
+from frazil.config.spec import TableSpec
+from frazil.config.written import file_name, lake_name, spec_text
 from frazil.dms.documents import read_endpoint_document, read_json, stream_address
 from frazil.dms.endpoint import endpoint_from
 from frazil.dms.lint import LOSS, lint
@@ -65,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
         f"{options.env}.yml": _environment(options.env, source, bool(task)),
         f"{options.env}.endpoint.json": json.dumps(_without_passwords(endpoint), indent=2) + "\n",
         **({f"{options.env}.mappings.json": task} if task else {}),
-        **{f"{options.env}/{_file_name(name)}": _yaml(t, mappings) for name, t in specs.items()},
+        **{f"{options.env}/{file_name(_spec(t))}": _yaml(t, mappings) for t in specs.values()},
     }
     if there := [name for name in files if (params / name).exists()]:
         raise ParameterError(f"{params / there[0]} is there already", "give --env another name, or move it away")
@@ -134,11 +135,6 @@ def _spec(t: SourceTable) -> TableSpec:
     return TableSpec(t.source, t.source, t.key, t.columns)
 
 
-def _file_name(source: str) -> str:
-    schema, table = source.split(".", 1)
-    return re.sub(r"[^\w.-]", "_", f"{table}.yml" if schema in ("public", "dbo") else f"{schema}.{table}.yml")
-
-
 def _environment(env: str, source: str, mappings: bool) -> str:
     place = f"runs/{env}/lake"
     common = {
@@ -152,22 +148,6 @@ def _environment(env: str, source: str, mappings: bool) -> str:
 
 
 def _yaml(t: SourceTable, mappings: Mappings) -> str:
-    """Return a table's spec; the lake's names are those after the task's renaming rules, as words that SQL takes unquoted."""
-    target = ".".join(re.sub(r"\W", "_", part) for part in mappings.target_name(_spec(t)))
-    head = {"source": t.source, "target": target, **({"comment": t.comment} if t.comment else {}), "key": list(t.key)}
-    return (
-        "".join(f"{k}: {_flow(v)}\n" for k, v in head.items())
-        + "columns:\n"
-        + "".join(f"  - {_flow(_entry(c))}\n" for c in t.columns)
-    )
-
-
-def _entry(c: Column) -> dict[str, Any]:
-    more = {"nullable": False} if not c.nullable else {}
-    more |= {k: v for k, v in (("utc", c.utc), ("comment", c.comment), ("source_id", c.source_id)) if v}
-    return {"name": c.name, "type": c.type, **more}
-
-
-def _flow(value: Any) -> str:
-    """Write a value as YAML on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True).strip().removesuffix("\n...").strip()  # fmt: skip
+    """Return a table's spec; the lake's names are those after the task's renaming rules."""
+    spec = _spec(t)
+    return spec_text(replace(spec, target=lake_name(*mappings.target_name(spec)), comment=t.comment))

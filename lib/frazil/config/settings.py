@@ -54,6 +54,11 @@ class Settings:
         "stop",
         "A message of a stream that tells no table, as no JSON does: `stop` the run, or `report` and pass it by.",
     )
+    unknown_tables: str = parameter(
+        "ignore",
+        "Messages of a stream for tables without a spec: `ignore` (counted and named, they are passed by), `stop`, or `create`: "
+        "spec and table are made as DMS's control record tells them.",
+    )
     changes: dict[str, str] = parameter(
         {},
         "What to do when a table's columns change, where its spec does not say: `new: refuse|add|ignore`, "
@@ -281,6 +286,7 @@ CHOICES = {
     "on_bad_rows": ("stop", "quarantine"),
     "lane": ("auto", "merge", "rowdelta"),
     "quarantine": ("show", "replay", "discard"),
+    "unknown_tables": ("ignore", "create", "stop"),
 }
 
 

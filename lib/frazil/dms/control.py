@@ -33,17 +33,19 @@ class Definition:
     where: str
     operation: str
     columns: dict[str, Column | None]
+    key: tuple[str, ...] = ()
 
 
 def definition(text: str, operation: str, where: str) -> Definition | None:
     """Return the definition in a control record's JSON; None if it holds none (IncludeControlDetails is off)."""
     try:
-        told = json.loads(text)["control"]["table-def"]["columns"]
+        table = json.loads(text)["control"]["table-def"]
+        told, key = table["columns"], tuple(map(str, table.get("primary-key") or ()))
         names = {str(c["type"]).upper() for c in told.values()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     own = bool(names & (TYPES - _BOTH))
-    return Definition(where, operation, {n: _column(n, c, own) for n, c in told.items()}) if told else None
+    return Definition(where, operation, {n: _column(n, c, own) for n, c in told.items()}, key) if told else None
 
 
 def _column(name: str, told: dict, own: bool) -> Column | None:

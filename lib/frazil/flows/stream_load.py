@@ -16,6 +16,7 @@ from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.statistics import TableStatistics, read_statistics
 from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start
 from frazil.flows import quarantine
+from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
 from frazil.flows.stream_read import APART, Group, messages, own, require_known, rows_of
 from frazil.flows.streams import keep_position
@@ -152,8 +153,13 @@ def run(book: Workbook) -> list[TableResult]:
     found = {r.table: r for r in book.each_table(load.look)}
     failed = [t for t, r in found.items() if r.failed]
     with messages(book, *load.read(failed)) as (frame, groups):
-        found |= {r.table: r for r in book.each_table(lambda spec: load.take(spec, frame, groups), skip=failed)}
-    return list(found.values())
+        met = {r.table: r for r in meet(book, groups)}
+        if made := [t for t, r in met.items() if not r.failed]:
+            book.progress(f"reading again, from the start of {', '.join(made)}")
+        else:
+            found |= {r.table: r for r in book.each_table(lambda spec: load.take(spec, frame, groups), skip=failed)}
+    again = {r.table: r for r in run(book)} if made else {}
+    return list({**found, **met, **again}.values())
 
 
 __all__ = ["run"]

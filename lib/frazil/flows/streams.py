@@ -14,6 +14,7 @@ from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.apply import Batch, apply_batch
 from frazil.flows.loop import LONGEST_PAUSE_S, show
+from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
 from frazil.flows.stream_look import begin_of
 from frazil.flows.stream_read import APART, WAITS, Group, definitions, messages, own, require_known, rows_of, seen_of
@@ -64,6 +65,8 @@ class _Run:
             return False
         taken = self.book.stream.take(self.book.spark, nearest_start(going), self.book.settings.max_batch_messages)
         with messages(self.book, taken) as (frame, groups):
+            for met in meet(self.book, groups):
+                self.total[met.table], self.out[met.table] = met, float("inf")
             self._each(lambda spec: self._apply(spec, frame, groups, taken.end))
         self.passes += bool(groups)
         return not taken.caught_up and len(self.out) < len(self.total)

@@ -127,8 +127,18 @@ class Workbook:
         self.at_work: set[str] = set()
         self.waiting: dict[str, tuple[str, int]] = {}
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
+        self.known = {self.mappings.target_name(s) for s in everything.values()}
+        """Schema and table, as DMS writes them, of all tables that have a spec."""
+        self.met: set[tuple[str, str]] = set()
+        """Tables without one that this run has met."""
         task = read_task_settings(settings.path("mappings")) if self.stream and settings.mappings else {}
         self.before_field: str = task.get("BeforeImageSettings", {}).get("FieldName") or "before-image"
+
+    def add(self, spec: TableSpec) -> None:
+        """Take a table whose spec was just written."""
+        default = parse_changes(self.settings.changes, "parameter 'changes'")
+        self.specs[spec.source] = replace(spec, changes=default)
+        self.known.add(self.mappings.target_name(spec))
 
     @property
     def folder(self) -> Path:

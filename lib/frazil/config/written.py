@@ -1,0 +1,41 @@
+"""A table spec as its YAML file has it: for specs that Frazil itself writes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from frazil.config.columns import Column
+from frazil.config.spec import TableSpec
+
+
+def file_name(spec: TableSpec) -> str:
+    """Return the name of a spec's file."""
+    table = spec.table_name if spec.schema_name in ("public", "dbo") else spec.source
+    return re.sub(r"[^\w.-]", "_", f"{table}.yml")
+
+
+def lake_name(schema: str, table: str) -> str:
+    """Return a table's name in the lake, as words that SQL takes unquoted."""
+    return ".".join(re.sub(r"\W", "_", part) for part in (schema, table))
+
+
+def spec_text(spec: TableSpec) -> str:
+    """Return a spec as YAML: names, key and columns."""
+    comment = {"comment": spec.comment} if spec.comment else {}
+    head = {"source": spec.source, "target": spec.target, **comment, "key": list(spec.key)}
+    lines = [f"{k}: {_flow(v)}\n" for k, v in head.items()]
+    return "".join([*lines, "columns:\n", *[f"  - {_flow(_entry(c))}\n" for c in spec.columns]])
+
+
+def _entry(c: Column) -> dict[str, Any]:
+    more = {"nullable": False} if not c.nullable else {}
+    more |= {k: v for k, v in (("utc", c.utc), ("comment", c.comment), ("source_id", c.source_id)) if v}
+    return {"name": c.name, "type": c.type, **more}
+
+
+def _flow(value: Any) -> str:
+    """Write a value as YAML on one line."""
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True).strip().removesuffix("\n...").strip()  # fmt: skip
