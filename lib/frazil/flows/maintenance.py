@@ -57,8 +57,8 @@ def _ended(book: Workbook) -> dict[str, str]:
     name, days = quarantine.table(book), book.settings.quarantine_days
     if not days or not book.spark.catalog.tableExists(name):
         return {}
-    found = {s: kept.ended(book.spark, name, s, days).count() for s in book.specs}
-    return {s: f"{n} rows ended more than {days:g} days ago" for s, n in found.items() if n}
+    found = kept.ended(book.spark, name, days).groupBy("table_name").count().collect()
+    return {s: f"{n} rows ended more than {days:g} days ago" for s, n in found if s in book.specs}
 
 
 def run(book: Workbook) -> list[TableResult]:

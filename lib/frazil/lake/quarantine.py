@@ -164,21 +164,20 @@ def forget(spark: SparkSession, name: str, source: str, first: int, last: int) -
     spark.sql(f"DELETE FROM {name} WHERE table_name = {literal(source)} AND sequence BETWEEN {first} AND {last}")
 
 
-def ended(spark: SparkSession, name: str, source: str, days: float) -> DataFrame:
-    """Return the rows of a source table (`table_name`, `id`) that were replayed, discarded or obsolete so many days ago."""
-    rows = newest(spark.table(name).where(f"table_name = {literal(source)}"))
+def ended(spark: SparkSession, name: str, days: float) -> DataFrame:
+    """Return the rows (`table_name`, `id`) that were replayed, discarded or became obsolete more than so many days ago."""
     old = f"changed_at < current_timestamp() - make_interval(0, 0, 0, 0, 0, 0, {days * 86_400:.0f})"
-    return rows.where(f"status not in {OPEN} and {old}").select("table_name", "id")
+    return newest(spark.table(name)).where(f"status not in {OPEN} and {old}").select("table_name", "id")
 
 
 def purge(spark: SparkSession, name: str, source: str, days: float) -> int:
-    """Remove all records of the rows that `ended` names, and return how many rows those were."""
-    view, rows = f"frazil_ended_{uuid.uuid4().hex}", ended(spark, name, source, days).persist()
+    """Remove all records of a source table's rows that `ended` names, and return how many rows those were."""
+    view, of = f"frazil_ended_{uuid.uuid4().hex}", f"table_name = {literal(source)}"
+    rows = ended(spark, name, days).where(of).persist()
     rows.createOrReplaceTempView(view)
-    gone = f"t.table_name = {literal(source)} AND t.id IN (SELECT id FROM {view})"
     try:
         if count := rows.count():
-            _patiently(lambda: spark.sql(f"DELETE FROM {name} t WHERE {gone}"))
+            _patiently(lambda: spark.sql(f"DELETE FROM {name} WHERE {of} AND id IN (SELECT id FROM {view})"))
         return count
     finally:
         spark.catalog.dropTempView(view)
