@@ -234,8 +234,8 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
 
 
 def _doubtful(raw: bytes) -> bool:
-    """Whether it is fair to set a message aside that can be read: a nested value, or a number where a text should be."""
-    texts = re.search(rb'"(id|n|w)":\s*("|true)|"note":\s*-?[0-9]+[.eE]', raw)
+    """Whether it is fair to set a message aside that can be read: a nested value, a number where a text should be, a moment too exact."""
+    texts = re.search(rb'"(id|n|w)":\s*("|true)|"note":\s*-?[0-9]+[.eE]|\.[0-9]{7,}Z"', raw)
     return (
         bool(texts)
         or b"[1]" in raw
