@@ -86,6 +86,7 @@ class World:
         self.root, self.space, self.catalog_options = root, space, catalog_options
         self.s3 = {"CsvNullValue": "", "TimestampColumnName": "ts", **s3_settings}
         self.own: dict = {}
+        self.given: dict = {}  # parameters of every notebook
         self.rules = WITH_BEFORE_IMAGE_AND_SEQUENCE
         self.specs: dict[str, dict] = {}
         self.said: list[str] = []
@@ -148,7 +149,7 @@ class World:
         (self.root / "mappings.json").write_text(json.dumps(self.rules))
         given = {
             "root": str(self.root), "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
-            "catalog_options": self.catalog_options, "readers": ["spark"], **settings,
+            "catalog_options": self.catalog_options, "readers": ["spark"], **self.given, **settings,
         }  # fmt: skip
         return Workbook(kind(**given), self.said.append)
 
@@ -191,7 +192,7 @@ class World:
         return self.book().spark
 
     def name(self, table: str) -> str:
-        return f"lake.{self.space}.{table}"
+        return f"{self.given.get('catalog', 'lake')}.{self.space}.{table}"
 
     def rows(self, table: str) -> list[tuple]:
         return sorted((tuple(r) for r in self.spark.table(self.name(table)).collect()), key=repr)

@@ -15,12 +15,14 @@ from pyiceberg.catalog import load_catalog
 import reference
 from frazil.cli import main
 from frazil.config.session import SDK_BUNDLES, get_spark, needs_s3, s3_conf
-from frazil.config.settings import ParameterError, Settings
+from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
 from frazil.config.spec import parse_spec
 from frazil.demo.seaweed import Seaweed
 from frazil.dms import newest, position, storage
 from frazil.dms.objects import Differences, SourceError, TableObjects, Watch, control_folders, differences, list_table
 from frazil.dms.storage import StorageError
+from frazil.flows import maintenance
+from frazil.lake import lookup
 from frazil.lake.tables import MADE, POSITION
 from frazil.observe import runs
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
@@ -312,48 +314,67 @@ class S3World(World):
         )
 
 
-def story(world: World) -> dict:
-    """Load a table in two parts, merge three files, one of them in a date partition; return what it comes to."""
+def story(world: World, lane: str) -> dict:
+    """Load a table in two parts, merge three files, one of them in a date partition, compact; return what it comes to."""
     world.table("t").load("t", (1, "a"), (2, 'two\nlines, "quoted"')).load(
         "t", (3, ""), name="p1/LOAD00000001.csv"
     ).loaded()
-    world.changes("t", U(1, "b"), I(4, "d")).merged()
-    world.changes("t", D(2), name=FILE2).changes("t", U(5, "e", was=4), name=f"2024/01/01/{FILE3}").merged()
-    world.merged()
+    world.changes("t", U(1, "b"), I(4, "d")).merged(lane=lane)
+    world.changes("t", D(2), name=FILE2).changes("t", U(5, "e", was=4), name=f"2024/01/01/{FILE3}").merged(lane=lane)
+    seen = lookup.position_of(lookup.get_table(lookup.open_catalog(world.book().settings), f"{world.space}.t"))
     stored = world.position("t")
+    (kept,) = maintenance.run(
+        world.book(MaintenanceSettings, dry_run=False, max_small_files=1, max_deleted_share=0.0, yield_s=0)
+    )
     return {
         "rows": world.rows("t"),
         "last": stored["last"],
         "recent": stored["recent"],
         "commits": len(world.history("t")),
+        "without_spark": seen.last,
+        "kept": kept.status,
+        "lane": lane in {s.summary().get("frazil.lane") for s in world.history("t")},
     }
 
 
 @pytest.mark.spark
-def test_a_source_on_s3_ends_like_a_local_one(server, tmp_path):
-    """In a process of its own: access to S3 is built into a Spark session when it starts."""
+def test_source_and_warehouse_on_s3_end_like_local_ones(server, tmp_path):
+    """Both lanes, by SQLite (v3) and by REST (v2). In a process of its own: a Spark session has access to S3 from its start."""
+    rest = server.rest_catalog("tables")
     done = subprocess.run(
-        [sys.executable, __file__, str(tmp_path)], capture_output=True, text=True, timeout=300,
+        [sys.executable, __file__, str(tmp_path), json.dumps(rest)], capture_output=True, text=True, timeout=400,
         env={**os.environ, **server.environment, "FRAZIL_MASTER": "local[2]", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    local, s3 = (json.loads(line) for line in done.stdout.splitlines()[-2:])
-    assert s3 == local
-    assert s3["rows"] == [[1, "b"], [3, ""], [5, "e"]] and s3["last"] == FILE3
+    local, *others = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    assert local["rows"] == [[1, "b"], [3, ""], [5, "e"]] and local["last"] == FILE3
+    assert (local["without_spark"], local["lane"], local["kept"]) == (FILE3, True, "maintained")
+    assert others == [local] * 5
 
 
-def _tell_both(root: Path) -> None:
+def _tell_all(root: Path, rest: dict[str, str]) -> None:
     import boto3
 
     lake = {"type": "jdbc", "uri": f"jdbc:sqlite:{root}/catalog.db", "warehouse": f"{root}/warehouse"}
+    on_s3 = {**lake, "uri": f"jdbc:sqlite:{root}/other.db", "warehouse": "s3://dms/lake", "io-impl": rest["io-impl"]}
     options = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
-    get_spark(Settings(root=str(root), source="s3://dms/x", catalog_options=lake, spark_options=options))
-    print(json.dumps(story(World(root / "local", "local", lake))))
-    print(json.dumps(story(S3World(root / "s3", "s3", lake, bucket=boto3.resource("s3").Bucket("dms")))))
+    get_spark(
+        Settings(root=str(root), source="s3://dms/x", catalog_options=rest, spark_options=options, catalog="rest")
+    )
+
+    def tell(world: World, lane: str = "merge", **given) -> None:
+        world.given = given
+        print(json.dumps(story(world, lane)))
+
+    tell(World(root / "local", "local", lake))
+    tell(S3World(root / "s3", "s3", lake, bucket=boto3.resource("s3").Bucket("dms")))
+    for lane in ("merge", "rowdelta"):
+        tell(World(root / f"jdbc_{lane}", f"jdbc_{lane}", on_s3), lane, catalog="jdbc")
+        tell(World(root / f"rest_{lane}", f"rest_{lane}", rest), lane, catalog="rest", readers=["athena"])
 
 
 if __name__ == "__main__":
-    _tell_both(Path(sys.argv[1]))
+    _tell_all(Path(sys.argv[1]), json.loads(sys.argv[2]))
 
 
 def test_down_deletes_on_s3_what_it_listed_and_nothing_else(at_server, tmp_path, monkeypatch, capsys):

@@ -30,6 +30,8 @@ HADOOP_AWS = {
     ],
 }
 """Spark's way to S3 on a workstation: of the Hadoop that pyspark carries, with the few modules of AWS's SDK that it uses."""
+SIGV4 = [f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "sts", "kms", "apache-client")]
+"""What Iceberg's REST catalog signs its calls with, where catalog option `rest.sigv4-enabled` asks for it."""
 SDK_BUNDLES = "software.amazon.awssdk:bundle,com.amazonaws:aws-java-sdk-bundle"
 """All of AWS's SDK in one jar of 600 MB: left out."""
 DEFAULT_CHAIN = {
@@ -103,7 +105,8 @@ def _build(settings: Settings) -> SparkSession:
     if line not in PACKAGES:
         raise SessionError(f"no Iceberg runtime for pyspark {pyspark.__version__}", "install pyspark 4.1.x or 3.5.x")
     cores, s3 = str(os.cpu_count() or 2), needs_s3(settings)
-    extra = (HADOOP_AWS[line] if s3 else []) + ([KAFKA[line]] if settings.source.startswith("kafka://") else [])
+    extra = (HADOOP_AWS[line] if s3 else []) + (SIGV4 if "rest.sigv4-enabled" in settings.catalog_options else [])
+    extra += [KAFKA[line]] if settings.source.startswith("kafka://") else []
     conf = {
         "spark.jars.packages": ",".join(PACKAGES[line] + DRIVERS + extra),
         **({"spark.jars.excludes": SDK_BUNDLES, **s3_conf(line)} if s3 else {}),

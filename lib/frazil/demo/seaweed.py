@@ -17,13 +17,12 @@ from pathlib import Path
 from frazil.demo.process import free_ports, stop_process
 from frazil.errors import FrazilError
 
-_PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc")  # fmt: skip
+_PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc", "s3.port.iceberg")  # fmt: skip
 _OPTIONS = [
     "-ip=127.0.0.1",
     "-ip.bind=127.0.0.1",
     "-s3",
     "-s3.iam=false",
-    "-s3.port.iceberg=0",
     "-s3.port.lance=0",
     "-master.telemetry=false",
     "-master.volumeSizeLimitMB=1024",
@@ -100,6 +99,23 @@ class Seaweed:
             "s3", endpoint_url=self.endpoint, aws_access_key_id=self._key, aws_secret_access_key=self._secret,
             region_name="us-east-1", config=config,
         )  # fmt: skip
+
+    def rest_catalog(self, bucket: str) -> dict[str, str]:
+        """Make a table bucket, and return the options of the Iceberg REST catalog that keeps its tables there.
+
+        SeaweedFS takes no Puffin files into it, so tables of format version 3 cannot delete rows in it.
+        """
+        import boto3
+
+        boto3.session.Session().client(
+            "s3tables", endpoint_url=self.endpoint, aws_access_key_id=self._key, aws_secret_access_key=self._secret,
+            region_name="us-east-1",
+        ).create_table_bucket(name=bucket)  # fmt: skip
+        return {
+            "type": "rest", "uri": f"http://127.0.0.1:{self.ports['s3.port.iceberg']}", "warehouse": f"s3://{bucket}",
+            "io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
+            "rest.sigv4-enabled": "true", "rest.signing-name": "s3", "rest.signing-region": "us-east-1",
+        }  # fmt: skip
 
     def start(self) -> None:
         """Start the server on free ports; returns when it answers."""

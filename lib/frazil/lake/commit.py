@@ -47,17 +47,17 @@ def _host() -> str:
 
 def new_batch() -> str:
     """Return a batch id that names its writer, so that its branch can be told from one that a dead writer left behind."""
-    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{_host()}_{os.getpid()}_{secrets.token_hex(3)}"
+    return f"{time.strftime('%Y%m%dt%H%M%S', time.gmtime())}_{_host()}_{os.getpid()}_{secrets.token_hex(3)}"
 
 
 def is_abandoned(branch: str) -> bool:
     """Tell whether a branch's writer ran on this host and is dead, or it is a day old."""
-    parts = re.fullmatch(re.escape(BRANCH_PREFIX) + r"(\d{8}T\d{6})_([0-9a-f]{8})_(\d+)_[0-9a-f]{6}", branch)
+    parts = re.fullmatch(re.escape(BRANCH_PREFIX) + r"(\d{8}[tT]\d{6})_([0-9a-f]{8})_(\d+)_[0-9a-f]{6}", branch)
     if not parts:
         return False
     if parts[2] == _host():
         return not os.path.exists(f"/proc/{parts[3]}") if os.path.isdir("/proc") else int(parts[3]) != os.getpid()
-    return parts[1] < time.strftime("%Y%m%dT%H%M%S", time.gmtime(time.time() - 86_400))
+    return parts[1].lower() < time.strftime("%Y%m%dt%H%M%S", time.gmtime(time.time() - 86_400))
 
 
 def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
