@@ -91,6 +91,28 @@ def test_a_table_that_was_set_to_copy_on_write_is_merged_too(loaded, spark):
     assert "added-delete-files" not in loaded.history("t")[0].summary()
 
 
+def test_another_process_that_writes_to_the_sqlite_catalog_is_waited_for(loaded):
+    """Of a SQLite file one connection may write at a time; here another one does, for most of the time."""
+    locker = textwrap.dedent("""
+        import sqlite3, sys, time
+        db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+        print("ready", flush=True)
+        while True:
+            db.execute("BEGIN IMMEDIATE"); time.sleep(0.25); db.execute("COMMIT"); time.sleep(0.02)
+    """)
+    file = loaded.catalog_options["uri"].removeprefix("jdbc:sqlite:")
+    other = subprocess.Popen([sys.executable, "-c", locker, file], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "ready\n"
+        for lane, name in (("merge", FILE1), ("rowdelta", FILE2), ("merge", FILE3)):
+            loaded.changes("t", U(1, name), I(int(name[9:15]), lane), name=name).merged(lane=lane)
+            assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+    assert dict(loaded.rows("t"))[1] == FILE3 and len(loaded.rows("t")) == 6
+
+
 def test_two_tables_merged_at_once_do_not_mix_their_summaries(world):
     for name in "abcd":
         world.table(name).load(name, (1, name)).changes(name, *[U(n, name) for n in range(ord(name) - 90)])
