@@ -152,6 +152,24 @@ def test_a_question_without_an_answer_says_so(book, ask, says):
         ask(book)
 
 
+def test_an_empty_table_and_files_that_were_cleared_away_do_not_stop_the_notebook(new_world):
+    w = new_world().table("a").table("b").load("b", (1, "x")).changes("b", U(1, "y"), name=FILE1)
+    w.loaded().merged()
+    book = w.book(ExploreSettings)
+    overview = explore.tables(book, MaintenanceSettings())
+    assert [row["rows"] for row in overview] == [0, 1] and explore.first_table(overview) == "public.b"
+    assert explore.first_table(overview[:1]) == "public.a"
+    assert explore.as_of(book, "2024-01-01 09:00", "public.a").table("public.a").count() == 0
+    events = trace.key_history(book, "public.b", ["1"])
+    assert [r["v"] for r in trace.newest_origin(book, "public.b", ["1"], events)] == ["y"]
+    (w.root / "source/public/b" / FILE1).unlink()
+    (told,) = trace.newest_origin(book, "public.b", ["1"], events)
+    assert "are gone" in told["cannot be shown"]
+    assert trace.newest_origin(book, "public.b", ["9"], trace.key_history(book, "public.b", ["9"])) == []
+    with pytest.raises(ExploreError, match="no table to look at"):
+        explore.first_table([{"table": "public.a", "action": "cannot: it does not exist"}])
+
+
 def fingerprint(folder: Path) -> dict[str, str]:
     return {str(f): hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.rglob("*") if f.is_file()}
 

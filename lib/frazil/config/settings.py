@@ -242,7 +242,7 @@ class ExploreSettings(Settings):
 
     read_only: ClassVar[bool] = True
 
-    table: str = parameter("", "The source table to look at closely; empty: the first.")
+    table: str = parameter("", "The source table to look at closely; empty: the first that holds rows.")
     key: list[str] = parameter(
         [], "The key to tell the history of, its values as texts; empty: one of the newest rows."
     )

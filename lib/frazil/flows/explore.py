@@ -74,6 +74,14 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
         return book.plan(look)
 
 
+def first_table(overview: list[dict[str, Any]]) -> str:
+    """Return a table to look at from what `tables` found: the first that holds rows, else the first that is there."""
+    there = sorted((row for row in overview if "rows" in row), key=lambda row: not row["rows"])
+    if not there:
+        raise ExploreError("there is no table to look at", "run 00_setup first")
+    return there[0]["table"]
+
+
 def _pending(book: Workbook, spec: TableSpec, position: Position) -> tuple[int | None, float | None, str]:
     """Return how many files (of a stream: messages of any table) lie behind a position, how long the oldest has waited, and what stops them."""
     try:
@@ -104,7 +112,8 @@ def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
     """Return the last snapshot made until a time by the lake's clock, or whose changes the source had all committed before it."""
     if by == "source":
         told = history.told_until(states)
-        fitting = [s for s in states if told[s.id][0] is not None and told[s.id][0] < when]
+        nothing = all(until is None for until, _ in told.values())  # was ever written to it: so it is at any time
+        fitting = [s for s in states if nothing or (told[s.id][0] is not None and told[s.id][0] < when)]
     else:
         fitting = [s for s in states if s.committed_ms <= when]
     if not fitting:

@@ -11,6 +11,7 @@ from frazil.config.sqltext import literal
 from frazil.config.times import clock
 from frazil.dms.position import Position
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows
+from frazil.errors import FrazilError
 from frazil.flows.explore import ExploreError, cancelled_if_interrupted, spec_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import history
@@ -134,6 +135,15 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
         )
         for r in found
     ]  # fmt: skip
+
+
+def newest_origin(book: Workbook, table: str, key: list[str], events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return `origin` of the newest of a key's events that a snapshot tells of, or one row that says why it cannot be told."""
+    snapshot = next((e["snapshot"] for e in events if e["snapshot"]), "")
+    try:
+        return origin(book, table, key, snapshot) if snapshot else []
+    except FrazilError as e:
+        return [{"cannot be shown": e.problem, "but": e.cure}]
 
 
 def _raw(book: Workbook, spec: TableSpec, made: Snapshot, after: Position, until: Position) -> DataFrame:
