@@ -154,6 +154,8 @@ def test_what_tables_come_to_is_what_the_run_comes_to():
     assert of("failed", decision=True) == "needs a decision"
     assert of("merged", "skipped") == "skipped"
     assert runs.outcome([{"table": "only looked at"}]) == "ok"
+    assert runs.outcome_of(None, "UnknownTablesError") == "needs a decision"
+    assert (runs.outcome_of(None, "SpecError"), runs.outcome_of(None, "TypeError")) == ("wrong parameters", "failed")
 
 
 @pytest.mark.notebooks

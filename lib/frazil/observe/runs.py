@@ -24,6 +24,7 @@ EXIT_CODES = {
 }
 """What a run can end in. From 10 on nothing is wrong."""
 _STILL = ("unchanged", "exists", "healthy", "empty")
+_DECISION = ("UnknownTablesError", "DecisionNeededError")
 _WRONG = ("ParameterError", "SpecError", "EndpointError")
 FILE = "run.json"
 
@@ -49,7 +50,7 @@ def outcome_of(record: dict[str, Any] | None, error: str) -> str:
     if record and (not error or record["status"] == "failed"):
         compared = [c for c in record.get("compared", ()) if c["status"] != "failed"]
         return outcome([*record.get("tables", {}).values(), *compared])
-    return "wrong parameters" if error in _WRONG else "failed"
+    return "wrong parameters" if error in _WRONG else "needs a decision" if error in _DECISION else "failed"
 
 
 def write(folder: Path, **facts: Any) -> dict[str, Any]:
