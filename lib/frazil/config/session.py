@@ -185,6 +185,8 @@ def get_spark(settings: Settings) -> SparkSession:
         raise SessionError("this Spark session was opened to read only", "restart the kernel and run again")
     # The JVM never compiles a method above 8,000 bytes of code: a wide table's casts, in one method, would be interpreted.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
+    # Where one value of a message does not fit its type, the others are wanted all the same; it is Spark's default.
+    spark.conf.set("spark.sql.json.enablePartialResults", "true")
     for key in ("spark.wap.id", "spark.wap.branch"):
         if spark.conf.get(key, None):
             raise SessionError(f"{key} is set: a MERGE would say ok and main would not move", f"unset {key}")
