@@ -77,9 +77,6 @@ class _Load:
         base, begin = self.base[spec.source], self.begin[spec.source]
         mine = own(self.book, spec, groups)
         loads = [g for g in mine if g.is_load and g.behind(begin)]
-        names = frozenset(n for g in loads for n in g.columns)
-        spec = follow(self.book, spec, base, FromStream(names), CHANGE_PHASE).spec
-        require_known(self.book, spec, names, f"the load records of {self.book.stream.scheme}")
         if base.position.loaded:
             if not loads:
                 return TableResult(spec.source, "unchanged", "loaded")
@@ -93,17 +90,14 @@ class _Load:
         if ARRIVED in self.end:
             stream[ARRIVED] = max(old[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
-            base.position,
-            batch=commit.new_batch(),
-            load_digest=LOADED,
-            stream=stream,
-            stream_load=self.end,
-            lacks=(),
-            skips=(),
-        )
+            base.position, batch=commit.new_batch(), load_digest=LOADED, stream=stream, stream_load=self.end, lacks=(), skips=(),
+        )  # fmt: skip
         if not loads:
             keep_position(self.book, spec, base, position, "load")
             return TableResult(spec.source, "loaded", "was empty when DMS loaded it")
+        names = frozenset(n for g in loads for n in g.columns)
+        spec = follow(self.book, spec, base, FromStream(names), CHANGE_PHASE).spec
+        require_known(self.book, spec, names, f"the load records of {self.book.stream.scheme}")
         return self._load(spec, frame, base, position)
 
     def _waits(self, spec: TableSpec, mine: list[Group]) -> str:
