@@ -8,6 +8,8 @@ import json
 import pytest
 import yaml
 
+from frazil.config.columns import Column
+from frazil.config.spec import TableSpec
 from frazil.dms.control import definition
 from frazil.lake import evolution, jvm_schema
 from helpers import Killed
@@ -210,6 +212,16 @@ def test_after_a_rename_a_new_load_is_read_with_the_new_names(new_stream):
     w.message("load", id=5, title="e", n=50)
     assert w.full_load(on_changed_load="reload")["t"].status == "reloaded"
     assert table(w) == {5: {"title": "e", "n": 50}}
+
+
+def test_what_was_told_changes_a_spec_once_and_nothing_once_the_spec_says_it():
+    spec = TableSpec("a.t", "a.t", ("id",), (Column("id", "INT8"), Column("v", "WSTRING(9)"), Column("n", "INT4")))
+    told = [["rename", "v", "title"], ["add", "v", "INT4"], ["rename", "v", "u"], ["type", "n", "INT4", "WSTRING"], ["rename", "id", "no"]]  # fmt: skip
+    now = evolution.with_told(spec, told)
+    assert (now.key, [(c.name, c.type) for c in now.columns]) == (
+        ("no",), [("no", "INT8"), ("title", "WSTRING(9)"), ("n", "WSTRING"), ("u", "INT4")],
+    )  # fmt: skip
+    assert evolution.with_told(now, told).names == now.names
 
 
 def test_a_definition_knows_both_families_of_type_names_and_guesses_none():

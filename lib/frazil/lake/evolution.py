@@ -86,9 +86,12 @@ def as_column(name: str, kind: str, comment: str = "") -> Column:
 
 def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
     """Return a spec with what control records told of its columns; what it says by now itself stays as it is."""
-    for kind, name, *more in told:
+    told = list(told)
+    for at, (kind, name, *more) in enumerate(told):
         names = {c.name for c in spec.file_columns}
-        if (kind == "add" and name in names) or (kind == "rename" and (name not in names or more[0] in names)):
+        if (kind == "add" and names & {name, _name_at_last(name, told[at + 1 :])}) or (
+            kind == "rename" and (name not in names or more[0] in names)
+        ):
             continue
 
         def after(c: Column, kind=kind, name=name, more=more) -> Column:
@@ -103,6 +106,12 @@ def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
         columns, every = (tuple(after(c) for c in some) for some in (spec.columns, spec.all_columns))
         spec = replace(spec, key=key, columns=(*columns, *new), all_columns=every and (*every, *new))
     return spec
+
+
+def _name_at_last(name: str, later: Iterable[Sequence[str]]) -> str:
+    for kind, old, *new in later:
+        name = new[0] if kind == "rename" and old == name else name
+    return name
 
 
 def steps_to(
