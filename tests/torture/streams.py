@@ -234,10 +234,13 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
 
 
 def _doubtful(raw: bytes) -> bool:
-    """Whether it is fair to set a message aside that can be read: a nested value, a number where a text should be, a moment too exact."""
+    """Whether it is fair to set a message aside that can be read: a nested value, a number where a text should be, a moment in another form."""
     texts = re.search(rb'"(id|n|w)":\s*("|true)|"note":\s*-?[0-9]+[.eE]|\.[0-9]{7,}Z"', raw)
+    moments = re.findall(rb'"(?:at|commit-timestamp)":\s*"([^"]*)"', raw)
+    forms = [re.fullmatch(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.]\d{1,6})?Z", m) for m in moments]
     return (
         bool(texts)
+        or None in forms
         or b"[1]" in raw
         or b'" 7 "' in raw
         or b'{"a"' in raw.replace(b" ", b"").replace(b"\t", b"")
