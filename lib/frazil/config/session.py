@@ -187,6 +187,8 @@ def get_spark(settings: Settings) -> SparkSession:
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
     # Where one value of a message does not fit its type, the others are wanted all the same; it is Spark's default.
     spark.conf.set("spark.sql.json.enablePartialResults", "true")
+    # What Spark infers from filters is of no use here, and with many columns it never comes to an end of it.
+    spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
     for key in ("spark.wap.id", "spark.wap.branch"):
         if spark.conf.get(key, None):
             raise SessionError(f"{key} is set: a MERGE would say ok and main would not move", f"unset {key}")
