@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from frazil.config.spec import parse_spec
+from frazil.dms.csv import header
+from frazil.dms.endpoint import Endpoint
 from frazil.dms.objects import DmsObject, SourceError, TableObjects, list_table
 from frazil.dms.position import (
     MAX_RECENT,
@@ -399,3 +401,11 @@ def test_a_table_that_the_task_renames_is_read_from_its_new_folder(world):
     world.specs["renamed"] = world.specs["t"]
     world.load("renamed", (1, "a")).loaded().changes("renamed", U(1, "b")).merged()
     assert world.rows("t") == [(1, "b")]
+
+
+@pytest.mark.parametrize("line", ["Op,i\rd,v", 'Op,"' + "x" * 200_000 + '",v'])
+def test_a_header_that_is_no_line_of_csv_names_its_file(tmp_path, line):
+    (tmp_path / "20240101-100000000.csv").write_text(f"{line}\nI,1,a\n", newline="")
+    file = DmsObject("20240101-100000000.csv", str(tmp_path / "20240101-100000000.csv"), 1, "")
+    with pytest.raises(SourceError, match="100000000.csv line 1 is no line of CSV"):
+        header(file, Endpoint(header=True))

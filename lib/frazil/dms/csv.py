@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
@@ -76,13 +77,20 @@ NEVER = "\x01\x02"
 def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the first line's fields: the column names of a file with a header."""
     line = open_text_head(file.path, 1 << 20).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
-    return next(csv.reader([line], delimiter=endpoint.delimiter), [])
+    return _first_row(file, [line], endpoint)
+
+
+def _first_row(file: DmsObject, lines: Iterable[str], endpoint: Endpoint) -> list[str]:
+    try:
+        return next(csv.reader(lines, delimiter=endpoint.delimiter), [])
+    except csv.Error as e:
+        raise SourceError(f"{file.path} line 1 is no line of CSV: {e}", "is it DMS's? Fetch it again") from None
 
 
 def require_fit(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> None:
     """Hold a headerless file's first row against the layout that held when it was written; raise SourceError if its width differs."""
     text = open_text_head(file.path, 1 << 20).read().replace(endpoint.row_delimiter, "\n")
-    row = next(csv.reader(io.StringIO(text, newline=""), delimiter=endpoint.delimiter), [])
+    row = _first_row(file, io.StringIO(text, newline=""), endpoint)
     wanted = len(stated_layout(spec, endpoint, mappings, phase, file).roles)
     if not row or len(row) == wanted:
         return
