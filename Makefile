@@ -30,7 +30,7 @@ test: env lint spark35-env ## Run all tests, on both Spark lines
 spark35-env: .venv35/.ready ## Build the environment of the second Spark line (3.5)
 .venv35/.ready: lib/pyproject.toml
 	$(PYTHON) -m venv .venv35
-	.venv35/bin/pip install --quiet --editable "lib[demo,test]" pyspark==3.5.9
+	.venv35/bin/pip install --quiet --editable "lib[workbook,demo,kafka,test]" pyspark==3.5.9
 	@touch $@
 
 test-airflow: env ## Run the Airflow DAG of the schedules page in a real Airflow, in an environment of its own
