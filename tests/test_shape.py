@@ -2,8 +2,10 @@
 
 import ast
 import json
+import os
 import re
 import subprocess
+import sys
 import tomllib
 from graphlib import TopologicalSorter
 from itertools import chain
@@ -129,6 +131,20 @@ def test_the_core_needs_no_more_than_spark_and_yaml():
                 n.module.split(".")[0] for n in ast.parse(module.read_text()).body if isinstance(n, ast.ImportFrom)
             }
             assert not tops & heavy, module
+
+
+def test_a_run_that_finds_nothing_loads_no_pyspark():
+    """Not even to be imported: what the notebook of changes, and the command, load at their top."""
+    code = [
+        c["source"]
+        for c in json.loads((ROOT / "notebooks/02_cdc_merge.ipynb").read_text())["cells"]
+        if c["cell_type"] == "code"
+    ]
+    told = subprocess.run(
+        [sys.executable, "-c", f"{''.join(code[0])}\nimport sys, frazil.cli.run\nprint('pyspark' in sys.modules)"],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
+    )  # fmt: skip
+    assert (told.returncode, told.stdout) == (0, "False\n"), told.stderr[-1000:]
 
 
 # --- notebooks

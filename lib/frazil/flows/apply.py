@@ -6,10 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from frazil.changes.changeset import change_set
 from frazil.changes.collapse import last_per_key
@@ -26,6 +23,9 @@ from frazil.lake.commit import Commit
 from frazil.lake.rowdelta import UnfitError
 from frazil.lake.tables import Base
 from frazil.observe import latency
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "age": None, "dms": None}
 SMALL_MB = 4
@@ -76,6 +76,10 @@ def apply_batch(
     batch before anything is written; one in files that were read in pieces may be but a text with a newline, so these are
     read `whole` first.
     """
+
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
     picked_up = time.time()
     if whole is None:
         whole = not given.may_be_split
@@ -137,6 +141,9 @@ def apply_batch(
 
 def _counted(raw: DataFrame, spec: TableSpec, aside: bool) -> dict[str, Any]:
     """Count the rows of a batch of which no good one is left."""
+
+    from pyspark.sql import functions as F
+
     if not aside:
         return NO_ROWS
     changes, bad = change_set(raw, spec).agg(F.count("*"), F.count("bad")).first()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import BadRowError, change_set
 from frazil.changes.keyless import appended
@@ -24,6 +22,9 @@ from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.commit import Commit
 from frazil.lake.tables import Base, RolledBackError, read_base
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class LoadChangedError(FrazilError):
@@ -100,6 +101,8 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base,
 
 
 def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
+    from pyspark.sql import functions as F
+
     files = list(there.loads)
     counts = {"files": len(files), "bytes": sum(f.size for f in files), "began": round(time.time() * 1000)}
     summary = {"frazil.kind": "load", "frazil.counts": json.dumps(counts)}
@@ -148,11 +151,15 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
 
 
 def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:
+    from pyspark.sql import functions as F
+
     keys = [F.col(f"`{k}`") for k in spec.key]
     return loaded.groupBy(*keys).count().where("count > 1").limit(3).collect()
 
 
 def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> tuple[str, str]:
+    from pyspark.sql import functions as F
+
     kinds = dict(raw.dtypes)
 
     def typed(k: str) -> str:

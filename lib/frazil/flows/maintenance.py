@@ -10,7 +10,6 @@ from typing import Any
 
 from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
-from frazil.flows import quarantine
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import maintenance
 from frazil.lake import quarantine as kept
@@ -47,14 +46,14 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
         except FrazilError as e:
             rows.append({"table": spec.source, "action": f"cannot: {e.problem}", "why": e.cure, "cost": ""})
     return rows + [
-        {"table": source, "action": PURGE, "why": why, "cost": f"rewrites files of {quarantine.table(book)}"}
+        {"table": source, "action": PURGE, "why": why, "cost": f"rewrites files of {book.ops('quarantine')}"}
         for source, why in _ended(book).items()
     ]
 
 
 def _ended(book: Workbook) -> dict[str, str]:
     """Return, by source table, why rows that were set aside shall be removed."""
-    name, days = quarantine.table(book), book.settings.quarantine_days
+    name, days = book.ops("quarantine"), book.settings.quarantine_days
     if not days or not book.spark.catalog.tableExists(name):
         return {}
     found = kept.ended(book.spark, name, days).groupBy("table_name").count().collect()
@@ -86,7 +85,7 @@ def run(book: Workbook) -> list[TableResult]:
             mark = f"{started}/{spec.target}/{number}"
             with ledger.action(book, mark, name, a.action, a.why) as facts:
                 if a.action == PURGE:
-                    facts |= {"purged": kept.purge(book.spark, quarantine.table(book), spec.source, s.quarantine_days)}
+                    facts |= {"purged": kept.purge(book.spark, book.ops("quarantine"), spec.source, s.quarantine_days)}
                 else:
                     facts |= maintenance.execute(book.spark, name, spec.key, a.action, s, mark, book.progress)
             counts |= facts

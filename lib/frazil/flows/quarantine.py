@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import reduce
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import explain_bad
 from frazil.changes.quarantine import LATER, NO_PLACE, OBSOLETE, OPEN, changed, newest, overtaken, set_aside
@@ -18,10 +16,8 @@ from frazil.lake import quarantine
 from frazil.lake.quarantine import QuarantineError
 from frazil.lake.tables import Base, read_base
 
-
-def table(book: Workbook) -> str:
-    """Return the name of the quarantine's table."""
-    return f"{book.settings.catalog}.{book.settings.ops}.quarantine"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def sets_aside(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
@@ -56,7 +52,10 @@ def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | No
 
     What this run knows of a table holds for as long as nobody else commits to it.
     """
-    name, known = table(book), book.waiting.get(spec.source)
+
+    from pyspark.sql import functions as F
+
+    name, known = book.ops("quarantine"), book.waiting.get(spec.source)
     if known == (base.position.batch, 0):
         return None
     if not book.spark.catalog.tableExists(name):
@@ -121,7 +120,7 @@ def beside(
 @contextmanager
 def staged(book: Workbook, spec: TableSpec, base: Base, records: DataFrame, batch: str) -> Iterator[None]:
     """Stage records, let the block commit their batch, and publish them if it is committed then."""
-    name, target = table(book), book.name(spec)
+    name, target = book.ops("quarantine"), book.name(spec)
     quarantine.stage(book.spark, name, records, batch, target, base)
     try:
         yield
@@ -135,6 +134,10 @@ def _records(
     spec: TableSpec, base: Base, batch: str, new: DataFrame | None, old: DataFrame | None, changes: DataFrame | None
 ) -> DataFrame:
     """Return what a batch adds to the quarantine: its bad rows, and waiting ones that something of it came after."""
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
     if old is not None:
         old = old.withColumn("place", F.expr(NO_PLACE))
     if changes is None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from frazil.changes.types import mask_sql, value_type
 from frazil.config.connection import SourceDatabaseError, source_connection
@@ -15,6 +12,9 @@ from frazil.config.spec import Column, TableSpec
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import jvm, jvm_schema
 from frazil.lake.evolution import with_told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) 
     Source columns are cast to the lake's types first. `sample` holds one row per differing value of the first `show`
     differing keys: the key, the column, and both sides (`(no row)` where one has none).
     """
+
+    from pyspark.sql import functions as F
+
     if not spec.key:
         raise SourceDatabaseError(
             f"{spec.source} has no key to compare rows by", "leave it out by the parameter 'tables'"

@@ -9,10 +9,7 @@ import json
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from frazil.changes import quarantine as aside
 from frazil.changes.collapse import PLACE
@@ -30,6 +27,9 @@ from frazil.lake import commit
 from frazil.lake import quarantine as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import Base, read_base
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @contextmanager
@@ -61,6 +61,9 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     `replay` is `apply`, `obsolete` (the key was changed later), `still bad`, or `cannot tell`; `example` is the oldest row's
     place and what is wrong with it.
     """
+
+    from pyspark.sql import functions as F
+
     found: dict[str, list[dict[str, Any]]] = {}
 
     def look(spec: TableSpec, base: Base, waiting: DataFrame) -> TableResult:
@@ -95,7 +98,7 @@ def _discard(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) ->
     batch, count = commit.new_batch(), waiting.count()
     kept.add(
         book.spark,
-        quarantine.table(book),
+        book.ops("quarantine"),
         aside.changed(waiting, batch, quarantine.before(base), status=aside.DISCARDED),
         batch,
     )
@@ -109,7 +112,7 @@ def _replay(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> 
         counts = {r.outcome.replace(" ", "_"): r["count"] for r in rows.groupBy("outcome").count().collect()}
         note = "; ".join(f"{n} {what.replace('_', ' ')}" for what, n in sorted(counts.items()))
         counts = {{"apply": "replayed"}.get(k, k): v for k, v in counts.items()}
-        batch, name = commit.new_batch(), quarantine.table(book)
+        batch, name = commit.new_batch(), book.ops("quarantine")
         try:
             if not counts.get("replayed"):
                 news = _now(rows).where("not (status <=> was_status and reason <=> was_reason)")
@@ -126,6 +129,9 @@ def _replay(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> 
 
 def _now(rows: DataFrame) -> DataFrame:
     """Return the records of judged rows as a replay leaves them, each with its `place` among them."""
+
+    from pyspark.sql import functions as F
+
     status = F.expr(f"case outcome when '{aside.APPLY}' then '{aside.REPLAYED}' when '{aside.OBSOLETE}' then '{aside.OBSOLETE}' "
                     f"when '{aside.STILL_BAD}' then '{aside.STILL_BAD}' else r.status end")  # fmt: skip
     records = rows.select(
@@ -138,6 +144,9 @@ def _now(rows: DataFrame) -> DataFrame:
 
 def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: str, counts: dict[str, int]) -> None:
     """Commit what can be applied, and beside it what became of every row."""
+
+    from pyspark.sql import functions as F
+
     good, records = rows.where(f"outcome = '{aside.APPLY}'"), _now(rows)
     if spec.key:
         changes = aside.collapsed(rows, spec).persist()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import change_set
 from frazil.changes.collapse import last_per_key
@@ -23,6 +21,9 @@ from frazil.flows.streams import keep_position
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.tables import Base, read_base
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 LOADED = "stream"
 """The load digest of a table that was loaded from a stream."""
@@ -111,6 +112,8 @@ class _Load:
         return "" if begun else "no change of it was seen: its load may go on (see load_over)"
 
     def _load(self, spec: TableSpec, frame: DataFrame, base: Base, position) -> TableResult:
+        from pyspark.sql import functions as F
+
         raw = rows_of(self.book, spec, frame, loads=True, begin=self.begin[spec.source])
         changes = change_set(raw, spec)
         bad, total = changes.agg(F.count("bad"), F.count("*")).first()

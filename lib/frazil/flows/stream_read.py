@@ -6,10 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.dms.control import CREATE, TELLING, Definition, definition
@@ -17,6 +14,9 @@ from frazil.dms.messages import CHANGE_PHASE, COLUMN_NAMES, LOAD_PHASE, common_f
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql
 from frazil.flows.told import names_in_messages
 from frazil.flows.workbook import Workbook
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 WAITS = "the full load is applied: run 01_full_load"
 APART = "load records lie behind the load that was applied: run 01_full_load with on_changed_load=reload"
@@ -59,6 +59,10 @@ class Group:
 @contextmanager
 def messages(book: Workbook, *taken: Taken) -> Iterator[tuple[DataFrame | None, list[Group]]]:
     """Hold what reads took for all tables, with its groups, and name what belongs to no table; no frame where nothing is there."""
+
+    from pyspark import StorageLevel
+    from pyspark.sql import DataFrame
+
     frames = [t.frame for t in taken if t.frame is not None]
     fields = common_fields(book.specs.values(), book.mappings, book.before_field)
     frame = None
@@ -77,6 +81,9 @@ def messages(book: Workbook, *taken: Taken) -> Iterator[tuple[DataFrame | None, 
 
 def groups_of(frame: DataFrame) -> list[Group]:
     """Return the groups of `routed` messages: all that the driver learns of them."""
+
+    from pyspark.sql import functions as F
+
     by = ["object", "kind", "operation", "schema", "table"]
     found = frame.groupBy(*by).agg(
         F.count("*").alias("count"), F.min("offset").alias("first"), F.max("offset").alias("last"),
@@ -170,6 +177,8 @@ def rows_of(
 def _messages_of(
     book: Workbook, spec: TableSpec, frame: DataFrame, loads: bool, begin: Offsets, before: tuple[str, int] | None
 ) -> DataFrame:
+    from pyspark.sql import functions as F
+
     schema, table = book.mappings.target_name(spec)
     wanted = (F.col("kind") == "data") & (F.col("schema") == schema) & (F.col("table") == table)
     wanted &= (F.col("operation") == "load") == F.lit(loads)
@@ -182,6 +191,9 @@ def seen_of(
     book: Workbook, spec: TableSpec, frame: DataFrame, begin: Offsets, before: tuple[str, int] | None
 ) -> tuple[int, frozenset[str]]:
     """Return how many changes lie between two places, and the names in them."""
+
+    from pyspark.sql import functions as F
+
     names = F.expr(f"array_distinct(flatten(collect_set({COLUMN_NAMES})))")
     count, found = _messages_of(book, spec, frame, False, begin, before).agg(F.count("*"), names).first()
     return count, frozenset(found)

@@ -93,7 +93,7 @@ def became(book: Workbook) -> list[dict[str, Any]]:
     try:
         found = lookup.records(lookup.quarantine(book.settings))
     except FrazilError:  # the catalog is none that can be read without Spark
-        found = quarantine.records(book.spark, f"{book.settings.catalog}.{book.settings.ops}.quarantine")
+        found = quarantine.records(book.spark, book.ops("quarantine"))
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for r in found:
         if r["table_name"] in book.specs:

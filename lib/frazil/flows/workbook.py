@@ -176,6 +176,10 @@ class Workbook:
         """Return the table's full name in Spark: `catalog.namespace.table`."""
         return f"{self.settings.catalog}.{spec.target}"
 
+    def ops(self, table: str) -> str:
+        """Return the full name of a table of Frazil's own: `commits`, `maintenance`, `quarantine`, `visible`."""
+        return f"{self.settings.catalog}.{self.settings.ops}.{table}"
+
     def objects(self, spec: TableSpec, since: str = "", watch: bool = False) -> TableObjects:
         """List a table's objects, in the folder that the task's renaming rules give it; `since`: see `list_table`.
 

@@ -13,16 +13,16 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.lookup import VISIBLE
 from frazil.lake.tables import TableError, create_namespaces
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 COUNTS = "changes long, I long, U long, D long, keys long, out_of_sequence long, files long, bytes long"
 SKETCH = (
@@ -40,13 +40,9 @@ class LedgerError(FrazilError):
     """A ledger that this version of Frazil must not write to."""
 
 
-def _table(book: Workbook, which: str) -> str:
-    return f"{book.settings.catalog}.{book.settings.ops}.{which}"
-
-
 def _there(book: Workbook, which: str) -> str | None:
     """Return the name of a ledger table if it is there; one of a newer Frazil is refused."""
-    name = _table(book, which)
+    name = book.ops(which)
     if not book.spark.catalog.tableExists(name):
         return None
     version = int(jvm.load_table(book.spark, name).properties().get(VERSIONED) or 0)
@@ -57,7 +53,7 @@ def _there(book: Workbook, which: str) -> str | None:
 
 def _open(book: Workbook, which: str, columns: str) -> str:
     """Return the name of a ledger table, made if it is missing; one that older code made gets what it lacks."""
-    name = _table(book, which)
+    name = book.ops(which)
     version = f"TBLPROPERTIES ('{VERSIONED}' = '{VERSION}')"
     if not _there(book, which):
         create_namespaces(book.spark, [name])
@@ -95,6 +91,10 @@ def _existing(book: Workbook) -> list[str]:
 
 def _snapshots(book: Workbook) -> DataFrame | None:
     """Return every snapshot that the tables still have, at the time at which it became the table's state."""
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
     names = _existing(book)
     if not names:
         return None
@@ -125,6 +125,9 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
 
     A row that still says `started` is an action that was killed, or is at work.
     """
+
+    from pyspark.sql import functions as F
+
     began, facts = time.time(), {}
 
     def put(status: str, ended: float | None) -> None:
@@ -158,6 +161,10 @@ def actions(book: Workbook) -> DataFrame:
 
     Times are epoch milliseconds; `ended_ms` is null where an action was killed or is at work.
     """
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
     parts = []
     if kept := _there(book, "maintenance"):
         other = book.spark.table(kept).where("action <> 'compact'")
@@ -177,6 +184,9 @@ def actions(book: Workbook) -> DataFrame:
 
 def _told(book: Workbook) -> DataFrame:
     """Return every commit that the ledger or a snapshot tells of, once."""
+
+    from pyspark.sql import functions as F
+
     told = _snapshots(book)
     if told is None:
         raise TableError("none of the tables exists", "run 00_setup first")
@@ -188,6 +198,9 @@ def _told(book: Workbook) -> DataFrame:
 
 def _seen(book: Workbook) -> DataFrame:
     """Return when a second engine first saw each commit, as far as one looked (`frazil visible`)."""
+
+    from pyspark.sql import functions as F
+
     name = _there(book, VISIBLE)
     if not name:
         return book.spark.createDataFrame([], "name string, snapshot_id long, visible_ms long")
@@ -204,6 +217,9 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     long reading took, `visible_ms` when a second engine saw the commit; null where that was not measured.
     Commits whose snapshot has expired are told of if maintenance took them into the ledger before.
     """
+
+    from pyspark.sql import functions as F
+
     told = _told(book).where("summary['frazil.kind'] = 'changes'")  # asks for Spark, which F needs
     sources = F.create_map(*[F.lit(x) for spec in book.specs.values() for x in (book.name(spec), spec.source)])
     told = told.join(F.broadcast(_seen(book)), ["name", "snapshot_id"], "left").withColumn(
@@ -228,6 +244,9 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
 
 def history(book: Workbook, table: str, newest: int = 5) -> list[dict[str, Any]]:
     """Return the newest snapshots of a source table's lake table, loads and maintenance included, one row each."""
+
+    from pyspark.sql import functions as F
+
     if not book.exists(book.specs[table]):
         return []
     snapshots = (
