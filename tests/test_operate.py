@@ -1,5 +1,6 @@
 """Scheduled runs: what they end in, what they leave behind, and what is told when something is wrong."""
 
+import html
 import http.server
 import json
 import os
@@ -102,11 +103,18 @@ def test_a_run_with_nothing_pending_says_so_and_starts_no_spark(place):
 
 @pytest.mark.notebooks
 def test_the_notebook_alone_starts_no_spark_where_nothing_is_pending(place, tmp_path):
+    """Nor does it load what only Spark needs."""
     before = (place / "runs/demo/spark.log").stat().st_mtime_ns
-    command = [sys.executable, "-m", "papermill", str(ROOT / "notebooks/02_cdc_merge.ipynb"), str(tmp_path / "o.ipynb"), "-k", "python3"]  # fmt: skip
+    notebook = nbformat.read(ROOT / "notebooks/02_cdc_merge.ipynb", as_version=4)
+    notebook.cells.append(
+        nbformat.v4.new_code_cell("import sys\nprint(\"'pyspark' in sys.modules:\", 'pyspark' in sys.modules)")
+    )
+    nbformat.write(notebook, tmp_path / "i.ipynb")
+    command = [sys.executable, "-m", "papermill", str(tmp_path / "i.ipynb"), str(tmp_path / "o.ipynb"), "-k", "python3"]  # fmt: skip
     ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "FRAZIL_PARAMS": str(place / "params")})  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert (place / "runs/demo/spark.log").stat().st_mtime_ns == before
+    assert "'pyspark' in sys.modules: False" in (tmp_path / "o.ipynb").read_text()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +135,24 @@ def test_wrong_parameters_are_refused_before_anything_starts(tmp_path, given, sa
     assert says in capsys.readouterr().err
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["outcome"] == "wrong parameters" and says in told["cause"]
-    assert not list(made.glob("runs/demo/02_cdc_merge*"))
+    run = last_run(made)
+    assert (run["notebook"], run["outcome"], str(run["folder"])) == ("02_cdc_merge", told["outcome"], told["folder"])
+    assert [f.name for f in run["folder"].iterdir()] == [runs.FILE]
+    row = (made / "runs/demo/index.html").read_text().partition("</th></tr>")[2]
+    assert 'class="bad"' in row and f">{runs.WRONG}</td>" in row and html.escape(says) in row
+
+
+def test_what_no_run_can_come_of_is_on_the_page_if_the_environment_is_there(tmp_path, capsys, monkeypatch):
+    made = place_of(tmp_path)
+    monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
+    assert main(["run", "02_cdc_merge", "--env", "dmeo"]) == runs.WRONG
+    assert "did you mean 'demo'?" in capsys.readouterr().err
+    assert not (made / "runs").exists()
+    assert main(["run", "02_cdc_murge", "--env", "demo"]) == runs.WRONG
+    (made / "params/demo.yml").write_text("comon: {}\n")
+    assert main(["run", "02_cdc_merge", "--env", "demo"]) == runs.WRONG
+    page = (made / "runs/demo/index.html").read_text()
+    assert all(html.escape(word) in page for word in ("no notebook '02_cdc_murge'", "unknown section 'comon'"))
 
 
 @pytest.mark.notebooks
@@ -142,6 +167,59 @@ def test_a_table_that_fails_and_one_that_needs_a_decision_have_codes_of_their_ow
     assert code == runs.SOME_FAILED, out
 
 
+GATE = """
+import time
+from pathlib import Path
+applied = cdc.apply_batch
+def at_the_gate(*given):
+    Path({made!r}, "at the gate").touch()
+    while not Path({made!r}, "open").exists():
+        time.sleep(0.1)
+    return applied(*given)
+if env == "demo":
+    cdc.apply_batch = at_the_gate
+"""
+
+
+@pytest.mark.notebooks
+def test_of_runs_that_overlap_one_does_the_work_and_the_others_skip_politely(tmp_path, place):
+    """Two begin at once on one machine: its lock parts them. A third, of another machine, has another lock, and overtakes."""
+    made = Path(shutil.copytree(place, tmp_path / "copy"))
+    shutil.copy(made / "params/demo.yml", made / "params/elsewhere.yml")
+    add_operate(made, on_trouble=f"cat > {tmp_path}/told.json")
+    notebook = nbformat.read(made / "notebooks/02_cdc_merge.ipynb", as_version=4)
+    at = next(i for i, c in enumerate(notebook.cells) if c.cell_type == "code" and "cdc.run(book)" in c.source)
+    notebook.cells.insert(at, nbformat.v4.new_code_cell(GATE.format(made=str(made))))
+    nbformat.write(notebook, made / "notebooks/02_cdc_merge.ipynb")
+    rows = [
+        "Op,committed,person_id,place,at,BI_person_id,BI_place",
+        "I,2026-03-01 09:00:00.000000,9,Rome,NULL,NULL,NULL",
+    ]
+    (made / "s3/app/visit/20260301-090000000.csv").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+
+    pair = [frazil(made, "run", "02_cdc_merge", "--env", "demo") for _ in range(2)]
+    wait_for(lambda: (made / "at the gate").exists() and any(p.poll() is not None for p in pair), 150)
+    (second,) = [p for p in pair if p.poll() is not None]
+    code, out = ended(second)
+    assert code == runs.SKIPPED and "another run of this notebook is at work" in out, out
+    code, out = ended(frazil(made, "run", "02_cdc_merge", "--env", "elsewhere"))
+    assert code == runs.OK, out
+    (made / "open").touch()
+    code, out = ended(next(p for p in pair if p is not second))
+    assert code == runs.SKIPPED and "app.visit: skipped: operated.app.visit: its position moved" in out, out
+
+    here = [r["outcome"] for r in runs.read(made / "runs/demo")[:2]]
+    assert here == ["skipped", "skipped"] and not (tmp_path / "told.json").exists()
+    assert (
+        'class="bad"'
+        not in (made / "runs/demo/index.html").read_text().partition("</th></tr>")[2].partition("</tr>")[0]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FRAZIL_PARAMS", str(made / "params"))
+        table = lookup.open_catalog(resolve("cdc_merge", {"env": "elsewhere"}).settings).load_table("app.visit")
+    assert [r["place"] for r in table.scan(row_filter="person_id = 9").to_arrow().to_pylist()] == ["Rome"]
+
+
 def test_what_tables_come_to_is_what_the_run_comes_to():
     def of(*statuses, **more):
         return runs.outcome([{"status": s, **more} for s in statuses])
@@ -154,6 +232,11 @@ def test_what_tables_come_to_is_what_the_run_comes_to():
     assert of("failed", decision=True) == "needs a decision"
     assert of("merged", "skipped") == "skipped"
     assert runs.outcome([{"table": "only looked at"}]) == "ok"
+    record = {
+        "tables": {"a": {"status": "merged"}, "b": {"status": "held", "note": "wait\n  cure: load"}},
+        "compared": [{"table": "c", "status": "differs"}],
+    }
+    assert runs.why(record) == "b: held: wait\n  cure: load\nc: differs" and runs.why(None) == ""
     assert runs.outcome_of(None, "UnknownTablesError") == "needs a decision"
     assert (runs.outcome_of(None, "SpecError"), runs.outcome_of(None, "TypeError")) == ("wrong parameters", "failed")
 

@@ -7,7 +7,7 @@ import importlib
 import sys
 
 from frazil.errors import FrazilError
-from frazil.observe.runs import FAILED, WRONG
+from frazil.observe.runs import EXIT_CODES, outcome_of
 
 COMMANDS = {
     "init": "write params/ for a source and its DMS task",
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         return importlib.import_module(f"frazil.cli.{options.command}").main(options)
     except FrazilError as e:
         print(f"{type(e).__name__}: {e}", file=sys.stderr)
-        return WRONG if type(e).__name__ in ("ParameterError", "SpecError", "EndpointError") else FAILED
+        return EXIT_CODES[outcome_of(None, type(e).__name__)]
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130

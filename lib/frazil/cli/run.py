@@ -33,15 +33,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the notebook; return the exit code of its outcome."""
-    file, section = find_notebook(options.notebook)
-    operate: OperateSettings = resolve("operate", {"env": options.env}).settings
+    operate = OperateSettings(
+        env=options.env, root=str(find_params().parent)
+    )  # a file with a fault tells nothing better
     try:
+        operate = resolve("operate", {"env": options.env}).settings
+        file, section = find_notebook(options.notebook)
         book, given = validated(section, options.env, options.p)
     except FrazilError as e:
-        call_hooks(operate, {"notebook": file.stem, "env": options.env, "outcome": "wrong parameters", "cause": str(e)})
+        if (find_params() / f"{options.env}.yml").is_file():
+            _refused(operate, Path(options.notebook).stem, options.p, e)
         raise
-    settings = book.settings
-    home = Path(settings.root) / settings.runs / settings.env
+    settings, home = book.settings, _home(operate)
     folder = _new_folder(home, file.stem)
     runs.write(folder, notebook=file.stem, env=options.env, parameters=given, outcome="running", pid=os.getpid(), began=time.time())  # fmt: skip
     with _lock(home / f".{file.stem}.lock") as held:
@@ -55,15 +58,33 @@ def main(options: argparse.Namespace) -> int:
             facts = _papermill(file, folder, given, timeout, held)
             facts["worst_lag_s"] = watch.worst_latency(settings, began) if facts.get("rows") else None
     facts = runs.write(folder, **facts, seconds=round(time.time() - json.loads((folder / runs.FILE).read_text())["began"], 2))  # fmt: skip
-    runs.retain(home, operate.keep_runs)
-    runs.write_index(home)
     code = runs.EXIT_CODES[facts["outcome"]]
     bad = 0 < code < runs.NOTHING
     told = f"{file.stem}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}".rstrip()
     print(f"{told}\n  {folder}", file=sys.stderr if bad else sys.stdout)
-    if bad:
-        call_hooks(operate, {k: facts.get(k) for k in ("notebook", "env", "outcome", "cause")} | {"folder": str(folder)})  # fmt: skip
+    _ended(operate, folder, facts)
     return code
+
+
+def _home(operate: OperateSettings) -> Path:
+    return Path(operate.root) / operate.runs / operate.env
+
+
+def _refused(operate: OperateSettings, notebook: str, given: list[list[str]], error: FrazilError) -> None:
+    """Keep a run that was not started on the page too: on a schedule nobody reads what the command prints."""
+    folder = _new_folder(_home(operate), notebook)
+    outcome = runs.outcome_of(None, type(error).__name__)
+    facts = {"notebook": notebook, "env": operate.env, "parameters": dict(given), "began": time.time()}
+    _ended(operate, folder, runs.write(folder, **facts, outcome=outcome, cause=str(error)))
+
+
+def _ended(operate: OperateSettings, folder: Path, facts: dict[str, Any]) -> None:
+    """Index a run that has ended, and tell of one that has not ended well."""
+    runs.retain(folder.parent, operate.keep_runs)
+    runs.write_index(folder.parent)
+    if 0 < runs.EXIT_CODES[facts["outcome"]] < runs.NOTHING:
+        told = {k: facts.get(k) for k in ("notebook", "env", "outcome", "cause")}
+        call_hooks(operate, {**told, "folder": str(folder)})
 
 
 def find_notebook(name: str) -> tuple[Path, str]:
@@ -142,7 +163,7 @@ def _papermill(file: Path, folder: Path, given: dict[str, Any], timeout: float, 
     record = read_record(out) if out.exists() else None
     if child.returncode and not error:
         error, cause = "DeadKernelError", f"the notebook did not end, see {log}"
-    facts: dict[str, Any] = {"outcome": runs.outcome_of(record, error), "cause": cause}
+    facts: dict[str, Any] = {"outcome": runs.outcome_of(record, error), "cause": cause or runs.why(record)}
     tables = (record or {}).get("tables", {})
     rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values() if "status" in t)
     return {**facts, "tables": tables, "rows": rows}

@@ -53,6 +53,13 @@ def outcome_of(record: dict[str, Any] | None, error: str) -> str:
     return "wrong parameters" if error in _WRONG else "needs a decision" if error in _DECISION else "failed"
 
 
+def why(record: dict[str, Any] | None) -> str:
+    """Return what a notebook's record says of the tables that failed nothing, and yet keep the run from being `ok`."""
+    tables = [*(record or {}).get("tables", {}).items(), *((c["table"], c) for c in (record or {}).get("compared", ()))]
+    told = [(t, f) for t, f in tables if f.get("status") in ("held", "differs", "skipped")]
+    return "\n".join(f"{t}: {f['status']}: {f.get('note') or ''}".rstrip(": ") for t, f in told)
+
+
 def write(folder: Path, **facts: Any) -> dict[str, Any]:
     """Add facts to a run's `run.json`, by replacing the file, and return them all."""
     file = folder / FILE
@@ -96,7 +103,7 @@ def retain(folder: Path, keep: int) -> list[Path]:
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:left}
-td.n{text-align:right}tr.bad{background:#fbe3e1}tr.bad .o{color:#a11;font-weight:600}tr.still{color:#888}
+td.n{text-align:right}td.c{white-space:pre-line}tr.bad{background:#fbe3e1}tr.bad .o{color:#a11;font-weight:600}tr.still{color:#888}
 """
 
 
@@ -110,13 +117,14 @@ def _line(run: dict[str, Any]) -> str:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(run["began"]))
     lag = f"{run['worst_lag_s']:,.1f}" if run.get("worst_lag_s") is not None else ""
     cells = [f"<td>{began}</td><td>{html.escape(run['notebook'])}</td><td class=o>{html.escape(run['outcome'])}</td>"]
+    cells += [f"<td class=n>{'' if code is None else code}</td>"]
     cells += [f"<td class=n>{v}</td>" for v in (f"{run.get('seconds', 0):,.1f}", f"{run.get('rows', 0) or 0:,}", lag)]
-    return f'<tr class="{kind}">{"".join(cells)}<td>{links}</td><td>{html.escape(run.get("cause", "")[:300])}</td></tr>'
+    return f'<tr class="{kind}">{"".join(cells)}<td>{links}</td><td class=c>{html.escape(run.get("cause", "")[:300])}</td></tr>'
 
 
 def write_index(folder: Path) -> Path:
     """Write `index.html` over all runs of an environment: links, outcome, duration, rows, the worst latency."""
-    heads = ("began (UTC)", "notebook", "outcome", "seconds", "rows", "worst lag, s", "files", "cause")
+    heads = ("began (UTC)", "notebook", "outcome", "exit code", "seconds", "rows", "worst lag, s", "files", "cause")
     body = "\n".join(_line(r) for r in read(folder))
     page, new = folder / "index.html", folder / f".index.{os.getpid()}"
     new.write_text(
