@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,7 @@ def test_two_states_are_compared(book, module_world):
     assert by_time.counts == {"inserted": 1, "updated": 2, "deleted": 0}
 
 
-def test_a_time_of_the_source_chooses_what_was_committed_by_then(book):
+def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypatch):
     def shown(when, table="public.t"):
         found = explore.as_of(book, when)
         row = next(r for r in found.rows if r["table"] == table)
@@ -109,6 +110,10 @@ def test_a_time_of_the_source_chooses_what_was_committed_by_then(book):
     with pytest.raises(ExploreError, match="no kept snapshot shows it"):  # nothing tells when its load ended
         shown("2024-01-01 10:00:45", "public.u")
     assert shown("")[0] == [(1, "a4"), (2, "b again"), (10, None)]
+    with monkeypatch.context() as slow:  # now is when it was asked for, however long the answer takes
+        slow.setattr(explore, "behind", lambda *_: (time.sleep(1.1), (0, 0.0))[1])
+        assert [row["unsure"] for row in explore.as_of(book).rows] == ["", ""]
+    assert shown("2024-01-01 12:00")[2] == "changes that DMS has not written yet"
     early = explore.as_of(book, "2024-01-01 09:00")
     assert "no kept snapshot" in early.rows[0]["action"]
     with pytest.raises(ExploreError, match="cannot be shown"):

@@ -319,3 +319,75 @@ def test_an_interrupted_ingest_ends_with_what_is_under_way_and_the_next_run_goes
     feed.stop()
     assert not errors(kernel.run("max_batch_files, run_for_s = 500, 0.0\ndone = cdc.run(Workbook(resolve('cdc_merge', globals()).settings))"))  # fmt: skip
     assert len(world.rows("t")) == 1 + feed.count
+
+
+ENDLESS = "select count(*) from range(1000000000000000) where sqrt(id) < 0"
+WATCH = """
+import threading, time
+from pathlib import Path
+def tell():
+    while not book.spark.sparkContext.statusTracker().getActiveStageIds():
+        time.sleep(0.1)
+    Path({mark!r}).touch()
+threading.Thread(target=tell).start()
+"""
+STILL = """
+until = time.monotonic() + 30
+while (still := book.spark.sparkContext.statusTracker().getActiveStageIds()) and time.monotonic() < until:
+    time.sleep(0.1)
+print('still at work:', list(still), 'rows:', len(book.first_rows('public.t')))
+"""
+
+
+def interrupted(kernel: Kernel, mark: Path, code: str) -> list[dict]:
+    """Run a cell, interrupt it once Spark is at work on it, and return what it shows."""
+    kernel.run(WATCH.format(mark=str(mark)))
+    cell, until = kernel.send(code), time.monotonic() + 60
+    while not mark.exists():
+        assert time.monotonic() < until, [m["content"] for m in kernel.heard.queue]
+        time.sleep(0.1)
+    kernel.interrupt()
+    return kernel.shown(cell)
+
+
+@pytest.mark.spark
+def test_an_interrupted_query_ends_in_spark_too_and_the_next_cell_works(world, ingest, tmp_path):
+    """A query of the library's and one of the user's own, in the notebook that looks and in the one that ingests."""
+    looking, ingesting, *_ = ingest
+    setup = "from frazil.config.settings import resolve\nfrom frazil.flows import explore\nfrom frazil.flows.workbook import Workbook\nbook = Workbook(resolve({!r}, {{}}).settings)\nbook.spark"
+    slow = "import frazil.flows.explore as looked\nread = looked.history.read\nlooked.history.read = lambda *given: read(*given).join(book.spark.range(10**13).selectExpr('id n').where('sqrt(n) < 0'))"
+    before = world.rows("t"), world.head("t"), world.position("t")
+    for kernel, notebook in ((looking, "explore"), (ingesting, "cdc_merge")):
+        assert not errors(kernel.run(setup.format(notebook)))
+        shown = interrupted(kernel, tmp_path / f"own-{notebook}", f"book.spark.sql({ENDLESS!r}).collect()")
+        assert [o["ename"] for o in shown if o["type"] == "error"] == ["KeyboardInterrupt"]
+        assert text(kernel.run(STILL)).splitlines()[-1] == "still at work: [] rows: 5"
+    looking.run(slow)
+    tidy = f"try:\n    book.spark.sql({ENDLESS!r}).collect()\nfinally:\n    raise ValueError('tidied up')"
+    assert errors(interrupted(looking, tmp_path / "tidied", tidy))
+    assert text(looking.run(STILL)).splitlines()[-1] == "still at work: [] rows: 5"
+    shown = interrupted(looking, tmp_path / "library", "explore.difference(book, 'public.t', 'oldest', 'newest')")
+    assert [o["ename"] for o in shown if o["type"] == "error"] == ["KeyboardInterrupt"], errors(shown)
+    assert text(looking.run(STILL)).splitlines()[-1] == "still at work: [] rows: 5"
+    looking.run("looked.history.read = read")
+    assert "Changed" in text(looking.run("explore.difference(book, 'public.t', 'oldest', 'newest')"))
+    assert (world.rows("t"), world.head("t"), world.position("t")) == before
+
+
+@pytest.mark.spark
+def test_a_batch_that_takes_too_long_is_given_up_by_the_second_interrupt_and_applied_by_the_next_run(world, ingest):
+    _, kernel, _, feed = ingest
+    world.changes("t", I(1000, "late"), name=second(feed.count + 1))
+    before = world.rows("t"), world.head("t"), world.position("t")
+    slow = f"apply = cdc.apply_batch\ncdc.apply_batch = lambda *given: (given[0].spark.sql({ENDLESS!r}).collect(), apply(*given))[1]"
+    assert not errors(kernel.run(slow))
+    cell = begun(kernel, "done = cdc.run(book)")
+    kernel.interrupt()
+    time.sleep(1)
+    kernel.interrupt()
+    (told,) = errors(kernel.shown(cell))
+    assert told.splitlines() == ["StoppedError: stopped: what was not committed is given up", "  cure: run the notebook again: it goes on from there"]  # fmt: skip
+    assert text(kernel.run(STILL)).splitlines()[-1] == "still at work: [] rows: 5"
+    assert (world.rows("t"), world.head("t"), world.position("t")) == before and world.branches("t") == []
+    assert not errors(kernel.run("cdc.apply_batch = apply\ndone = cdc.run(Workbook(book.settings))"))
+    assert world.rows("t") == sorted([*before[0], (1000, "late")], key=repr)

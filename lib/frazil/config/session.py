@@ -157,6 +157,18 @@ def _jvm_output_to(file: str):
             os.close(saved)
 
 
+def _end_interrupted(result) -> None:
+    """Let an interrupt of a cell end its query in Spark too, and not only the waiting for it: in a kernel Spark does not hear of it."""
+    from pyspark import SparkContext
+
+    error = result.error_in_exec
+    while error and not isinstance(error, KeyboardInterrupt):  # what was tidied up after it may have failed in its turn
+        error = error.__context__
+    # Not the active session's: the interrupt has cut off the thread's connection to the JVM, and with it that.
+    if error and (context := SparkContext._active_spark_context):
+        context.cancelAllJobs()
+
+
 def get_spark(settings: Settings) -> SparkSession:
     """Return the active Spark session, else a new local one; make the settings' catalog known to it.
 
@@ -166,6 +178,8 @@ def get_spark(settings: Settings) -> SparkSession:
 
     spark = SparkSession.getActiveSession() or _build(settings)
     spark.sparkContext.setLogLevel("ERROR")
+    if shell := getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)():
+        shell.events.register("post_run_cell", _end_interrupted)  # once, however often it is asked for
     logging.getLogger("SQLQueryContextLogger").setLevel(
         logging.CRITICAL
     )  # prints every query error as one huge JSON line

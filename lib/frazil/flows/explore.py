@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -28,18 +26,6 @@ if TYPE_CHECKING:
 
 class ExploreError(FrazilError):
     """A question that the table's snapshots cannot answer, or a state or key that is not there."""
-
-
-@contextmanager
-def cancelled_if_interrupted(book: Workbook) -> Iterator[None]:
-    """Let a kernel interrupt end the query in Spark too, and not only the waiting for it."""
-    context = book.spark.sparkContext
-    context.setJobGroup("explore", "explore")
-    try:
-        yield
-    except KeyboardInterrupt:
-        context.cancelJobGroup("explore")
-        raise
 
 
 def spec_of(book: Workbook, table: str) -> TableSpec:
@@ -70,8 +56,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
             **({"action": f"cannot: {problem}"} if problem else {}),
         }  # fmt: skip
 
-    with cancelled_if_interrupted(book):
-        return book.plan(look)
+    return book.plan(look)
 
 
 def first_table(overview: list[dict[str, Any]]) -> str:
@@ -145,26 +130,21 @@ def difference(book: Workbook, table: str, since: str | int, until: str | int, b
     spec = spec_of(book, table)
     a, b = state(book, table, since, by), state(book, table, until, by)
     old, new = (history.read(book.spark, book.name(spec), s.id) for s in (a, b))
-    with cancelled_if_interrupted(book):
-        if not spec.key:
-            counts = {"inserted": new.exceptAll(old).count(), "updated": 0, "deleted": old.exceptAll(new).count()}
-            return Changed(table, a, b, counts, [])
-        columns = [c for c in new.columns if c in old.columns and c not in spec.key]
+    if not spec.key:
+        counts = {"inserted": new.exceptAll(old).count(), "updated": 0, "deleted": old.exceptAll(new).count()}
+        return Changed(table, a, b, counts, [])
+    columns = [c for c in new.columns if c in old.columns and c not in spec.key]
 
-        def side(rows: DataFrame, name: str) -> DataFrame:
-            return rows.select(*[f"`{k}`" for k in spec.key], F.struct(F.lit(1).alias("_there"), *[f"`{c}`" for c in columns]).alias(name))  # fmt: skip
+    def side(rows: DataFrame, name: str) -> DataFrame:
+        return rows.select(*[f"`{k}`" for k in spec.key], F.struct(F.lit(1).alias("_there"), *[f"`{c}`" for c in columns]).alias(name))  # fmt: skip
 
-        both = side(old, "old").join(side(new, "new"), list(spec.key), "full_outer")
-        equal = reduce(lambda x, c: x & F.col(f"old.`{c}`").eqNullSafe(F.col(f"new.`{c}`")), columns, F.lit(True))
-        change = (
-            F.when(F.col("old").isNull(), "inserted").when(F.col("new").isNull(), "deleted").when(~equal, "updated")
-        )
-        marked = both.withColumn("change", change).where("change is not null").persist()
-        try:
-            found = {r[0]: r[1] for r in marked.groupBy("change").count().collect()}
-            rows = marked.orderBy("change", *[f"`{k}`" for k in spec.key]).limit(show).collect() if found else []
-        finally:
-            marked.unpersist()
+    both = side(old, "old").join(side(new, "new"), list(spec.key), "full_outer")
+    equal = reduce(lambda x, c: x & F.col(f"old.`{c}`").eqNullSafe(F.col(f"new.`{c}`")), columns, F.lit(True))
+    change = F.when(F.col("old").isNull(), "inserted").when(F.col("new").isNull(), "deleted").when(~equal, "updated")
+    marked = both.withColumn("change", change).where("change is not null").persist()
+    found = {r[0]: r[1] for r in marked.groupBy("change").count().collect()}
+    rows = marked.orderBy("change", *[f"`{k}`" for k in spec.key]).limit(show).collect() if found else []
+    marked.unpersist()  # not after an interrupt: that has closed the connection that this would ask by
     sample = [
         {"change": r.change, **{k: r[k] for k in spec.key}, "column": c,
          "before": r.old and r.old[c], "after": r.new and r.new[c]}
@@ -197,7 +177,8 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
     Left out, it is now. `holds_to` is up to which source time the state may hold changes, and by what that is known. `unsure`
     tells what cannot be told: changes that were committed before `when` and lie in the next commit, or are not applied.
     """
-    when_ms = instant(when) if when else round(time.time() * 1000)
+    now = round(time.time() * 1000)
+    when_ms = instant(when) if when else now
 
     def look(spec: TableSpec) -> dict[str, Any]:
         states = history.lineage(book.spark, book.name(spec))
@@ -207,7 +188,7 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
         later = [s for s in states[states.index(chosen) + 1 :] if told[s.id][0] != until]
         return {"snapshot": str(chosen.id), "committed": clock(chosen.committed_ms), "holds_to": clock(until), "told_by": by,
                 "rows": chosen.count("total-records") - chosen.count("total-position-deletes"),
-                "unsure": _unsure(later[0], when_ms) if later else _behind(book, spec, when_ms)}  # fmt: skip
+                "unsure": _unsure(later[0], when_ms) if later else _behind(book, spec, when_ms < now - 1000)}  # fmt: skip
 
     rows = [r for r in book.plan(look) if not only or r["table"] in only]
     return AsOf(book, when_ms, rows)
@@ -226,10 +207,10 @@ def _unsure(following: Snapshot, when_ms: int) -> str:
     )
 
 
-def _behind(book: Workbook, spec: TableSpec, when_ms: int) -> str:
-    """Say what lies between the newest state and the time asked for."""
+def _behind(book: Workbook, spec: TableSpec, past: bool) -> str:
+    """Say what lies between the newest state and the time asked for, which is `past` or now."""
     position = read_base(book.spark, book.name(spec), checked=False).position
     count, _, problem = _pending(book, spec, position)
     if count or problem:
         return problem or f"{count} pending {'message' if book.stream else 'file'}(s) are not applied"
-    return "" if when_ms > time.time() * 1000 - 1000 else "changes that DMS has not written yet"
+    return "changes that DMS has not written yet" if past else ""

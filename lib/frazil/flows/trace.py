@@ -12,7 +12,7 @@ from frazil.config.times import clock
 from frazil.dms.position import Position
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows
 from frazil.errors import FrazilError
-from frazil.flows.explore import ExploreError, cancelled_if_interrupted, spec_of
+from frazil.flows.explore import ExploreError, spec_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import history
 from frazil.lake.history import Snapshot
@@ -58,26 +58,25 @@ def key_history(book: Workbook, table: str, key: list[str]) -> list[dict[str, An
     """
     spec = spec_of(book, table)
     name, where = book.name(spec), key_sql(spec, key)
-    with cancelled_if_interrupted(book):
-        states = history.lineage(book.spark, name)
-        behind, place = history.sequences(book.spark, name), {s.id: i for i, s in enumerate(states)}
-        found = history.versions(book.spark, name, states, where)
-        events: list[dict[str, Any]] = []
-        gone = True
-        for n, v in enumerate(found):
-            at = place.get(behind.get(v.sequence, 0))
-            made = states[at] if at is not None else None
-            word = "insert" if gone else "update"
-            if made is None or made.kind == "load":
-                word = "load" if made else "there before what snapshots tell of"
-            lies = {"_file": v.file.rsplit("/", 1)[-1], "_pos": v.position, "_row_id": v.row_id}
-            values = {c: x for c, x in v.row.items() if c not in spec.key}
-            events.append(_beside({"operation": word, **_told(states, made), **lies}, values))
-            after = place.get(behind.get(found[n + 1].sequence, 0), len(states)) if n + 1 < len(found) else len(states)
-            end = history.first_without(book.spark, name, states[0 if at is None else at + 1 : after], where)
-            gone = end is not None
-            if end:
-                events.append({"operation": "delete", **_told(states, end)})
+    states = history.lineage(book.spark, name)
+    behind, place = history.sequences(book.spark, name), {s.id: i for i, s in enumerate(states)}
+    found = history.versions(book.spark, name, states, where)
+    events: list[dict[str, Any]] = []
+    gone = True
+    for n, v in enumerate(found):
+        at = place.get(behind.get(v.sequence, 0))
+        made = states[at] if at is not None else None
+        word = "insert" if gone else "update"
+        if made is None or made.kind == "load":
+            word = "load" if made else "there before what snapshots tell of"
+        lies = {"_file": v.file.rsplit("/", 1)[-1], "_pos": v.position, "_row_id": v.row_id}
+        values = {c: x for c, x in v.row.items() if c not in spec.key}
+        events.append(_beside({"operation": word, **_told(states, made), **lies}, values))
+        after = place.get(behind.get(found[n + 1].sequence, 0), len(states)) if n + 1 < len(found) else len(states)
+        end = history.first_without(book.spark, name, states[0 if at is None else at + 1 : after], where)
+        gone = end is not None
+        if end:
+            events.append({"operation": "delete", **_told(states, end)})
     return events[::-1]
 
 
@@ -121,12 +120,11 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     made = next((s for s in states if str(s.id) == str(snapshot)), None)
     if made is None or made.kind not in ("changes", "load"):
         raise ExploreError(f"{table}: no kept snapshot of a batch tells where this key comes from", "ask for one of key_history, of a load or of changes")  # fmt: skip
-    with cancelled_if_interrupted(book):
-        raw = _raw(book, spec, made, *_between(states, made))
-        first = {r[0]: r[1] - 1 for r in raw.groupBy("object").agg(F.min("row_no")).collect()}
-        moved = " and ".join(f"before.`{k}` is not null" for k in spec.key)
-        rows = change_set(raw, spec).where(f"({where}) or ({moved} and {key_sql(spec, key, 'before.')})")
-        found = rows.orderBy("object", "block", "row_no").collect()
+    raw = _raw(book, spec, made, *_between(states, made))
+    first = {r[0]: r[1] - 1 for r in raw.groupBy("object").agg(F.min("row_no")).collect()}
+    moved = " and ".join(f"before.`{k}` is not null" for k in spec.key)
+    rows = change_set(raw, spec).where(f"({where}) or ({moved} and {key_sql(spec, key, 'before.')})")
+    found = rows.orderBy("object", "block", "row_no").collect()
     return [
         _beside(
             {"file": r.object, "row": r.row_no - first[r.object], "operation": r.op,
