@@ -92,6 +92,8 @@ def test_a_wrong_cell_is_refused(params, cell, says):
         ({"cdc_merge": {"max_batch_md": 1}}, "did you mean 'max_batch_mb'"),
         ({"common": {"env": "x"}}, "unknown parameter 'env'"),
         ({"common": {"parallel_tables": "2"}}, "from demo.yml: common is not of type int"),
+        ({"common": ["source"]}, "its sections are not all `name: value`\n  cure: "),
+        ({"common": "source"}, "its sections are not all `name: value`\n  cure: "),
     ],
 )
 def test_a_wrong_file_is_refused(params, sections, says):
@@ -107,7 +109,10 @@ def test_a_wrong_policy_is_refused(params):
 
 def test_broken_yaml_is_refused(params, tmp_path):
     (tmp_path / "demo.yml").write_text("common: [")
-    with pytest.raises(ParameterError, match="not YAML"):
+    with pytest.raises(ParameterError, match="not YAML.*\n  cure: mend the file$"):
+        resolve("setup", {})
+    (tmp_path / "demo.yml").write_text("- common")
+    with pytest.raises(ParameterError, match="its sections are not all"):
         resolve("setup", {})
 
 

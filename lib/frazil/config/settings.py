@@ -313,7 +313,9 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
     try:
         sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as e:
-        raise ParameterError(f"{file}: not YAML: {e}", "mend the file") from None
+        raise ParameterError(f"{file}: not YAML: {' '.join(str(e).split())}", "mend the file") from None
+    if not isinstance(sections, dict) or not all(isinstance(s or {}, dict) for s in sections.values()):
+        raise ParameterError(f"{file}: its sections are not all `name: value`", "see params/demo.yml: `common:`, below it `source: …`")  # fmt: skip
     known = ["common", *NOTEBOOKS]
     for name, section in sections.items():
         if name not in known:

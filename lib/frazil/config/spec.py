@@ -202,7 +202,7 @@ def load_specs(folder: Path) -> dict[str, TableSpec]:
         try:
             raw = yaml.safe_load(file.read_text(encoding="utf-8"))
         except yaml.YAMLError as e:
-            raise SpecError(f"{file}: not YAML: {e}", "mend the file") from None
+            raise SpecError(f"{file}: not YAML: {' '.join(str(e).split())}", "mend the file") from None
         spec = parse_spec(raw, str(file))
         for other in specs.values():
             if spec.source == other.source or spec.target == other.target:
