@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from frazil.config.spec import load_specs
+from frazil.observe import runs
 
 pytestmark = [pytest.mark.notebooks, pytest.mark.slow]
 ROOT = Path(__file__).parent.parent
@@ -44,6 +45,12 @@ def test_the_demo_ends_equal_and_says_so(tmp_path):
     report = (folder / "report.html").read_text()
     assert report.count("<img") >= 7  # advice asks for more commits than a small run makes
     assert all((folder / "notebooks" / f"{n}.html").exists() for n in summary["notebooks"])
+    # The source is gone, and what the demo leaves can be gone on with all the same.
+    again = subprocess.run(
+        [sys.executable, "-m", "frazil.cli", "run", "02_cdc_merge", "--env", "demo"], cwd=tmp_path, text=True,
+        capture_output=True, env={**os.environ, "FRAZIL_PARAMS": str(tmp_path / "params")},
+    )  # fmt: skip
+    assert again.returncode == runs.NOTHING, again.stdout + again.stderr
 
 
 def test_a_demo_that_fails_says_why_in_one_line(tmp_path):

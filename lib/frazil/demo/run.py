@@ -203,16 +203,14 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
                 ThreadPoolExecutor(1) as beside,
             ):
                 follow = max(5.0, transactions * 3 / 5 / RATE - 15)
-                merging = beside.submit(
-                    demo.notebook, "02_cdc_merge", "02_cdc_merge_1", run_for_s=follow, check_source=False
-                )
+                merging = beside.submit(demo.notebook, "02_cdc_merge", "02_cdc_merge_1", run_for_s=follow)
                 _maintain_beside(demo, merging)
                 merging.result()
             kinds.update(later)
             demo.say(
                 f"workload done: {kinds.total():,} transactions of {len(kinds)} kinds, rolled back ones among them"
             )
-            merged = demo.notebook("02_cdc_merge", "02_cdc_merge_2")
+            merged = demo.notebook("02_cdc_merge", "02_cdc_merge_2", check_source=True)
             demo.notebook("04_latency")
             demo.notebook("05_explore")
             tables = _proof(demo, postgres, merged.get("compared", []))
