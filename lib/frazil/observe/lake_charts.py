@@ -35,7 +35,9 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
     rate, latency, below = figure.subplots(3, sharex=True, height_ratios=[1, 1.5, 0.27 * lanes + 0.1])
     width = a.width_s * 1000
     per_slice = a.slices.groupby("slice")["changes"].sum()
-    every = range(int(per_slice.index.min()), int(per_slice.index.max()) + width, width)
+    every = range(
+        int(per_slice.index.min()), int(per_slice.index.max()) + 2 * width, width
+    )  # the last one has an end too
     per_slice = per_slice.reindex(every, fill_value=0) / a.width_s
     rate.fill_between(times(list(every)), per_slice, step="post", color=COLOURS[0], alpha=0.75, linewidth=0)
     rate.set_ylim(0, per_slice.max() * 1.12 or 1)
@@ -47,7 +49,7 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
         middle, lines["p50"], lines["p99"], color=COLOURS[0], alpha=0.15, linewidth=0, label="p50 to p99"
     )
     for name, colour, style in (("p95", COLOURS[3], "-"), ("p50", "black", "-")):
-        marker = "." if len(lines) < 40 else ""
+        marker = "." if lines[name].count() < 40 else ""
         latency.plot(middle, lines[name], color=colour, linestyle=style, linewidth=1.4, marker=marker, label=name)
     latency.set_ylabel("latency, s")
     seconds_axis(latency, lines["p99"])

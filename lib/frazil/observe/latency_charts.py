@@ -43,6 +43,7 @@ def behind(a: Analysis) -> Figure | None:
 def heat(a: Analysis) -> Figure | None:
     """Draw, slice by slice of time, which share of the changes took how long; lines: their p50 and p95."""
     import numpy as np
+    from matplotlib.ticker import LogFormatter
 
     shares, lines = a.shares("slice", fineness=6), a.percentiles("slice")
     if lines.empty:
@@ -70,10 +71,11 @@ def heat(a: Analysis) -> Figure | None:
             linestyle=style,
             linewidth=1.5,
             label=name,
-            marker="." if len(lines) < 30 else "",
+            marker="." if lines[name].count() < 30 else "",
         )
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(_plain())
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # within one power of ten
     axes.set_ylabel("source commit → committed, seconds")
     axes.grid(False)
     clock(axes)
