@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import reference
+from frazil.flows.workbook import TablesFailedError
 from frazil.observe import runs
 
 ROOT = Path(__file__).parent.parent
@@ -63,6 +64,22 @@ def test_the_notebooks_run_beside_a_session_that_is_there_and_without_ipython(sp
     assert any("20260301-080102000.csv    2  U" in text for text in shown["explore"])
     assert "(a chart)" in shown["latency"] and list((place / "runs/demo/charts").glob("*.png"))
     assert not [text for texts in shown.values() for text in texts if " object at 0x" in text]
+
+    # A table that does not exist yet stops no notebook: it is named, and the others are done.
+    later = (place / "params/tiny/visit.yml").read_text().replace("app.visit", "app.later")
+    (place / "params/tiny/later.yml").write_text(later.replace("studio.visit", "studio.later"))
+    missing = "lake.studio.later does not exist"
+    for notebook, done in (("maintenance", "TablesFailedError"), ("latency", "ok"), ("explore", "ok")):
+        livy, shown = Livy(spark=spark, sc=spark.sparkContext), []
+        *before, last = [code for code in cells(notebook, env="demo") if code]
+        shown = [livy.run(code) for code in before]
+        assert [text for text in shown if missing in text], notebook
+        if done == "ok":
+            assert livy.run(last) == f"{notebook}: ok"
+            continue
+        with pytest.raises(TablesFailedError, match="1 of 3 tables failed\napp.later: table " + missing):
+            livy.run(last)
+        assert {r.table: r.status for r in livy.names["done"]} == {"app.later": "failed", "app.person": "maintained", "app.visit": "maintained"}  # fmt: skip
 
 
 def test_the_library_is_imported_from_a_zip(tmp_path):

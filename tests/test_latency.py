@@ -145,6 +145,10 @@ def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(anal
     figure = lake_charts.timeline(a, actions)
     assert [t.get_text() for t in figure.axes[2].get_yticklabels()] == ["compact"]
     assert len(figure.axes[2].patches) == 1
+    lone = lake_charts.timeline(
+        analysed(*(commit(at_s=at) for at in (0, 100, 200))), actions
+    )  # 200 slices, 3 with commits
+    assert {line.get_marker() for line in lone.axes[1].lines if line.get_label() in ("p50", "p95")} == {"."}
     assert lake_charts.beside(a, actions[1:]) == "No maintenance ran beside ingestion in this window."
 
 
