@@ -324,5 +324,5 @@ def raise_if_failed(results: list[TableResult]) -> None:
     """Raise TablesFailedError that names every failed table with its cause; do nothing if all went well."""
     failed = [r for r in results if r.failed]
     if failed:
-        causes = "\n".join(f"{r.table}: {r.note}" for r in failed)
+        causes = "\n".join(r.note if r.note.startswith(f"{r.table}: ") else f"{r.table}: {r.note}" for r in failed)
         raise TablesFailedError(f"{len(failed)} of {len(results)} tables failed\n{causes}")
