@@ -131,12 +131,39 @@ def test_a_wider_type_is_followed_and_another_one_stops_the_table_or_stands_besi
 
 
 @spark
+def test_a_column_that_a_record_added_is_dropped_by_the_record_of_its_drop(new_stream):
+    w, policy = new_stream(), {"new": "add", "gone": "drop"}
+    w.control("add-column", **WAS, w="INT32").message("update", id=1, v="A", n=11, w=1).merged(changes=policy)
+    assert table(w)[1] == {"v": "A", "n": 11, "w": 1}
+    w.control("rename-column", **WAS, u="INT32").control("drop-column", **WAS).message("update", id=1, v="B", n=12)
+    w.merged(changes=policy)
+    assert table(w) == {1: {"v": "B", "n": 12}, 2: {"v": "b", "n": 20}}
+    w.control("add-column", **WAS, w="STRING").message("update", id=1, v="C", n=13, w="new").merged(changes=policy)
+    assert table(w)[1] == {"v": "C", "n": 13, "w": "new"}, "another column of a name that was dropped"
+    w.control("drop-column", id="INT64", v="STRING", w="STRING").message("update", id=1, v="D", w="newer")
+    w.merged(changes=policy)
+    assert table(w)[1] == {"v": "D", "n": 13, "w": "newer"}, "what the spec lists stays until it no longer does"
+    declare(w, "id INT8", "v WSTRING(9)")
+    w.message("update", id=2, v="E", w="x").merged(changes=policy)
+    assert table(w) == {1: {"v": "D", "w": "newer"}, 2: {"v": "E", "w": "x"}}
+
+
+@spark
+def test_a_name_that_another_column_had_before_may_come_again(new_stream):
+    w = declare(new_stream(), "id INT8", {"name": "title", "type": "WSTRING(9)", "renamed_from": "v"}, "n INT4")
+    w.message("update", id=1, title="A", n=11).control("add-column", id="INT64", title="STRING", n="INT32", v="INT32")
+    w.message("update", id=1, title="B", n=12, v=7).merged(changes={"new": "add"})
+    assert table(w) == {1: {"title": "B", "n": 12, "v": 7}, 2: {"title": "b", "n": 20, "v": None}}
+
+
+@spark
 def test_a_column_that_is_left_out_stays_out_under_its_new_name(new_stream):
     w = declare(new_stream(), "id INT8", "v WSTRING(9)", "n INT4", exclude=["v"])
     w.setup(changes={"gone": "drop"})
     w.control("rename-column", id="INT64", secret="STRING", n="INT32").message("update", id=1, secret="x", n=11)
     w.merged(changes={"new": "add", "gone": "drop"})
     assert table(w) == {1: {"n": 11}, 2: {"n": 20}}
+    assert "public.t: schema: noted: rename v secret" in w.said
 
 
 @spark
@@ -147,6 +174,10 @@ def test_a_record_without_messages_behind_it_is_not_lost(new_stream):
     assert w.merge()["t"].status == "unchanged" and w.head("t") == head
     w.message("update", id=1, title="A", n=1).merged()
     assert table(w)[1]["title"] == "A"
+    w.control("drop-column", id="INT64", title="STRING").merged(changes={"gone": "keep"})
+    assert w.position("t")["lacks"] == ["n"] and w.offsets() == [5]
+    w.message("update", id=1, title="B").merged()
+    assert table(w)[1] == {"title": "B", "n": 1}, "what it has of a column that went stays"
 
 
 @spark

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from frazil.config.spec import TableSpec
 from frazil.config.written import file_name, lake_name, spec_text
-from frazil.dms.control import Definition, definition
+from frazil.dms.control import Definition
 from frazil.dms.messages import routed
 from frazil.dms.streams import StreamError
 from frazil.errors import FrazilError
-from frazil.flows.stream_read import Group, groups_of
+from frazil.flows.stream_read import Group, groups_of, records_of
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import tables
 
@@ -51,24 +51,17 @@ def meet(book: Workbook, groups: Sequence[Group]) -> list[TableResult]:
 
 def _definitions(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]) -> dict[Name, Definition]:
     """Return the newest definition of each table: in what was just read, else in all that the stream still keeps."""
-    found = _told(groups, wanted)
+    found = _newest(book, groups, wanted)
     if not set(wanted) <= found.keys():
         taken = book.stream.take(book.spark, book.stream.earliest())
         if taken.frame is not None:
-            found = {**_told(groups_of(routed(taken.frame)), wanted), **found}
+            found = {**_newest(book, groups_of(routed(taken.frame)), wanted), **found}
         taken.release()
     return found
 
 
-def _told(groups: Iterable[Group], wanted: Iterable[Name]) -> dict[Name, Definition]:
-    records = [
-        (built, place, text, g) for g in groups if g.kind == "control" and (g.schema, g.table) in set(wanted) for built, place, text in g.records
-    ]  # fmt: skip
-    found = {}
-    for _, place, text, g in sorted(records, key=lambda r: r[:2]):
-        if one := definition(text, g.operation, f"{g.object} offset {place}"):
-            found[g.schema, g.table] = one
-    return found
+def _newest(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]) -> dict[Name, Definition]:
+    return {name: one for name in wanted for _, _, one in records_of(book, name, groups) if one}
 
 
 def _create(book: Workbook, name: Name, told: Definition | None) -> TableResult:

@@ -63,7 +63,8 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
             break
         try:
             evolution.evolve(book.spark, name, steps, shaped.learnt, shaped.told)
-            book.progress(f"{spec.source}: schema: {', '.join(map(str, steps))}")
+            done = [*map(str, steps)] or [f"noted: {' '.join(event)}" for event in shaped.told]
+            book.progress(f"{spec.source}: schema: {', '.join(done)}")
             break
         except Exception as error:
             if attempt == ATTEMPTS or not jvm.is_known_failure(error):

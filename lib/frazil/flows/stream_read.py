@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WAITS = "the full load is applied: run 01_full_load"
+NAMES_SQL = f"array_distinct(flatten(collect_set(if(kind = 'data', {COLUMN_NAMES}, null))))"
+"""The SQL of all names in the data of some messages."""
 APART = "load records lie behind the load that was applied: run 01_full_load with on_changed_load=reload"
 
 
@@ -89,7 +91,7 @@ def groups_of(frame: DataFrame) -> list[Group]:
         F.count("*").alias("count"), F.min("offset").alias("first"), F.max("offset").alias("last"),
         F.expr("unix_millis(min(arrived))").alias("arrived"), 
         F.expr("max(if(kind in ('data', 'control') and schema is not null and operation is not null, null, left(value, 200)))").alias("sample"),
-        F.expr(f"array_distinct(flatten(collect_set(if(kind = 'data', {COLUMN_NAMES}, null))))").alias("columns"),
+        F.expr(NAMES_SQL).alias("columns"),
         F.expr(f"collect_list(if(kind = 'control' and operation in {TELLING}, struct(built, offset, value), null))").alias("records"),
     )  # fmt: skip
     return [
@@ -133,20 +135,31 @@ def definitions(
 ) -> list[tuple[str, int, Definition]]:
     """Return what control records behind a position tell of a table, in DMS's order: partition, place, definition.
 
-    What came before the table was made anew is of no use. Those who make the records' order are DMS's own times, since
-    it sends them by one thread; data may lie in other partitions.
+    What came before the table was made anew is of no use.
     """
-    found = []
-    for g in groups:
-        if g.kind == "control" and (g.schema, g.table) == book.mappings.target_name(spec):
-            found += [(*r, g) for r in g.records if r[1] >= position.get(g.object, 0)]
     told: list[tuple[str, int, Definition]] = []
-    for _, place, text, g in sorted(found, key=lambda f: (f[0], f[3].object, f[1])):
+    for g, place, one in records_of(book, book.mappings.target_name(spec), groups):
+        if place < position.get(g.object, 0):
+            continue
         if g.operation == CREATE:
             told = []
-        elif one := definition(text, g.operation, f"{book.stream.scheme}{g.object} offset {place}"):
+        elif one:
             told.append((g.object, place, one))
     return told
+
+
+def records_of(
+    book: Workbook, name: tuple[str, str], groups: Iterable[Group]
+) -> list[tuple[Group, int, Definition | None]]:
+    """Return the control records of a table as it is called in messages: group, place, and what each tells.
+
+    They are ordered by DMS's own times, since it sends them by one thread; the data may lie in other partitions.
+    """
+    mine = [(g, *r) for g in groups if g.kind == "control" and (g.schema, g.table) == name for r in g.records]
+    return [
+        (g, place, definition(text, g.operation, f"{book.stream.scheme}{g.object} offset {place}"))
+        for g, _, place, text in sorted(mine, key=lambda r: (r[1], r[0].object, r[2]))
+    ]
 
 
 def require_known(book: Workbook, spec: TableSpec, names: Iterable[str], where: str) -> None:
@@ -194,6 +207,6 @@ def seen_of(
 
     from pyspark.sql import functions as F
 
-    names = F.expr(f"array_distinct(flatten(collect_set({COLUMN_NAMES})))")
-    count, found = _messages_of(book, spec, frame, False, begin, before).agg(F.count("*"), names).first()
+    rows = _messages_of(book, spec, frame, False, begin, before)
+    count, found = rows.agg(F.count("*"), F.expr(NAMES_SQL)).first()
     return count, frozenset(found)

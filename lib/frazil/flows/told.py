@@ -78,7 +78,7 @@ def events(
     new: list[str],
     promotes: Callable[[str, str], bool],
 ) -> tuple[Event, ...]:
-    """Return what is to be kept of a control record: a rename, or columns that a policy adds, and types that no promotion leads to.
+    """Return what is to be kept of a control record: a rename, or columns that a policy adds or drops, and types that no promotion leads to.
 
     It is a rename where the record says so and one column went (`gone`) and one came (`new`); one that is left out of the lake
     may be renamed as well, and stays out. Raises SchemaError for what no policy allows.
@@ -89,7 +89,8 @@ def events(
         return (("rename", lost[0], new[0]),)
     if gone and new:
         return ()  # which it is must be declared: that is said where gone columns and new ones are judged
-    return (*_added(told, spec, new), *_retyped(told, one, spec, mappings, promotes))
+    dropped = [("drop", n) for n in gone if spec.changes.gone == "drop" and n not in spec.key]
+    return (*_added(told, spec, new), *dropped, *_retyped(told, one, spec, mappings, promotes))
 
 
 def _added(told: Definition, spec: TableSpec, new: list[str]) -> list[Event]:

@@ -86,12 +86,19 @@ def as_column(name: str, kind: str, comment: str = "") -> Column:
 
 def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
     """Return a spec with what control records told of its columns; what it says by now itself stays as it is."""
-    told = list(told)
+    told, own = list(told), {c.name for c in spec.file_columns}
     for at, (kind, name, *more) in enumerate(told):
         names = {c.name for c in spec.file_columns}
         if (kind == "add" and names & {name, _name_at_last(name, told[at + 1 :])}) or (
             kind == "rename" and (name not in names or more[0] in names)
         ):
+            continue
+        if kind == "rename" and name in own:
+            own = own - {name} | {more[0]}
+        if kind == "drop":  # only what they added: what the spec lists itself is dropped once it no longer does
+            keep = own | (names - {name})
+            columns, every = (tuple(c for c in some if c.name in keep) for some in (spec.columns, spec.all_columns))
+            spec = replace(spec, columns=columns, all_columns=every)
             continue
 
         def after(c: Column, kind=kind, name=name, more=more) -> Column:
