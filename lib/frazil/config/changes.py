@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from frazil.config.columns import SpecError, require_known
 from frazil.errors import nearest
 
-POLICIES = {"new": ("refuse", "add", "ignore"), "gone": ("refuse", "keep", "drop"), "type": ("refuse", "beside")}
+POLICIES = {
+    "new": ("refuse", "add", "ignore"), "gone": ("refuse", "keep", "drop"), "type": ("refuse", "beside"), "key": ("refuse", "keep"),
+}  # fmt: skip
 """What `changes` may say, the default first; see `Changes`."""
 
 
@@ -17,12 +19,14 @@ class Changes:
 
     `new`: files carry a column that nobody told of. `gone`: the spec no longer lists a column (`keep` it with its values, or
     `drop` it), or files no longer carry one (it is kept, until the spec no longer lists it). `type`: no promotion leads from
-    the column's type in the lake to the spec's: `beside` renames the old one to `<name>_<type>` and adds a new one.
+    the column's type in the lake to the spec's: `beside` renames the old one to `<name>_<type>` and adds a new one. `key`: the source's primary key is
+    known and not the spec's: `keep` goes on by the spec's, which must then stay unique.
     """
 
     new: str = ""
     gone: str = ""
     type: str = ""
+    key: str = ""
 
     def over(self, default: Changes) -> Changes:
         """Fill in what is not said, from `default` and then from the first of each policy."""

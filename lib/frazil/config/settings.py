@@ -62,7 +62,7 @@ class Settings:
     changes: dict[str, str] = parameter(
         {},
         "What to do when a table's columns change, where its spec does not say: `new: refuse|add|ignore`, "
-        "`gone: refuse|keep|drop`, `type: refuse|beside`; the first is the default.",
+        "`gone: refuse|keep|drop`, `type: refuse|beside`, `key: refuse|keep`; the first is the default.",
     )
     follow_source: bool = parameter(
         False,

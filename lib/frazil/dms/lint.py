@@ -156,7 +156,7 @@ def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) ->
     """Judge which columns the rules add or take away, and which tables they take."""
     if out := [s for s in specs if not mappings.selects(s)]:
         yield Finding("selection", _names(out), "the task does not take these tables", "add a selection rule", LOSS)
-    if blind := [s for s in specs if not mappings.before_image(s)]:
+    if blind := [s for s in specs if s.key and not mappings.before_image(s)]:
         yield Finding(
             "add-before-image-columns", f"none for {_names(blind)}",
             "an update that changes a key comes with the new key only: the old row stays",

@@ -24,6 +24,8 @@ class Shape:
     where: str
     carries: dict[str, str] | None = None
     unknown: dict[str, str] = field(default_factory=dict)
+    before: frozenset[str] = frozenset()
+    """The columns whose old values it carries."""
 
 
 def shapes(
@@ -52,4 +54,5 @@ def _shape(
         return Shape(where)
     roles = {n: known.get(n, "") for n in names if n.lower() != endpoint.op_column.lower()}
     carries = {r.removeprefix("after:"): names[n] for n, r in roles.items() if r.startswith("after:")}
-    return Shape(where, carries, {n: names[n] for n, r in roles.items() if not r})
+    before = frozenset(r.removeprefix("before:") for r in roles.values() if r.startswith("before:"))
+    return Shape(where, carries, {n: names[n] for n, r in roles.items() if not r}, before)

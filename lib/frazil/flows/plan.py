@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from itertools import islice
 from statistics import mean
 from typing import Any
@@ -15,6 +16,7 @@ from frazil.dms.lint import LOSS, lint
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position, pending_changes
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.shapes import shapes
 from frazil.errors import FrazilError
 from frazil.flows import stream_look, watch
 from frazil.flows.apply import Batch
@@ -129,7 +131,7 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
         "load": len(loads), "changes": len(pending), "mb": round(load_mb + changes_mb, 3),
         "about_s": None if None in seconds else round(sum(seconds), 1), "position": position.place,
         "schema": ", ".join(map(str, steps)),
-        "impossible": _impossible(book, spec), "decision": "",
+        "impossible": _impossible(book, spec, pending[-1:]), "decision": "",
     }  # fmt: skip
 
 
@@ -183,8 +185,8 @@ def _ends(files: list[DmsObject]) -> list[DmsObject]:
     return files if len(files) < 3 else [files[0], files[-1]]
 
 
-def _impossible(book: Workbook, spec: TableSpec) -> str:
-    """Say what can never be right with the settings of endpoint and task, however the files are read."""
+def _impossible(book: Workbook, spec: TableSpec, newest: Sequence[DmsObject] = ()) -> str:
+    """Say what can never be right with the settings of endpoint and task, or with what the newest file shows of them."""
     if book.stream:
         return "; ".join(f["says"] for f in stream_look.findings(book))
     found = lint(read_endpoint_document(book.settings.path("endpoint")), book.mappings, [spec])
@@ -192,6 +194,12 @@ def _impossible(book: Workbook, spec: TableSpec) -> str:
     image = book.mappings.before_image(spec)
     if spec.policy == "multiset" and (image is None or image.columns != "all"):
         told.append("no before-image columns with column-filter 'all': updates stop the table")
+    for one in shapes(spec, book.endpoint, book.mappings, newest, CHANGE_PHASE) if image and spec.key else ():
+        if one.carries is not None and (blind := [k for k in spec.key if k not in one.before]) and not spec.layouts:
+            told.append(
+                f"no old value of {', '.join(blind)} in {one.where}, though the rule add-before-image-columns means it: an update "
+                "that changes it leaves the old row (pk-only is the source's primary key; column-filter all is every column)"
+            )
     return "; ".join(dict.fromkeys(told))
 
 

@@ -13,7 +13,7 @@ from frazil.dms.mappings import like
 from frazil.dms.source_types import dms_type
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.evolution import SchemaError
+from frazil.lake.evolution import SchemaError, require_source_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +140,9 @@ def as_declared(spec: TableSpec, table: SourceTable) -> TableSpec:
             kept.append(f)
             continue
         former = (old.name, *old.renamed_from) if old.name != f.name else old.renamed_from
-        new = replace(old, name=f.name, type=f.type, utc=f.utc, comment=f.comment or old.comment, renamed_from=former)
+        new = replace(
+            old, name=f.name, type=f.type, nullable=f.nullable, utc=f.utc, comment=f.comment or old.comment, renamed_from=former
+        )  # fmt: skip
         now[old.name] = f.name
         columns.append(new)
         kept += [new] if old.name in spec.names else []
@@ -163,7 +165,12 @@ def follow_source(book: Workbook) -> None:
     found = read_catalog(book.spark, source_connection(), list(book.specs))
     for name, spec in book.specs.items():
         try:
-            book.specs[name] = _followed(spec, found.get(name), book.endpoint.names_columns)
+            new = book.specs[name] = _followed(spec, found.get(name), book.endpoint.names_columns)
+            was = {n: c for c in spec.file_columns if not c.nullable for n in (c.name, c.source_id)}
+            for c in (c for c in new.file_columns if c.nullable and (c.name in was or c.source_id in was)):
+                book.progress(
+                    f"{name}: column '{c.name}' is no longer NOT NULL at the source; the lake's takes nulls anyway"
+                )
         except FrazilError as e:
             book.stopped[name] = e
 
@@ -172,6 +179,7 @@ def _followed(spec: TableSpec, table: SourceTable | None, files_tell: bool) -> T
     if table is None:
         raise SchemaError(f"the source has no table {spec.source}", f"correct {spec.file}, or leave the table out")
     new = as_declared(spec, table)
+    require_source_key(new, table.key, spec.source)
     before, after = ([c.name for c in s.file_columns] for s in (spec, new))
     if before != after and not files_tell:  # a headerless file does not say on which side of the change it is
         raise SchemaError(

@@ -11,7 +11,7 @@ from frazil.dms.control import MAY_DROP, MAY_RETYPE, RENAME, Definition
 from frazil.dms.mappings import Mappings
 from frazil.dms.messages import former_names
 from frazil.dms.shapes import Shape
-from frazil.lake.evolution import SchemaError
+from frazil.lake.evolution import SchemaError, require_source_key
 
 Event = tuple[str, ...]
 
@@ -87,6 +87,9 @@ def events(
     lost = [*gone, *(c for c in mappings.file_columns(spec) if c not in spec.names and c not in here)]
     if told.operation == RENAME and len(lost) == len(new) == 1:
         return (("rename", lost[0], new[0]),)
+    if told.operation != RENAME:
+        known = _known(told, spec, mappings)
+        require_source_key(spec, (known.get(k, k) for k in told.key), told.where)
     if gone and new:
         return ()  # which it is must be declared: that is said where gone columns and new ones are judged
     dropped = [("drop", n) for n in gone if spec.changes.gone == "drop" and n not in spec.key]

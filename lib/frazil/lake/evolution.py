@@ -36,6 +36,16 @@ class SchemaError(FrazilError):
     decision = True
 
 
+def require_source_key(spec: TableSpec, source: Iterable[str], where: str) -> None:
+    """Refuse a primary key of the source that is not the spec's, unless a policy keeps to that; none tells nothing."""
+    if spec.key and (key := tuple(source)) and set(key) != set(spec.key) and spec.changes.key != "keep":
+        raise SchemaError(
+            f"{where}: the source's primary key is ({', '.join(key)}), and ({', '.join(spec.key)}) in {spec.file}",
+            f"write key: [{', '.join(key)}], drop the table, run 00_setup, and load it again; if the spec's key stays unique, "
+            "say so: changes: {key: keep}",
+        )
+
+
 @dataclass(frozen=True)
 class Step:
     """One change of a table's schema: its kind, the column, and the rest as `jvm_schema.change` takes it."""
