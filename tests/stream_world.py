@@ -35,11 +35,11 @@ class StreamWorld(World):
         image = {"before-image": was} if was is not None else {}
         return self.send(json.dumps({"data": data, **image, "metadata": metadata}), partition)
 
-    def control(self, operation, table="t", partition=0, stamp=STAMP, **columns):
+    def control(self, operation, table="t", partition=0, stamp=STAMP, primary_key=("id",), **columns):
         """A control record; `columns` are those of the table after it (`id="INT64"`, or a dict), else it tells no details."""
         metadata = {"timestamp": stamp, "record-type": "control", "operation": operation, "schema-name": "public", "table-name": table}  # fmt: skip
         told = {n: {"nullable": True, **(c if isinstance(c, dict) else {"type": c})} for n, c in columns.items()}
-        details = {"control": {"table-def": {"columns": told, "primary-key": ["id"]}}} if columns else {}
+        details = {"control": {"table-def": {"columns": told, "primary-key": list(primary_key)}}} if columns else {}
         return self.send(json.dumps({**details, "metadata": metadata}), partition)
 
     def full_load(self, **settings):

@@ -99,7 +99,7 @@ def test_what_no_policy_allows_stops_the_table_by_the_records_place_and_no_other
     w = new_stream().table("u").message("load", table="u", id=1, v="a")
     w.loaded().message("insert", table="u", id=2, v="b")
     w.control("add-column", **WAS, w="DATE32").message("insert", id=3, v="c", n=30, w="2024-05-06")
-    refused(w, "offset 4: unknown column 'w'", "changes: {new: add}")
+    refused(w, "kafka://", " offset 4: unknown column 'w'", "changes: {new: add}")
     assert len(w.rows("u")) == 2, "the others go on"
     declare(w, "id INT8", {"name": "w", "type": "DATE", "comment": "when"}, "v WSTRING(9)", "n INT4").merged()
     assert str(table(w)[3]["w"]) == "2024-05-06" and list(ids(w)) == ["id", "w", "v", "n"]
@@ -154,6 +154,19 @@ def test_a_name_that_another_column_had_before_may_come_again(new_stream):
     w.message("update", id=1, title="A", n=11).control("add-column", id="INT64", title="STRING", n="INT32", v="INT32")
     w.message("update", id=1, title="B", n=12, v=7).merged(changes={"new": "add"})
     assert table(w) == {1: {"title": "B", "n": 12, "v": 7}, 2: {"title": "b", "n": 20, "v": None}}
+
+
+@spark
+def test_another_primary_key_is_refused_unless_the_specs_own_is_declared_to_stay_unique(new_stream):
+    w = (
+        new_stream()
+        .control("add-column", primary_key=["id", "v"], **WAS, w="INT32")
+        .message("insert", id=3, v="c", n=3, w=3)
+    )
+    refused(
+        w, "offset 2: the source's primary key is (id, v), and (id) in", "changes: {key: keep}", changes={"new": "add"}
+    )
+    assert w.merged(changes={"new": "add", "key": "keep"}).rows("t")[2] == (3, "c", 3, 3)
 
 
 @spark

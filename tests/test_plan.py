@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from frazil.cli import main
 from frazil.config.settings import FullLoadSettings
@@ -64,13 +65,29 @@ def test_a_plan_says_what_the_settings_make_impossible(world):
     )
 
 
+def test_a_file_without_the_old_key_that_the_rules_mean_is_named(new_world):
+    w = new_world(AddColumnName=True).table("t").table("log", key=()).load("t", (1, "a"))
+    w.specs["log"]["without_key"] = "append"
+    (w.root / "specs/log.yml").write_text(yaml.safe_dump(w.specs["log"]))
+    w.write("t", FILE1, "Op,ts,id,v,seq\nI,2024-01-01 09:59:00.000000,2,b,\n")
+    assert f"no old value of id in {w.root}/source/public/t/{FILE1} line 1" in planned(w)["t"]["impossible"]
+    w.changes("t", U(1, "b"), name=FILE2)
+    assert "old" not in planned(w)["t"]["impossible"], "the newest file has it"
+    w.rules = {"rules": []}
+    rows = planned(w)
+    assert "changes a key" in rows["t"]["impossible"] and "changes a key" not in rows["log"]["impossible"]
+
+
 def test_the_seconds_are_estimated_from_the_commits_there_were(world):
     world.table("t").load("t", (1, "a")).changes("t", I(2, "b"), name=FILE1)
     assert planned(world)["t"]["about_s"] is None
     took = world.loaded().merged().history("t")[0]
     began = json.loads(took.summary()["frazil.latency"])["picked_up"]
     world.changes("t", I(3, "c"), name=FILE2)
-    assert planned(world)["t"]["about_s"] == pytest.approx((took.timestampMillis() - began) / 1000, abs=0.06)
+    lasted = (took.timestampMillis() - began) / 1000
+    assert planned(world)["t"]["about_s"] == pytest.approx(lasted, abs=0.06)
+    world.changes("t", *(I(n, "c") for n in range(4, 30)), name=FILE2)
+    assert planned(world)["t"]["about_s"] == pytest.approx(lasted, abs=0.06), "small is small, if 26 times as large"
 
 
 def test_the_command_prints_the_plan_and_with_strict_fails_where_a_decision_is_needed(world, monkeypatch, capsys):

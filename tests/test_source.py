@@ -10,6 +10,7 @@ import pytest
 
 from frazil.cli import main
 from frazil.config import connection
+from frazil.config.changes import Changes
 from frazil.config.columns import TYPES, Column
 from frazil.config.connection import Connection, SourceDatabaseError, engine_of, source_connection
 from frazil.config.settings import resolve
@@ -23,7 +24,7 @@ from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.plan import plan
 from frazil.flows.source import QUERIES, SourceTable, as_declared, read_catalog
 from frazil.flows.workbook import Workbook, raise_if_failed
-from frazil.lake import jvm, jvm_schema
+from frazil.lake import evolution, jvm, jvm_schema
 from frazil.lake.evolution import SchemaError
 from frazil.observe import runs
 
@@ -156,6 +157,19 @@ def test_without_numbers_a_new_name_is_a_new_column_and_a_key_that_is_gone_is_re
         as_declared(unnumbered, of(Column("no", "INT4")))
 
 
+def test_the_sources_primary_key_is_the_specs_or_is_declared_not_to_matter():
+    table = of(Column("id", "INT4", nullable=False), Column("name", "WSTRING(20)"))
+    assert as_declared(SPEC, table).column("id").nullable is False
+    for key in (("id",), ()):  # none: unique columns were declared
+        evolution.require_source_key(SPEC, key, "a.t")
+    with pytest.raises(
+        SchemaError, match=r"(?s)a.t: the source's primary key is \(id, name\), and \(id\) in .*key: keep"
+    ):
+        evolution.require_source_key(SPEC, ("id", "name"), "a.t")
+    evolution.require_source_key(replace(SPEC, changes=Changes(key="keep")), ("id", "name"), "a.t")
+    evolution.require_source_key(replace(SPEC, key=(), without_key="append"), ("id",), "a.t")
+
+
 # --- a real database
 
 
@@ -227,9 +241,11 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
     opened = Workbook(replace(resolve("setup", {"env": "own"}).settings, catalog_options={}), lambda text: None)
     assert load_specs(root / "params/own").keys() == made.keys() and opened.mappings.before_image(made["shop.orders"])
 
+    said: list[str] = []
+
     def book(notebook: str, **cell) -> Workbook:
         settings = resolve(notebook, {"env": "made", "tables": ["shop.customers", "shop.products"], **cell}).settings
-        opened = Workbook(replace(settings, catalog_options={}, changes={"gone": "keep"}), lambda text: None)
+        opened = Workbook(replace(settings, catalog_options={}, changes={"gone": "keep"}), said.append)
         opened.specs = {n: replace(s, target=f"made.{s.table_name}") for n, s in opened.specs.items()}
         return opened
 
@@ -247,6 +263,7 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
             c.execute(
                 "update shop.products set about = 'new', shelf = 3 where sku in (select min(sku) from shop.products)"
             )
+            c.execute("alter table shop.customers alter full_name drop not null")
             standin.pump(), standin.flush()
         standin.drop()
     stopped = {r["table"]: r["decision"] for r in plan(book("cdc_merge"))}
@@ -259,3 +276,8 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
     compared, samples = reconcile.run(following)
     raise_if_failed(compared)
     assert samples == [] and {r.counts["differing_rows"] for r in compared} == {0}
+    assert [s for s in said if "NOT NULL" in s] == ["shop.customers: column 'full_name' is no longer NOT NULL at the source; the lake's takes nulls anyway"]  # fmt: skip
+    with postgres.connect(autocommit=True) as c:
+        c.execute("alter table shop.products drop constraint products_pkey cascade, add primary key (sku, name)")
+    stopped = {r["table"]: r["decision"] for r in plan(book("cdc_merge", follow_source=True))}
+    assert "the source's primary key is (sku, name)" in stopped["shop.products"] and not stopped["shop.customers"]

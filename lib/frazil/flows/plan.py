@@ -89,13 +89,16 @@ def _samples(book: Workbook, newest: int = 30) -> Samples:
 
 
 def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -> float | None:
-    """Estimate the seconds: each batch as long as the table's last ones (else all tables'), or longer where it is larger."""
+    """Estimate the seconds: each batch as long as the table's last ones (else all tables'), or longer where it is larger.
+
+    Below a megabyte what a commit costs anyway decides, not the size.
+    """
     own = [s for s in samples.get(table, ()) if s[0] == kind]
     known = own or [s for rows in samples.values() for s in rows if s[0] == kind]
     if not known or not batches:
         return None if batches else 0.0
-    largest = max(s[1] for s in known)
-    return batches * mean(s[2] for s in known) * max(1.0, mb / batches / largest if largest else 1.0)
+    largest = max(1.0, *(s[1] for s in known))
+    return batches * mean(s[2] for s in known) * max(1.0, mb / batches / largest)
 
 
 def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Samples) -> dict[str, Any]:
