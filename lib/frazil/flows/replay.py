@@ -61,12 +61,11 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     `replay` is `apply`, `obsolete` (the key was changed later), `still bad`, or `cannot tell`; `example` is the oldest row's
     place and what is wrong with it.
     """
-
-    from pyspark.sql import functions as F
-
     found: dict[str, list[dict[str, Any]]] = {}
 
     def look(spec: TableSpec, base: Base, waiting: DataFrame) -> TableResult:
+        from pyspark.sql import functions as F
+
         with _judged(book, spec, waiting) as rows:
             first = F.min_by(F.struct("r.path", "r.row_no", "r.form", "r.reason", "why"), F.struct("r.sequence", "r.object", "r.row_no"))  # fmt: skip
             groups = rows.groupBy("r.column_name", "outcome").agg(
