@@ -22,7 +22,8 @@ def main(options: argparse.Namespace) -> int:
     settings = resolve("full_load", {"env": options.env}).settings
     rows = plan(Workbook(settings), settings.on_changed_load)
     short = ("impossible", "decision")
-    print(Grid([{k: v for k, v in row.items() if k not in short} for row in rows]))
+    names = [k for k in max(rows, key=len, default={}) if k not in short]  # a table that stops has few of them
+    print(Grid([{k: row.get(k, "") for k in names} for row in rows]))
     for word in short:
         for row in rows:
             if row.get(word):
