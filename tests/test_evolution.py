@@ -9,7 +9,7 @@ from frazil.config.settings import CdcMergeSettings
 from frazil.config.spec import SpecError, parse_spec
 from frazil.flows.plan import plan
 from frazil.lake import jvm_schema
-from helpers import FILE1, FILE2, FILE3, LOAD1, Killed
+from helpers import FILE1, FILE2, FILE3, LOAD1, Killed, U
 
 pytestmark = pytest.mark.spark
 TS = "2024-01-01 09:59:00.000000"
@@ -157,6 +157,21 @@ def test_a_key_column_may_be_renamed_but_the_key_stays(source):
     refused(source, "the key is (no, v)", "told apart by (no)", "drop the table")
     declare(source, "v WSTRING(9)", "n INT4", key=["v"])
     refused(source, "the key is (v)")
+
+
+def test_old_values_of_another_column_show_that_the_sources_key_changed(new_world):
+    w = (
+        new_world(AddColumnName=True)
+        .table("t")
+        .load("t", (1, "a"))
+        .loaded()
+        .changes("t", U(1, "b"), name=FILE1)
+        .merged()
+    )
+    w.write("t", FILE2, f"Op,ts,id,v,seq,BI_id,BI_v\nI,{TS},1,second,,,\n")
+    refused(w, "the source's primary key is (id, v), and (id) in", changes={"new": "add"})
+    w.merged(changes={"key": "keep"})
+    assert w.rows("t") == [(1, "second")]
 
 
 def test_a_wider_type_in_the_spec_widens_the_column(new_world):

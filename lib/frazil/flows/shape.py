@@ -134,6 +134,8 @@ class _Seen:
         self, book: Workbook, spec: TableSpec, position: Position, phase: int, table: Table | None, steps: list[Step]
     ):
         self.spec, self.position, self.last = spec, position, None
+        rule = book.mappings.before_image(spec)
+        self.tells_key = rule is not None and rule.columns == "pk-only"
         self.declared = [c for c in book.mappings.file_columns(spec) if c in spec.names]
         self.learnt: dict[str, Column] = {}
         self.ever_skipped: set[str] = set()
@@ -161,6 +163,8 @@ class _Seen:
         self.last, where = one, one.where
         gone, new = self.gone_and_new(one)
         policy, spec = self.spec.changes, self.spec
+        if self.tells_key:
+            evolution.require_source_key(spec, [c for c in self.declared if c in one.before], where)
         if gone and new:
             raise SchemaError(
                 f"{where}: unknown column '{new[0]}', and no column {', '.join(gone)}: renamed, or another one?",
