@@ -164,7 +164,7 @@ class _Seen:
         gone, new = self.gone_and_new(one)
         policy, spec = self.spec.changes, self.spec
         if self.tells_key:
-            evolution.require_source_key(spec, [c for c in self.declared if c in one.before], where)
+            evolution.require_source_key(spec, [c.name for c in spec.file_columns if c.name in one.before], where)
         if gone and new:
             raise SchemaError(
                 f"{where}: unknown column '{new[0]}', and no column {', '.join(gone)}: renamed, or another one?",
