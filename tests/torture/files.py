@@ -285,7 +285,7 @@ def _set_aside(raw, dialect: Dialect, bad: int) -> None:
     """Put the bad rows into records, as a quarantine does, and read them again: each is there, and none is good by that."""
     if not bad:
         return
-    records = set_aside(raw, SPEC, "batch", 1)
+    records = set_aside(raw, raw, SPEC, "batch", 1)
     again = judged(read_again(records.drop("place"), SPEC, dialect.endpoint, Mappings(()), ""), SPEC)
     told = again.selectExpr(
         "count(*)", "count(distinct r.id)", "count_if(outcome <> 'still bad')", "count(r.reason)"

@@ -40,7 +40,7 @@ def events(changes: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
     ])  # fmt: skip
     delete = F.struct(F.lit(0).alias("step"), F.lit("D").alias("op"), old_row.alias("after"))
     apply = F.struct(F.lit(1).alias("step"), F.col("op"), F.col("after"))
-    split = F.when(_moved(spec), F.array(delete, apply)).otherwise(F.array(apply))
+    split = F.when(_moved(spec) & F.col("bad").isNull(), F.array(delete, apply)).otherwise(F.array(apply))
     carried = (*ORDER, "commit_ts", "change_seq", *more)
     return changes.select(*carried, F.explode(split).alias("e")).select(*carried, "e.step", "e.op", "e.after")
 
@@ -56,11 +56,12 @@ def last_per_key(
 
     The observation, if given, gets `out_of_sequence`: for how many events DMS's own sequence contradicts the order of
     their key. Only its time prefix (16 digits) is compared, since the counter behind it restarts with the task.
-    `partial`: rows may lack columns; see `fold.fold`. `places`: with `place`, where in the batch that event lies.
+    `partial`: rows may lack columns; see `fold.fold`. `places`: with `place`, where in the batch that event lies. Bad rows
+    that are there with what is kept of them (`aside`) stay, each by itself.
     """
     if partial:
         return fold(events(changes.withColumn("arrives", _moved(spec)), spec, "missing", "arrives"), spec, observation)
-    return last_event(events(changes, spec), spec, observation, places)
+    return last_event(events(changes, spec, *[c for c in changes.columns if c == "aside"]), spec, observation, places)
 
 
 def last_event(
@@ -70,16 +71,19 @@ def last_event(
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    newest_first = Window.partitionBy(*[F.col(f"after.`{k}`") for k in spec.key]).orderBy(
+    aside = [F.col("aside")] if "aside" in split.columns else []
+    good = [a.isNull() for a in aside]
+    newest_first = Window.partitionBy(*[F.col(f"after.`{k}`") for k in spec.key], *good).orderBy(
         *[F.col(c).desc() for c in (*ORDER, "step")]
     )
     time = F.substring("change_seq", 1, 16)
     place = [F.expr(PLACE).alias("place")] if places else []
     ranked = split.select(
-        "op", "after", "commit_ts", *place,
+        "op", "after", "commit_ts", *place, *aside,
         F.row_number().over(newest_first).alias("rank"),
-        (F.lead(time).over(newest_first) > time).alias("backwards"),
+        reduce(lambda a, b: a & b, good, F.lead(time).over(newest_first) > time).alias("backwards"),
     )  # fmt: skip
     if observation is not None:
         ranked = ranked.observe(observation, F.count_if("backwards").alias("out_of_sequence"))
-    return ranked.where("rank = 1").drop("rank", "backwards")
+    last = reduce(lambda a, b: a | ~b, good, F.col("rank") == 1)
+    return ranked.where(last).drop("rank", "backwards")

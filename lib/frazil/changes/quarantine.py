@@ -9,13 +9,14 @@ false), the first one with any good change.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import FIELDS, OLD, marked, reason_sql, shaped
 from frazil.changes.collapse import PLACE, events, last_event
 from frazil.changes.types import lake_type, mask_sql
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import literal
+from frazil.config.sqltext import beside, literal
 from frazil.dms.csv import JSON
 
 if TYPE_CHECKING:
@@ -58,20 +59,28 @@ def key_sql(spec: TableSpec, row: str) -> str:
     return _texts(spec, [f"{row}.`{k}`" for k in spec.key])
 
 
-def set_aside(rows: DataFrame, spec: TableSpec, batch: str, sequence: int) -> DataFrame:
-    """Return the records of the bad rows among raw rows that were read whole."""
+def with_aside(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """Type raw rows as `change_set` does, with a bad one as it was read as `aside`; null: the row is good."""
+    from pyspark.sql import functions as F
+
+    aside = F.when(F.col("bad").isNotNull(), F.struct(*rows.columns)).alias("aside")
+    return shaped(marked(rows, spec).select("*", aside), spec, "aside")
+
+
+def set_aside(found: DataFrame, rows: DataFrame, spec: TableSpec, batch: str, sequence: int) -> DataFrame:
+    """Return the records of the bad ones among raw rows that were `found`; `rows` are all of the batch, read whole."""
     from pyspark.sql import functions as F
 
     at = [spec.names.index(k) for k in spec.key]
     new = [mask_sql(spec.column(k), f"v{i}") for i, k in zip(at, spec.key, strict=True)]
     old = [mask_sql(spec.column(k), f"w{i}") for i, k in enumerate(spec.identity) if k in spec.key]
     fitting = f"bad <> '{FIELDS}'"
-    typed = marked(rows, spec).selectExpr(
+    typed = marked(found, spec).where("bad is not null").selectExpr(
         "*",
         f"if({fitting}, {_texts(spec, new)}, null) as key_new",
         f"if({fitting} and op = 'U', {_texts(spec, old)}, null) as key_old",
         f"{' and '.join(f'b{i} is null' for i in range(len(spec.identity))) or 'true'} or op <> 'U' as stays",
-    )
+    )  # fmt: skip
     shown = [f"a{i}" for i in at]  # a key that does not fit its type is shown, and followed, as it is written
     raw_key = _texts(spec, shown) if all(dict(rows.dtypes)[a] == "string" for a in shown) else "cast(null as string)"
     commit_ts = "commit_ts"
@@ -81,22 +90,34 @@ def set_aside(rows: DataFrame, spec: TableSpec, batch: str, sequence: int) -> Da
         "phase", "object", "path", "row_no", "op", commit_ts, "written_at", "raw", "form", "layout",
         f"if(startswith(bad, '{OLD}'), substring(bad, {len(OLD) + 1}), trim(BOTH '<>' from bad)) as column_name", f"{reason_sql(spec, rows)} as reason",
         f"coalesce(key_new, if({fitting}, {raw_key}, null)) as key", "nullif(key_old, key_new) as old_key",
-        f"bad = '{FIELDS}' as misfit", "key_new is not null and (stays or key_old is not null) as keyed", "bad",
+        f"bad = '{FIELDS}' as misfit", "key_new is not null and (stays or key_old is not null) as keyed",
     )  # fmt: skip
-    # One pass gives the bad rows and where their file begins: row numbers run on from file to file.
-    bad = F.when(F.col("bad").isNotNull(), F.struct(*[c for c in record.columns if c != "bad"]))
-    found = record.groupBy("path").agg(F.min("row_no").alias("first"), F.collect_list(bad).alias("found"))
-    found = found.select("first", F.explode("found").alias("r"))
-    in_file = "cast(try_cast(r.row_no as bigint) - try_cast(first as bigint) + 1 as string)"
-    number = F.expr(f"if(r.form = '{JSON}', cast(r.row_no as string), {in_file})")
+    # Row numbers run on from file to file; messages have their own, and Spark sees that no file is to be read for these.
+    first = rows.where(f"form <> '{JSON}'").groupBy("path").agg(F.min("row_no").alias("first"))
+    in_file = "try_cast(row_no as bigint) - try_cast(first as bigint) + 1"
+    record = record.join(F.broadcast(first), "path", "left")
     told = {
-        "table_name": F.lit(spec.source), "status": F.lit(WAITING), "batch": F.lit(batch), "changed_by": F.lit(batch),
-        "sequence": F.lit(sequence), "set_aside_at": F.current_timestamp(), "changed_at": F.current_timestamp(),
+        "table_name": F.lit(spec.source), "status": F.lit(WAITING), "batch": F.lit(batch),
+        **_stamped(batch, sequence), "set_aside_at": _now(),
+        "place": F.expr(PLACE), "n": F.expr(f"cast(if(form = '{JSON}', row_no, {in_file}) as string)"),
         **{c: F.lit(None) for c in LATER},
     }  # fmt: skip
-    rows = found.select("r.*", number.alias("n"))
-    rows = rows.withColumn("place", F.expr(PLACE)).withColumn("row_no", F.col("n")).withColumns(told)
-    return rows.withColumn("id", F.concat_ws(":", "path", "row_no")).select(*_columns(), "place")
+    record = record.withColumns(told).withColumn("row_no", F.col("n"))
+    return record.withColumn("id", F.concat_ws(":", "path", "row_no")).select(*_columns(), "place")
+
+
+def _now() -> Column:
+    from pyspark.sql import functions as F
+
+    return F.expr(f"timestamp_micros(cast({beside(literal(str(round(time.time() * 1e6))), 'path')} as bigint))")
+
+
+def _stamped(batch: str, sequence: int) -> dict[str, Column]:
+    """Return what tells which batch made a record what it is, and when."""
+    from pyspark.sql import functions as F
+
+    place = F.expr(f"cast({beside(literal(str(sequence)), 'path')} as bigint)")
+    return {"changed_by": F.lit(batch), "sequence": place, "changed_at": _now()}
 
 
 def _columns() -> list[Column]:
@@ -185,7 +206,6 @@ def changed(records: DataFrame, batch: str, sequence: int, **new) -> DataFrame:
     from pyspark.sql import functions as F
 
     values = {k: F.lit(v) if isinstance(v, str) else v for k, v in new.items()}
-    now = {"changed_by": F.lit(batch), "sequence": F.lit(sequence), "changed_at": F.current_timestamp()}
-    return records.withColumns({**values, **now}).select(
+    return records.withColumns({**values, **_stamped(batch, sequence)}).select(
         *_columns(), *(["place"] if "place" in records.columns else [])
     )

@@ -120,6 +120,8 @@ def _build(settings: Settings) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        # Compiled code is kept for the next batch: a batch needs 20 to 100 classes, and Spark keeps 100 for all tables.
+        "spark.sql.codegen.cache.maxEntries": "2000",
         **catalog_conf(settings),
         **settings.spark_options,
     }

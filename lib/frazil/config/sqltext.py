@@ -9,3 +9,12 @@ def literal(text: str) -> str:
 def field_name(name: str) -> str:
     """Return a name as Spark SQL takes it, whatever characters it has."""
     return f"`{name.replace('`', '``')}`"
+
+
+def beside(sql: str, column: str) -> str:
+    """Return the SQL of the same text, which Spark keeps beside the code that it compiles and not in it.
+
+    So what is another number or time in each batch leaves the compiled code as it is, and Spark uses that again. The column
+    (a text that is never null) adds nothing: it keeps Spark from working the value out beforehand.
+    """
+    return f"concat(left({column}, 0), {sql})"

@@ -13,11 +13,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
+from datetime import UTC
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import literal
+from frazil.config.sqltext import beside, literal
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, as_written, named_layout, operation_sql, stated_layout
 from frazil.dms.newest import moment
@@ -49,7 +50,7 @@ def written_at(files: list[DmsObject], phase: int) -> str:
         return "cast(null as timestamp)"
     names = sorted({f.name for f in files})
     if len(names) <= FEW:
-        return _stated_times(names)
+        return f"timestamp_micros(cast({beside(_stated_times(names), 'object')} as bigint))"
     shared = NAME.match(names[0])
     n = f"cast({'substring(object, 9, 17)' if shared else 'concat(substring(object, 1, 8), substring(object, 10, 9))'} as bigint)"
     day = f"make_date(int({n} div 10000000000000), int({n} div 100000000000 % 100), int({n} div 1000000000 % 100))"
@@ -58,8 +59,9 @@ def written_at(files: list[DmsObject], phase: int) -> str:
 
 
 def _stated_times(names: list[str]) -> str:
+    """The SQL of the microseconds, as text, at which the file of an `object` was written."""
     if len(names) == 1:
-        return f"timestamp'{moment(names[0])}Z'"
+        return f"'{round(moment(names[0]).replace(tzinfo=UTC).timestamp() * 1e6)}'"
     middle = len(names) // 2
     first, second = _stated_times(names[:middle]), _stated_times(names[middle:])
     return f"if(object < {literal(names[middle])}, {first}, {second})"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.sqltext import beside, literal
 from frazil.dms.streams import (
     RELOAD,
     ExpiredError,
@@ -179,7 +180,7 @@ class Kafka:
 
     def place_sql(self, place: int) -> str:
         """Return the SQL of an offset."""
-        return str(place)
+        return f"cast({beside(literal(str(place)), 'object')} as bigint)"
 
 
 def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str) -> Offsets:

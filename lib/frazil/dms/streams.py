@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.config.sqltext import literal
+from frazil.config.sqltext import beside, literal
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def behind_sql(stream: Stream, position: Offsets) -> str:
     places = [(p, o) for p, o in position.items() if p != ARRIVED and o]
     told = " ".join(f"when {literal(p)} then {stream.place_sql(o)}" for p, o in places)
     here = f"offset >= case object {told} else {stream.place_sql(0)} end" if told else "true"
-    return f"{here} and arrived >= timestamp_millis({position[ARRIVED]})" if position.get(ARRIVED) else here
+    since = beside(literal(str(position.get(ARRIVED))), "object")
+    return f"{here} and arrived >= timestamp_millis(cast({since} as bigint))" if position.get(ARRIVED) else here
 
 
 def named_source(scheme: str, address: str, example: str) -> tuple[str, tuple[str, ...]]:

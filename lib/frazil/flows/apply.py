@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.changes.changeset import change_set
 from frazil.changes.collapse import last_per_key
 from frazil.changes.keyless import appended, net_rows
+from frazil.changes.quarantine import with_aside
 from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject
@@ -85,54 +86,59 @@ def apply_batch(
         whole = not given.may_be_split
     raw = given.read(whole)
     seen, order = Observation(), Observation()
-    changes = change_set(raw, spec).observe(
+    partial, aside = "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
+    carries = aside and spec.policy == "key" and not partial  # bad rows go along until the batch is known
+    changes = (with_aside if carries else change_set)(raw, spec).observe(
         seen, F.count("*").alias("changes"), F.count("bad").alias("bad"),
         *[F.count_if(F.col("op") == op).alias(op) for op in ("I", "U", "D")],
         *latency.measures(picked_up),
     )  # fmt: skip
-    partial = "absent" in raw.columns
     if partial and not spec.key and not spec.optional:
         raise EndpointError(
             f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
             "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
         )
-    aside = quarantine.sets_aside(book, spec)[0]
     lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial or spec.narrow)
     if lane and given.megabytes < SMALL_MB:
         changes = changes.coalesce(1)  # one task, no shuffle
-    good = changes.where("bad is null") if aside else changes
     if spec.policy == "append":
         batch = appended(changes, good_only=aside)
     elif spec.policy == "multiset":
-        batch = net_rows(good)
+        batch = net_rows(changes)
     else:
+        good = changes.where("bad is null") if aside and not carries else changes
         batch = last_per_key(good, spec, order, partial, places=aside)
+    found, bad = batch, None
+    if carries:
+        batch = found.persist().where("aside is null").drop("aside")
     try:
         if lane:
             rows = lane.collect(batch.drop("place"))
             keys, bounds = rows.num_rows, None
         else:
             rows, first = None, F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
-            keys, *bounds = batch.persist().agg(F.count("*"), F.min(first), F.max(first)).first()
+            batch = batch if carries else batch.persist()
+            keys, *bounds = batch.agg(F.count("*"), F.min(first), F.max(first)).first()
         # Spark has no observation of nothing; without a key there is no order to contradict.
         stats = {**NO_ROWS, **seen.get, **(order.get if spec.key else {})} if keys else _counted(raw, spec, aside)
         if stats["bad"] and not whole:
             return apply_batch(book, spec, base, given, whole=True)
         if stats["bad"]:
             quarantine.admit(book, spec, raw, stats["bad"], stats["changes"])
-            batch.persist()
+            bad = found.where("aside is not null").select("aside.*") if carries else raw
+            batch = batch if carries else batch.persist()
         if stats["out_of_sequence"]:
             book.progress(
                 f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; the order in which they lie stands"
             )
         collapsed, summary = time.time(), _summary(stats, keys, given, picked_up)
         position = given.after(commit.new_batch())
-        with quarantine.beside(book, spec, base, position.batch, stats["bad"], raw, batch):
+        with quarantine.beside(book, spec, base, position.batch, stats["bad"], raw, batch, bad):
             done = commit_batch(book, spec, base, position, batch, (lane, why, rows, bounds), summary)
         if said := book.lanes.note(book.name(spec), done.summary, given.megabytes, time.time() - picked_up):
             book.progress(f"{spec.source}: {said}")
     finally:
-        batch.unpersist()
+        found.unpersist()
     counts = {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
               "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
     committed = done.committed_at / 1000
@@ -176,7 +182,7 @@ def commit_batch(
         try:
             return lane.apply(base, position, rows, {**summary, "frazil.lane": "rowdelta", "frazil.lane-reason": why})
         except UnfitError as e:
-            why = book.lanes.unfit(name, e)
+            why, batch = book.lanes.unfit(name, e), batch.persist()
 
     def write(branch: str, properties: dict[str, str]) -> None:
         if spec.policy == "append":
@@ -185,7 +191,7 @@ def commit_batch(
             keyless.apply_net(book.spark, branch, batch, spec, properties)
         else:
             # Spark refuses a source with row numbers where it copies files: it shall see rows, not how they were read.
-            seen = batch.localCheckpoint() if base.copies else batch.persist()
+            seen = batch.localCheckpoint() if base.copies else batch
             merge.merge(book.spark, branch, seen, spec, properties, bounds or (None, None))
 
     summary = {**summary, "frazil.lane": "merge", "frazil.lane-reason": why}

@@ -52,12 +52,11 @@ def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | No
 
     What this run knows of a table holds for as long as nobody else commits to it.
     """
-
     from pyspark.sql import functions as F
 
     name, known = book.ops("quarantine"), book.waiting.get(spec.source)
-    if known == (base.position.batch, 0):
-        return None
+    if known and known[0] == base.position.batch:
+        return quarantine.waiting(book.spark, name, spec.source) if known[1] else None
     if not book.spark.catalog.tableExists(name):
         book.waiting[spec.source] = base.position.batch, 0
         return None
@@ -92,15 +91,16 @@ def before(base: Base) -> int:
 @contextmanager
 def beside(
     book: Workbook, spec: TableSpec, base: Base, batch: str, bad: int = 0, rows: DataFrame | None = None,
-    changes: DataFrame | None = None,
+    changes: DataFrame | None = None, found: DataFrame | None = None,
 ) -> Iterator[None]:  # fmt: skip
     """Set rows aside in step with the commit that the block makes of `batch`.
 
-    `rows` are raw rows of which `bad` are bad; `changes` is the collapsed batch, by which waiting rows become obsolete:
-    None is a load, which replaces them all.
+    `rows` are raw rows of which `bad` are bad, all of them among those `found` (None: it is not known where);
+    `changes` is the collapsed batch, by which waiting rows become obsolete: None is a load, which replaces them all.
     """
-    old = still_waiting(book, spec, base)
-    new = set_aside(rows, spec, batch, base.sequence).persist() if bad else None
+    old, new = still_waiting(book, spec, base), None
+    if bad:
+        new = set_aside(rows if found is None else found, rows, spec, batch, base.sequence).persist()
     try:
         if bad and new.count() != bad:
             raise QuarantineError(
@@ -114,7 +114,9 @@ def beside(
     finally:
         if bad:
             new.unpersist()
-    book.waiting[spec.source] = batch, bad + book.waiting[spec.source][1]
+    known = book.waiting.pop(spec.source)
+    if records is None:  # else it is counted anew
+        book.waiting[spec.source] = batch, known[1]
 
 
 @contextmanager
