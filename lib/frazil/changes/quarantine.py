@@ -145,8 +145,8 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str) 
     if "place" not in batch.columns:  # then no record is of the batch itself
         batch = batch.withColumn("place", F.expr("struct(0L as phase, '' as object, '' as row_no)"))
     last = batch.selectExpr(f"{key_sql(spec, 'after')} as k", "place as p")
-    wanted = waiting.selectExpr("explode(array_distinct(array(key, old_key))) as k").where("k is not null").distinct()
-    hits = last.join(F.broadcast(wanted), "k")
+    wanted = waiting.selectExpr("explode(array(key, old_key)) as k").where("k is not null")
+    hits = last.join(F.broadcast(wanted), "k", "left_semi")
     end = batch.agg(F.max("place").alias("p"))
     found = waiting.join(F.broadcast(end.selectExpr("p as last")))
     for key in ("key", "old_key"):

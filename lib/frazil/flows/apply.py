@@ -125,7 +125,7 @@ def apply_batch(
             return apply_batch(book, spec, base, given, whole=True)
         if stats["bad"]:
             quarantine.admit(book, spec, raw, stats["bad"], stats["changes"])
-            bad = found.where("aside is not null").select("aside.*") if carries else raw
+            bad = found.where("aside is not null").select("aside.*") if carries else None
             batch = batch if carries else batch.persist()
         if stats["out_of_sequence"]:
             book.progress(

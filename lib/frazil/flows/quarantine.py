@@ -55,7 +55,7 @@ def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | No
     from pyspark.sql import functions as F
 
     name, known = book.ops("quarantine"), book.waiting.get(spec.source)
-    if known and known[0] == base.position.batch:
+    if known and known[0] == base.position.batch and known[1] is not None:
         return quarantine.waiting(book.spark, name, spec.source) if known[1] else None
     if not book.spark.catalog.tableExists(name):
         book.waiting[spec.source] = base.position.batch, 0
@@ -102,7 +102,7 @@ def beside(
     if bad:
         new = set_aside(rows if found is None else found, rows, spec, batch, base.sequence).persist()
     try:
-        if bad and new.count() != bad:
+        if bad and found is None and new.count() != bad:
             raise QuarantineError(
                 f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
             )
@@ -114,9 +114,8 @@ def beside(
     finally:
         if bad:
             new.unpersist()
-    known = book.waiting.pop(spec.source)
-    if records is None:  # else it is counted anew
-        book.waiting[spec.source] = batch, known[1]
+    known = book.waiting[spec.source][1]
+    book.waiting[spec.source] = batch, known if records is None else None  # None: to be counted
 
 
 @contextmanager

@@ -125,7 +125,7 @@ class Workbook:
         self._watches: dict[str, Watch] = {}
         self.stop, self._interruptible = Event(), False
         self.at_work: set[str] = set()
-        self.waiting: dict[str, tuple[str, int]] = {}
+        self.waiting: dict[str, tuple[str, int | None]] = {}
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
         self.known = {self.mappings.target_name(s) for s in everything.values()}
         """Schema and table, as DMS writes them, of all tables that have a spec."""
