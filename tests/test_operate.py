@@ -86,10 +86,13 @@ def with_stub(made: Path, code: str) -> Path:
 @pytest.mark.notebooks
 def test_a_run_keeps_notebook_log_and_record_and_is_indexed(place):
     run = next(r for r in runs.read(place / "runs/demo") if r["notebook"] == "02_cdc_merge" and r["outcome"] == "ok")
-    assert {"02_cdc_merge.ipynb", "run.log", "run.json"} <= {f.name for f in run["folder"].iterdir()}
+    assert {"02_cdc_merge.ipynb", "02_cdc_merge.html", "run.log", "run.json"} <= {
+        f.name for f in run["folder"].iterdir()
+    }
     assert run["rows"] > 0
     assert run["worst_lag_s"] > 0
-    assert f"{run['folder'].name}/02_cdc_merge.ipynb" in (place / "runs/demo/index.html").read_text()
+    assert f"{run['folder'].name}/02_cdc_merge.html" in (place / "runs/demo/index.html").read_text()
+    assert "public." in (run["folder"] / "02_cdc_merge.html").read_text()
 
 
 @pytest.mark.notebooks

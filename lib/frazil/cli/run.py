@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -57,6 +57,9 @@ def main(options: argparse.Namespace) -> int:
             began = time.time()
             facts = _papermill(file, folder, given, timeout, held)
             facts["worst_lag_s"] = watch.worst_latency(settings, began) if facts.get("rows") else None
+            if (executed := folder / file.name).exists():
+                with suppress(ValueError):  # a notebook that was cut off while it was written
+                    runs.as_page(executed)
     facts = runs.write(folder, **facts, seconds=round(time.time() - json.loads((folder / runs.FILE).read_text())["began"], 2))  # fmt: skip
     code = runs.EXIT_CODES[facts["outcome"]]
     bad = 0 < code < runs.NOTHING

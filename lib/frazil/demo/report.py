@@ -7,6 +7,7 @@ import html
 from pathlib import Path
 from typing import Any
 
+from frazil.observe import runs
 from frazil.observe.report import Grid
 
 CHARTS = {
@@ -27,15 +28,6 @@ img{max-width:100%}h1{margin-bottom:0}.verdict{font-size:1.2rem;padding:.6rem 1r
 """
 
 
-def _notebook_page(executed: Path) -> Path:
-    """Render an executed notebook as HTML beside it."""
-    from nbconvert import HTMLExporter
-
-    page = executed.with_suffix(".html")
-    page.write_text(HTMLExporter(embed_images=True).from_filename(str(executed))[0], encoding="utf-8")
-    return page
-
-
 def _chart(folder: Path, name: str, caption: str) -> str:
     file = folder / "charts" / f"{name}.png"
     if not file.exists():
@@ -53,10 +45,10 @@ def write_report(folder: Path, summary: dict[str, Any]) -> Path:
         if good
         else "Source and lake differ: see the table."
     )
-    runs = []
+    links = []
     for label, facts in summary["notebooks"].items():
-        page = _notebook_page(folder / "notebooks" / f"{label}.ipynb").relative_to(folder)
-        runs.append(f'<li><a href="{page}">{label}</a>: {facts["status"]}, {facts["seconds"]} s</li>')
+        page = runs.as_page(folder / "notebooks" / f"{label}.ipynb").relative_to(folder)
+        links.append(f'<li><a href="{page}">{label}</a>: {facts["status"]}, {facts["seconds"]} s</li>')
     body = [
         "<h1>Frazil demo</h1><p>An embedded PostgreSQL, a stand-in for AWS DMS (it is not DMS), six notebooks, one lake.</p>",
         f'<p class="verdict {"good" if good else "bad"}">{verdict}</p>',
@@ -66,7 +58,7 @@ def write_report(folder: Path, summary: dict[str, Any]) -> Path:
         *[_chart(folder, name, caption) for name, caption in CHARTS.items()],
         "<h2>Transactions of the workload</h2>",
         Grid([{"kind": k, "transactions": n} for k, n in summary["transactions"].items()])._repr_html_(),
-        f"<h2>Notebooks</h2><ul>{''.join(runs)}</ul>",
+        f"<h2>Notebooks</h2><ul>{''.join(links)}</ul>",
     ]
     page = folder / "report.html"
     page.write_text(

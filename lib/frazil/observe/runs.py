@@ -71,6 +71,15 @@ def write(folder: Path, **facts: Any) -> dict[str, Any]:
     return known
 
 
+def as_page(notebook: Path) -> Path:
+    """Render an executed notebook as HTML beside it, for a browser."""
+    from nbconvert import HTMLExporter
+
+    page = notebook.with_suffix(".html")
+    page.write_text(HTMLExporter(embed_images=True).from_filename(str(notebook))[0], encoding="utf-8")
+    return page
+
+
 def _alive(pid: int, began: float) -> bool:
     """Tell whether a process runs that is not younger than the run: numbers of processes are used again."""
     import psutil
