@@ -33,9 +33,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the notebook; return the exit code of its outcome."""
-    operate = OperateSettings(
-        env=options.env, root=str(find_params().parent)
-    )  # a file with a fault tells nothing better
+    # What stands where the environment's own file has a fault.
+    operate = OperateSettings(env=options.env, root=str(find_params().parent))
     try:
         operate = resolve("operate", {"env": options.env}).settings
         file, section = find_notebook(options.notebook)

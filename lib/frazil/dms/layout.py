@@ -95,9 +95,7 @@ def known_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> dict
     known |= {c: _added_role(e) for c, e in mappings.added(spec).items()}
     if rule := mappings.before_image(spec):
         known |= {name: f"before:{c}" for c, name in rule.names(spec).items()}
-        for (
-            c
-        ) in spec.file_columns:  # also of those that the spec does not call the key: at the source they may be it now
+        for c in spec.file_columns:  # also those that the spec does not call the key: at the source they may be it now
             for name in (c.name, *c.renamed_from):
                 known.setdefault(f"{rule.prefix}{name}{rule.suffix}", f"before:{c.name}")
     if endpoint.timestamp_column:

@@ -77,7 +77,6 @@ def apply_batch(
     batch before anything is written; one in files that were read in pieces may be but a text with a newline, so these are
     read `whole` first.
     """
-
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -147,7 +146,6 @@ def apply_batch(
 
 def _counted(raw: DataFrame, spec: TableSpec, aside: bool) -> dict[str, Any]:
     """Count the rows of a batch of which no good one is left."""
-
     from pyspark.sql import functions as F
 
     if not aside:

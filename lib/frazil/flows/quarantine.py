@@ -135,7 +135,6 @@ def _records(
     spec: TableSpec, base: Base, batch: str, new: DataFrame | None, old: DataFrame | None, changes: DataFrame | None
 ) -> DataFrame:
     """Return what a batch adds to the quarantine: its bad rows, and waiting ones that something of it came after."""
-
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 

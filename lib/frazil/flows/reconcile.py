@@ -34,7 +34,6 @@ def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) 
     Source columns are cast to the lake's types first. `sample` holds one row per differing value of the first `show`
     differing keys: the key, the column, and both sides (`(no row)` where one has none).
     """
-
     from pyspark.sql import functions as F
 
     if not spec.key:

@@ -128,7 +128,6 @@ def _replay(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> 
 
 def _now(rows: DataFrame) -> DataFrame:
     """Return the records of judged rows as a replay leaves them, each with its `place` among them."""
-
     from pyspark.sql import functions as F
 
     status = F.expr(f"case outcome when '{aside.APPLY}' then '{aside.REPLAYED}' when '{aside.OBSOLETE}' then '{aside.OBSOLETE}' "
@@ -143,7 +142,6 @@ def _now(rows: DataFrame) -> DataFrame:
 
 def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: str, counts: dict[str, int]) -> None:
     """Commit what can be applied, and beside it what became of every row."""
-
     from pyspark.sql import functions as F
 
     good, records = rows.where(f"outcome = '{aside.APPLY}'"), _now(rows)

@@ -61,7 +61,6 @@ class Group:
 @contextmanager
 def messages(book: Workbook, *taken: Taken) -> Iterator[tuple[DataFrame | None, list[Group]]]:
     """Hold what reads took for all tables, with its groups, and name what belongs to no table; no frame where nothing is there."""
-
     from pyspark import StorageLevel
     from pyspark.sql import DataFrame
 
@@ -83,7 +82,6 @@ def messages(book: Workbook, *taken: Taken) -> Iterator[tuple[DataFrame | None, 
 
 def groups_of(frame: DataFrame) -> list[Group]:
     """Return the groups of `routed` messages: all that the driver learns of them."""
-
     from pyspark.sql import functions as F
 
     by = ["object", "kind", "operation", "schema", "table"]
@@ -204,7 +202,6 @@ def seen_of(
     book: Workbook, spec: TableSpec, frame: DataFrame, begin: Offsets, before: tuple[str, int] | None
 ) -> tuple[int, frozenset[str]]:
     """Return how many changes lie between two places, and the names in them."""
-
     from pyspark.sql import functions as F
 
     rows = _messages_of(book, spec, frame, False, begin, before)

@@ -35,9 +35,8 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
     rate, latency, below = figure.subplots(3, sharex=True, height_ratios=[1, 1.5, 0.27 * lanes + 0.1])
     width = a.width_s * 1000
     per_slice = a.slices.groupby("slice")["changes"].sum()
-    every = range(
-        int(per_slice.index.min()), int(per_slice.index.max()) + 2 * width, width
-    )  # the last one has an end too
+    first, last = int(per_slice.index.min()), int(per_slice.index.max())
+    every = range(first, last + 2 * width, width)  # the last one has an end too
     per_slice = per_slice.reindex(every, fill_value=0) / a.width_s
     rate.fill_between(times(list(every)), per_slice, step="post", color=COLOURS[0], alpha=0.75, linewidth=0)
     rate.set_ylim(0, per_slice.max() * 1.12 or 1)

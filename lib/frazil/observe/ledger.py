@@ -91,7 +91,6 @@ def _existing(book: Workbook) -> list[str]:
 
 def _snapshots(book: Workbook) -> DataFrame | None:
     """Return every snapshot that the tables still have, at the time at which it became the table's state."""
-
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
@@ -125,7 +124,6 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
 
     A row that still says `started` is an action that was killed, or is at work.
     """
-
     from pyspark.sql import functions as F
 
     began, facts = time.time(), {}
@@ -161,7 +159,6 @@ def actions(book: Workbook) -> DataFrame:
 
     Times are epoch milliseconds; `ended_ms` is null where an action was killed or is at work.
     """
-
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
@@ -184,7 +181,6 @@ def actions(book: Workbook) -> DataFrame:
 
 def _told(book: Workbook) -> DataFrame:
     """Return every commit that the ledger or a snapshot tells of, once."""
-
     from pyspark.sql import functions as F
 
     told = _snapshots(book)
@@ -198,7 +194,6 @@ def _told(book: Workbook) -> DataFrame:
 
 def _seen(book: Workbook) -> DataFrame:
     """Return when a second engine first saw each commit, as far as one looked (`frazil visible`)."""
-
     from pyspark.sql import functions as F
 
     name = _there(book, VISIBLE)
@@ -217,7 +212,6 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     long reading took, `visible_ms` when a second engine saw the commit; null where that was not measured.
     Commits whose snapshot has expired are told of if maintenance took them into the ledger before.
     """
-
     from pyspark.sql import functions as F
 
     told = _told(book).where("summary['frazil.kind'] = 'changes'")  # asks for Spark, which F needs
@@ -244,7 +238,6 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
 
 def history(book: Workbook, table: str, newest: int = 5) -> list[dict[str, Any]]:
     """Return the newest snapshots of a source table's lake table, loads and maintenance included, one row each."""
-
     from pyspark.sql import functions as F
 
     if not book.exists(book.specs[table]):
