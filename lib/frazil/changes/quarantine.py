@@ -94,12 +94,12 @@ def set_aside(found: DataFrame, rows: DataFrame, spec: TableSpec, batch: str, se
     )  # fmt: skip
     # Row numbers run on from file to file; messages have their own, and Spark sees that no file is to be read for these.
     first = rows.where(f"form <> '{JSON}'").groupBy("path").agg(F.min("row_no").alias("first"))
-    in_file = "try_cast(row_no as bigint) - try_cast(first as bigint) + 1"
+    in_file = "cast(try_cast(row_no as bigint) - try_cast(first as bigint) + 1 as string)"
     record = record.join(F.broadcast(first), "path", "left")
     told = {
         "table_name": F.lit(spec.source), "status": F.lit(WAITING), "batch": F.lit(batch),
         **_stamped(batch, sequence), "set_aside_at": _now(),
-        "place": F.expr(PLACE), "n": F.expr(f"cast(if(form = '{JSON}', row_no, {in_file}) as string)"),
+        "place": F.expr(PLACE), "n": F.expr(f"if(form = '{JSON}', cast(row_no as string), {in_file})"),
         **{c: F.lit(None) for c in LATER},
     }  # fmt: skip
     record = record.withColumns(told).withColumn("row_no", F.col("n"))
