@@ -60,6 +60,17 @@ def replayed(world, **settings):
 BIG = 3_000_000_000
 
 
+def test_a_batch_runs_the_code_that_the_ones_before_it_had_compiled(aside):
+    """A number or a time of the batch in the text of generated code would cost seconds of compilation in each."""
+    metrics = aside.spark._jvm.org.apache.spark.metrics.source.CodegenMetrics
+    compiled = []
+    for n in range(1, 6):
+        aside.changes("t", U(1, n, "A"), U(2, n, "B"), U(3, "bad", "C"), name=f"20240612-10312510{n}.csv")
+        assert aside.merge(lane="merge")["t"].counts["quarantined"] == 1
+        compiled.append(metrics.METRIC_COMPILATION_TIME().getCount())
+    assert compiled[-1] == compiled[-2], compiled
+
+
 def test_bad_rows_lie_in_the_quarantine_and_good_ones_in_the_table(aside):
     aside.changes("t", U(1, 9, "A"), I(4, "four", "d"), U(2, 8, "B"), D(3))
     result = aside.merge()["t"]
