@@ -109,15 +109,15 @@ def set_aside(found: DataFrame, rows: DataFrame, spec: TableSpec, batch: str, se
 def _now() -> Column:
     from pyspark.sql import functions as F
 
-    return F.expr(f"timestamp_micros(cast({beside(literal(str(round(time.time() * 1e6))), 'path')} as bigint))")
+    return F.expr(f"timestamp_micros({beside(literal(str(round(time.time() * 1e6))), 'path')})")
 
 
 def _stamped(batch: str, sequence: int) -> dict[str, Column]:
     """Return what tells which batch made a record what it is, and when."""
     from pyspark.sql import functions as F
 
-    place = F.expr(f"cast({beside(literal(str(sequence)), 'path')} as bigint)")
-    return {"changed_by": F.lit(batch), "sequence": place, "changed_at": _now()}
+    stamp = F.expr(beside(literal(str(sequence)), "path"))
+    return {"changed_by": F.lit(batch), "sequence": stamp, "changed_at": _now()}
 
 
 def _columns() -> list[Column]:

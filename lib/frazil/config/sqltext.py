@@ -12,9 +12,9 @@ def field_name(name: str) -> str:
 
 
 def beside(sql: str, column: str) -> str:
-    """Return the SQL of the same text, which Spark keeps beside the code that it compiles and not in it.
+    """Return the SQL of the whole number that a text says, which Spark keeps beside the code that it compiles and not in it.
 
     So what is another number or time in each batch leaves the compiled code as it is, and Spark uses that again. The column
     (a text that is never null) adds nothing: it keeps Spark from working the value out beforehand.
     """
-    return f"concat(left({column}, 0), {sql})"
+    return f"cast(concat(left({column}, 0), {sql}) as bigint)"

@@ -50,7 +50,7 @@ def written_at(files: list[DmsObject], phase: int) -> str:
         return "cast(null as timestamp)"
     names = sorted({f.name for f in files})
     if len(names) <= FEW:
-        return f"timestamp_micros(cast({beside(_stated_times(names), 'object')} as bigint))"
+        return f"timestamp_micros({beside(_stated_times(names), 'object')})"
     shared = NAME.match(names[0])
     n = f"cast({'substring(object, 9, 17)' if shared else 'concat(substring(object, 1, 8), substring(object, 10, 9))'} as bigint)"
     day = f"make_date(int({n} div 10000000000000), int({n} div 100000000000 % 100), int({n} div 1000000000 % 100))"

@@ -180,7 +180,7 @@ class Kafka:
 
     def place_sql(self, place: int) -> str:
         """Return the SQL of an offset."""
-        return f"cast({beside(literal(str(place)), 'object')} as bigint)"
+        return beside(literal(str(place)), "object")
 
 
 def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str) -> Offsets:

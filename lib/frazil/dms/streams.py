@@ -84,7 +84,7 @@ def behind_sql(stream: Stream, position: Offsets) -> str:
     told = " ".join(f"when {literal(p)} then {stream.place_sql(o)}" for p, o in places)
     here = f"offset >= case object {told} else {stream.place_sql(0)} end" if told else "true"
     since = beside(literal(str(position.get(ARRIVED))), "object")
-    return f"{here} and arrived >= timestamp_millis(cast({since} as bigint))" if position.get(ARRIVED) else here
+    return f"{here} and arrived >= timestamp_millis({since})" if position.get(ARRIVED) else here
 
 
 def named_source(scheme: str, address: str, example: str) -> tuple[str, tuple[str, ...]]:

@@ -116,7 +116,8 @@ def apply_batch(
             keys, bounds = rows.num_rows, None
         else:
             rows, first = None, F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
-            batch = batch if carries else batch.persist()
+            if not carries:
+                batch.persist()
             keys, *bounds = batch.agg(F.count("*"), F.min(first), F.max(first)).first()
         # Spark has no observation of nothing; without a key there is no order to contradict.
         stats = {**NO_ROWS, **seen.get, **(order.get if spec.key else {})} if keys else _counted(raw, spec, aside)
@@ -124,8 +125,10 @@ def apply_batch(
             return apply_batch(book, spec, base, given, whole=True)
         if stats["bad"]:
             quarantine.admit(book, spec, raw, stats["bad"], stats["changes"])
-            bad = found.where("aside is not null").select("aside.*") if carries else None
-            batch = batch if carries else batch.persist()
+            if carries:
+                bad = found.where("aside is not null").select("aside.*")
+            else:
+                batch.persist()
         if stats["out_of_sequence"]:
             book.progress(
                 f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; the order in which they lie stands"
@@ -137,6 +140,7 @@ def apply_batch(
         if said := book.lanes.note(book.name(spec), done.summary, given.megabytes, time.time() - picked_up):
             book.progress(f"{spec.source}: {said}")
     finally:
+        batch.unpersist()  # what a lane that could not gave to the MERGE
         found.unpersist()
     counts = {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
               "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
@@ -180,7 +184,8 @@ def commit_batch(
         try:
             return lane.apply(base, position, rows, {**summary, "frazil.lane": "rowdelta", "frazil.lane-reason": why})
         except UnfitError as e:
-            why, batch = book.lanes.unfit(name, e), batch.persist()
+            why = book.lanes.unfit(name, e)
+            batch.persist()
 
     def write(branch: str, properties: dict[str, str]) -> None:
         if spec.policy == "append":
