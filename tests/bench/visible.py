@@ -1,8 +1,10 @@
-"""Figures: how long it takes from the time at which a change file should be written until another process sees its rows.
+"""Figures: how long it takes until another process sees what was changed, counted from the time at which it should have been.
 
-One table of 5 M rows, a file of 200 changes every 200 ms for 150 s (the shape at which Flink was measured), triggers back to
-back. Writer and observer are a process of their own; the observer asks the catalog every 10 ms for its newest metadata and
-takes from it the position, which changes in the same swap as the rows. Latency counts from the intended time of each write.
+Files: one table of 5 M rows, a file of 200 changes every 200 ms for 150 s (the shape at which Flink was measured), triggers
+back to back. Writer and observer are a process of their own; the observer asks the catalog every 10 ms for its newest metadata
+and takes from it the position, which changes in the same swap as the rows.
+
+The whole way: transactions in PostgreSQL, the stand-in, Kafka, six tables, maintenance going on; `_pipeline` tells the rest.
 """
 
 from __future__ import annotations
@@ -13,17 +15,30 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__)
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "lib")]
 
-from bench._lake import Changes, fill, lake, scan_s  # noqa: E402
+from bench import _pipeline  # noqa: E402
+from bench._lake import MEMORY, Changes, fill, lake, scan_s  # noqa: E402
+from frazil.config.session import get_spark  # noqa: E402
+from frazil.config.settings import MaintenanceSettings, Settings  # noqa: E402
+from frazil.demo.kafka import Kafka  # noqa: E402
+from frazil.demo.postgres import EmbeddedPostgres  # noqa: E402
+from frazil.demo.process import stop_process  # noqa: E402
+from frazil.flows import maintenance  # noqa: E402
 from frazil.flows.cdc import run as merge  # noqa: E402
+from frazil.flows.workbook import raise_if_failed  # noqa: E402
+from stream_world import KafkaWorld  # noqa: E402
 
 STEP_S, CHANGES = 0.2, 200
+TRIGGER_S, CARE_S = 0.5, 60.0
 
 
 def feed(root: str, rows: int, seconds: float, catalog: str) -> None:
@@ -73,7 +88,7 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run(quick: bool = False) -> list[dict]:
+def _files(quick: bool) -> list[dict]:
     """Let the feed run beside continuous ingestion; return the latency's quantiles and what a scan costs afterwards."""
     rows, files, seconds = (200_000, 4, 15) if quick else (5_000_000, 12, 150)
     with lake() as world:
@@ -103,6 +118,103 @@ def run(quick: bool = False) -> list[dict]:
         {"name": "scan_after_flink_shape", "value": round(scanned / clean, 2), "unit": "×",
          "conditions": f"full scan after that ({scanned:.2f} s) over one of the freshly made table"},
     ]  # fmt: skip
+
+
+def _care(world: KafkaWorld, stop: threading.Event, done: list) -> None:
+    """Maintain all tables again and again, as somebody who lets it run beside ingestion would."""
+    while not stop.wait(CARE_S):
+        done += maintenance.run(world.book(MaintenanceSettings, dry_run=False))
+
+
+@contextmanager
+def _source(folder: Path, rows: int, seconds: int) -> Iterator[tuple[KafkaWorld, dict[str, int]]]:
+    """Give a loaded world of six tables behind PostgreSQL, stand-in and Kafka, and the process ids of those."""
+    options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
+    with EmbeddedPostgres(folder / "postgres") as postgres, Kafka(folder / "kafka") as broker:
+        world = KafkaWorld(broker, folder / "w", "pipeline", options, partitions=2)
+        for table in _pipeline.TABLES:
+            world.table(table, *_pipeline.COLUMNS)
+        with postgres.connect() as connection:
+            _pipeline.make_tables(connection, rows)
+            database = connection.info.dsn + f" password={postgres.password}"
+        target = {
+            "Broker": broker.brokers,
+            "Topic": world.topic,
+            "IncludeNullAndEmpty": True,
+            "IncludeTransactionDetails": True,
+        }
+        rule = {"rule-type": "selection", "rule-id": "1", "rule-name": "all", "rule-action": "include",
+                "object-locator": {"schema-name": "public", "table-name": "%"}}  # fmt: skip
+        task = {"TableMappings": json.dumps({"rules": [rule]}), "ReplicationTaskSettings": "{}"}
+        (folder / "standin.json").write_text(json.dumps({"KafkaSettings": target}))
+        (folder / "task.json").write_text(json.dumps({"ReplicationTasks": [task]}))
+        place = {"database": database, "rows": rows, "seconds": seconds, "catalog": f"{folder}/catalog.db"}
+        (folder / "pipeline.json").write_text(json.dumps(place))
+        get_spark(Settings(root=str(folder), catalog_options=options, spark_options=MEMORY, source="kafka://"))
+        standin = _pipeline.start("standin", folder)
+        try:
+            while not (folder / "loaded").exists():
+                assert standin.poll() is None, "the stand-in ended"
+                time.sleep(0.2)
+            world.loaded().merged(lane="rowdelta")
+            yield world, {"PostgreSQL": postgres.pid, "stand-in": standin.pid, "Kafka": broker.pid}
+        finally:
+            stop_process(standin, 20)
+
+
+def _whole_way(quick: bool) -> list[dict]:
+    rows, seconds = (2_000, 20) if quick else (50_000, 600)
+    with (
+        tempfile.TemporaryDirectory(prefix="frazil-visible-") as name,
+        _source(Path(name), rows, seconds) as (world, pids),
+    ):
+        source, stop, cared = _pipeline.start("source", Path(name)), threading.Event(), []
+        pids |= {
+            "source and observer": source.pid,
+            "Frazil's Python": os.getpid(),
+            "Spark": world.spark.sparkContext._gateway.proc.pid,
+        }
+
+        def spent() -> dict[str, float]:
+            return {n: _pipeline.cpu_s(p, n == "PostgreSQL") for n, p in pids.items()}
+
+        care = threading.Thread(target=_care, args=(world, stop, cared))
+        care.start()
+        began, before = time.time(), spent()
+        ended = merge(world.book(run_for_s=float(seconds + 5), trigger_s=TRIGGER_S))
+        wall, after = time.time() - began, spent()
+        stop.set()
+        care.join()
+        told = json.loads(source.communicate(timeout=120)[0])
+        raise_if_failed([*ended, *cared])
+        world.merged()
+        counted = [
+            world.spark.table(world.name(t)).selectExpr("count(*) n", "count(distinct id) k").first()
+            for t in _pipeline.TABLES
+        ]
+    late = [x for _, x in told["took"]]
+    assert None not in late and all(c.n == c.k for c in counted), "changes were not seen, or rows are there twice"
+    late.sort()
+    batches = sum(r.counts["batches"] for r in ended)
+    share = ", ".join(f"{n} {(after[n] - before[n]) / wall:.0%}" for n in pids)
+    conditions = (
+        f"{len(late):,} transactions of 10 changes, one each {_pipeline.STEP_S:g} s for {seconds} s, over {len(_pipeline.TABLES)} tables of {rows:,} rows; "
+        f"stand-in polls each {_pipeline.POLL_S:g} s, trigger {TRIGGER_S:g} s, {batches} commits, {sum(r.status == 'maintained' for r in cared)} maintenance "
+        f"runs of a table; p50 {late[len(late) // 2]:.2f} s, max {late[-1]:.2f} s, the last transaction {told['late_s']:.2f} s behind its time; CPU of a core: {share}"
+    )
+    return [
+        {
+            "name": "visible_s_p99_1k",
+            "value": round(late[int((len(late) - 1) * 0.99)], 2),
+            "unit": "s",
+            "conditions": conditions,
+        }
+    ]
+
+
+def run(quick: bool = False) -> list[dict]:
+    """Measure the whole way, then files."""
+    return _whole_way(quick) + _files(quick)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,11 @@ class Kafka:
         return f"127.0.0.1:{self._ports['broker']}"
 
     @property
+    def pid(self) -> int | None:
+        """The broker's process id while it runs."""
+        return self._process.pid if self._process else None
+
+    @property
     def guarded(self) -> str:
         """The address where one must log in: SASL_PLAINTEXT, PLAIN, as `frazil` with `PASSWORD`."""
         return f"127.0.0.1:{self._ports['guarded']}"
