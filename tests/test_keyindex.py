@@ -39,6 +39,14 @@ def test_it_answers_like_a_dict(tmp_path, width):
             index.forget({index.number(dead)}, {n: np.array(at, np.int64) for n, at in by_file.items()})
             there = {k: None if p and (p[0] == dead or p in rows) else p for k, p in there.items()}
             index.marks.pop(dead, None)
+        if rng.random() < 0.2:  # somebody puts the rows of some files into one, in order, with dead ones between
+            old, new = rng.sample(index.files, min(3, len(index.files))), f"m{step}"
+            rows = sorted((old.index(p[0]), p[1], k) for k, p in there.items() if p and p[0] in old)
+            kept = np.array(sorted(rng.sample(range(2 * len(rows)), len(rows))), np.int64)
+            assert not index.move([index.number(f) for f in old], index.number(new), np.append(kept, 10**6))
+            assert index.move([index.number(f) for f in old], index.number(new), kept)
+            there |= {k: (new, int(at)) for (_, _, k), at in zip(rows, kept, strict=True)}
+            index.marks = {p[0]: "" for p in there.values() if p}
         if rng.random() < 0.2:
             index.save()
             index = KeyIndex(tmp_path, "t", width)

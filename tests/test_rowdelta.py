@@ -10,9 +10,12 @@ from decimal import Decimal
 import pytest
 import yaml
 
+from frazil.config.settings import MaintenanceSettings
 from frazil.flows import cdc
+from frazil.lake import compact as compaction
 from frazil.lake import jvm_rowdelta, lanes
 from frazil.lake.keyindex import KeyIndex
+from frazil.lake.locator import Locator
 from helpers import FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -110,6 +113,37 @@ def test_the_index_follows_what_others_do(loaded, what):
     expected.pop(101, None)
     assert sorted(loaded.rows("t")) == sorted(expected.items())
     assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta", loaded.said
+
+
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["alone", "beside a batch"])
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+def test_no_key_is_read_again_after_a_compaction_of_ours(loaded, monkeypatch, meanwhile, twice):
+    """The rows keep their order, so where they lie now is told by where they lay; deletes that came meanwhile included."""
+    book, read, rewrite = loaded.book(lane="rowdelta"), [], compaction._rewrite
+
+    def batch(name, *changes):
+        loaded.changes("t", *changes, name=name)
+        assert not [r.note for r in cdc.run(book) if r.failed]
+        assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta", loaded.said
+
+    def between(*arguments):
+        found = rewrite(*arguments)
+        if meanwhile:
+            batch("20240101-100030000.csv", U(3, "C"), D(4), D(101))
+        return found
+
+    batch("20240101-100000000.csv", U(1, "A"), D(2), I(101, "n"))
+    monkeypatch.setattr(compaction, "_rewrite", between)
+    monkeypatch.setattr(Locator, "_read_keys", lambda self, table, paths, snapshot: read.extend(paths))
+    for number in range(1 + twice):
+        if number:  # one more file, or there would be nothing to compact
+            batch("20240101-100040000.csv", U(7, "G"))
+        meanwhile = meanwhile and not number
+        assert compaction.compact(loaded.spark, loaded.name("t"), ("id",), MaintenanceSettings(), "r", print)["slices"]
+    expected = dict(loaded.rows("t")) | {1: "B", 5: "E", 9: "I"}
+    batch("20240101-100050000.csv", U(1, "B"), U(5, "E"), U(9, "I"))
+    assert sorted(loaded.rows("t")) == sorted(expected.items())
+    assert not read
 
 
 def test_a_rollback_rebuilds_the_index(loaded):

@@ -24,7 +24,8 @@ from frazil.lake.tables import BRANCH_PREFIX
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SLICE = "frazil.slice"
+SLICE, ORDER = "frazil.slice", "frazil.order"
+"""In a slice's summary: its mark; and, where rows kept their order, the names of its new files with the old ones whose rows each has."""
 
 
 class CompactionError(FrazilError):
@@ -106,7 +107,7 @@ def compact_slice(
     if not all(path in before for path in piece.files):
         return {"given_up": 1}
     before = {path: before[path] for path in piece.files}
-    new, moved = _rewrite(spark, table, list(before.values()), key, s)
+    new, moved, order = _rewrite(spark, table, list(before.values()), key, s)
     committed = False
     try:
         known = {path: jvm_rewrite.deleted(spark, table, task) for path, task in before.items()}
@@ -125,7 +126,12 @@ def compact_slice(
             count = sum(len(at) for at in carried.values())
             facts = {"files": len(piece.files), "added": len(new), "carried": count, "attempt": attempt,
                      "began": round(began * 1000), "bytes": piece.bytes}  # fmt: skip
-            summary = {"frazil.kind": "compact", SLICE: mark, "frazil.counts": json.dumps(facts)}
+            summary = {
+                "frazil.kind": "compact",
+                SLICE: mark,
+                "frazil.counts": json.dumps(facts),
+                ORDER: json.dumps(order),
+            }
             try:
                 old = [now[p] for p in piece.files]
                 jvm_rewrite.commit_rewrite(
@@ -151,11 +157,11 @@ def compact_slice(
 
 def _rewrite(
     spark: SparkSession, table: Any, old: list[Any], key: tuple[str, ...], s: MaintenanceSettings
-) -> tuple[list[Any], DataFrame]:
+) -> tuple[list[Any], DataFrame, dict[str, list[str]]]:
     """Write the slice's live rows as new files, by one task, so that a core is left to ingestion.
 
-    Returns the files and where each live row moved, from old_file, old_row to new_file, new_row, kept in memory or on
-    disk. Raises CompactionError unless every row is found again exactly once with the same values.
+    Returns the files; where each live row moved, from old_file, old_row to new_file, new_row, kept in memory or on
+    disk; and `_order`. Raises CompactionError unless every row is found again exactly once with the same values.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
@@ -188,7 +194,23 @@ def _rewrite(
             f"{table.name()}: {n.wrong} of {n.pairs} rows are not the same after the rewrite",
             "nothing was committed; run again",
         )
-    return new, moved
+    return new, moved, _order(moved)
+
+
+def _order(moved: DataFrame) -> dict[str, list[str]]:
+    """Return, by the name of each new file, the old ones whose rows it has, one after the other as they lay; empty if they lie otherwise."""
+    from pyspark.sql import functions as F
+
+    apart = F.col("new_row") - F.col("old_row")
+    found = moved.groupBy("new_file", "old_file").agg(
+        F.min("new_row").alias("first"), (F.min(apart) == F.max(apart)).alias("kept")
+    )
+    order: dict[str, list[str]] = {}
+    rows = sorted(found.collect(), key=lambda r: r["first"])
+    for r in rows:
+        order.setdefault(r["new_file"].rsplit("/", 1)[-1], []).append(r["old_file"].rsplit("/", 1)[-1])
+    kept = all(r["kept"] for r in rows) and len({r["old_file"] for r in rows}) == len(rows)
+    return order if kept else {}
 
 
 def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> Any | None:

@@ -39,17 +39,34 @@ class LiveFile:
 
 def plan(spark: SparkSession, table: JavaTable, snapshot: int) -> dict[str, LiveFile]:
     """Return the data files of a snapshot by their location as the table spells it."""
-    parser, found = spark._jvm.org.apache.iceberg.ScanTaskParser, {}
+    found, lines = {}, spark._jvm.java.util.StringJoiner("\n")
     tasks = table.newScan().useSnapshot(snapshot).planFiles()
     try:
-        for task in tasks.iterator():
-            data = json.loads(parser.toJson(task))
-            file = data["data-file"]
-            deletes = data.get("delete-files") or []
-            found[file["file-path"]] = LiveFile(file["spec-id"], file.get("partition"), file["record-count"], deletes)
+        lists = (
+            spark._jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
+        )  # py4j finds no `forEach` of `tasks` itself
+        lists.newArrayList(tasks.iterator()).forEach(_each_as_json(spark, lines))
     finally:
         tasks.close()
+    for line in filter(None, lines.toString().split("\n")):
+        data = json.loads(line)
+        file = data["data-file"]
+        deletes = data.get("delete-files") or []
+        found[file["file-path"]] = LiveFile(file["spec-id"], file.get("partition"), file["record-count"], deletes)
     return found
+
+
+def _each_as_json(spark: SparkSession, lines: Any) -> Any:
+    """Return a Java Consumer of scan tasks that adds each one's JSON to a StringJoiner: one call of py4j for all."""
+    lang = spark._jvm.java.lang
+    public, method_type, texts = lang.invoke.MethodHandles.publicLookup(), lang.invoke.MethodType.methodType, java_class(spark, "java.lang.CharSequence")  # fmt: skip
+    task = java_class(spark, "org.apache.iceberg.FileScanTask")
+    parser, text = java_class(spark, "org.apache.iceberg.ScanTaskParser"), java_class(spark, "java.lang.String")
+    add = public.bind(lines, "add", method_type(lines.getClass(), texts))
+    to_json = spark.sparkContext._gateway.new_array(lang.invoke.MethodHandle, 1)
+    to_json[0] = public.findStatic(parser, "toJson", method_type(text, task)).asType(method_type(texts, task))
+    each = lang.invoke.MethodHandles.filterArguments(add, 0, to_json)
+    return lang.invoke.MethodHandleProxies.asInterfaceInstance(java_class(spark, "java.util.function.Consumer"), each)
 
 
 def function(spark: SparkSession, interface: str, target: Any, method: str, returns: str, takes: str) -> Any:

@@ -202,6 +202,29 @@ class KeyIndex:
             if gone.any():
                 self.segments[i] = Segment(segment.keys, np.where(gone, np.int32(-1), segment.file), segment.pos)
 
+    def move(self, old: list[int], new: int, kept: np.ndarray) -> bool:
+        """Take over that the live rows of some files lie in another one now, in the same order, at `kept` positions of it.
+
+        Nothing is changed, and False returned, if these are not as many.
+        """
+        import numpy as np
+
+        rank = np.full(len(self.files) + 1, -1, np.int64)
+        rank[old] = np.arange(len(old))
+        live = self._known([rank[s.file] >= 0 for s in self.segments])
+        places = np.concatenate([rank[s.file[m]] << 32 | s.pos[m] for s, m in zip(self.segments, live, strict=True)])
+        if len(places) != len(kept):
+            return False
+        now, start = np.empty(len(places), np.int32), 0
+        now[np.argsort(places)] = kept
+        for i, (segment, mine) in enumerate(zip(self.segments, live, strict=True)):
+            if count := int(mine.sum()):
+                pos = segment.pos.copy()
+                pos[mine] = now[start : start + count]
+                self.segments[i] = Segment(segment.keys, np.where(mine, np.int32(new), segment.file), pos)
+                start += count
+        return True
+
     def _renumber(self) -> None:
         """Give numbers to live files alone, once most of those that have one are gone."""
         import numpy as np
@@ -215,13 +238,14 @@ class KeyIndex:
         """Count the live keys, segment by segment."""
         if len(self.segments) == 1:
             return int((self.segments[0].file >= 0).sum())
-        total = 0
+        return sum(int(live.sum()) for live in self._known([s.file >= 0 for s in self.segments]))
+
+    def _known(self, some: list[np.ndarray]) -> list[np.ndarray]:
+        """Return, of some rows of each segment, those that no newer segment knows better."""
         for i, segment in enumerate(self.segments):
-            live = segment.file >= 0
             for newer in self.segments[i + 1 :]:
-                live[newer_at(segment, newer)] = False
-            total += int(live.sum())
-        return total
+                some[i][newer_at(segment, newer)] = False
+        return some
 
     def save(self) -> None:
         """Write new segments and the manifest, swapped in by its name; drop the files that it does not name."""

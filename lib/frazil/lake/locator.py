@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
+from frazil.lake.compact import ORDER
 from frazil.lake.keyindex import KeyIndex, key_sql
 from frazil.lake.merge import bound
 
@@ -103,15 +106,45 @@ class Locator:
         Data files never change, so a place that is left over after files that went and rows that were deleted is right;
         and as many places as rows means that none is missing.
         """
-        index = self.index
-        if index.snapshot is None or not any(s.snapshotId() == index.snapshot for s in jvm.ancestors(table)):
+        index, since = self.index, []
+        for s in jvm.ancestors(table):
+            if s.snapshotId() == index.snapshot:
+                break
+            since.append(s)
+        else:
             return False  # nothing there, rolled back, or too old to tell
         index.snapshot = None  # an index that is changed half way is of no snapshot
+        self._moved(table, since)
         removed = {index.number(p) for p in index.marks if p not in self.plan}
         touched = [p for p, f in self.plan.items() if p in index.marks and index.marks[p] != f.mark]
         index.forget(removed, {index.number(p): positions(self._deleted(table, p)) for p in touched})
         self._read_keys(table, [p for p in self.plan if p not in index.marks], now.snapshotId())
         return self._settle(now)
+
+    def _moved(self, table: jvm.JavaTable, since: list[jvm.JavaSnapshot]) -> None:
+        """Follow compactions that kept the rows' order, right behind the index's snapshot: their new files need not be read.
+
+        The live rows of the old files are those of the new one, in order. What was deleted from it later, and is in the plan
+        already, makes the numbers differ: then it is read after all.
+        """
+        import numpy as np
+
+        index, known = self.index, {*self.index.marks, *self.plan}
+        paths = {p.rsplit("/", 1)[-1]: p for p in known}
+        for s in reversed(since):
+            order = json.loads(s.summary().get(ORDER) or "{}")
+            if not order or len(paths) < len(known):
+                return
+            for new, old in order.items():
+                files = [paths.get(name, "") for name in (new, *old)]
+                if files[0] not in self.plan or files[0] in index.marks or not all(f in index.marks for f in files[1:]):
+                    return
+                kept = np.ones(self.plan[files[0]].rows, bool)
+                if self.plan[files[0]].deletes:
+                    kept[positions(self._deleted(table, files[0]))] = False
+                if not index.move([index.number(f) for f in files[1:]], index.number(files[0]), np.flatnonzero(kept)):
+                    return
+                index.marks[files[0]] = self.plan[files[0]].mark
 
     def _rebuild(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> None:
         self.index = KeyIndex(self.folder, self.index.identity, self.index.width)
@@ -127,8 +160,8 @@ class Locator:
         if self.index.count() != live_rows(now):
             self.index.snapshot = None
             return False
-        self.index.snapshot = now.snapshotId()
-        self.save()
+        self.index.snapshot, self.index.marks = now.snapshotId(), {p: f.mark for p, f in self.plan.items()}
+        self.save(at_once=False)
         return True
 
     def _deleted(self, table: jvm.JavaTable, path: str, own: bool = False) -> Any:
@@ -217,7 +250,9 @@ class Locator:
         found = arrow(placed.join(F.broadcast(wanted), keys).select("_file", "_pos")).to_pandas()
         return {path: at.to_numpy() for path, at in found.groupby("_file")["_pos"]}
 
-    def committed(self, rows: Table, files: list[tuple[str, int]], head: jvm.JavaSnapshot, live: int) -> None:
+    def committed(
+        self, rows: Table, files: list[tuple[str, int]], touched: Iterable[str], head: jvm.JavaSnapshot, live: int
+    ) -> None:
         """Take over what a batch did: its first rows fill these new files, one after the other; the rest is gone."""
         import numpy as np
 
@@ -230,6 +265,7 @@ class Locator:
             file[start : start + count], pos[start : start + count] = self.index.number(path), np.arange(count)
             start += count
         self.index.add(key_numbers(rows), file, pos)
+        self.index.marks |= {p: self.plan[p].mark for p in (*touched, *(path for path, _ in files))}
         self.index.snapshot = head.snapshotId()
 
     def save(self, at_once: bool = True) -> None:
@@ -237,7 +273,7 @@ class Locator:
         if self.index is None or self.index.snapshot is None:
             return
         if at_once or time.monotonic() - self._saved > SAVE_EVERY_S:
-            self.index.marks, self._saved = {p: f.mark for p, f in self.plan.items()}, time.monotonic()
+            self._saved = time.monotonic()
             with suppress(OSError):  # a full disk costs time at the next start, not the batch
                 self.index.save()
 

@@ -110,7 +110,7 @@ class RowDelta:
             plan[path].vector = vector
         for file in written:
             plan[file.path] = jvm_rowdelta.LiveFile(file.spec_id, file.partition, file.rows)
-        at.committed(rows, [(f.path, f.rows) for f in written], head, live)
+        at.committed(rows, [(f.path, f.rows) for f in written], vectors, head, live)
         at.save(at_once=False)
         return commit.commit_of(self.spark, head, position.batch)
 
