@@ -41,21 +41,23 @@ class Slice:
     rows: int
 
 
-def slices(spark: SparkSession, tasks: dict[str, Any], spec_id: int, s: MaintenanceSettings) -> list[Slice]:
+def slices(spark: SparkSession, tasks: jvm_rewrite.Tasks, spec_id: int, s: MaintenanceSettings) -> list[Slice]:
     """Pack the files that are small, or of which much is deleted, into slices of about the target size; smallest first.
 
     Files of another partition spec and files with equality deletes are left alone; a slice never spans partitions.
     """
     bins: dict[str, list[tuple[int, int, bool, str]]] = {}
-    for path, task in tasks.items():
-        file = task.file()
-        if file.specId() != spec_id or any(d.content().name() != "POSITION_DELETES" for d in task.deletes()):
+    for path, told in tasks.told.items():
+        file, deletes = told["data-file"], told.get("delete-files") or []
+        if file["spec-id"] != spec_id or any(d["content"].upper().startswith("EQUALITY") for d in deletes):
             continue
-        gone = sum(d.recordCount() for d in jvm_rewrite.own_deletes(spark, task))
-        worn = gone > s.max_deleted_share * file.recordCount()
-        if worn or file.fileSizeInBytes() < s.small_file_mb << 20:
-            entry = (file.fileSizeInBytes(), file.recordCount() - gone, worn, path)
-            bins.setdefault(file.partition().toString(), []).append(entry)
+        gone = sum(d["record-count"] for d in deletes if d.get("referenced-data-file"))
+        if not all(d.get("referenced-data-file") for d in deletes):  # of v2: Iceberg tells by their bounds
+            gone = sum(d.recordCount() for d in jvm_rewrite.own_deletes(spark, tasks[path]))
+        rows, size = file["record-count"], file["file-size-in-bytes"]
+        worn = gone > s.max_deleted_share * rows
+        if worn or size < s.small_file_mb << 20:
+            bins.setdefault(json.dumps(file.get("partition")), []).append((size, rows - gone, worn, path))
     packed: list[Slice] = []
     for entries in bins.values():
         group: list[tuple[int, int, bool, str]] = []
@@ -82,7 +84,9 @@ def compact(
     """
     remove_abandoned_branches(spark, name)  # a dead batch must not hold compaction up
     table, began = jvm.load_table(spark, name), time.monotonic()
-    planned = slices(spark, jvm_rewrite.tasks(table, table.currentSnapshot().snapshotId()), table.spec().specId(), s)
+    planned = slices(
+        spark, jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId()), table.spec().specId(), s
+    )
     counts = dict.fromkeys(("slices", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
     counts |= {"planned_files": sum(len(p.files) for p in planned), "attempts": 0, "given_up": 0}
     done = 0
@@ -103,24 +107,24 @@ def compact_slice(
     """Rewrite one slice and commit it; `mark` names it in the snapshot summary, by which an unknown outcome is resolved."""
     table = jvm.load_table(spark, name)
     start, began = table.currentSnapshot(), time.time()
-    before = jvm_rewrite.tasks(table, start.snapshotId())
+    before = jvm_rewrite.Tasks(spark, table, start.snapshotId())
     if not all(path in before for path in piece.files):
         return {"given_up": 1}
-    before = {path: before[path] for path in piece.files}
-    new, moved, order = _rewrite(spark, table, list(before.values()), key, s)
+    new, moved, order = _rewrite(spark, table, [before[path] for path in piece.files], key, s)
     committed = False
     try:
-        known = {path: jvm_rewrite.deleted(spark, table, task) for path, task in before.items()}
         for attempt in range(1, s.slice_attempts + 1):
             table = _after_the_batch_in_flight(spark, name, s.yield_s)
             if table is None:
                 table = jvm.load_table(spark, name)
                 continue
             current = table.currentSnapshot()
-            now = jvm_rewrite.tasks(table, current.snapshotId())
+            now = jvm_rewrite.Tasks(spark, table, current.snapshotId())
             if not all(path in now for path in piece.files):
                 return {"given_up": 1, "attempts": attempt}
-            arrived = {p: jvm_rewrite.deleted(spark, table, now[p]) - known[p] for p in piece.files}
+            touched = [p for p in piece.files if now.told[p].get("delete-files") != before.told[p].get("delete-files")]
+            known = {p: jvm_rewrite.deleted(spark, table, before[p]) for p in touched}
+            arrived = {p: jvm_rewrite.deleted(spark, table, now[p]) - known[p] for p in touched}
             carried = _carried(spark, moved, {p: _live_rows(a, known[p]) for p, a in arrived.items() if a})
             deletes = jvm_rewrite.write_deletes(spark, table, {f.location(): f for f in new}, carried)
             count = sum(len(at) for at in carried.values())

@@ -46,6 +46,17 @@ def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> i
         return os.path.getsize(temporary.name)
 
 
+def read_vector(deletes: list[dict]) -> bytes | None:
+    """Return the serialised bitmap of one deletion vector that lies on this machine; None where Iceberg has to read what there is."""
+    path = _local(deletes[0]["file-path"]) if len(deletes) == 1 and "content-offset" in deletes[0] else None
+    if not path:
+        return None
+    with open(path, "rb") as file:
+        file.seek(deletes[0]["content-offset"])
+        blob = file.read(deletes[0]["content-size-in-bytes"])
+    return blob[8:-4] if zlib.crc32(blob[4:-4]) == int.from_bytes(blob[-4:], "big") else None
+
+
 def _puffin(vectors: dict[str, Any], entries: dict[str, dict]) -> bytes:
     """Render deletion vectors as one Puffin file, and note in each entry where its blob lies."""
     out, blobs = io.BytesIO(), []

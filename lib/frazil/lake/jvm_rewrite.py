@@ -12,10 +12,11 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake.jvm import JavaTable, java_class
+from frazil.lake.jvm_rowdelta import scan_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,13 +25,23 @@ _WHOLE = str(1 << 40)
 _FILE_PATH, _POS = b"2147483546", b"2147483545"  # field ids that the Iceberg spec reserves in position delete files
 
 
-def tasks(table: JavaTable, snapshot: int) -> dict[str, Any]:
-    """Return {data file: its scan task, with the delete files that apply to it} at a snapshot."""
-    plan = table.newScan().useSnapshot(snapshot).planFiles()
-    try:
-        return {task.file().location(): task for task in plan.iterator()}
-    finally:
-        plan.close()
+class Tasks(Mapping[str, Any]):
+    """The scan tasks of a snapshot by data file, with the delete files that apply to each; a task is fetched when it is asked for."""
+
+    def __init__(self, spark: SparkSession, table: JavaTable, snapshot: int):
+        self._listed, told = scan_tasks(spark, table, snapshot)
+        self.told = {t["data-file"]["file-path"]: t for t in told}
+        """What Iceberg's JSON says of each."""
+        self._nth = {path: n for n, path in enumerate(self.told)}
+
+    def __getitem__(self, path: str) -> Any:
+        return self._listed.get(self._nth[path])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.told)
+
+    def __len__(self) -> int:
+        return len(self.told)
 
 
 def _function(spark: SparkSession, target: Any, method: str, returns: Any, takes: str, interface: str) -> Any:

@@ -39,21 +39,27 @@ class LiveFile:
 
 def plan(spark: SparkSession, table: JavaTable, snapshot: int) -> dict[str, LiveFile]:
     """Return the data files of a snapshot by their location as the table spells it."""
-    found, lines = {}, spark._jvm.java.util.StringJoiner("\n")
-    tasks = table.newScan().useSnapshot(snapshot).planFiles()
-    try:
-        lists = (
-            spark._jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
-        )  # py4j finds no `forEach` of `tasks` itself
-        lists.newArrayList(tasks.iterator()).forEach(_each_as_json(spark, lines))
-    finally:
-        tasks.close()
-    for line in filter(None, lines.toString().split("\n")):
-        data = json.loads(line)
+    found = {}
+    for data in scan_tasks(spark, table, snapshot)[1]:
         file = data["data-file"]
         deletes = data.get("delete-files") or []
         found[file["file-path"]] = LiveFile(file["spec-id"], file.get("partition"), file["record-count"], deletes)
     return found
+
+
+def scan_tasks(spark: SparkSession, table: JavaTable, snapshot: int) -> tuple[Any, list[dict]]:
+    """Return the scan tasks of a snapshot as a Java list, and what Iceberg's JSON says of each.
+
+    To ask the tasks themselves takes several calls of py4j for each, and where other threads are at work one takes milliseconds.
+    """
+    lists = spark._jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
+    lines, plan = spark._jvm.java.util.StringJoiner("\n"), table.newScan().useSnapshot(snapshot).planFiles()
+    try:
+        listed = lists.newArrayList(plan.iterator())
+    finally:
+        plan.close()
+    listed.forEach(_each_as_json(spark, lines))
+    return listed, [json.loads(line) for line in filter(None, lines.toString().split("\n"))]
 
 
 def _each_as_json(spark: SparkSession, lines: Any) -> Any:
@@ -168,13 +174,15 @@ def commit(
 ) -> JavaSnapshot:  # fmt: skip
     """Add rows and deletes, move the tag, set the position property in one metadata swap; return the new snapshot.
 
-    `base` is the snapshot that the deletes were computed at: every validation counts from there. `check(snapshot)` sees the
+    `base` is the snapshot that the deletes were computed at, which must still be main's. `check(snapshot)` sees the
     snapshot before it is committed and may raise. Moving the tag makes it a compare-and-set, as in `jvm.publish`.
     """
-    if table.currentSnapshot().snapshotId() != base:
-        raise MainMovedError(str(base))
     java, always = spark._jvm.java, spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
     tx = table.newTransaction()
+    # It begins at the newest metadata, not at those of `table`. Files that somebody compacted since and this batch does not touch
+    # are no conflict, but the plan would keep them: a later delete of their rows would go to files that are no more.
+    if tx.table().currentSnapshot().snapshotId() != base:
+        raise MainMovedError(str(base))
     delta = tx.newRowDelta()
     for file in new:
         delta.addRows(file)

@@ -13,6 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
 from frazil.lake.compact import ORDER
+from frazil.lake.deltafiles import read_vector
 from frazil.lake.keyindex import KeyIndex, key_sql
 from frazil.lake.merge import bound
 
@@ -86,7 +87,11 @@ class Locator:
         if int(now.summary().get("total-equality-deletes") or 0):
             raise UnfitError(f"{self.name} holds equality deletes", "compact it")
         live = live_rows(now)
-        self.plan, self.snapshot = jvm_rowdelta.plan(self.spark, table, now.snapshotId()), None
+        known, self.snapshot = self.plan, None
+        self.plan = jvm_rowdelta.plan(self.spark, table, now.snapshotId())
+        for path, file in self.plan.items():
+            if path in known and known[path].mark == file.mark:
+                file.vector = known[path].vector
         width = len(key_sql(self.spec))
         if live * 8 * (width + 1) > self.limit:
             self.index = None
@@ -169,7 +174,8 @@ class Locator:
         from pyroaring import BitMap64
 
         file = self.plan[path]
-        blob = jvm_rowdelta.deleted_positions(self.spark, table, path, file.own if own else file.deletes)
+        deletes = file.own if own else file.deletes
+        blob = deletes and (read_vector(deletes) or jvm_rowdelta.deleted_positions(self.spark, table, path, deletes))
         return BitMap64.deserialize(blob) if blob else BitMap64()
 
     def vector(self, table: jvm.JavaTable, path: str) -> Any:
@@ -187,7 +193,7 @@ class Locator:
         import numpy as np
         from pyspark.sql import functions as F
 
-        tasks = jvm_rewrite.tasks(table, snapshot) if paths else {}
+        tasks = jvm_rewrite.Tasks(self.spark, table, snapshot) if paths else {}
         while paths:
             part, rows = [], 0
             while paths and (not part or rows + self.plan[paths[-1]].rows <= SLICE):
