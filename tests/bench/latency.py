@@ -84,9 +84,9 @@ def fill(book: Workbook, count: int, hours: float = 24.0) -> None:
             ',"age":', {points(QUANTILES, "500 + wait", "1500")}, ',"dms":', {points(QUANTILES, "200", "1500")},
             ',"land":', {points(OF_FILES, "120", "30")}, ',"wait":', {points(OF_FILES, "wait", "200")}, '}}')) summary""",
     ).createOrReplaceTempView("made_up")  # fmt: skip
-    create_namespaces(spark, [ledger._table(book, "commits")])
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {ledger._table(book, 'commits')} ({ledger._COMMITS}) USING iceberg")
-    spark.sql(f"INSERT INTO {ledger._table(book, 'commits')} SELECT * FROM made_up")
+    create_namespaces(spark, [book.ops("commits")])
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {book.ops('commits')} ({ledger._COMMITS}) USING iceberg")
+    spark.sql(f"INSERT INTO {book.ops('commits')} SELECT * FROM made_up")
 
 
 def _notebook(place: Path, commits: int) -> float:

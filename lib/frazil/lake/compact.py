@@ -116,6 +116,8 @@ def compact_slice(
     committed = False
     try:
         for attempt in range(1, s.slice_attempts + 1):
+            if attempt > 1:
+                _until_somebody_commits(spark, name)
             table = _after_the_batch_in_flight(spark, name, s.yield_s)
             if table is None:
                 table = jvm.load_table(spark, name)
@@ -261,6 +263,13 @@ def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) 
         if time.monotonic() > until:
             return None
         time.sleep(0.05)
+
+
+def _until_somebody_commits(spark: SparkSession, name: str, patience: float = 2.0) -> None:
+    """Wait for the next commit: behind it there is the most time until another one, for who has lost a race."""
+    until, last = time.monotonic() + patience, jvm.load_table(spark, name).currentSnapshot().snapshotId()
+    while time.monotonic() < until and jvm.load_table(spark, name).currentSnapshot().snapshotId() == last:
+        time.sleep(0.1)
 
 
 def _live_rows(positions: set[int], deleted: set[int]) -> list[int]:
