@@ -135,8 +135,8 @@ def apply_batch(
             )
         collapsed, summary = time.time(), _summary(stats, keys, given, picked_up)
         position = given.after(commit.new_batch())
-        with quarantine.beside(book, spec, base, position.batch, stats["bad"], raw, batch, bad):
-            done = commit_batch(book, spec, base, position, batch, (lane, why, rows, bounds), summary)
+        with quarantine.beside(book, spec, base, position.batch, stats["bad"], raw, batch, bad) as ready:
+            done = commit_batch(book, spec, base, position, batch, (lane, why, rows, bounds), summary, ready)
         if said := book.lanes.note(book.name(spec), done.summary, given.megabytes, time.time() - picked_up):
             book.progress(f"{spec.source}: {said}")
     finally:
@@ -177,10 +177,12 @@ def commit_batch(
     batch: DataFrame,
     chosen: tuple,
     summary: dict[str, str],
+    ready: Callable[[], Any],
 ) -> Commit:
-    """Commit a batch by the lane that was chosen, or by a MERGE where that one finds that it cannot."""
+    """Commit a batch by the lane that was chosen, or by a MERGE where that one finds that it cannot; `ready` is called before it is public."""
     (lane, why, rows, bounds), name = chosen, book.name(spec)
     if lane:
+        ready()
         try:
             return lane.apply(base, position, rows, {**summary, "frazil.lane": "rowdelta", "frazil.lane-reason": why})
         except UnfitError as e:
@@ -196,6 +198,7 @@ def commit_batch(
             # Spark refuses a source with row numbers where it copies files: it shall see rows, not how they were read.
             seen = batch.localCheckpoint() if base.copies else batch
             merge.merge(book.spark, branch, seen, spec, properties, bounds or (None, None))
+        ready()
 
     summary = {**summary, "frazil.lane": "merge", "frazil.lane-reason": why}
     return commit.commit_batch(book.spark, name, base, position, write, summary)

@@ -126,8 +126,9 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
             merge.replace_rows(book.spark, branch, new, properties, empty_first=action != "load")
             if spec.key and (twice := _duplicates(book.spark.table(branch), spec)):
                 raise DuplicateKeyError(*_explain_duplicates(rows(whole), twice, spec))
+            ready()
 
-        with quarantine.beside(book, spec, base, position.batch, bad, rows(whole) if bad else None):
+        with quarantine.beside(book, spec, base, position.batch, bad, rows(whole) if bad else None) as ready:
             return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)
 
     bad = 0

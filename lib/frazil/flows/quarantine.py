@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -92,43 +93,70 @@ def before(base: Base) -> int:
 def beside(
     book: Workbook, spec: TableSpec, base: Base, batch: str, bad: int = 0, rows: DataFrame | None = None,
     changes: DataFrame | None = None, found: DataFrame | None = None,
-) -> Iterator[None]:  # fmt: skip
+) -> Iterator[Callable[[], None]]:  # fmt: skip
     """Set rows aside in step with the commit that the block makes of `batch`.
+
+    They are staged in a thread of their own, while the block writes the batch: what it is given it has to call before it
+    publishes that, to wait until they are.
 
     `rows` are raw rows of which `bad` are bad, all of them among those `found` (None: it is not known where);
     `changes` is the collapsed batch, by which waiting rows become obsolete: None is a load, which replaces them all.
     """
-    old, new = still_waiting(book, spec, base), None
-    if bad:
-        new = set_aside(rows if found is None else found, rows, spec, batch, base.sequence).persist()
-    try:
+    old = still_waiting(book, spec, base)
+    if not bad and old is None:
+        yield lambda: None
+        book.waiting[spec.source] = batch, 0
+        return
+    new = set_aside(rows if found is None else found, rows, spec, batch, base.sequence).persist() if bad else None
+
+    def records() -> DataFrame | None:
         if bad and found is None and new.count() != bad:
             raise QuarantineError(
                 f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
             )
-        records = None if new is None and old is None else _records(spec, base, batch, new, old, changes)
-        if records is not None and not bad and records.isEmpty():
-            records = None
-        with nullcontext() if records is None else staged(book, spec, base, records, batch):
-            yield
+        there = _records(spec, base, batch, new, old, changes)
+        return None if not bad and there.isEmpty() else there
+
+    known = book.waiting[spec.source][1]
+    try:
+        with staged(book, spec, base, records, batch) as ready:
+            yield ready
     finally:
         if bad:
             new.unpersist()
-    known = book.waiting[spec.source][1]
-    book.waiting[spec.source] = batch, known if records is None else None  # None: to be counted
+    book.waiting[spec.source] = batch, None if ready() else known  # None: to be counted
 
 
 @contextmanager
-def staged(book: Workbook, spec: TableSpec, base: Base, records: DataFrame, batch: str) -> Iterator[None]:
-    """Stage records, let the block commit their batch, and publish them if it is committed then."""
+def staged(
+    book: Workbook, spec: TableSpec, base: Base, records: Callable[[], DataFrame | None], batch: str
+) -> Iterator[Callable[[], bool]]:
+    """Stage records beside what the block does, and publish them if it has committed their batch.
+
+    The block must call what it is given before it publishes that: it waits until the records are staged, and tells whether
+    there were any.
+    """
+    from pyspark import inheritable_thread_target
+
     name, target = book.ops("quarantine"), book.name(spec)
-    quarantine.stage(book.spark, name, records, batch, target, base)
-    try:
-        yield
-    except Exception:
-        quarantine.settle(book.spark, name, target, batch)
-        raise
-    quarantine.settle(book.spark, name, target, batch)
+
+    @inheritable_thread_target
+    def stage() -> bool:
+        found = records()
+        if found is not None:
+            quarantine.stage(book.spark, name, found, batch, target, base)
+        return found is not None
+
+    with ThreadPoolExecutor(1) as pool:
+        staging = pool.submit(stage)
+        try:
+            yield staging.result
+        except Exception:
+            if staging.exception() is None and staging.result():
+                quarantine.settle(book.spark, name, target, batch)
+            raise
+        if staging.result():
+            quarantine.settle(book.spark, name, target, batch)
 
 
 def _records(

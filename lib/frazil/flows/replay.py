@@ -158,8 +158,8 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
         changes, bounds = appended(good, row="r.row_no"), (None, None)
     summary = {"frazil.kind": "replay", "frazil.counts": json.dumps(counts, separators=(",", ":"))}
     try:
-        with quarantine.staged(book, spec, base, aside.changed(records, batch, base.sequence), batch):
+        with quarantine.staged(book, spec, base, lambda: aside.changed(records, batch, base.sequence), batch) as ready:
             position = replace(base.position, batch=batch)
-            commit_batch(book, spec, base, position, changes, (None, "a replay", None, bounds), summary)
+            commit_batch(book, spec, base, position, changes, (None, "a replay", None, bounds), summary, ready)
     finally:
         changes.unpersist()

@@ -132,8 +132,9 @@ class _Load:
 
             def write(branch: str, properties: dict[str, str]) -> None:
                 merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=base.position.loaded)
+                ready()
 
-            with quarantine.beside(self.book, spec, base, position.batch, bad, raw):
+            with quarantine.beside(self.book, spec, base, position.batch, bad, raw) as ready:
                 done = commit.commit_batch(
                     self.book.spark, self.book.name(spec), base, position, write, {"frazil.kind": "load"}
                 )
