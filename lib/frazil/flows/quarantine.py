@@ -136,12 +136,12 @@ def staged(
     The block must call what it is given before it publishes that: it waits until the records are staged, and tells whether
     there were any.
     """
-    from pyspark import inheritable_thread_target
-
     name, target = book.ops("quarantine"), book.name(spec)
 
-    @inheritable_thread_target
     def stage() -> bool:
+        book.spark.sparkContext.setJobGroup(
+            spec.source, spec.source
+        )  # as the table's other jobs, so that it can be stopped
         found = records()
         if found is not None:
             quarantine.stage(book.spark, name, found, batch, target, base)
