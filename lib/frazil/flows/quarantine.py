@@ -139,9 +139,7 @@ def staged(
     name, target = book.ops("quarantine"), book.name(spec)
 
     def stage() -> bool:
-        book.spark.sparkContext.setJobGroup(
-            spec.source, spec.source
-        )  # as the table's other jobs, so that it can be stopped
+        book.spark.sparkContext.setJobGroup(spec.source, spec.source)  # to be stopped with the table's other jobs
         found = records()
         if found is not None:
             quarantine.stage(book.spark, name, found, batch, target, base)
