@@ -1,7 +1,8 @@
 """What README.md and lib/DESIGN.md say about files, commands, parameters and names of the library must be so.
 
 python tests/test_readme.py           writes the README's table of parameters anew
-python tests/test_readme.py --demo    also the demo's table and chart, from the last finished run in runs/demo
+python tests/test_readme.py --demo    also the demo's table, from the last finished run in runs/demo
+python tests/test_readme.py --bench   also the picture of maintenance, from the last `make bench BENCH=maintenance`
 """
 
 from __future__ import annotations
@@ -218,7 +219,8 @@ def main() -> None:
     if "--demo" in sys.argv[1:]:
         summary = json.loads((RUN / "summary.json").read_text(encoding="utf-8"))
         text = replaced(text, DEMO, demo_table(summary))
-        shutil.copyfile(RUN / "charts/timeline.png", ROOT / "lib/docs/timeline.png")
+    if "--bench" in sys.argv[1:]:
+        shutil.copyfile(ROOT / "runs/bench/maintenance.png", ROOT / "lib/docs/maintenance.png")
     FILE.write_text(text, encoding="utf-8")
 
 

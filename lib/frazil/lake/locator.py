@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SLICE = 5_000_000
 """So many rows of an index come to the driver at a time."""
-SAVE_EVERY_S = 5.0
+SAVE_EVERY_S = 15.0
 """An index lies on disk as it was some seconds ago; the next process follows from there."""
 
 
@@ -166,7 +166,6 @@ class Locator:
             self.index.snapshot = None
             return False
         self.index.snapshot, self.index.marks = now.snapshotId(), {p: f.mark for p, f in self.plan.items()}
-        self.save(at_once=False)
         return True
 
     def _deleted(self, table: jvm.JavaTable, path: str, own: bool = False) -> Any:
