@@ -192,7 +192,7 @@ def _whole_way(quick: bool) -> list[dict]:
             world.spark.table(world.name(t)).selectExpr("count(*) n", "count(distinct id) k").first()
             for t in _pipeline.TABLES
         ]
-    late = [x for _, x in told["took"]]
+    late = told["took"]
     assert None not in late and all(c.n == c.k for c in counted), "changes were not seen, or rows are there twice"
     late.sort()
     batches = sum(r.counts["batches"] for r in ended)
