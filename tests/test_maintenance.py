@@ -133,6 +133,17 @@ def test_slices_stop_at_the_bounds_and_the_next_run_goes_on(table):
     assert table.rows("t") == before
 
 
+def test_a_slice_gets_the_cores_that_ingestion_leaves(table, monkeypatch):
+    context, seen = table.spark.sparkContext, []
+    monkeypatch.setattr(
+        compact, "compact_slice", lambda *a: seen.append(context.getLocalProperty("spark.scheduler.pool")) or {}
+    )
+    compact.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r", print)
+    assert set(seen) == {"maintenance"} and context.getLocalProperty("spark.scheduler.pool") is None
+    pools = [context._jsc.sc().getPoolForName(name).get() for name in ("default", "maintenance")]
+    assert pools[0].weight() > 10 * pools[1].weight()
+
+
 @pytest.mark.parametrize("z_order", [False, True])
 def test_compaction_sorts_by_choice(world, z_order):
     world.table("t").load("t", *[(i, f"{(i * 37) % 100:02}") for i in range(100)]).loaded()

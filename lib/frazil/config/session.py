@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import Settings
@@ -122,6 +124,8 @@ def _build(settings: Settings) -> SparkSession:
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         # Compiled code is kept for the next batch: a batch needs 20 to 100 classes, and Spark keeps 100 for all tables.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
         **catalog_conf(settings),
         **settings.spark_options,
     }
@@ -138,6 +142,18 @@ def _build(settings: Settings) -> SparkSession:
         raise SessionError(
             f"Spark did not start: {str(e).strip().splitlines()[0]}", f"is Java 17 on the PATH? See {log}"
         ) from e
+
+
+@contextmanager
+def low_priority(spark: SparkSession) -> Iterator[None]:
+    """Let the Spark jobs of this block, and of this thread, get what cores ingestion leaves; where the session has no such pool, nothing changes."""
+    context, pool = spark.sparkContext, "spark.scheduler.pool"
+    before = context.getLocalProperty(pool)
+    context.setLocalProperty(pool, "maintenance")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(pool, before)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.session import low_priority
 from frazil.config.settings import MaintenanceSettings
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
@@ -96,7 +97,8 @@ def compact(
         if done and (time.monotonic() - began > s.max_run_s or done + piece.bytes > s.max_run_mb << 20):
             say(f"{name}: stopped at the run's bounds before slice {number} of {len(planned)}; the next run goes on")
             break
-        found = compact_slice(spark, name, key, piece, s, f"{run}/{number}")
+        with low_priority(spark):
+            found = compact_slice(spark, name, key, piece, s, f"{run}/{number}")
         for field, value in found.items():
             counts[field] = max(counts[field], value) if field == "attempts" else counts[field] + value
         done += piece.bytes
