@@ -7,32 +7,24 @@ mapping is done again. Ingestion is never waited on for longer than one batch, a
 
 from __future__ import annotations
 
-import bisect
 import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.session import low_priority
 from frazil.config.settings import MaintenanceSettings
-from frazil.errors import FrazilError
-from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
+from frazil.lake import jvm, jvm_rewrite
+from frazil.lake.carry import ORDER, CompactionError, carried_deletes, names_of, order_of
 from frazil.lake.commit import remove_abandoned_branches
-from frazil.lake.deltafiles import read_vector, write_deletes
 from frazil.lake.order import quoted, sorted_rows
 from frazil.lake.tables import BRANCH_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SLICE, ORDER = "frazil.slice", "frazil.order"
-"""In a slice's summary: its mark; and, where rows kept their order, the names of its new files with the old ones whose rows each has."""
-
-
-class CompactionError(FrazilError):
-    """A slice whose new files do not hold exactly the rows of the old ones; nothing of it was committed."""
+SLICE = "frazil.slice"
 
 
 @dataclass(frozen=True)
@@ -128,19 +120,14 @@ def compact_slice(
             now = jvm_rewrite.Tasks(spark, table, current.snapshotId())
             if not all(path in now for path in piece.files):
                 return {"given_up": 1, "attempts": attempt}
-            touched = [p for p in piece.files if now.told[p].get("delete-files") != before.told[p].get("delete-files")]
-            known = {p: _deleted(spark, table, before, p) for p in touched}
-            arrived = {p: _deleted(spark, table, now, p) - known[p] for p in touched}
-            carried = _carried(spark, moved, order, {p: _live_rows(a, known[p]) for p, a in arrived.items() if a})
-            deletes = _write_deletes(spark, table, now.told[piece.files[0]]["data-file"], new, carried)
-            count = sum(len(at) for at in carried.values())
+            deletes, count = carried_deletes(spark, table, before, now, piece.files, new, moved, order)
             facts = {"files": len(piece.files), "added": len(new), "carried": count, "attempt": attempt,
                      "began": round(began * 1000), "bytes": piece.bytes}  # fmt: skip
             summary = {
                 "frazil.kind": "compact",
                 SLICE: mark,
                 "frazil.counts": json.dumps(facts),
-                ORDER: json.dumps({_base(to): [_base(p) for p in rows] for to, rows in order.items()}),
+                ORDER: names_of(order),
             }
             try:
                 old = [now[p] for p in piece.files]
@@ -171,7 +158,7 @@ def _rewrite(
     """Write the slice's live rows as new files, by one task, so that a core is left to ingestion.
 
     Returns the files; where each live row moved, from old_file, old_row to new_file, new_row, kept in memory or on
-    disk; and `_order`. Raises CompactionError unless every row is found again exactly once with the same values.
+    disk; and `order_of` them. Raises CompactionError unless every row is found again exactly once with the same values.
     """
     from pyspark import StorageLevel
     from pyspark.sql import functions as F
@@ -204,52 +191,7 @@ def _rewrite(
             f"{table.name()}: {n.wrong} of {n.pairs} rows are not the same after the rewrite",
             "nothing was committed; run again",
         )
-    return new, moved, _order(moved)
-
-
-def _order(moved: DataFrame) -> dict[str, dict[str, int]]:
-    """Return, by new file, the old ones whose rows it has as they lay, in order, each with the place of its first; empty if they lie otherwise."""
-    from pyspark.sql import functions as F
-
-    apart = F.col("new_row") - F.col("old_row")
-    found = moved.groupBy("new_file", "old_file").agg(
-        F.min(apart).alias("first"), (F.min(apart) == F.max(apart)).alias("kept")
-    )
-    order: dict[str, dict[str, int]] = {}
-    rows = sorted(found.collect(), key=lambda r: r["first"])
-    for r in rows:
-        order.setdefault(r["new_file"], {})[r["old_file"]] = r["first"]
-    kept = all(r["kept"] for r in rows) and len({r["old_file"] for r in rows}) == len(rows)
-    return order if kept else {}
-
-
-def _base(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
-
-
-def _deleted(spark: SparkSession, table: Any, tasks: jvm_rewrite.Tasks, path: str) -> set[int]:
-    """Return the positions that are deleted from a data file; a vector at hand is read here, which Iceberg takes many calls for."""
-    deletes = tasks.told[path].get("delete-files") or []
-    blob = read_vector(deletes) if deletes else None
-    with suppress(ImportError):
-        from pyroaring import BitMap64
-
-        if blob:
-            return set(BitMap64.deserialize(blob))
-    return jvm_rewrite.deleted(spark, table, tasks[path])
-
-
-def _write_deletes(
-    spark: SparkSession, table: Any, alike: dict, new: list[Any], carried: dict[str, list[int]]
-) -> list[Any]:
-    """Write deletes of new files, whose spec and partition are those of an old one (`alike`), and return them."""
-    try:
-        from pyroaring import BitMap64
-    except ImportError:
-        return jvm_rewrite.write_deletes(spark, table, {f.location(): f for f in new}, carried)
-    files = {path: jvm_rowdelta.LiveFile(alike["spec-id"], alike.get("partition"), 0) for path in carried}
-    entries = write_deletes(spark, table, files, {path: BitMap64(at) for path, at in carried.items()})
-    return [d for part in jvm_rowdelta.delete_files(spark, table, list(entries.values())) for d in part]
+    return new, moved, order_of(moved)
 
 
 def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> Any | None:
@@ -272,35 +214,6 @@ def _until_somebody_commits(spark: SparkSession, name: str, patience: float = 2.
     until, last = time.monotonic() + patience, jvm.load_table(spark, name).currentSnapshot().snapshotId()
     while time.monotonic() < until and jvm.load_table(spark, name).currentSnapshot().snapshotId() == last:
         time.sleep(0.1)
-
-
-def _live_rows(positions: set[int], deleted: set[int]) -> list[int]:
-    """Turn positions in a file into row numbers among those that were not yet deleted when the rewrite read it."""
-    order = sorted(deleted)
-    return [at - bisect.bisect_left(order, at) for at in positions]
-
-
-def _carried(
-    spark: SparkSession, moved: DataFrame, order: dict[str, dict[str, int]], arrived: dict[str, list[int]]
-) -> dict[str, list[int]]:
-    """Map rows deleted from old files to their positions in new ones; every one must be found."""
-    if not arrived:
-        return {}
-    found: dict[str, list[int]] = {}
-    if order:
-        for new, first in order.items():
-            if rows := [first[old] + row for old in first.keys() & arrived.keys() for row in arrived[old]]:
-                found[new] = rows
-    else:
-        gone = spark.createDataFrame(
-            [(path, row) for path, rows in arrived.items() for row in rows], "old_file string, old_row long"
-        )
-        there = moved.join(gone.hint("broadcast"), ["old_file", "old_row"])
-        for row in there.select("new_file", "new_row").collect():
-            found.setdefault(row.new_file, []).append(row.new_row)
-    if sum(map(len, found.values())) != sum(map(len, arrived.values())):
-        raise CompactionError("a deleted row was not found in the new files", "nothing was committed; run again")
-    return found
 
 
 def _happened(spark: SparkSession, name: str, mark: str) -> bool:

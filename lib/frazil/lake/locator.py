@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
-from frazil.lake.compact import ORDER
+from frazil.lake.carry import ORDER
 from frazil.lake.deltafiles import read_vector
 from frazil.lake.keyindex import KeyIndex, key_sql
 from frazil.lake.merge import bound

@@ -1,0 +1,113 @@
+"""Where rows of rewritten files lie now, and deletes that arrived meanwhile, carried over to the new files."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from frazil.errors import FrazilError
+from frazil.lake import jvm_rewrite, jvm_rowdelta
+from frazil.lake.deltafiles import read_vector, write_deletes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORDER = "frazil.order"
+"""In a slice's summary, where rows kept their order: the names of its new files, and of the old ones whose rows each has."""
+
+
+class CompactionError(FrazilError):
+    """A slice whose new files do not hold exactly the rows of the old ones; nothing of it was committed."""
+
+
+def order_of(moved: DataFrame) -> dict[str, dict[str, int]]:
+    """Return, by new file, the old ones whose rows it has as they lay, in order, each with the place of its first; empty if they lie otherwise."""
+    from pyspark.sql import functions as F
+
+    apart = F.col("new_row") - F.col("old_row")
+    found = moved.groupBy("new_file", "old_file").agg(
+        F.min(apart).alias("first"), (F.min(apart) == F.max(apart)).alias("kept")
+    )
+    rows, order = sorted(found.collect(), key=lambda r: r["first"]), {}
+    for r in rows:
+        order.setdefault(r["new_file"], {})[r["old_file"]] = r["first"]
+    kept = all(r["kept"] for r in rows) and len({r["old_file"] for r in rows}) == len(rows)
+    return order if kept else {}
+
+
+def names_of(order: dict[str, dict[str, int]]) -> str:
+    """Return an order as a slice's summary has it."""
+    return json.dumps({_name(new): [_name(old) for old in rows] for new, rows in order.items()})
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def carried_deletes(
+    spark: SparkSession, table: Any, before: jvm_rewrite.Tasks, now: jvm_rewrite.Tasks, files: tuple[str, ...],
+    new: list[Any], moved: DataFrame, order: dict[str, dict[str, int]],
+) -> tuple[list[Any], int]:  # fmt: skip
+    """Write what was deleted from old files between two scans as deletes of the new ones; return these, and how many rows that is."""
+    touched = [p for p in files if now.told[p].get("delete-files") != before.told[p].get("delete-files")]
+    arrived = {}
+    for path in touched:
+        known = _deleted(spark, table, before, path)
+        if rows := _live_rows(_deleted(spark, table, now, path) - known, known):
+            arrived[path] = rows
+    places = _places(spark, moved, order, arrived)
+    return _write(spark, table, now.told[files[0]]["data-file"], new, places), sum(map(len, places.values()))
+
+
+def _deleted(spark: SparkSession, table: Any, tasks: jvm_rewrite.Tasks, path: str) -> set[int]:
+    """Return the positions that are deleted from a data file; a vector at hand is read here, which Iceberg takes many calls for."""
+    deletes = tasks.told[path].get("delete-files") or []
+    blob = read_vector(deletes) if deletes else None
+    with suppress(ImportError):
+        from pyroaring import BitMap64
+
+        if blob:
+            return set(BitMap64.deserialize(blob))
+    return jvm_rewrite.deleted(spark, table, tasks[path])
+
+
+def _live_rows(positions: set[int], deleted: set[int]) -> list[int]:
+    """Turn positions in a file into row numbers among those that were not yet deleted when the rewrite read it."""
+    gone = sorted(deleted)
+    return [at - bisect.bisect_left(gone, at) for at in positions]
+
+
+def _places(
+    spark: SparkSession, moved: DataFrame, order: dict[str, dict[str, int]], arrived: dict[str, list[int]]
+) -> dict[str, list[int]]:
+    """Map rows deleted from old files to their positions in new ones; every one must be found."""
+    if not arrived:
+        return {}
+    found: dict[str, list[int]] = {}
+    if order:
+        for new, first in order.items():
+            if rows := [first[old] + row for old in first.keys() & arrived.keys() for row in arrived[old]]:
+                found[new] = rows
+    else:
+        gone = spark.createDataFrame(
+            [(path, row) for path, rows in arrived.items() for row in rows], "old_file string, old_row long"
+        )
+        there = moved.join(gone.hint("broadcast"), ["old_file", "old_row"])
+        for row in there.select("new_file", "new_row").collect():
+            found.setdefault(row.new_file, []).append(row.new_row)
+    if sum(map(len, found.values())) != sum(map(len, arrived.values())):
+        raise CompactionError("a deleted row was not found in the new files", "nothing was committed; run again")
+    return found
+
+
+def _write(spark: SparkSession, table: Any, alike: dict, new: list[Any], places: dict[str, list[int]]) -> list[Any]:
+    """Write deletes of new files, whose spec and partition are those of an old one (`alike`), and return them."""
+    try:
+        from pyroaring import BitMap64
+    except ImportError:
+        return jvm_rewrite.write_deletes(spark, table, {f.location(): f for f in new}, places)
+    files = {path: jvm_rowdelta.LiveFile(alike["spec-id"], alike.get("partition"), 0) for path in places}
+    entries = write_deletes(spark, table, files, {path: BitMap64(at) for path, at in places.items()})
+    return [d for part in jvm_rowdelta.delete_files(spark, table, list(entries.values())) for d in part]
