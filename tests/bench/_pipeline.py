@@ -47,7 +47,7 @@ def make_tables(connection, rows: int) -> None:
             f"create table {t} (id bigint primary key, stamp bigint, customer int, price numeric(12,2), at timestamp, note varchar(99))"
         )
         connection.execute(
-            f"insert into {t} select i, 0, i % 977, i % 1000, now(), 'row ' || i from generate_series(1, {rows}) i"
+            f"insert into {t} select i, -1, i % 977, i % 1000, now(), 'row ' || i from generate_series(1, {rows}) i"
         )
     connection.commit()
 

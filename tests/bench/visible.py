@@ -181,7 +181,7 @@ def _whole_way(quick: bool) -> list[dict]:
         care = threading.Thread(target=_care, args=(world, stop, cared))
         care.start()
         began, before = time.time(), spent()
-        ended = merge(world.book(run_for_s=float(seconds + 5), trigger_s=TRIGGER_S))
+        ended = merge(world.book(run_for_s=float(seconds + 20), trigger_s=TRIGGER_S))
         wall, after = time.time() - began, spent()
         stop.set()
         care.join()
