@@ -39,10 +39,11 @@ def order_of(moved: DataFrame) -> dict[str, dict[str, int]]:
 
 def names_of(order: dict[str, dict[str, int]]) -> str:
     """Return an order as a slice's summary has it."""
-    return json.dumps({_name(new): [_name(old) for old in rows] for new, rows in order.items()})
+    return json.dumps({file_name(new): [file_name(old) for old in rows] for new, rows in order.items()})
 
 
-def _name(path: str) -> str:
+def file_name(path: str) -> str:
+    """Return a path without its folder."""
     return path.rsplit("/", 1)[-1]
 
 

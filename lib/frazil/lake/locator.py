@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
-from frazil.lake.carry import ORDER
+from frazil.lake.carry import ORDER, file_name
 from frazil.lake.deltafiles import read_vector
 from frazil.lake.keyindex import KeyIndex, key_sql
 from frazil.lake.merge import bound
@@ -112,12 +112,14 @@ class Locator:
         and as many places as rows means that none is missing.
         """
         index, since = self.index, []
+        if index.snapshot is None:
+            return False  # nothing there: no need to walk through the history
         for s in jvm.ancestors(table):
             if s.snapshotId() == index.snapshot:
                 break
             since.append(s)
         else:
-            return False  # nothing there, rolled back, or too old to tell
+            return False  # rolled back, or too old to tell
         index.snapshot = None  # an index that is changed half way is of no snapshot
         self._moved(table, since)
         removed = {index.number(p) for p in index.marks if p not in self.plan}
@@ -135,21 +137,21 @@ class Locator:
         import numpy as np
 
         index, known = self.index, {*self.index.marks, *self.plan}
-        paths = {p.rsplit("/", 1)[-1]: p for p in known}
+        paths = {file_name(p): p for p in known}
         for s in reversed(since):
             order = json.loads(s.summary().get(ORDER) or "{}")
             if not order or len(paths) < len(known):
                 return
             for new, old in order.items():
-                files = [paths.get(name, "") for name in (new, *old)]
-                if files[0] not in self.plan or files[0] in index.marks or not all(f in index.marks for f in files[1:]):
+                target, *sources = (paths.get(name, "") for name in (new, *old))
+                if target not in self.plan or target in index.marks or not all(f in index.marks for f in sources):
                     return
-                kept = np.ones(self.plan[files[0]].rows, bool)
-                if self.plan[files[0]].deletes:
-                    kept[positions(self._deleted(table, files[0]))] = False
-                if not index.move([index.number(f) for f in files[1:]], index.number(files[0]), np.flatnonzero(kept)):
+                kept = np.ones(self.plan[target].rows, bool)
+                if self.plan[target].deletes:
+                    kept[positions(self._deleted(table, target))] = False
+                if not index.move([index.number(f) for f in sources], index.number(target), np.flatnonzero(kept)):
                     return
-                index.marks[files[0]] = self.plan[files[0]].mark
+                index.marks[target] = self.plan[target].mark
 
     def _rebuild(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> None:
         self.index = KeyIndex(self.folder, self.index.identity, self.index.width)
