@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SLICE = "frazil.slice"
+TASK_ROWS = 50_000
+"""So many rows a task that compares a slice with what it was has."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,7 @@ def slices(spark: SparkSession, tasks: jvm_rewrite.Tasks, spec_id: int, s: Maint
         file, deletes = told["data-file"], told.get("delete-files") or []
         if file["spec-id"] != spec_id or any(d["content"].upper().startswith("EQUALITY") for d in deletes):
             continue
-        gone = sum(d["record-count"] for d in deletes if d.get("referenced-data-file"))
-        if not all(d.get("referenced-data-file") for d in deletes):  # of v2: Iceberg tells by their bounds
-            gone = sum(d.recordCount() for d in jvm_rewrite.own_deletes(spark, tasks[path]))
+        gone = sum(d["record-count"] for d in jvm_rewrite.own_deletes(spark, tasks, path))
         rows, size = file["record-count"], file["file-size-in-bytes"]
         worn = gone > s.max_deleted_share * rows
         if worn or size < s.small_file_mb << 20:
@@ -106,11 +106,13 @@ def compact_slice(
     before = jvm_rewrite.Tasks(spark, table, start.snapshotId())
     if not all(path in before for path in piece.files):
         return {"given_up": 1}
-    new, moved, order = _rewrite(spark, table, [before[path] for path in piece.files], key, s)
+    tasks = [before[path] for path in piece.files]
+    old = jvm_rewrite.data_files(spark, tasks)
+    new, moved, order = _rewrite(spark, table, tasks, key, s)
     committed = False
     try:
         for attempt in range(1, s.slice_attempts + 1):
-            if attempt > 1:
+            if attempt > 1 or jvm.load_table(spark, name).currentSnapshot().snapshotId() != start.snapshotId():
                 _until_somebody_commits(spark, name)
             table = _after_the_batch_in_flight(spark, name, s.yield_s)
             if table is None:
@@ -130,9 +132,9 @@ def compact_slice(
                 ORDER: names_of(order),
             }
             try:
-                old = [now[p] for p in piece.files]
+                gone = [d for path in piece.files for d in jvm_rewrite.own_deletes(spark, now, path)]
                 jvm_rewrite.commit_rewrite(
-                    spark, table, current.snapshotId(), start.sequenceNumber(), old, new, deletes, summary
+                    spark, table, current.snapshotId(), start.sequenceNumber(), old, gone, new, deletes, summary
                 )
             except Exception as error:
                 committed = _happened(spark, name, mark)
@@ -142,7 +144,7 @@ def compact_slice(
             else:
                 committed = True
             if committed:
-                return {"slices": 1, "rewritten_files": len(old), "added_files": len(new), "carried_deletes": count,
+                return {"slices": 1, "rewritten_files": len(tasks), "added_files": len(new), "carried_deletes": count,
                         "attempts": attempt}  # fmt: skip
             jvm_rewrite.remove_files(table, deletes)
         return {"given_up": 1, "attempts": s.slice_attempts}
@@ -180,7 +182,10 @@ def _rewrite(
         jvm_rewrite.staged(spark, table, old, by_file=True) as (_, before),
         jvm_rewrite.staged(spark, table, [jvm_rewrite.task_of(spark, table, f) for f in new], True) as (_, after),
     ):
-        pairs = placed(before, "old").join(placed(after, "new"), [f"id{i}" for i in range(len(names))], "full")
+        # In small tasks, as one that is running holds up a batch that waits for its core.
+        ids, parts = [f"id{i}" for i in range(len(names))], 1 + sum(f.recordCount() for f in new) // TASK_ROWS
+        sides = [placed(*x).repartition(parts, *ids) for x in ((before, "old"), (after, "new"))]
+        pairs = sides[0].join(sides[1], ids, "full")
         moved = pairs.persist(StorageLevel.MEMORY_AND_DISK)
         wrong = "coalesce(old_hash = new_hash, false)"
         n = moved.selectExpr("count(*) pairs", f"count_if(not {wrong}) wrong").first()
@@ -210,10 +215,10 @@ def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) 
 
 
 def _until_somebody_commits(spark: SparkSession, name: str, patience: float = 2.0) -> None:
-    """Wait for the next commit: behind it there is the most time until another one, for who has lost a race."""
+    """Wait for the next commit: behind it there is the most time until another one, and no batch has to be written again."""
     until, last = time.monotonic() + patience, jvm.load_table(spark, name).currentSnapshot().snapshotId()
     while time.monotonic() < until and jvm.load_table(spark, name).currentSnapshot().snapshotId() == last:
-        time.sleep(0.1)
+        time.sleep(0.05)
 
 
 def _happened(spark: SparkSession, name: str, mark: str) -> bool:

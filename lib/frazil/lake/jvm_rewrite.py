@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake.jvm import JavaTable, java_class
-from frazil.lake.jvm_rowdelta import scan_tasks
+from frazil.lake.jvm_rowdelta import delete_files, function, scan_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -173,24 +173,35 @@ def _position_delete_file(spark: SparkSession, table: JavaTable, file: Any, path
     return builder.withPartition(file.partition()).withReferencedDataFile(path).build()
 
 
-def own_deletes(spark: SparkSession, task: Any) -> list[Any]:
-    """Return the delete files that hold nothing but positions of this task's data file (every vector; not all of v2)."""
-    belongs = spark._jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation
-    return [d for d in task.deletes() if belongs(d) is not None]
+def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
+    """Return a data file's deletes, as Iceberg's JSON has them, that hold nothing but its positions: every vector; not all of v2."""
+    told = tasks.told[path].get("delete-files") or []
+    if all(d.get("referenced-data-file") for d in told):
+        return told
+    belongs = spark._jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation  # of v2 it tells by bounds
+    own = {d.location() for d in tasks[path].deletes() if belongs(d) is not None}
+    return [d for d in told if d["file-path"] in own]
+
+
+def data_files(spark: SparkSession, tasks: list[Any]) -> Any:
+    """Return the data files of scan tasks as a Java list."""
+    files = spark._jvm.java.util.ArrayList()
+    for task in tasks:
+        files.add(task.file())
+    return files
 
 
 def commit_rewrite(
-    spark: SparkSession, table: JavaTable, since: int, sequence: int, old: list[Any], new: list[Any], deletes: list[Any],
+    spark: SparkSession, table: JavaTable, since: int, sequence: int, old: Any, gone: list[dict], new: list[Any], deletes: list[Any],
     summary: dict[str, str],
 ) -> None:  # fmt: skip
     """Replace data files by others in one swap that is refused if deletes of the old ones arrived after `since`.
 
-    `old` are scan tasks at `since`: the deletes that belong to one data file alone go with it (a v2 delete file that
-    spans several stays, and means nothing for files that are gone). The new files keep the data sequence number of the
-    snapshot that they were read at. A rewrite may add deletes only where it removes some; else they go in just before it.
+    With the `old` ones, a Java list, go the deletes that belong to one of them alone, `gone`, as Iceberg's JSON has them (a v2
+    delete file that spans several stays, and means nothing for files that are gone). The new files keep the data sequence number
+    of the snapshot that they were read at. A rewrite may add deletes only where it removes some; else they go in just before it.
     """
     swap = table.newTransaction()
-    gone = [d for task in old for d in own_deletes(spark, task)]
     if deletes and not gone:
         ahead = swap.newRowDelta()
         for delete in deletes:
@@ -198,8 +209,14 @@ def commit_rewrite(
         ahead.commit()
         deletes = []
     rewrite = swap.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence)
-    for file in (*[task.file() for task in old], *gone):
-        rewrite.deleteFile(file)
+    kinds = [("DataFile", [old]), ("DeleteFile", delete_files(spark, table, gone))]
+    for kind, lists in kinds:  # one call for all files: others are at work, and a commit is to be short
+        each = function(
+            spark, "java.util.function.Consumer", rewrite, "deleteFile",
+            "org.apache.iceberg.RewriteFiles", f"org.apache.iceberg.{kind}", of="org.apache.iceberg.RewriteFiles",
+        )  # fmt: skip
+        for some in lists:
+            some.forEach(each)
     for file in (*new, *deletes):
         rewrite.addFile(file)
     for key, value in summary.items():

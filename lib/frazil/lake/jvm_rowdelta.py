@@ -75,11 +75,21 @@ def _each_as_json(spark: SparkSession, lines: Any) -> Any:
     return lang.invoke.MethodHandleProxies.asInterfaceInstance(java_class(spark, "java.util.function.Consumer"), each)
 
 
-def function(spark: SparkSession, interface: str, target: Any, method: str, returns: str, takes: str) -> Any:
-    """Return a Java lambda that calls `target.method(x)`: a method handle made into the interface, as py4j has no lambdas."""
+def function(
+    spark: SparkSession, interface: str, target: Any, method: str, returns: str, takes: str, of: str = ""
+) -> Any:
+    """Return a Java lambda that calls `target.method(x)`: a method handle made into the interface, as py4j has no lambdas.
+
+    `of` is the public interface that has the method, where the target's own class is not public.
+    """
     lang, handles = spark._jvm.java.lang, spark._jvm.java.lang.invoke
     kind = handles.MethodType.methodType(java_class(spark, returns), java_class(spark, takes))
-    bound = lang.invoke.MethodHandles.publicLookup().bind(target, method, kind)
+    public = lang.invoke.MethodHandles.publicLookup()
+    bound = (
+        public.findVirtual(java_class(spark, of), method, kind).bindTo(target)
+        if of
+        else public.bind(target, method, kind)
+    )
     return handles.MethodHandleProxies.asInterfaceInstance(java_class(spark, interface), bound)
 
 
