@@ -176,10 +176,10 @@ def _rewrite(
 
     def placed(frame: DataFrame, side: str) -> DataFrame:
         ids = [F.col(quoted(n)).alias(f"id{i}") for i, n in enumerate(names)]
-        values = F.xxhash64(*[quoted(c) for c in columns]).alias("hash")
+        values = [F.col(quoted(c)).alias(f"c{i}") for i, c in enumerate(columns)]
         # Staged tables have no `_file` and `_pos` everywhere; one partition per file gives the row's number in it.
         number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).alias("row")
-        return frame.select(F.lit(side).alias("side"), *ids, F.input_file_name().alias("file"), number, values)
+        return frame.select(F.lit(side).alias("side"), *ids, F.input_file_name().alias("file"), number, *values)
 
     with (
         jvm_rewrite.staged(spark, table, old, by_file=True) as (_, before),
@@ -187,7 +187,9 @@ def _rewrite(
     ):
         # Read by one task, and compared in small ones: a batch waits for its core as long as one of them is running.
         ids, parts = [f"id{i}" for i in range(len(names))], 1 + sum(f.recordCount() for f in new) // TASK_ROWS
-        both = placed(before, "old").union(placed(after, "new")).coalesce(1).repartition(parts, *ids)
+        both = placed(before, "old").union(placed(after, "new")).coalesce(1)
+        values = F.xxhash64(*[f"c{i}" for i in range(len(columns))]).alias("hash")
+        both = both.select("side", *ids, "file", "row", values).repartition(parts, *ids)
         found = [
             f"max(if(side = '{s}', {c}, null)) as {s}_{c}" for s in ("old", "new") for c in ("file", "row", "hash")
         ]
