@@ -152,7 +152,7 @@ def compact_slice(
             jvm_rewrite.remove_files(table, deletes)
         return {"given_up": 1, "attempts": s.slice_attempts}
     finally:
-        moved.unpersist()
+        jvm.let_go(moved)
         if not committed:
             jvm_rewrite.remove_files(table, new)
 
@@ -165,7 +165,6 @@ def _rewrite(
     Returns the files; where each live row moved, from old_file, old_row to new_file, new_row, kept in memory or on
     disk; and `order_of` them. Raises CompactionError unless every row is found again exactly once with the same values.
     """
-    from pyspark import StorageLevel
     from pyspark.sql import functions as F
 
     columns = [f.name() for f in table.schema().columns()]
@@ -194,11 +193,11 @@ def _rewrite(
             f"max(if(side = '{s}', {c}, null)) as {s}_{c}" for s in ("old", "new") for c in ("file", "row", "hash")
         ]
         pairs = both.groupBy(*ids).agg(F.count("*").alias("rows"), *map(F.expr, found))
-        moved = pairs.persist(StorageLevel.MEMORY_AND_DISK)
+        moved = pairs.localCheckpoint(eager=False)  # not `persist`: see `jvm.let_go`
         wrong = "coalesce(rows = 2 and old_hash = new_hash, false)"
         n = moved.selectExpr("count(*) pairs", f"count_if(not {wrong}) wrong").first()
     if n.wrong or n.pairs != sum(f.recordCount() for f in new):
-        moved.unpersist()
+        jvm.let_go(moved)
         jvm_rewrite.remove_files(table, new)
         raise CompactionError(
             f"{table.name()}: {n.wrong} of {n.pairs} rows are not the same after the rewrite",

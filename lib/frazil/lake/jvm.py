@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 JavaTable = Any
 JavaSnapshot = Any
@@ -189,3 +189,11 @@ def tag(table: JavaTable, states: list[tuple[str, int, int]]) -> None:
 def metadata_bytes(table: JavaTable) -> int:
     """Return the size of the table's current metadata file, which is written again by each commit."""
     return table.io().newInputFile(table.operations().current().metadataFileLocation()).getLength()
+
+
+def let_go(frame: DataFrame) -> None:
+    """Free what a local checkpoint keeps of a frame; by itself Spark does so when it next collects garbage.
+
+    A long computation is kept so and not by `persist`: while one is under way, `unpersist` of any frame of the session waits for it.
+    """
+    frame._jdf.queryExecution().analyzed().rdd().unpersist(False)
