@@ -56,6 +56,28 @@ def meanwhile(monkeypatch, *steps):
     monkeypatch.setattr(compact, "_after_the_batch_in_flight", during)
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_table_without_a_key_is_compacted_with_its_equal_rows(world, monkeypatch, version):
+    name, real = f"{world.name('t').rsplit('.', 1)[0]}.keyless{version}", compact._rewrite
+    world.table("t").setup()
+    world.spark.sql(f"create table {name} (a int, v string) using iceberg tblproperties ('format-version' = '{version}', 'write.delete.mode' = 'merge-on-read')")  # fmt: skip
+    for _ in range(3):
+        world.spark.sql(
+            f"insert into {name} select if(id % 4 = 0, null, cast(id % 10 as int)), 'v' from range(0, 40, 1, 1)"
+        )
+
+    def slow(*a):
+        out = real(*a)
+        world.spark.sql(f"delete from {name} where a = 3")
+        return out
+
+    monkeypatch.setattr(compact, "_rewrite", slow)
+    rows = f"select a, v, count(*) n from {name} group by a, v"
+    before = {r.a: r.n for r in world.spark.sql(rows).collect()}
+    assert compact.compact(world.spark, name, (), S, "r", quiet)["slices"] == 1
+    assert {r.a: r.n for r in world.spark.sql(rows).collect()} == {a: n for a, n in before.items() if a != 3}
+
+
 def test_a_compaction_carries_deletes_over_that_arrived_during_the_rewrite(table, monkeypatch):
     real = compact._rewrite
 

@@ -140,11 +140,9 @@ def apply_batch(
         if said := book.lanes.note(book.name(spec), done.summary, given.megabytes, time.time() - picked_up):
             book.progress(f"{spec.source}: {said}")
     finally:
-        for frame in (batch, found):
-            if (
-                frame.is_cached
-            ):  # also by a lane that could not, for the MERGE; else it would wait for what others are caching
-                frame.unpersist()
+        # Also by a lane that could not, for the MERGE. What is not cached is left alone: to free it would wait for what others cache.
+        for frame in (f for f in (batch, found) if f.is_cached):
+            frame.unpersist()
     counts = {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
               "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
     committed = done.committed_at / 1000

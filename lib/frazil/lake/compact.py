@@ -165,6 +165,7 @@ def _rewrite(
     Returns the files; where each live row moved, from old_file, old_row to new_file, new_row, kept in memory or on
     disk; and `order_of` them. Raises CompactionError unless every row is found again exactly once with the same values.
     """
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     columns = [f.name() for f in table.schema().columns()]
@@ -187,8 +188,13 @@ def _rewrite(
         # Read by one task, and compared in small ones: a batch waits for its core as long as one of them is running.
         ids, parts = [f"id{i}" for i in range(len(names))], 1 + sum(f.recordCount() for f in new) // TASK_ROWS
         both = placed(before, "old").union(placed(after, "new")).coalesce(1)
-        values = F.xxhash64(*[f"c{i}" for i in range(len(columns))]).alias("hash")
-        both = both.select("side", *ids, "file", "row", values).repartition(parts, *ids)
+        # A hash takes no notice of a null: where they stand is told beside the values.
+        told = [x for i in range(len(columns)) for x in (F.col(f"c{i}"), F.isnull(f"c{i}"))]
+        values = F.xxhash64(*told).alias("hash")
+        both = both.select("side", *ids, "file", "row", values).repartition(parts, *(ids or ["hash"]))
+        if not ids:  # v2 without a key: equal rows are paired as they come, any of them stands for any other
+            same = Window.partitionBy("side", "hash").orderBy("file", "row")
+            both, ids = both.withColumn("nth", F.row_number().over(same)), [F.col("hash").alias("equal"), "nth"]
         found = [
             f"max(if(side = '{s}', {c}, null)) as {s}_{c}" for s in ("old", "new") for c in ("file", "row", "hash")
         ]
