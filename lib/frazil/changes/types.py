@@ -44,7 +44,9 @@ def value_sql(column: Column, text: str) -> str:
         return f"unhex(if(lower(substring({text}, 1, 2)) = '0x', substring({text}, 3), {text}))"
     typed = f"try_cast({text} as {target})"
     if kind == "DATETIME" and column.utc:
-        return f"coalesce(try_cast(concat({text}, 'Z') as {target}), {typed})"
+        # Spark looks up a zone with regular expressions, for each row: where the session's is UTC, none is written.
+        anywhere = f"coalesce(try_cast(concat({text}, 'Z') as {target}), {typed})"
+        return f"if(current_timezone() = 'UTC', {typed}, {anywhere})"
     return typed
 
 
@@ -59,7 +61,9 @@ def exact_sql(column: Column, text: str, value: str) -> str:
         scale = column.arguments[1] if kind == "NUMERIC" else 0
         short = f"octet_length({text}) - instr({text}, '.') <= {scale} or not contains({text}, '.')"
         zeros = f"length(rtrim('0', substring_index({text}, '.', -1))) <= {scale}"
-        return f"not contains({text}, 'e-') and not contains({text}, 'E-') and ({short} or {zeros})"
+        # Two bytes behind the point, or two in all, have no room for an exponent.
+        usual = f"octet_length({text}) - instr({text}, '.') <= {min(scale, 2)}"
+        return f"{usual} or (not contains({text}, 'e-') and not contains({text}, 'E-') and ({short} or {zeros}))"
     if kind in ("REAL4", "REAL8"):
         java = " or ".join([f"endswith({text}, '{c}')" for c in "fFdD"] + [f"contains({text}, '{c}')" for c in "xX"])
         named = f"lower({text}) in ('nan', 'inf', '+inf', '-inf', 'infinity', '+infinity', '-infinity')"

@@ -13,12 +13,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
-from datetime import UTC
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import beside, literal
+from frazil.config.sqltext import literal
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, as_written, named_layout, operation_sql, stated_layout
 from frazil.dms.newest import moment
@@ -50,7 +49,8 @@ def written_at(files: list[DmsObject], phase: int) -> str:
         return "cast(null as timestamp)"
     names = sorted({f.name for f in files})
     if len(names) <= FEW:
-        return f"timestamp_micros({beside(_stated_times(names), 'object')})"
+        times = ", ".join(f"timestamp'{moment(n):%Y-%m-%d %H:%M:%S.%f}Z'" for n in names)
+        return f"array({times})[{_which(names)}]"
     shared = NAME.match(names[0])
     n = f"cast({'substring(object, 9, 17)' if shared else 'concat(substring(object, 1, 8), substring(object, 10, 9))'} as bigint)"
     day = f"make_date(int({n} div 10000000000000), int({n} div 100000000000 % 100), int({n} div 1000000000 % 100))"
@@ -58,13 +58,16 @@ def written_at(files: list[DmsObject], phase: int) -> str:
     return f"timestamp_millis(unix_date({day}) * bigint(86400000) + {clock})"
 
 
-def _stated_times(names: list[str]) -> str:
-    """The SQL of the microseconds, as text, at which the file of an `object` was written."""
-    if len(names) == 1:
-        return f"'{round(moment(names[0]).replace(tzinfo=UTC).timestamp() * 1e6)}'"
-    middle = len(names) // 2
-    first, second = _stated_times(names[:middle]), _stated_times(names[middle:])
-    return f"if(object < {literal(names[middle])}, {first}, {second})"
+def _which(names: list[str]) -> str:
+    """The SQL of an `object`'s place in sorted names; its code is the same for any names, so Spark compiles it once."""
+
+    def within(first: int, end: int) -> str:
+        if first + 1 == end:
+            return str(first)
+        middle = (first + end) // 2
+        return f"if(object < {literal(names[middle])}, {within(first, middle)}, {within(middle, end)})"
+
+    return within(0, len(names)) if len(names) > 1 else "int(object = '')"
 
 
 STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
