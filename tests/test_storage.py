@@ -19,7 +19,7 @@ from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
 from frazil.config.spec import parse_spec
 from frazil.demo.seaweed import Seaweed
 from frazil.dms import newest, position, storage
-from frazil.dms.objects import Differences, SourceError, TableObjects, Watch, control_folders, differences, list_table
+from frazil.dms.objects import Differences, SourceError, TableObjects, Watch, differences, folders_beside, list_table
 from frazil.dms.storage import StorageError
 from frazil.flows import maintenance
 from frazil.lake import lookup
@@ -95,8 +95,8 @@ def test_a_tree_on_s3_is_listed_as_the_same_tree_in_a_folder(source, tmp_path):
     there = list_table(source.root, SPEC)
     assert shape(there, source.root) == shape(list_table(tmp_path, SPEC), tmp_path)
     assert (len(there.loads), len(there.changes), len(there.foreign)) == (7, 4, 4)
-    assert control_folders(source.root) == [f"{source.root}/public/awsdms_status"]
-    assert [Path(f).name for f in control_folders(tmp_path)] == ["awsdms_status"]
+    beside = {"public/awsdms_status": "DMS's own records, no data", "public/t2": "a table without a spec"}
+    assert folders_beside(source.root, {"public/t"}) == folders_beside(tmp_path, {"public/t"}) == beside
 
 
 def test_records_of_dms_and_foreign_objects_are_told_and_never_taken(source):

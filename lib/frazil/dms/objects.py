@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,11 +120,17 @@ def _check_source(root: str, spec: TableSpec) -> None:
     )
 
 
-def control_folders(root: Path | str) -> list[str]:
-    """Return the folders of DMS's own records beside the tables (`awsdms_…`, `s3_validation_failures`): never data."""
-    top = [e for e in walk(location(root), deep=False) if e.folder]
-    below = [e for t in top if not CONTROL.match(t.name) for e in walk(t.path, deep=False) if e.folder]
-    return [e.path.rstrip("/") for e in (*top, *below) if CONTROL.match(e.name)]
+def folders_beside(root: Path | str, taken: Collection[str]) -> dict[str, str]:
+    """Return the folders of a source that are not `taken` (`schema/table`, or a top folder) and what lies in each."""
+
+    def folders(below: str) -> list[str]:
+        return [e.name for e in walk(f"{location(root)}{below}", deep=False) if e.folder]
+
+    tops = [t for t in folders("") if t not in taken]
+    tables = [f"{t}/{name}" for t in tops if not CONTROL.match(t) for name in folders(f"/{t}")]
+    own = [f for f in (*tops, *tables) if CONTROL.match(f.rsplit("/", 1)[-1])]
+    strange = [f for f in tables if f not in taken and f not in own]
+    return dict.fromkeys(own, "DMS's own records, no data") | dict.fromkeys(strange, "a table without a spec")
 
 
 @dataclass(frozen=True)

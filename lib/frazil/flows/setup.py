@@ -8,6 +8,7 @@ from typing import Any
 from frazil.dms.documents import read_endpoint_document, read_task_settings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.lint import Finding, lint
+from frazil.dms.objects import folders_beside
 from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, sniff, stated
 from frazil.dms.statistics import read_statistics
 from frazil.dms.storage import read_head
@@ -28,9 +29,18 @@ def look(book: Workbook) -> list[dict]:
         rows.append({
             "table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key) or f"none: {spec.policy}", "columns": len(spec.columns),
             "load_files": len(there.loads), "change_files": len(there.changes), "mb": round(size / 1e6, 2),
-            "ignored": len(there.foreign),
+            "ignored": there.ignored,
         })  # fmt: skip
     return rows
+
+
+def passed_by(book: Workbook) -> list[dict[str, str]]:
+    """Return one row per folder of the source that no spec takes: DMS's own records, tables without a spec."""
+    if book.stream:
+        return []
+    taken = {"/".join(name) for name in book.known} | {book.endpoint.cdc_path.split("/")[0]}
+    found = folders_beside(book.source, taken)
+    return [{"folder": folder, "holds": what} for folder, what in found.items()]
 
 
 def check_source(book: Workbook) -> list[dict[str, Any]]:
