@@ -326,6 +326,34 @@ def test_a_bad_change_is_named_with_file_row_and_cure_and_nothing_of_its_batch_i
     assert (world.rows("t"), world.head("t"), world.branches("t")) == ([(1, "a", 1)], head, [])
 
 
+STRAY = ['"x"y', '"say" ""hi"""', '"a"b"']
+
+
+@spark
+@pytest.mark.parametrize("name", [LOAD1, FILE1])
+def test_a_quote_too_many_is_refused_by_file_and_row_and_never_taken_as_it_lies(world, name):
+    world.table("t", "id INT8", "v WSTRING(9)", "n INT4").setup()
+    op = "I," if name == FILE1 else ""
+    if op:
+        world.load("t", (1, "a", 1)).loaded()
+    for text in STRAY:
+        world.write("t", name, "".join(f"{op}{ONE_COMMIT},{k},{v},1,,\n" for k, v in ((8, "b"), (9, text))))
+        result = (world.merge if op else world.full_load)()["t"]
+        file = world.root / "source/public/t" / name
+        assert result.failed, text
+        assert f"{file} row 2: a quote inside a quoted field is not doubled" in result.note, text
+
+
+@spark
+def test_a_text_that_looks_like_a_quote_too_many_in_files_read_in_pieces_is_read_whole(world):
+    world.table("t", "id INT8", "v WSTRING(20)", "n INT4")
+    many, odd = [(n, "some text or other", n) for n in range(9000)], (9001, 'a\n"b" c', 1)
+    world.load("t", *many, odd).loaded()  # what the head of the file does not show
+    assert odd in world.rows("t")
+    world.changes("t", *[U(n, "some other text", n) for n in range(9000)], U(9001, 'z\n"y", x', 2)).merged()
+    assert (9001, 'z\n"y", x', 2) in world.rows("t")
+
+
 @spark
 def test_batches_before_a_bad_one_stay_applied(world):
     world.table("t").load("t").loaded().changes("t", I(1, "a"), name=FILE1).write("t", FILE2, "X,,1,b,,\n")

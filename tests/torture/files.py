@@ -38,7 +38,7 @@ NAMES, KINDS = zip(*(c.split(" ") for c in COLUMNS), strict=True)
 SPEC = parse_spec(spec_of("public.t", *COLUMNS))
 TEXTS = ("NCLOB", "WSTRING(9)", "BYTES(9)")
 NOTES = ["plain", "two\nlines", "Zürich 東京", 'say "hi"', "a,b", "a|b", " padded ", "", None, "NULL", "\\", "x" * 300]
-LIMIT_S, CHUNK = 120, 100
+LIMIT_S, CHUNK = 300, 500
 
 
 @dataclass(frozen=True)
@@ -193,23 +193,28 @@ def _value(text: str | None, kind: str):
         return BAD
 
 
-def _records(text: str, dialect: Dialect) -> tuple[list[list[tuple[str, bool]]], bool]:
-    """Split a text into records of (field, quoted); and tell whether its quotes are as RFC 4180 has them."""
-    records, record, at, sound = [], [], 0, True
+def _records(text: str, dialect: Dialect) -> list[list[tuple[str, bool]]] | None:
+    """Split a text into records of (field, quoted); None where a quoted field does not end as RFC 4180 has it.
+
+    A quote in a field that does not begin with one stands for itself, as in every reader of CSV; white space behind a
+    closing quote means nothing.
+    """
+    records, record, at = [], [], 0
     while at < len(text):
         if dialect.quotes and text[at] == '"':
             end = at + 1
             while (end := text.find('"', end)) >= 0 and text[end + 1 : end + 2] == '"':
                 end += 2
             closed = end >= 0
-            after = text[end + 1 : end + 2] if closed else ""
-            if not closed or after not in ("", "\n", dialect.delimiter):
-                return records, False
+            after = end + 1
+            while text[after : after + 1] <= " " and text[after : after + 1] not in ("", "\n", dialect.delimiter):
+                after += 1
+            if not closed or text[after : after + 1] not in ("", "\n", dialect.delimiter):
+                return None
             record.append((text[at + 1 : end].replace('""', '"'), True))
-            at = end + 1
+            at = after
         else:
             end = min((p for p in (text.find(dialect.delimiter, at), text.find("\n", at)) if p >= 0), default=len(text))
-            sound = sound and not (dialect.quotes and '"' in text[at:end])
             record.append((text[at:end], False))
             at = end
         if text[at : at + 1] != dialect.delimiter:
@@ -218,7 +223,7 @@ def _records(text: str, dialect: Dialect) -> tuple[list[list[tuple[str, bool]]],
         elif at + 1 == len(text):
             records.append([*record, ("", False)])
         at += 1
-    return records, sound
+    return records
 
 
 def _meaning(record: list[tuple[str, bool]], dialect: Dialect):
@@ -256,12 +261,12 @@ def judge(raw: bytes, dialect: Dialect) -> list | None:
         text = raw.removeprefix(b"\xef\xbb\xbf").decode()
     except Exception:
         return None
-    records, sound = _records(text, dialect)
-    if dialect.header:
-        if records and [f for f, _ in records[0]] != ["Op", "ts", *NAMES]:
+    records = _records(text, dialect)
+    if records and dialect.header:
+        if [f for f, _ in records[0]] != ["Op", "ts", *NAMES]:
             return None
         records = records[1:]
-    return [m for m in (_meaning(x, dialect) for x in records) if m is not None] if sound else None
+    return None if records is None else [m for m in (_meaning(x, dialect) for x in records) if m is not None]
 
 
 # --- what Frazil makes of them
@@ -269,7 +274,7 @@ def judge(raw: bytes, dialect: Dialect) -> list | None:
 
 def _collected(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, list]:
     """Return each file's rows in order: its values, or BAD; raise FrazilError where a file cannot be read."""
-    with reading(SPEC):
+    with reading(SPEC, dialect.header):
         raw = read_rows(spark, SPEC, dialect.endpoint, Mappings(()), files, CHANGE_PHASE)
         rows = change_set(raw, SPEC)
         found: dict[str, list] = {f.name: [] for f in files}
@@ -294,12 +299,16 @@ def _set_aside(raw, dialect: Dialect, bad: int) -> None:
 
 
 def _outcomes(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, list | str]:
-    """Read files together; where that fails, halve until the ones at fault stand alone."""
+    """Read files together; where that fails, without the one that the error names, or by halves until it stands alone."""
     try:
         return dict(_collected(spark, dialect, files))
     except FrazilError as e:
         if len(files) == 1:
             return {files[0].name: str(e)}
+        named = [f for f in files if f.path in str(e)]
+        if len(named) == 1:
+            rest = [f for f in files if f is not named[0]]
+            return {named[0].name: str(e)} | _outcomes(spark, dialect, rest)
     half = len(files) // 2
     return _outcomes(spark, dialect, files[:half]) | _outcomes(spark, dialect, files[half:])
 

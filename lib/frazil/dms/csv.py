@@ -174,6 +174,7 @@ def _read_layout(
         spark.read.schema(fields_schema(layout)).options(**csv_options(endpoint))
         .option("header", endpoint.header).option("lineSep", endpoint.row_delimiter)
         .option("multiLine", whole).option("encoding", "UTF-8").option("columnPruning", False)
+        .option("unescapedQuoteHandling", "RAISE_ERROR")  # else a field with a quote too many would be taken as it lies
         .csv([f.path for f in files])
     )  # fmt: skip
     place = [F.lit(phase).alias("phase"), *map(F.expr, PLACE)]

@@ -45,8 +45,17 @@ def read_rows(
     )
 
 
+STRAY = re.compile(r"TextParsingException - (?:Unescaped quote|Unexpected character).*?record=(\d+)", re.DOTALL)
+"""What Spark's CSV parser says of a field that begins with a quote and has another one, not doubled, before its end."""
+
+
+def has_stray_quote(error: Exception) -> bool:
+    """Tell whether Spark failed at such a field; in files that are read in pieces a text with a newline looks like that."""
+    return bool(STRAY.search(str(error)))
+
+
 @contextmanager
-def reading(spec: TableSpec) -> Iterator[None]:
+def reading(spec: TableSpec, header: bool = False) -> Iterator[None]:
     """Turn Spark's failure to read a file (a torn archive, a damaged page) into a SourceError that names it."""
     try:
         yield
@@ -57,6 +66,12 @@ def reading(spec: TableSpec) -> Iterator[None]:
             raise
         causes = re.findall(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)", text, re.MULTILINE) or text.splitlines()[:1]
         file = readable(at[1]) if at else "a file of this batch (one at a time tells which)"
+        if stray := STRAY.search(text):
+            where = f"{file} row {int(stray[1]) + (not header)}"
+            raise SourceError(
+                f"{spec.source}: {where}: a quote inside a quoted field is not doubled",
+                "correct the row, or have DMS write the file again (Rfc4180)",
+            ) from None
         raise SourceError(f"{spec.source}: {file} cannot be read: {causes[-1][:200]}", "fetch it again") from None
 
 
@@ -78,4 +93,4 @@ def may_be_split(spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, ma
     return not shared and not free and last != "skip" and not must_be_read_whole(text, endpoint)
 
 
-__all__ = ["CHANGE_PHASE", "LOAD_PHASE", "may_be_split", "read_rows", "reading"]
+__all__ = ["CHANGE_PHASE", "LOAD_PHASE", "has_stray_quote", "may_be_split", "read_rows", "reading"]

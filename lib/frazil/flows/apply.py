@@ -16,12 +16,12 @@ from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position, after_changes
-from frazil.dms.read import CHANGE_PHASE, may_be_split, read_rows
+from frazil.dms.read import CHANGE_PHASE, has_stray_quote, may_be_split, read_rows
 from frazil.flows import quarantine
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, keyless, merge
 from frazil.lake.commit import Commit
-from frazil.lake.rowdelta import UnfitError
+from frazil.lake.rowdelta import RowDelta, UnfitError
 from frazil.lake.tables import Base
 from frazil.observe import latency
 
@@ -111,14 +111,12 @@ def apply_batch(
     if carries:
         batch = found.persist().where("aside is null").drop("aside")
     try:
-        if lane:
-            rows = lane.collect(batch.drop("place"))
-            keys, bounds = rows.num_rows, None
-        else:
-            rows, first = None, F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
-            if not carries:
-                batch.persist()
-            keys, *bounds = batch.agg(F.count("*"), F.min(first), F.max(first)).first()
+        try:
+            rows, keys, bounds = _collapsed(spec, batch, lane, cache=not carries)
+        except Exception as error:
+            if whole or not has_stray_quote(error):
+                raise
+            return apply_batch(book, spec, base, given, whole=True)
         # Spark has no observation of nothing; without a key there is no order to contradict.
         stats = {**NO_ROWS, **seen.get, **(order.get if spec.key else {})} if keys else _counted(raw, spec, aside)
         if stats["bad"] and not whole:
@@ -147,6 +145,20 @@ def apply_batch(
               "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
     committed = done.committed_at / 1000
     return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - collapsed)}
+
+
+def _collapsed(spec: TableSpec, batch: DataFrame, lane: RowDelta | None, cache: bool) -> tuple[Any, int, list | None]:
+    """Run a batch's first job: bring it to the driver for a row delta, else cache it; return its rows there, its keys, their bounds."""
+    from pyspark.sql import functions as F
+
+    if lane:
+        rows = lane.collect(batch.drop("place"))
+        return rows, rows.num_rows, None
+    if cache:
+        batch.persist()
+    first = F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
+    keys, *bounds = batch.agg(F.count("*"), F.min(first), F.max(first)).first()
+    return None, keys, bounds
 
 
 def _counted(raw: DataFrame, spec: TableSpec, aside: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, after_load
-from frazil.dms.read import LOAD_PHASE, may_be_split, read_rows
+from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, read_rows
 from frazil.dms.storage import readable
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
@@ -131,6 +131,14 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
         with quarantine.beside(book, spec, base, position.batch, bad, rows(whole) if bad else None) as ready:
             return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)
 
+    def count(whole: bool) -> tuple[int, int]:
+        try:
+            return change_set(rows(whole), spec).agg(F.count("bad"), F.count("*")).first()
+        except Exception as error:
+            if whole or not has_stray_quote(error):
+                raise
+            return 1, 1  # so many at least
+
     bad = 0
     for whole in (False, True) if may_be_split(spec, files, book.endpoint, book.mappings, LOAD_PHASE) else (True,):
         try:
@@ -139,7 +147,7 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
         except FrazilError:
             raise
         except Exception:
-            bad, total = change_set(rows(whole), spec).agg(F.count("bad"), F.count("*")).first()
+            bad, total = count(whole)
             if not bad:
                 raise
     else:  # in files that are read in pieces it may have been but a text with a newline

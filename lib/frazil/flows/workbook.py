@@ -255,7 +255,7 @@ class Workbook:
         self.at_work.add(spec.source)
         try:
             self.require_way(spec)
-            with reading(spec):
+            with reading(spec, self.endpoint.header):
                 result = work(spec)
         except FrazilError as e:
             log.error("%s failed", spec.source, exc_info=True)
