@@ -89,9 +89,11 @@ def compact(
         if done and (time.monotonic() - began > s.max_run_s or done + piece.bytes > s.max_run_mb << 20):
             say(f"{name}: stopped at the run's bounds before slice {number} of {len(planned)}; the next run goes on")
             break
-        if head and _parent(spark, name) != head:  # somebody else commits too: a batch comes first, and catches up
+        if (
+            head and _head(spark, name).parentId() != head
+        ):  # somebody else commits too: a batch comes first, and catches up
             _until_somebody_commits(spark, name)
-        head = jvm.load_table(spark, name).currentSnapshot().snapshotId()
+        head = _head(spark, name).snapshotId()
         with low_priority(spark):
             found = compact_slice(spark, name, key, piece, s, f"{run}/{number}")
         for field, value in found.items():
@@ -115,7 +117,7 @@ def compact_slice(
     committed = False
     try:
         for attempt in range(1, s.slice_attempts + 1):
-            if attempt > 1 or jvm.load_table(spark, name).currentSnapshot().snapshotId() != start.snapshotId():
+            if attempt > 1 or _head(spark, name).snapshotId() != start.snapshotId():
                 _until_somebody_commits(spark, name)
             table = _after_the_batch_in_flight(spark, name, s.yield_s)
             if table is None:
@@ -227,14 +229,14 @@ def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) 
         time.sleep(0.05)
 
 
-def _parent(spark: SparkSession, name: str) -> int:
-    return jvm.load_table(spark, name).currentSnapshot().parentId()
+def _head(spark: SparkSession, name: str) -> jvm.JavaSnapshot:
+    return jvm.load_table(spark, name).currentSnapshot()
 
 
 def _until_somebody_commits(spark: SparkSession, name: str, patience: float = 2.0) -> None:
     """Wait for the next commit: behind it there is the most time until another one, and no batch has to be written again."""
-    until, last = time.monotonic() + patience, jvm.load_table(spark, name).currentSnapshot().snapshotId()
-    while time.monotonic() < until and jvm.load_table(spark, name).currentSnapshot().snapshotId() == last:
+    until, last = time.monotonic() + patience, _head(spark, name).snapshotId()
+    while time.monotonic() < until and _head(spark, name).snapshotId() == last:
         time.sleep(0.05)
 
 

@@ -44,16 +44,6 @@ class Tasks(Mapping[str, Any]):
         return len(self.told)
 
 
-def _function(spark: SparkSession, target: Any, method: str, returns: Any, takes: str, interface: str) -> Any:
-    """Turn `target.method` into a Java functional interface, without a callback server."""
-    lang = spark._jvm.java.lang
-    kind = lang.invoke.MethodType.methodType(returns, java_class(spark, takes))
-    handle = lang.invoke.MethodHandles.publicLookup().bind(target, method, kind)
-    return lang.invoke.MethodHandleProxies.asInterfaceInstance(
-        java_class(spark, f"java.util.function.{interface}"), handle
-    )
-
-
 @contextlib.contextmanager
 def staged(
     spark: SparkSession, table: JavaTable, scan: list[Any], by_file: bool = False
@@ -111,13 +101,14 @@ def deleted(spark: SparkSession, table: JavaTable, task: Any) -> set[int]:
     if not task.deletes().size():
         return set()
     java, ice = spark._jvm.java, spark._jvm.org.apache.iceberg
-    opened = _function(
-        spark, table.io(), "newInputFile", java_class(spark, "org.apache.iceberg.io.InputFile"),
-        "org.apache.iceberg.DeleteFile", "Function",
+    opened = function(
+        spark, "java.util.function.Function", table.io(), "newInputFile", "org.apache.iceberg.io.InputFile",
+        "org.apache.iceberg.DeleteFile",
     )  # fmt: skip
     index = ice.data.BaseDeleteLoader(opened).loadPositionDeletes(task.deletes(), task.file().location())
     found = java.util.ArrayList()
-    index.forEach(_function(spark, found, "add", java.lang.Boolean.TYPE, "java.lang.Object", "LongConsumer"))
+    add = function(spark, "java.util.function.LongConsumer", found, "add", java.lang.Boolean.TYPE, "java.lang.Object")
+    index.forEach(add)
     return set(json.loads(found.toString()))  # one call for all, not one for each position
 
 
@@ -133,13 +124,13 @@ def write_deletes(
     factory = (
         ice.io.OutputFileFactory.builderFor(table, 1, time.time_ns() // 1000).format(ice.FileFormat.PUFFIN).build()
     )
-    none = _function(
+    none = function(
         spark,
+        "java.util.function.Function",
         spark._jvm.java.util.HashMap(),
         "get",
-        java_class(spark, "java.lang.Object"),
         "java.lang.Object",
-        "Function",
+        "java.lang.Object",
     )
     writer = ice.deletes.BaseDVFileWriter(factory, none)
     for path, at in positions.items():

@@ -76,14 +76,16 @@ def _each_as_json(spark: SparkSession, lines: Any) -> Any:
 
 
 def function(
-    spark: SparkSession, interface: str, target: Any, method: str, returns: str, takes: str, of: str = ""
+    spark: SparkSession, interface: str, target: Any, method: str, returns: str | Any, takes: str, of: str = ""
 ) -> Any:
     """Return a Java lambda that calls `target.method(x)`: a method handle made into the interface, as py4j has no lambdas.
 
-    `of` is the public interface that has the method, where the target's own class is not public.
+    `returns` is a class's name, or the Java class of a primitive type; `of` is the public interface that has the method,
+    where the target's own class is not public.
     """
     lang, handles = spark._jvm.java.lang, spark._jvm.java.lang.invoke
-    kind = handles.MethodType.methodType(java_class(spark, returns), java_class(spark, takes))
+    returns = java_class(spark, returns) if isinstance(returns, str) else returns
+    kind = handles.MethodType.methodType(returns, java_class(spark, takes))
     public = lang.invoke.MethodHandles.publicLookup()
     bound = (
         public.findVirtual(java_class(spark, of), method, kind).bindTo(target)
