@@ -67,8 +67,13 @@ def with_aside(rows: DataFrame, spec: TableSpec) -> DataFrame:
     return shaped(marked(rows, spec).select("*", aside), spec, "aside")
 
 
-def set_aside(found: DataFrame, rows: DataFrame, spec: TableSpec, batch: str, sequence: int) -> DataFrame:
-    """Return the records of the bad ones among raw rows that were `found`; `rows` are all of the batch, read whole."""
+def set_aside(
+    found: DataFrame, rows: DataFrame, spec: TableSpec, batch: str, sequence: int, first: int | None = None
+) -> DataFrame:
+    """Return the records of the bad ones among raw rows that were `found`; `rows` are all of the batch, read whole.
+
+    `first` is the first row number of a batch of one file; without it the files are read once more for theirs.
+    """
     from pyspark.sql import functions as F
 
     at = [spec.names.index(k) for k in spec.key]
@@ -93,9 +98,12 @@ def set_aside(found: DataFrame, rows: DataFrame, spec: TableSpec, batch: str, se
         f"bad = '{FIELDS}' as misfit", "key_new is not null and (stays or key_old is not null) as keyed",
     )  # fmt: skip
     # Row numbers run on from file to file; messages have their own, and Spark sees that no file is to be read for these.
-    first = rows.where(f"form <> '{JSON}'").groupBy("path").agg(F.min("row_no").alias("first"))
+    if first is None:
+        firsts = rows.where(f"form <> '{JSON}'").groupBy("path").agg(F.min("row_no").alias("first"))
+        record = record.join(F.broadcast(firsts), "path", "left")
+    else:
+        record = record.withColumn("first", F.expr(beside(literal(str(first)), "path")))
     in_file = "cast(try_cast(row_no as bigint) - try_cast(first as bigint) + 1 as string)"
-    record = record.join(F.broadcast(first), "path", "left")
     told = {
         "table_name": F.lit(spec.source), "status": F.lit(WAITING), "batch": F.lit(batch),
         **_stamped(batch, sequence), "set_aside_at": _now(),
@@ -151,12 +159,16 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str) 
     found = waiting.join(F.broadcast(end.selectExpr("p as last")))
     for key in ("key", "old_key"):
         found = found.join(F.broadcast(hits.selectExpr(f"k as {key}", f"p as p_{key}")), key, "left")
+
+    def came(p: str) -> Column:
+        return F.when(F.col(p).isNotNull() & (F.col("place").isNull() | (F.col(p) > F.col("place"))), F.lit(mark))
+
     part = spec.narrow or "missing" in batch.columns
-    marks = [("later_part", "p_key"), ("later_part", "p_old_key")] if part else [("later_key", "p_key"), ("later_old_key", "p_old_key")]  # fmt: skip
-    for later, p in (*marks, ("later_any", "last")):
-        came = F.col(p).isNotNull() & (F.col("place").isNull() | (F.col(p) > F.col("place")))
-        came = came & ~F.col("keyed") if later == "later_any" else came
-        found = found.withColumn(later, F.coalesce(later, F.when(came, F.lit(mark))))
+    marks = (
+        {"later_part": ("p_key", "p_old_key")} if part else {"later_key": ("p_key",), "later_old_key": ("p_old_key",)}
+    )
+    later = {name: F.coalesce(name, *map(came, places)) for name, places in marks.items()}
+    found = found.withColumns({**later, "later_any": F.coalesce("later_any", F.when(~F.col("keyed"), came("last")))})
     gone = "keyed and later_key is not null and (old_key is null or later_old_key is not null)"
     return found.withColumn("status", F.expr(f"if({gone}, '{OBSOLETE}', status)")).select(*_columns())
 

@@ -90,7 +90,7 @@ def apply_batch(
     changes = (with_aside if carries else change_set)(raw, spec).observe(
         seen, F.count("*").alias("changes"), F.count("bad").alias("bad"),
         *[F.count_if(F.col("op") == op).alias(op) for op in ("I", "U", "D")],
-        *latency.measures(picked_up),
+        *latency.measures(picked_up), *([F.min("row_no").alias("first")] if len(given.files) == 1 else []),
     )  # fmt: skip
     if partial and not spec.key and not spec.optional:
         raise EndpointError(
@@ -133,7 +133,8 @@ def apply_batch(
             )
         collapsed, summary = time.time(), _summary(stats, keys, given, picked_up)
         position = given.after(commit.new_batch())
-        with quarantine.beside(book, spec, base, position.batch, stats["bad"], raw, batch, bad) as ready:
+        set_aside = (stats["bad"], raw, batch, bad, stats.get("first"))
+        with quarantine.beside(book, spec, base, position.batch, *set_aside) as ready:
             done = commit_batch(book, spec, base, position, batch, (lane, why, rows, bounds), summary, ready)
         if said := book.lanes.note(book.name(spec), done.summary, given.megabytes, time.time() - picked_up):
             book.progress(f"{spec.source}: {said}")

@@ -92,14 +92,15 @@ def before(base: Base) -> int:
 @contextmanager
 def beside(
     book: Workbook, spec: TableSpec, base: Base, batch: str, bad: int = 0, rows: DataFrame | None = None,
-    changes: DataFrame | None = None, found: DataFrame | None = None,
+    changes: DataFrame | None = None, found: DataFrame | None = None, first: int | None = None,
 ) -> Iterator[Callable[[], None]]:  # fmt: skip
     """Set rows aside in step with the commit that the block makes of `batch`.
 
     They are staged in a thread of their own, while the block writes the batch: what it is given it has to call before it
     publishes that, to wait until they are.
 
-    `rows` are raw rows of which `bad` are bad, all of them among those `found` (None: it is not known where);
+    `rows` are raw rows of which `bad` are bad, all of them among those `found` (None: it is not known where); `first` is the
+    number of the first one, where all are of one file;
     `changes` is the collapsed batch, by which waiting rows become obsolete: None is a load, which replaces them all.
     """
     old = still_waiting(book, spec, base)
@@ -107,9 +108,13 @@ def beside(
         yield lambda: None
         book.waiting[spec.source] = batch, 0
         return
-    new = set_aside(rows if found is None else found, rows, spec, batch, base.sequence).persist() if bad else None
+    kept: list[DataFrame] = []
 
     def records() -> DataFrame | None:
+        new = None
+        if bad:
+            new = set_aside(rows if found is None else found, rows, spec, batch, base.sequence, first).persist()
+            kept.append(new)
         if bad and found is None and new.count() != bad:
             raise QuarantineError(
                 f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
@@ -122,8 +127,8 @@ def beside(
         with staged(book, spec, base, records, batch) as ready:
             yield ready
     finally:
-        if bad:
-            new.unpersist()
+        for frame in kept:
+            frame.unpersist()
     book.waiting[spec.source] = batch, None if ready() else known  # None: to be counted
 
 
