@@ -79,7 +79,7 @@ def heat(a: Analysis) -> Figure | None:
     axes.set_ylabel("source commit → committed, seconds")
     axes.grid(False)
     clock(axes)
-    axes.legend(loc="upper right", ncols=2, fontsize=9, frameon=True, framealpha=0.85, edgecolor="none")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=9, frameon=False, borderaxespad=0.2)
     bar = figure.colorbar(mesh, ax=axes, pad=0.01, aspect=25, format=lambda x, _: f"{x:.0%}")
     bar.set_label(f"share of the changes of {span(a.width_s)}")
     bar.outline.set_visible(False)
@@ -112,11 +112,11 @@ def ecdf(a: Analysis) -> Figure | None:
     for level in (50, 95, 99):
         at = seconds[(percent >= level - 1e-9).argmax()]
         axes.plot([at], [level], "o", color=RED, zorder=5)
-        axes.annotate(f"p{level}  {span(at)}", (at, level), textcoords="offset points", xytext=(9, -11), fontsize=9, color=RED,
+        axes.annotate(f"p{level}  {span(at)}", (at, level), textcoords="offset points", xytext=(9, 6 if level == 99 else -11), fontsize=9, color=RED,
                       bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1})  # fmt: skip
     axes.set_xlabel("seconds from source commit to commit in the lake")
     axes.set_ylabel("% of changes")
-    axes.set_ylim(0, 104)
+    axes.set_ylim(0, 112)
     seconds_axis(axes, rows["seconds"], "x")
     axes.xaxis.set_major_formatter(_plain())
     figure.legend(loc="outside right upper", fontsize=8)
