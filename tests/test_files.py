@@ -250,6 +250,7 @@ def test_texts_come_through_whatever_they_hold(new_world):
         "two\nlines",
         "\r\n",
         'say "hi"',
+        'say "h\0i"',
         '"',
         "a,b",
         "",
@@ -429,6 +430,32 @@ def test_a_table_that_the_task_renames_is_read_from_its_new_folder(world):
     world.specs["renamed"] = world.specs["t"]
     world.load("renamed", (1, "a")).loaded().changes("renamed", U(1, "b")).merged()
     assert world.rows("t") == [(1, "b")]
+
+
+def test_a_header_with_bytes_that_are_not_utf_8_is_not_taken_for_the_name_without_them(tmp_path):
+    path = tmp_path / "20240101-100000000.csv"
+    path.write_bytes(b"Op,id,v\xa0\xda\nI,1,a\n")
+    assert header(DmsObject(path.name, str(path), 1, ""), Endpoint(header=True)) == ["Op", "id", "v\ufffd\ufffd"]
+
+
+@spark
+def test_a_text_in_parquet_without_its_mark_is_read_as_text(new_world):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    w = new_world(DataFormat="parquet").table("t")
+    w.rules = {"rules": []}
+    for name, kind in ((FILE1, pa.binary()), (FILE2, pa.string())):
+        file = w.root / "source/public/t" / name.replace(".csv", ".parquet")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        rows = {
+            "Op": ["I"],
+            "ts": [ONE_COMMIT],
+            "id": [1 if kind == pa.binary() else 2],
+            "v": pa.array(["Zürich".encode()], pa.binary()).cast(kind),
+        }
+        pq.write_table(pa.table(rows), file)
+    assert w.collapsed("t") == {1: (1, "Zürich"), 2: (2, "Zürich")}
 
 
 @pytest.mark.parametrize("line", ["Op,i\rd,v", 'Op,"' + "x" * 200_000 + '",v'])

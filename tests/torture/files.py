@@ -167,8 +167,8 @@ _TRIM = "".join(map(chr, range(0x21))) + "\x7f"
 
 def _value(text: str | None, kind: str):
     """Return what a field's text means, or BAD. White space around a value means nothing, except in a text."""
-    if text is None or kind.startswith(("NCLOB", "WSTRING")):
-        return text
+    if text is None or kind.startswith(("NCLOB", "WSTRING")):  # in Parquet a text without its mark is bytes
+        return text.decode(errors="replace") if isinstance(text, bytes) else text
     trimmed = text.strip(_TRIM)
     try:
         if kind in ("INT8", "INT4"):
@@ -263,7 +263,7 @@ def judge(raw: bytes, dialect: Dialect) -> list | None:
         return None
     records = _records(text, dialect)
     if records and dialect.header:
-        if [f for f, _ in records[0]] != ["Op", "ts", *NAMES]:
+        if [f.rstrip("\r") for f, _ in records[0]] != ["Op", "ts", *NAMES]:
             return None
         records = records[1:]
     return None if records is None else [m for m in (_meaning(x, dialect) for x in records) if m is not None]

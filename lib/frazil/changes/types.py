@@ -71,7 +71,9 @@ def exact_sql(column: Column, text: str, value: str) -> str:
     if kind in ("BYTES", "BLOB"):
         return f"octet_length({text}) % 2 = 0"
     if kind == "DATE":
-        return f"octet_length({text}) = 10 and substring({text}, 8, 1) = '-' and {value} < date'10000-01-01'"
+        dashes = f"substring({text}, 5, 1) = '-' and substring({text}, 8, 1) = '-'"
+        digit = f"substring({text}, 10, 1) between '0' and '9'"  # and no white space, which a cast passes by
+        return f"octet_length({text}) = 10 and {dashes} and {digit} and {value} < date'10000-01-01'"
     if kind == "DATETIME":
         long = f"octet_length({text}) >= 19 and substring({text}, 5, 1) = '-'"
         if column.utc:

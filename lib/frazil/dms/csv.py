@@ -78,6 +78,10 @@ NEVER = "\x01\x02"
 """Spark's own null value, which no file holds: so a quoted empty field (`""`) is read as empty and a bare one as null."""
 
 
+NO_CHARACTER = "\uffff"
+"""Unicode's own, for Spark's third escape: where none is stated it is NUL, and a NUL in a quoted text gets lost."""
+
+
 @lru_cache(maxsize=4096)
 def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the first line's fields: the column names of a file with a header."""
@@ -139,6 +143,7 @@ def csv_options(endpoint: Endpoint) -> dict[str, str]:
     return {
         "sep": endpoint.delimiter, "quote": '"' if endpoint.rfc4180 else "", "escape": '"', "mode": "PERMISSIVE",
         "nullValue": NEVER, "emptyValue": "", "columnNameOfCorruptRecord": "corrupt",
+        "charToEscapeQuoteEscaping": NO_CHARACTER,
     }  # fmt: skip
 
 

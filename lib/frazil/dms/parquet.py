@@ -66,6 +66,9 @@ def lake_kind(kind: pa.DataType, where: str) -> str:
     return "int" if spark in ("tinyint", "smallint") else spark
 
 
+TEXTS = ("STRING", "WSTRING", "CLOB", "NCLOB")
+
+
 def _time_text(column: str, kind: pa.DataType) -> str:
     """The SQL of a TIME as text: HH:mm:ss, and the fraction where there is one."""
     micros = f"cast({column} as bigint) * {1000 if kind.unit == 'ms' else 1}"
@@ -150,6 +153,9 @@ def _read_group(
 
     where = files[0].path
     layout = named_layout([n for n, _ in schema], spec, endpoint, mappings, phase, where)
+    texts = {f"{image}:{c.name}" for image in ("after", "before") for c in spec.columns if c.dms_type in TEXTS}
+    # A text may come without the mark that it is one: Spark reads its bytes as text all the same.
+    schema = [(n, pa.string() if r in texts and t == pa.binary() else t) for r, (n, t) in zip(layout.roles, schema, strict=True)]  # fmt: skip
     ticks = lambda n: "`" + n.replace("`", "``") + "`"  # noqa: E731
     declared = ", ".join(f"{ticks(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
     frame = (

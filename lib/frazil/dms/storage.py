@@ -6,6 +6,7 @@ A path is text: `/folder/file` or `s3://bucket/key`. Access to S3 is boto3's own
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import re
@@ -236,11 +237,14 @@ def read_tail(path: str, size: int, n: int) -> bytes:
 
 
 def open_text_head(path: str, n_bytes: int = 1 << 16) -> io.StringIO:
-    """Open the text that an object begins with, `.gz` unpacked; a character that the cut goes through is left out."""
+    """Open the text that an object begins with, `.gz` unpacked; a character that the cut goes through is left out.
+
+    Bytes that are not UTF-8 become U+FFFD.
+    """
     raw = read_head(path, n_bytes)
     if path.endswith(".gz"):
         raw = zlib.decompressobj(wbits=31).decompress(raw)
-    return io.StringIO(raw.decode("utf-8", errors="ignore"), newline="")
+    return io.StringIO(codecs.getincrementaldecoder("utf-8")("replace").decode(raw), newline="")
 
 
 def counted(calls: list[dict]) -> Callable[[], None]:
