@@ -245,19 +245,32 @@ def _meaning(record: list[tuple[str, bool]], dialect: Dialect):
     return (op, *values) if good else BAD
 
 
+def _parquet(raw: bytes) -> list:
+    """Return the rows of a Parquet file; where pyarrow minds what is beside the data (statistics), as DuckDB reads it."""
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        columns = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
+        columns.validate(full=True)
+        return [tuple(row.values()) for row in columns.to_pylist()]
+    except OSError as e:
+        if "size mismatch" not in str(e):
+            raise
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        file.write(raw)
+        file.flush()
+        return duckdb.sql(f"select * from read_parquet('{file.name}')").fetchall()
+
+
 def judge(raw: bytes, dialect: Dialect) -> list | None:
     """Return what the bytes say: each row's values or BAD; None where they are no sound file at all."""
     try:
         if dialect.ending == ".csv.gz":
             raw = gzip.decompress(raw) if raw else b""
         if dialect.ending == ".parquet":
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            columns = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
-            columns.validate(full=True)
-            rows = [[(v, v is not None) for v in row.values()] for row in columns.to_pylist()]
-            return [_meaning([("" if v is None else v, q) for v, q in row], dialect) for row in rows]
+            return [_meaning([("" if v is None else v, v is not None) for v in row], dialect) for row in _parquet(raw)]
         text = raw.removeprefix(b"\xef\xbb\xbf").decode()
     except Exception:
         return None

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE_S = 20
+ELECTING = (5, 6, 74, 75)
+"""Kafka's errors LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: a broker has just started."""
 LOGIN = {
     "FRAZIL_KAFKA_SECURITY_PROTOCOL": "security.protocol",
     "FRAZIL_KAFKA_SASL_MECHANISM": "sasl.mechanism",
@@ -81,23 +83,32 @@ class Kafka:
         return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0, **_login()})
 
     def _listed(self, spec: Any) -> Offsets:
-        """Return what the brokers say of every partition, as the kind of question asks."""
-        from confluent_kafka import KafkaException, TopicPartition
+        """Return what the brokers say of every partition, as the kind of question asks; while a leader is elected, ask again."""
+        from confluent_kafka import KafkaException
 
-        try:
-            known = self._admin.list_topics(timeout=PATIENCE_S).topics
-            for topic in self.topics:
-                if topic not in known:
-                    names = [t for t in known if not t.startswith("__")]
-                    raise StreamError(f"no topic '{topic}' at {self.brokers}", nearest(topic, names))
-            parts = [TopicPartition(t, p) for t in self.topics for p in known[t].partitions]
-            asked = self._admin.list_offsets(dict.fromkeys(parts, spec), request_timeout=PATIENCE_S)
-            return {f"{at.topic}/{at.partition}": found.result(2 * PATIENCE_S).offset for at, found in asked.items()}
-        except KafkaException as e:
-            raise UnreachableError(
-                f"{self.brokers} do not answer: {e.args[0].str()}",
-                f"is the broker up, and does the environment say how to log in ({', '.join(LOGIN)})?",
-            ) from None
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._asked(spec)
+            except KafkaException as e:
+                if e.args[0].code() not in ELECTING or time.monotonic() > until:
+                    raise UnreachableError(
+                        f"{self.brokers} do not answer: {e.args[0].str()}",
+                        f"is the broker up, and does the environment say how to log in ({', '.join(LOGIN)})?",
+                    ) from None
+            time.sleep(0.5)
+
+    def _asked(self, spec: Any) -> Offsets:
+        from confluent_kafka import TopicPartition
+
+        known = self._admin.list_topics(timeout=PATIENCE_S).topics
+        for topic in self.topics:
+            if topic not in known:
+                names = [t for t in known if not t.startswith("__")]
+                raise StreamError(f"no topic '{topic}' at {self.brokers}", nearest(topic, names))
+        parts = [TopicPartition(t, p) for t in self.topics for p in known[t].partitions]
+        asked = self._admin.list_offsets(dict.fromkeys(parts, spec), request_timeout=PATIENCE_S)
+        return {f"{at.topic}/{at.partition}": found.result(2 * PATIENCE_S).offset for at, found in asked.items()}
 
     def ends(self) -> Offsets:
         """Return each partition's end now."""
