@@ -205,11 +205,12 @@ def _records(text: str, dialect: Dialect) -> list[list[tuple[str, bool]]] | None
             end = at + 1
             while (end := text.find('"', end)) >= 0 and text[end + 1 : end + 2] == '"':
                 end += 2
-            closed = end >= 0
+            if end < 0:
+                return None
             after = end + 1
             while text[after : after + 1] <= " " and text[after : after + 1] not in ("", "\n", dialect.delimiter):
                 after += 1
-            if not closed or text[after : after + 1] not in ("", "\n", dialect.delimiter):
+            if text[after : after + 1] not in ("", "\n", dialect.delimiter):
                 return None
             record.append((text[at + 1 : end].replace('""', '"'), True))
             at = after

@@ -72,12 +72,11 @@ def _which(names: list[str]) -> str:
 
 STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
 """Where a row's layout was told: by the settings, by its file's header, for files of all tables; or another form."""
-HAVE_EMPTY = {"STRING", "WSTRING", "CLOB", "NCLOB", "BYTES", "BLOB"}
+TEXTS = {"STRING", "WSTRING", "CLOB", "NCLOB"}
+HAVE_EMPTY = TEXTS | {"BYTES", "BLOB"}
 """Types with an empty value: with a null token that is not empty itself, an empty field of theirs is that value."""
 NEVER = "\x01\x02"
 """Spark's own null value, which no file holds: so a quoted empty field (`""`) is read as empty and a bare one as null."""
-
-
 NO_CHARACTER = "\uffff"
 """Unicode's own, for Spark's third escape: where none is stated it is NUL, and a NUL in a quoted text gets lost."""
 

@@ -6,7 +6,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.csv import PARQUET, lacking, line_sql, written_at
+from frazil.dms.csv import PARQUET, TEXTS, lacking, line_sql, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import named_layout, operation_sql
 from frazil.dms.objects import DmsObject, SourceError
@@ -64,9 +64,6 @@ def lake_kind(kind: pa.DataType, where: str) -> str:
 
     spark = "string" if pa.types.is_time(kind) else spark_type(kind, where)
     return "int" if spark in ("tinyint", "smallint") else spark
-
-
-TEXTS = ("STRING", "WSTRING", "CLOB", "NCLOB")
 
 
 def _time_text(column: str, kind: pa.DataType) -> str:

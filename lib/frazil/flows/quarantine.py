@@ -115,10 +115,10 @@ def beside(
         if bad:
             new = set_aside(rows if found is None else found, rows, spec, batch, base.sequence, first).persist()
             kept.append(new)
-        if bad and found is None and new.count() != bad:
-            raise QuarantineError(
-                f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
-            )
+            if found is None and new.count() != bad:
+                raise QuarantineError(
+                    f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
+                )
         there = _records(spec, base, batch, new, old, changes)
         return None if not bad and there.isEmpty() else there
 

@@ -89,9 +89,8 @@ def compact(
         if done and (time.monotonic() - began > s.max_run_s or done + piece.bytes > s.max_run_mb << 20):
             say(f"{name}: stopped at the run's bounds before slice {number} of {len(planned)}; the next run goes on")
             break
-        if (
-            head and _head(spark, name).parentId() != head
-        ):  # somebody else commits too: a batch comes first, and catches up
+        # Somebody else commits too: a batch comes first, and catches up.
+        if head and _head(spark, name).parentId() != head:
             _until_somebody_commits(spark, name)
         head = _head(spark, name).snapshotId()
         with low_priority(spark):

@@ -124,14 +124,8 @@ def write_deletes(
     factory = (
         ice.io.OutputFileFactory.builderFor(table, 1, time.time_ns() // 1000).format(ice.FileFormat.PUFFIN).build()
     )
-    none = function(
-        spark,
-        "java.util.function.Function",
-        spark._jvm.java.util.HashMap(),
-        "get",
-        "java.lang.Object",
-        "java.lang.Object",
-    )
+    nothing = spark._jvm.java.util.HashMap()
+    none = function(spark, "java.util.function.Function", nothing, "get", "java.lang.Object", "java.lang.Object")
     writer = ice.deletes.BaseDVFileWriter(factory, none)
     for path, at in positions.items():
         for position in at:
