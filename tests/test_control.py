@@ -275,7 +275,7 @@ def test_a_definition_knows_both_families_of_type_names_and_guesses_none():
         return {n: c and c.type for n, c in found.columns.items()}
 
     assert told(a="INT8", b="BOOL", c="STRING") == {"a": "INT1", "b": "BOOLEAN", "c": "WSTRING"}
-    assert told(a="INT8", b="WSTRING") == {"a": "INT8", "b": "WSTRING"}
+    assert told(a="INT8", b="WSTRING", c="INT64") == {"a": "INT8", "b": "WSTRING", "c": "INT8"}
     numeric = {"type": "NUMERIC", "precision": 12, "scale": 2}
     assert told(a=numeric, b="NUMERIC", c="GEOMETRY") == {"a": "NUMERIC(12,2)", "b": None, "c": None}
     for text in ("{}", '{"control": {}}', '{"control": {"table-def": []}}', "no JSON"):

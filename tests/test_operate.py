@@ -22,9 +22,9 @@ from frazil.cli import main
 from frazil.config.settings import resolve
 from frazil.dms.position import Position, PositionError
 from frazil.flows import full_load, setup, watch
-from frazil.flows.workbook import Workbook
+from frazil.flows.workbook import TableResult, TablesFailedError, Workbook
 from frazil.lake import lookup
-from frazil.observe import runs
+from frazil.observe import report, runs
 
 ROOT = Path(__file__).parent.parent
 
@@ -243,6 +243,18 @@ def test_what_tables_come_to_is_what_the_run_comes_to():
     assert runs.why(record) == "b: held: wait\n  cure: load\nc: differs" and runs.why(None) == ""
     assert runs.outcome_of(None, "UnknownTablesError") == "needs a decision"
     assert (runs.outcome_of(None, "SpecError"), runs.outcome_of(None, "TypeError")) == ("wrong parameters", "failed")
+
+
+def test_of_several_results_of_a_table_that_stands_which_says_most():
+    def come_of(*results):
+        record = report.finish("cdc_merge", [TableResult("t", *r) for r in results])
+        return runs.outcome(list(record.facts["tables"].values())), record.facts["tables"]["t"]["status"]
+
+    assert come_of(("replayed",), ("unchanged",)) == ("ok", "replayed")
+    assert come_of(("replayed",), ("merged",)) == ("ok", "merged")
+    assert come_of(("unchanged",), ("unchanged",)) == ("nothing to do", "unchanged")
+    with pytest.raises(TablesFailedError, match="t: no such row"):
+        come_of(("failed", "no such row"), ("merged",))
 
 
 @pytest.mark.notebooks

@@ -147,6 +147,7 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str) 
     """Return the waiting records with what a collapsed batch (with `place`) has brought later for their keys.
 
     A record of the batch itself has a `place` in it, and only later places count; for others all of the batch is later.
+    What is found in the batch is kept by local checkpoints: its plan is long, and each step upon it would go through it again.
     """
     from pyspark.sql import functions as F
 
@@ -154,8 +155,8 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str) 
         batch = batch.withColumn("place", F.expr("struct(0L as phase, '' as object, '' as row_no)"))
     last = batch.selectExpr(f"{key_sql(spec, 'after')} as k", "place as p")
     wanted = waiting.selectExpr("explode(array(key, old_key)) as k").where("k is not null")
-    hits = last.join(F.broadcast(wanted), "k", "left_semi")
-    end = batch.agg(F.max("place").alias("p"))
+    hits = last.join(F.broadcast(wanted), "k", "left_semi").localCheckpoint()
+    end = batch.agg(F.max("place").alias("p")).localCheckpoint()
     found = waiting.join(F.broadcast(end.selectExpr("p as last")))
     for key in ("key", "old_key"):
         found = found.join(F.broadcast(hits.selectExpr(f"k as {key}", f"p as p_{key}")), key, "left")

@@ -50,7 +50,7 @@ def definition(text: str, operation: str, where: str) -> Definition | None:
 
 def _column(name: str, told: dict, own: bool) -> Column | None:
     kind = str(told["type"]).upper()
-    kind = kind if own else _TYPES.get(kind, kind)
+    kind = kind if own and kind in TYPES else _TYPES.get(kind, kind)
     if kind == "NUMERIC":  # Assumed: where the digits are told at all, under these names.
         kind = f"NUMERIC({told.get('precision')},{told.get('scale', 0)})" if told.get("precision") else ""
     try:

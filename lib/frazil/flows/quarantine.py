@@ -13,7 +13,7 @@ from frazil.changes.quarantine import LATER, NO_PLACE, OBSOLETE, OPEN, changed, 
 from frazil.config.spec import TableSpec
 from frazil.dms.position import Position
 from frazil.flows.workbook import Workbook
-from frazil.lake import quarantine
+from frazil.lake import jvm, quarantine
 from frazil.lake.quarantine import QuarantineError
 from frazil.lake.tables import Base, read_base
 
@@ -113,7 +113,7 @@ def beside(
     def records() -> DataFrame | None:
         new = None
         if bad:
-            new = set_aside(rows if found is None else found, rows, spec, batch, base.sequence, first).persist()
+            new = set_aside(rows if found is None else found, rows, spec, batch, base.sequence, first).localCheckpoint()
             kept.append(new)
             if found is None and new.count() != bad:
                 raise QuarantineError(
@@ -128,7 +128,7 @@ def beside(
             yield ready
     finally:
         for frame in kept:
-            frame.unpersist()
+            jvm.let_go(frame)
     book.waiting[spec.source] = batch, None if ready() else known  # None: to be counted
 
 
