@@ -124,6 +124,9 @@ def _build(settings: Settings) -> SparkSession:
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         # Compiled code is kept for the next batch: a batch needs 20 to 100 classes, and Spark keeps 100 for all tables.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        # For its error messages PySpark would tell the JVM of each column where in Python it was made: ten calls for one.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.ui.explainMode": "simple",  # each query's plan is written out for a page that nobody opens
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
         **catalog_conf(settings),

@@ -63,7 +63,7 @@ def is_abandoned(branch: str) -> bool:
 def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
     """Remove the branches that killed runs left behind and return their names."""
     table = load(spark, name)
-    left = [r for r in table.refs().keySet() if r.startswith(BRANCH_PREFIX) and is_abandoned(r)]
+    left = [r for r in jvm.branches(spark, table, BRANCH_PREFIX) if is_abandoned(r)]
     for branch in left:
         table.manageSnapshots().removeBranch(branch).commit()
     return left

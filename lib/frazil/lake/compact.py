@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.session import low_priority
 from frazil.config.settings import MaintenanceSettings
-from frazil.lake import jvm, jvm_rewrite
+from frazil.lake import jvm, jvm_rewrite, jvm_schema
 from frazil.lake.carry import ORDER, CompactionError, carried_deletes, names_of, order_of
 from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.order import quoted, sorted_rows
@@ -169,7 +169,7 @@ def _rewrite(
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    columns = [f.name() for f in table.schema().columns()]
+    columns = [*jvm_schema.ids(spark, table)]
     names = ["_row_id"] if table.operations().current().formatVersion() >= 3 else list(key)
     with jvm_rewrite.staged(spark, table, old) as (group, rows):
         ordered = sorted_rows(rows.coalesce(1), s)
@@ -221,7 +221,7 @@ def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) 
     until = time.monotonic() + patience
     while True:
         table = jvm.load_table(spark, name)
-        if not any(r.startswith(BRANCH_PREFIX) for r in table.refs().keySet()):
+        if not jvm.branches(spark, table, BRANCH_PREFIX):
             return table
         if time.monotonic() > until:
             return None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from frazil.config.spec import TableSpec
-from frazil.lake import jvm, jvm_rowdelta
+from frazil.lake import jvm, jvm_rowdelta, jvm_schema
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -165,14 +165,14 @@ def write_rows(spark: SparkSession, table: jvm.JavaTable, rows: Table, spec: Tab
     import pyarrow.parquet as pq
 
     rows = rows.filter(pc.not_equal(rows["op"], "D"))
-    ids, columns = jvm_rowdelta.schema_ids(table), []
+    ids, columns = jvm_schema.ids(spark, table), []
     for i, name in enumerate(spec.names):
         values = rows[f"c{i}"]
         if pa.types.is_timestamp(values.type):
             values = values.cast(pa.timestamp("us", tz="UTC" if values.type.tz else None))
         columns.append((pa.field(name, values.type, metadata={b"PARQUET:field_id": str(ids[name]).encode()}), values))
     whole = pa.Table.from_arrays([v for _, v in columns], schema=pa.schema([f for f, _ in columns]))
-    fields = jvm_rowdelta.partition_fields(table)
+    fields = jvm_schema.partition_fields(spark, table)
     values = zip(*[rows[f"p{i}"].to_pylist() for i in range(len(fields))], strict=True) if fields else [()] * len(rows)
     written, start, spec_id = [], 0, table.spec().specId()
     for partition, run in groupby(values):

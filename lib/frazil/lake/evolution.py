@@ -82,7 +82,7 @@ def look(spark: SparkSession, name: str, schemas: tuple[str, int, int, str]) -> 
     now = ever[schemas[1]]
     return Table(
         tuple(now), tuple(ever.get(schemas[2], now)), frozenset(f.id for f in ever[min(ever)]),
-        frozenset(f.name for schema in ever.values() for f in schema), frozenset(jvm_schema.laid_out_by(table)),
+        frozenset(f.name for schema in ever.values() for f in schema), frozenset(jvm_schema.laid_out_by(spark, table)),
         tuple(jvm_schema.learnt(table)), tuple(tuple(t) for t in jvm_schema.told(table)),
     )  # fmt: skip
 

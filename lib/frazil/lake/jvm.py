@@ -21,9 +21,32 @@ JavaSnapshot = Any
 _KNOWN_FAILURES = ("CommitFailedException", "ValidationException", "IllegalArgumentException", "AlreadyExistsException")
 
 
+def package(spark: SparkSession, name: str) -> Any:
+    """Return a Java package, to take classes from, without a word to the JVM.
+
+    `spark._jvm.org.apache.iceberg` asks for a class `org`, a class `org.apache` and so on: each time all jars are searched in vain.
+    """
+    from py4j.java_gateway import JavaPackage
+
+    return JavaPackage(name, spark.sparkContext._gateway._gateway_client, jvm_id=spark._jvm._id)
+
+
+def texts(spark: SparkSession, collection: Any) -> list[str]:
+    """Return the texts of a Java collection, none of which has a line break.
+
+    A Python loop over one ends in a Java exception, and PySpark asks the JVM a hundred times what kind of one that is.
+    """
+    return package(spark, "java.lang").String.join("\n", collection).split("\n") if len(collection) else []
+
+
+def branches(spark: SparkSession, table: JavaTable, prefix: str) -> list[str]:
+    """Return the names of the table's branches and tags that begin so."""
+    return [r for r in texts(spark, table.refs().keySet()) if r.startswith(prefix)]
+
+
 def load_table(spark: SparkSession, name: str) -> JavaTable:
     """Return a fresh handle of `catalog.namespace.table`; what it shows is the metadata of this moment until `refresh()`."""
-    return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    return package(spark, "org.apache.iceberg.spark").Spark3Util.loadIcebergTable(spark._jsparkSession, name)
 
 
 def failure(error: Exception) -> str:
@@ -62,7 +85,7 @@ def is_known_failure(error: Exception) -> bool:
 
 def java_class(spark: SparkSession, name: str) -> Any:
     """Load a Java class by the thread's context class loader: jars from `spark.jars.packages` are not on the system one."""
-    lang = spark._jvm.java.lang
+    lang = package(spark, "java.lang")
     return lang.Class.forName(name, True, lang.Thread.currentThread().getContextClassLoader())
 
 
@@ -73,25 +96,25 @@ def sql_with_commit_properties(spark: SparkSession, statement: str, properties: 
     `SparkSession.sql(text)` is turned into one by `MethodHandleProxies`, so no callback server is needed. The properties
     are thread-local: other threads of the session are not touched (the session conf `snapshot-property.*` would leak).
     """
-    java, lang = spark._jvm.java, spark._jvm.java.lang
-    handles, dataset = lang.invoke.MethodHandles, java_class(spark, "org.apache.spark.sql.Dataset")
-    kind = lang.invoke.MethodType.methodType(dataset, java_class(spark, "java.lang.String"))
+    invoke, dataset = package(spark, "java.lang.invoke"), java_class(spark, "org.apache.spark.sql.Dataset")
+    handles, kind = invoke.MethodHandles, invoke.MethodType.methodType(dataset, java_class(spark, "java.lang.String"))
     sql = handles.publicLookup().bind(spark._jsparkSession, "sql", kind)
-    arguments = spark.sparkContext._gateway.new_array(lang.Object, 1)
+    arguments = spark.sparkContext._gateway.new_array(package(spark, "java.lang").Object, 1)
     arguments[0] = statement
-    call = lang.invoke.MethodHandleProxies.asInterfaceInstance(
+    call = invoke.MethodHandleProxies.asInterfaceInstance(
         java_class(spark, "java.util.concurrent.Callable"), handles.insertArguments(sql, 0, arguments)
     )
-    summary = java.util.HashMap()
+    summary = package(spark, "java.util").HashMap()
     for key, value in properties.items():
         summary.put(key, value)
-    commit = spark._jvm.org.apache.iceberg.spark.CommitMetadata
-    commit.withCommitProperties(summary, call, java_class(spark, "java.lang.RuntimeException"))
+    package(spark, "org.apache.iceberg.spark").CommitMetadata.withCommitProperties(
+        summary, call, java_class(spark, "java.lang.RuntimeException")
+    )
 
 
 def summary_of(spark: SparkSession, snapshot: JavaSnapshot) -> dict[str, str]:
     """Return a snapshot's summary, in one call."""
-    return json.loads(spark._jvm.org.apache.iceberg.SnapshotParser.toJson(snapshot))["summary"]
+    return json.loads(package(spark, "org.apache.iceberg").SnapshotParser.toJson(snapshot))["summary"]
 
 
 def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:

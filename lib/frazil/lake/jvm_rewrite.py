@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaTable, java_class
-from frazil.lake.jvm_rowdelta import delete_files, function, scan_tasks
+from frazil.lake.jvm import JavaTable, java_class, package
+from frazil.lake.jvm_rowdelta import delete_files, function, scan_tasks, store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,15 +52,19 @@ def staged(
 
     They come in one partition, or `by_file` in one for each file, in the file's order.
     """
-    ice, gateway, lang = spark._jvm.org.apache.iceberg, spark.sparkContext._gateway, spark._jvm.java.lang
-    group, listed = str(uuid.uuid4()), spark._jvm.java.util.ArrayList()
+    ice, gateway, lang = (
+        package(spark, "org.apache.iceberg.spark"),
+        spark.sparkContext._gateway,
+        package(spark, "java.lang"),
+    )
+    group, listed = str(uuid.uuid4()), package(spark, "java.util").ArrayList()
     for task in scan:
         listed.add(task)
     get = java_class(spark, "org.apache.iceberg.spark.SparkTableCache").getMethod(
         "get", gateway.new_array(lang.Class, 0)
     )
     cache = get.invoke(None, gateway.new_array(lang.Object, 0))  # py4j hides the static `get` behind the map's own
-    sets = ice.spark.ScanTaskSetManager.get()
+    sets = ice.ScanTaskSetManager.get()
     cache.add(group, table)
     sets.stageTasks(table, group, listed)
     try:
@@ -69,7 +73,7 @@ def staged(
     finally:
         cache.remove(group)
         sets.removeTasks(table, group)
-        ice.spark.FileRewriteCoordinator.get().clearRewrite(table, group)
+        ice.FileRewriteCoordinator.get().clearRewrite(table, group)
 
 
 def write_staged(spark: SparkSession, table: JavaTable, group: str, rows: DataFrame, target_bytes: int) -> list[Any]:
@@ -79,7 +83,7 @@ def write_staged(spark: SparkSession, table: JavaTable, group: str, rows: DataFr
         "output-spec-id": str(table.spec().specId()), "rewritten-file-scan-task-set-id": group,
     }  # fmt: skip
     rows.write.format("iceberg").options(**options).mode("append").save(group)
-    return list(spark._jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(table, group))
+    return list(package(spark, "org.apache.iceberg.spark").FileRewriteCoordinator.get().fetchNewFiles(table, group))
 
 
 def task_of(spark: SparkSession, table: JavaTable, file: Any) -> Any:
@@ -87,11 +91,12 @@ def task_of(spark: SparkSession, table: JavaTable, file: Any) -> Any:
 
     Its first row id is unknown until the commit, and without one Iceberg reads the stored `_row_id` as null: any will do.
     """
-    ice, gateway = spark._jvm.org.apache.iceberg, spark.sparkContext._gateway
+    ice, gateway = package(spark, "org.apache.iceberg"), spark.sparkContext._gateway
     builder = ice.DataFiles.builder(table.spec()).copy(file)
     if table.operations().current().formatVersion() >= 3:
-        builder = builder.withFirstRowId(spark._jvm.java.lang.Long.valueOf("0"))
-    everything = ice.expressions.ResidualEvaluator.unpartitioned(ice.expressions.Expressions.alwaysTrue())
+        builder = builder.withFirstRowId(package(spark, "java.lang").Long.valueOf("0"))
+    filters = package(spark, "org.apache.iceberg.expressions")
+    everything = filters.ResidualEvaluator.unpartitioned(filters.Expressions.alwaysTrue())
     schema, spec = ice.SchemaParser.toJson(table.schema()), ice.PartitionSpecParser.toJson(table.spec())
     return ice.BaseFileScanTask(builder.build(), gateway.new_array(ice.DeleteFile, 0), schema, spec, everything)
 
@@ -100,14 +105,17 @@ def deleted(spark: SparkSession, table: JavaTable, task: Any) -> set[int]:
     """Return the positions that a task's delete files, vectors or position deletes, take from its data file."""
     if not task.deletes().size():
         return set()
-    java, ice = spark._jvm.java, spark._jvm.org.apache.iceberg
     opened = function(
         spark, "java.util.function.Function", table.io(), "newInputFile", "org.apache.iceberg.io.InputFile",
         "org.apache.iceberg.DeleteFile",
     )  # fmt: skip
-    index = ice.data.BaseDeleteLoader(opened).loadPositionDeletes(task.deletes(), task.file().location())
-    found = java.util.ArrayList()
-    add = function(spark, "java.util.function.LongConsumer", found, "add", java.lang.Boolean.TYPE, "java.lang.Object")
+    index = (
+        package(spark, "org.apache.iceberg.data")
+        .BaseDeleteLoader(opened)
+        .loadPositionDeletes(task.deletes(), task.file().location())
+    )
+    found, boolean = package(spark, "java.util").ArrayList(), package(spark, "java.lang").Boolean.TYPE
+    add = function(spark, "java.util.function.LongConsumer", found, "add", boolean, "java.lang.Object")
     index.forEach(add)
     return set(json.loads(found.toString()))  # one call for all, not one for each position
 
@@ -120,13 +128,11 @@ def write_deletes(
         return []
     if table.operations().current().formatVersion() < 3:
         return [_position_delete_file(spark, table, new[p], p, sorted(at)) for p, at in positions.items()]
-    ice = spark._jvm.org.apache.iceberg
-    factory = (
-        ice.io.OutputFileFactory.builderFor(table, 1, time.time_ns() // 1000).format(ice.FileFormat.PUFFIN).build()
-    )
-    nothing = spark._jvm.java.util.HashMap()
+    puffin, files = package(spark, "org.apache.iceberg").FileFormat.PUFFIN, package(spark, "org.apache.iceberg.io")
+    factory = files.OutputFileFactory.builderFor(table, 1, time.time_ns() // 1000).format(puffin).build()
+    nothing = package(spark, "java.util").HashMap()
     none = function(spark, "java.util.function.Function", nothing, "get", "java.lang.Object", "java.lang.Object")
-    writer = ice.deletes.BaseDVFileWriter(factory, none)
+    writer = package(spark, "org.apache.iceberg.deletes").BaseDVFileWriter(factory, none)
     for path, at in positions.items():
         for position in at:
             writer.delete(path, position, table.spec(), new[path].partition())
@@ -138,7 +144,6 @@ def _position_delete_file(spark: SparkSession, table: JavaTable, file: Any, path
     import pyarrow as pa
     from pyarrow import parquet
 
-    ice, java = spark._jvm.org.apache.iceberg, spark._jvm.java
     fields = [
         pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": _FILE_PATH}),
         pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": _POS}),
@@ -150,10 +155,13 @@ def _position_delete_file(spark: SparkSession, table: JavaTable, file: Any, path
             [pa.array([path] * len(positions)), pa.array(positions, pa.int64())], schema=pa.schema(fields)
         )
         parquet.write_table(rows, local)
-        stream = table.io().newOutputFile(location).create()
-        java.nio.file.Files.copy(java.io.File(local).toPath(), stream)
-        stream.close()
-    builder = ice.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("parquet")
+        store(spark, table, local, location)
+    builder = (
+        package(spark, "org.apache.iceberg")
+        .FileMetadata.deleteFileBuilder(table.spec())
+        .ofPositionDeletes()
+        .withFormat("parquet")
+    )
     builder = builder.withInputFile(table.io().newInputFile(location)).withRecordCount(len(positions))
     return builder.withPartition(file.partition()).withReferencedDataFile(path).build()
 
@@ -163,14 +171,16 @@ def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
     told = tasks.told[path].get("delete-files") or []
     if all(d.get("referenced-data-file") for d in told):
         return told
-    belongs = spark._jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation  # of v2 it tells by bounds
+    belongs = package(
+        spark, "org.apache.iceberg.util"
+    ).ContentFileUtil.referencedDataFileLocation  # of v2 it tells by bounds
     own = {d.location() for d in tasks[path].deletes() if belongs(d) is not None}
     return [d for d in told if d["file-path"] in own]
 
 
 def data_files(spark: SparkSession, tasks: list[Any]) -> Any:
     """Return the data files of scan tasks as a Java list."""
-    files = spark._jvm.java.util.ArrayList()
+    files = package(spark, "java.util").ArrayList()
     for task in tasks:
         files.add(task.file())
     return files

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaSnapshot, JavaTable, MainMovedError, java_class
+from frazil.lake.jvm import JavaSnapshot, JavaTable, MainMovedError, java_class, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,8 +52,8 @@ def scan_tasks(spark: SparkSession, table: JavaTable, snapshot: int) -> tuple[An
 
     To ask the tasks themselves takes several calls of py4j for each, and where other threads are at work one takes milliseconds.
     """
-    lists = spark._jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
-    lines, plan = spark._jvm.java.util.StringJoiner("\n"), table.newScan().useSnapshot(snapshot).planFiles()
+    lists = package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Lists
+    lines, plan = package(spark, "java.util").StringJoiner("\n"), table.newScan().useSnapshot(snapshot).planFiles()
     try:
         listed = lists.newArrayList(plan.iterator())
     finally:
@@ -64,15 +64,15 @@ def scan_tasks(spark: SparkSession, table: JavaTable, snapshot: int) -> tuple[An
 
 def _each_as_json(spark: SparkSession, lines: Any) -> Any:
     """Return a Java Consumer of scan tasks that adds each one's JSON to a StringJoiner: one call of py4j for all."""
-    lang = spark._jvm.java.lang
-    public, method_type, texts = lang.invoke.MethodHandles.publicLookup(), lang.invoke.MethodType.methodType, java_class(spark, "java.lang.CharSequence")  # fmt: skip
+    invoke = package(spark, "java.lang.invoke")
+    public, method_type, texts = invoke.MethodHandles.publicLookup(), invoke.MethodType.methodType, java_class(spark, "java.lang.CharSequence")  # fmt: skip
     task = java_class(spark, "org.apache.iceberg.FileScanTask")
     parser, text = java_class(spark, "org.apache.iceberg.ScanTaskParser"), java_class(spark, "java.lang.String")
     add = public.bind(lines, "add", method_type(lines.getClass(), texts))
-    to_json = spark.sparkContext._gateway.new_array(lang.invoke.MethodHandle, 1)
+    to_json = spark.sparkContext._gateway.new_array(invoke.MethodHandle, 1)
     to_json[0] = public.findStatic(parser, "toJson", method_type(text, task)).asType(method_type(texts, task))
-    each = lang.invoke.MethodHandles.filterArguments(add, 0, to_json)
-    return lang.invoke.MethodHandleProxies.asInterfaceInstance(java_class(spark, "java.util.function.Consumer"), each)
+    each = invoke.MethodHandles.filterArguments(add, 0, to_json)
+    return invoke.MethodHandleProxies.asInterfaceInstance(java_class(spark, "java.util.function.Consumer"), each)
 
 
 def function(
@@ -83,10 +83,10 @@ def function(
     `returns` is a class's name, or the Java class of a primitive type; `of` is the public interface that has the method,
     where the target's own class is not public.
     """
-    lang, handles = spark._jvm.java.lang, spark._jvm.java.lang.invoke
+    handles = package(spark, "java.lang.invoke")
     returns = java_class(spark, returns) if isinstance(returns, str) else returns
     kind = handles.MethodType.methodType(returns, java_class(spark, takes))
-    public = lang.invoke.MethodHandles.publicLookup()
+    public = handles.MethodHandles.publicLookup()
     bound = (
         public.findVirtual(java_class(spark, of), method, kind).bindTo(target)
         if of
@@ -97,7 +97,7 @@ def function(
 
 def _task(spark: SparkSession, table: JavaTable, spec_id: int, partition: Any, deletes: list[dict]) -> Any:
     """Make a scan task from JSON: the way to many delete files, or to a partition's values, in one call."""
-    ice = spark._jvm.org.apache.iceberg
+    ice = package(spark, "org.apache.iceberg")
     data = {"spec-id": spec_id, "content": "DATA", "file-path": "-", "file-format": "PARQUET",
             "file-size-in-bytes": 1, "record-count": 1}  # fmt: skip
     data |= {} if partition is None else {"partition": partition}
@@ -124,17 +124,12 @@ def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes:
         spark, "java.util.function.Function", table.io(), "newInputFile",
         "org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile",
     )  # fmt: skip
-    loader = spark._jvm.org.apache.iceberg.data.BaseDeleteLoader(read)
-    listed = spark._jvm.java.util.ArrayList()
+    loader = package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
+    listed = package(spark, "java.util").ArrayList()
     for part in delete_files(spark, table, deletes):
         listed.addAll(part)
     blob = bytes(loader.loadPositionDeletes(listed, path).serialize().array())
     return blob[8:-4]  # before it length and magic number, behind it a checksum
-
-
-def schema_ids(table: JavaTable) -> dict[str, int]:
-    """Return the field id of each column."""
-    return {f.name(): f.fieldId() for f in table.schema().columns()}
 
 
 def format_version(table: JavaTable) -> int:
@@ -151,21 +146,17 @@ def store(spark: SparkSession, table: JavaTable, local: str, location: str) -> N
     """Copy a local file to its place through the table's own file access."""
     out = table.io().newOutputFile(location).create()
     try:
-        spark._jvm.java.nio.file.Files.copy(spark._jvm.java.io.File(local).toPath(), out)
+        package(spark, "java.nio.file").Files.copy(package(spark, "java.io").File(local).toPath(), out)
     finally:
         out.close()
 
 
-def partition_fields(table: JavaTable) -> list[tuple[int, str, str]]:
-    """Return field id, transform (`day`, `bucket[16]`, …) and source column of each partition field of new files."""
-    fields, schema = table.spec().fields(), table.schema()
-    return [(f.fieldId(), f.transform().toString(), schema.findColumnName(f.sourceId())) for f in fields]
-
-
 def data_file(spark: SparkSession, table: JavaTable, location: str, partition: dict | None) -> Any:
     """Return a Parquet file as the DataFile that a commit adds, with the metrics of its footer."""
-    ice, there = spark._jvm.org.apache.iceberg, table.io().newInputFile(location)
-    metrics = ice.parquet.ParquetUtil.fileMetrics(there, ice.MetricsConfig.forTable(table))
+    ice, there = package(spark, "org.apache.iceberg"), table.io().newInputFile(location)
+    metrics = package(spark, "org.apache.iceberg.parquet").ParquetUtil.fileMetrics(
+        there, ice.MetricsConfig.forTable(table)
+    )
     builder = ice.DataFiles.builder(table.spec()).withInputFile(there).withFormat("parquet").withMetrics(metrics)
     if partition is not None:
         builder = builder.withPartition(_task(spark, table, table.spec().specId(), partition, []).file().partition())
@@ -177,7 +168,7 @@ def partition_of(spark: SparkSession, table: JavaTable, spec_id: int, partition:
     if partition is None:
         return None
     task = _task(spark, table, spec_id, partition, [])
-    return json.loads(spark._jvm.org.apache.iceberg.ScanTaskParser.toJson(task))["data-file"].get("partition")
+    return json.loads(package(spark, "org.apache.iceberg").ScanTaskParser.toJson(task))["data-file"].get("partition")
 
 
 def commit(
@@ -189,7 +180,10 @@ def commit(
     `base` is the snapshot that the deletes were computed at, which must still be main's. `check(snapshot)` sees the
     snapshot before it is committed and may raise. Moving the tag makes it a compare-and-set, as in `jvm.publish`.
     """
-    java, always = spark._jvm.java, spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+    util, always = (
+        package(spark, "java.util"),
+        package(spark, "org.apache.iceberg.expressions").Expressions.alwaysTrue(),
+    )
     tx = table.newTransaction()
     # It begins at the newest metadata, not at those of `table`. Files that somebody compacted since and this batch does not touch
     # are no conflict, but the plan would keep them: a later delete of their rows would go to files that are no more.
@@ -205,7 +199,7 @@ def commit(
         for part in delete_files(spark, table, entries):
             part.forEach(each)
     # One call for all paths (py4j takes a Python list element by element): a tokenizer is an Enumeration.
-    paths = java.util.Collections.list(java.util.StringTokenizer("\n".join(touched), "\n"))
+    paths = util.Collections.list(util.StringTokenizer("\n".join(touched), "\n"))
     delta.validateFromSnapshot(base).validateDataFilesExist(paths).validateDeletedFiles()
     delta.conflictDetectionFilter(always).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
     for k, v in summary.items():

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaTable
+from frazil.lake.jvm import JavaTable, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ class Field:
 
 def _fields(spark: SparkSession, schema: Any) -> list[Field]:
     """Read a schema in one call, as its JSON: a call per property of each column would take a second for a wide table."""
-    columns = json.loads(spark._jvm.org.apache.iceberg.SchemaParser.toJson(schema))["fields"]
+    columns = json.loads(package(spark, "org.apache.iceberg").SchemaParser.toJson(schema))["fields"]
     return [
         Field(
             c["id"], c["name"], _SPARK.get(c["type"], c["type"].replace(", ", ",")), c["required"], c.get("doc") or ""
@@ -53,12 +53,26 @@ def fields(spark: SparkSession, table: JavaTable) -> list[Field]:
 def ever(spark: SparkSession, table: JavaTable) -> dict[int, list[Field]]:
     """Return the columns of each schema that the table has had, by its id, which counts up."""
     schemas = table.schemas()
-    return {key: _fields(spark, schemas.get(key)) for key in schemas.keySet()}
+    return {key: _fields(spark, schemas.get(key)) for key in json.loads(schemas.keySet().toString())}
 
 
-def laid_out_by(table: JavaTable) -> set[int]:
+def ids(spark: SparkSession, table: JavaTable) -> dict[str, int]:
+    """Return the field id of each present column."""
+    return {f.name: f.id for f in fields(spark, table)}
+
+
+def laid_out_by(spark: SparkSession, table: JavaTable) -> set[int]:
     """Return the ids of the columns that partitions or the order of rows in files are made of."""
-    return {f.sourceId() for part in (table.spec(), table.sortOrder()) for f in part.fields()}
+    ice = package(spark, "org.apache.iceberg")
+    told = ice.PartitionSpecParser.toJson(table.spec()), ice.SortOrderParser.toJson(table.sortOrder())
+    return {f["source-id"] for part in told for f in json.loads(part)["fields"]}
+
+
+def partition_fields(spark: SparkSession, table: JavaTable) -> list[tuple[int, str, str]]:
+    """Return field id, transform (`day`, `bucket[16]`, …) and source column of each partition field of new files."""
+    spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
+    names = {i: n for n, i in ids(spark, table).items()} if spec["fields"] else {}
+    return [(f["field-id"], f["transform"], names[f["source-id"]]) for f in spec["fields"]]
 
 
 def learnt(table: JavaTable) -> list[str]:
@@ -73,12 +87,12 @@ def told(table: JavaTable) -> list[list[str]]:
 
 def _type(spark: SparkSession, kind: str) -> Any:
     """Return Iceberg's type for one of Spark's; `fromPrimitiveString` reads `decimal(12, 2)` and the like."""
-    return spark._jvm.org.apache.iceberg.types.Types.fromPrimitiveString(_ICEBERG.get(kind, kind))
+    return package(spark, "org.apache.iceberg.types").Types.fromPrimitiveString(_ICEBERG.get(kind, kind))
 
 
 def promotes(spark: SparkSession, old: str, new: str) -> bool:
     """Tell whether Iceberg may turn a column of one type into another without rewriting a file."""
-    check = spark._jvm.org.apache.iceberg.types.TypeUtil.isPromotionAllowed
+    check = package(spark, "org.apache.iceberg.types").TypeUtil.isPromotionAllowed
     return old == new or check(_type(spark, old), _type(spark, new))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
-from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
+from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta, jvm_schema
 from frazil.lake.carry import ORDER, file_name
 from frazil.lake.deltafiles import read_vector
 from frazil.lake.keyindex import KeyIndex, key_sql
@@ -96,7 +96,7 @@ class Locator:
         if live * 8 * (width + 1) > self.limit:
             self.index = None
         else:
-            ids = jvm_rowdelta.schema_ids(table)
+            ids = jvm_schema.ids(self.spark, table)
             identity = f"{table.uuid()} {[ids[k] for k in self.spec.key]} {key_sql(self.spec)}"
             if self.index is None or self.index.identity != identity:
                 self.index = KeyIndex(self.folder, identity, width)

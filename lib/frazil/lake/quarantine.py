@@ -81,7 +81,7 @@ def settle(spark: SparkSession, name: str, target: str, ours: str = "") -> None:
     unless their batch is committed.
     """
     table = jvm.load_table(spark, name)
-    for branch in [r for r in table.refs().keySet() if r.startswith(BRANCH_PREFIX)]:
+    for branch in jvm.branches(spark, table, BRANCH_PREFIX):
         batch, head = branch.removeprefix(BRANCH_PREFIX), table.snapshot(branch)
         summary = dict(head.summary())
         over = batch == ours or is_abandoned(branch)

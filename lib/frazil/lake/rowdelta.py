@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
-from frazil.lake import commit, jvm, jvm_rowdelta
+from frazil.lake import commit, jvm, jvm_rowdelta, jvm_schema
 from frazil.lake.commit import Commit, PositionMovedError
 from frazil.lake.deltafiles import NewFile, in_order, partition_sql, write_deletes, write_rows
 from frazil.lake.keyindex import key_sql
@@ -36,7 +36,7 @@ class RowDelta:
         from pyspark.sql import functions as F
 
         if self.partitioning is None:
-            self.partitioning = jvm_rowdelta.partition_fields(jvm.load_table(self.spark, self.name))
+            self.partitioning = jvm_schema.partition_fields(self.spark, jvm.load_table(self.spark, self.name))
         parts = partition_sql(self.name, self.partitioning)
         return arrow(
             batch.select(
@@ -59,7 +59,7 @@ class RowDelta:
             table = jvm.load_table(self.spark, self.name)
             if table.properties().get(POSITION) != base.stored:
                 raise PositionMovedError(f"{self.name}: {MOVED}", "run again")
-            if jvm_rowdelta.partition_fields(table) != (self.partitioning or []):
+            if jvm_schema.partition_fields(self.spark, table) != (self.partitioning or []):
                 self.partitioning = None
                 raise MismatchError(
                     f"{self.name} got another partition spec meanwhile", "the merge lane writes this batch"
