@@ -127,11 +127,12 @@ class Observer:
 
 
 def source(place: Place) -> None:
-    """Commit for the time that was asked, watch until all is seen, and print each transaction's latency as JSON."""
+    """Commit for the time that was asked, watch until all is seen, and print each transaction's latency as JSON, but those of `warm_s`."""
     observer, stop = Observer(place.catalog), threading.Event()
     watching = threading.Thread(target=observer.watch, args=(stop,), daemon=True)
     watching.start()
-    count, start = int(place.seconds / STEP_S), time.time() + 1
+    warm = int(place.warm_s / STEP_S)
+    count, start = warm + int(place.seconds / STEP_S), time.time() + 1
     late = commit_by_the_clock(place, start, count)
     last, until = (
         {t: max(k for k in range(count) if k % len(TABLES) == i) for i, t in enumerate(TABLES)},
@@ -149,7 +150,7 @@ def source(place: Place) -> None:
             while at is not None and newest < k:
                 at, newest = next(seen, (None, None))
             took.append([k, None if at is None else at - (start + k * STEP_S)])
-    print(json.dumps({"late_s": late, "took": [x for _, x in sorted(took)]}), flush=True)
+    print(json.dumps({"late_s": late, "took": [x for k, x in sorted(took) if k >= warm]}), flush=True)
 
 
 def start(mode: str, folder: Path) -> subprocess.Popen:
