@@ -80,27 +80,20 @@ def marked(rows: DataFrame, spec: TableSpec) -> DataFrame:
 
     In steps, so that Spark computes each value once and not again in every expression that uses it.
     """
-    from pyspark.sql import functions as F
-
     kinds = dict(rows.dtypes)
-    typed = rows.select(
+    typed = rows.selectExpr(
         "*",
-        *[F.expr(convert_sql(c, f"a{i}", kinds[f"a{i}"])).alias(f"v{i}") for i, c in enumerate(spec.columns)],
-        *[
-            F.expr(convert_sql(spec.column(k), f"b{i}", kinds[f"b{i}"])).alias(f"w{i}")
-            for i, k in enumerate(spec.identity)
-        ],
-        F.expr(convert_sql(COMMIT_TS, "commit_ts", kinds["commit_ts"])).alias("at"),
+        *[f"{convert_sql(c, f'a{i}', kinds[f'a{i}'])} as v{i}" for i, c in enumerate(spec.columns)],
+        *[f"{convert_sql(spec.column(k), f'b{i}', kinds[f'b{i}'])} as w{i}" for i, k in enumerate(spec.identity)],
+        f"{convert_sql(COMMIT_TS, 'commit_ts', kinds['commit_ts'])} as at",
     )
-    return typed.withColumn("bad", F.expr(_bad_sql(spec, rows)))
+    return typed.selectExpr("*", f"{_bad_sql(spec, rows)} as bad")
 
 
-def _struct(prefix: str, columns: Sequence[Column]):
-    from pyspark.sql import functions as F
-
-    if not columns:
-        return F.lit(None).cast("struct<>")
-    return F.struct(*[F.expr(mask_sql(c, f"{prefix}{i}")).alias(c.name) for i, c in enumerate(columns)])
+def _struct(prefix: str, columns: Sequence[Column]) -> str:
+    """The SQL of a struct of typed values."""
+    fields = ", ".join(f"{literal(c.name)}, {mask_sql(c, f'{prefix}{i}')}" for i, c in enumerate(columns))
+    return f"named_struct({fields})" if columns else "cast(null as struct<>)"
 
 
 def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
@@ -110,21 +103,12 @@ def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
 
 def shaped(rows: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
     """Return `marked` rows as a change set; `more`: columns to carry along."""
-    from pyspark.sql import functions as F
-
-    missing = F.col("absent") if "absent" in rows.columns else F.lit(None).cast("array<string>")
-    return rows.select(
-        *ORDER,
-        "written_at",
-        "op",
-        F.col("at").alias("commit_ts"),
-        "change_seq",
-        _struct("w", [spec.column(k) for k in spec.identity]).alias("before"),
-        _struct("v", spec.columns).alias("after"),
-        missing.alias("missing"),
-        "bad",
-        *more,
-    )
+    missing = "absent" if "absent" in rows.columns else "cast(null as array<string>)"
+    return rows.selectExpr(
+        *ORDER, "written_at", "op", "at as commit_ts", "change_seq",
+        f"{_struct('w', [spec.column(k) for k in spec.identity])} as before", f"{_struct('v', spec.columns)} as after",
+        f"{missing} as missing", "bad", *more,
+    )  # fmt: skip
 
 
 def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3, cure: str = "") -> BadRowError:

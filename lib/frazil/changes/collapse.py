@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import ORDER
 from frazil.changes.fold import fold
 from frazil.config.spec import TableSpec
+from frazil.config.sqltext import field_name, literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql import DataFrame, Observation
 
 
 PLACE = "struct(cast(phase as bigint) as phase, object, lpad(cast(row_no as string), 60, '0') as row_no)"
 """The SQL of where a row lies: rows of streams may be numbered by texts of digits."""
 
 
-def _moved(spec: TableSpec) -> Column:
-    """Whether an update changed the key."""
-    from pyspark.sql import functions as F
-
-    parts = [
-        F.col(f"before.`{k}`").isNotNull() & ~F.col(f"before.`{k}`").eqNullSafe(F.col(f"after.`{k}`")) for k in spec.key
-    ]
-    return (F.col("op") == "U") & reduce(lambda a, b: a | b, parts)
+def _moved(spec: TableSpec) -> str:
+    """The SQL of whether an update changed the key."""
+    names = map(field_name, spec.key)
+    parts = [f"(before.{k} is not null and not before.{k} <=> after.{k})" for k in names]
+    return f"(op = 'U' and ({' or '.join(parts)}))"
 
 
 def events(changes: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
@@ -32,17 +29,14 @@ def events(changes: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
 
     So a chain 1 → 2 → 3 needs no special care later: each old key's last event is its delete. `more`: columns to carry along.
     """
-    from pyspark.sql import functions as F
-
-    old_row = F.struct(*[
-        (F.col(f"before.`{c}`") if c in spec.key else F.lit(None).cast(changes.schema["after"].dataType[c].dataType)).alias(c)
-        for c in spec.names
-    ])  # fmt: skip
-    delete = F.struct(F.lit(0).alias("step"), F.lit("D").alias("op"), old_row.alias("after"))
-    apply = F.struct(F.lit(1).alias("step"), F.col("op"), F.col("after"))
-    split = F.when(_moved(spec) & F.col("bad").isNull(), F.array(delete, apply)).otherwise(F.array(apply))
+    kinds = {f.name: f.dataType.simpleString() for f in changes.schema["after"].dataType}
+    old = {c: f"before.{field_name(c)}" if c in spec.key else f"cast(null as {kinds[c]})" for c in spec.names}
+    old_row = f"named_struct({', '.join(f'{literal(c)}, {value}' for c, value in old.items())})"
+    delete = f"named_struct('step', 0, 'op', 'D', 'after', {old_row})"
+    apply = "named_struct('step', 1, 'op', op, 'after', after)"
+    split = f"if({_moved(spec)} and bad is null, array({delete}, {apply}), array({apply}))"
     carried = (*ORDER, "commit_ts", "change_seq", *more)
-    return changes.select(*carried, F.explode(split).alias("e")).select(*carried, "e.step", "e.op", "e.after")
+    return changes.selectExpr(*carried, f"explode({split}) as e").selectExpr(*carried, "e.step", "e.op", "e.after")
 
 
 def last_per_key(
@@ -60,7 +54,9 @@ def last_per_key(
     that are there with what is kept of them (`aside`) stay, each by itself.
     """
     if partial:
-        return fold(events(changes.withColumn("arrives", _moved(spec)), spec, "missing", "arrives"), spec, observation)
+        return fold(
+            events(changes.selectExpr("*", f"{_moved(spec)} as arrives"), spec, "missing", "arrives"), spec, observation
+        )
     return last_event(events(changes, spec, *[c for c in changes.columns if c == "aside"]), spec, observation, places)
 
 
@@ -68,22 +64,19 @@ def last_event(
     split: DataFrame, spec: TableSpec, observation: Observation | None = None, places: bool = False
 ) -> DataFrame:
     """Return the last of `events` per key; see `last_per_key`."""
-    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    aside = [F.col("aside")] if "aside" in split.columns else []
-    good = [a.isNull() for a in aside]
-    newest_first = Window.partitionBy(*[F.col(f"after.`{k}`") for k in spec.key], *good).orderBy(
-        *[F.col(c).desc() for c in (*ORDER, "step")]
-    )
-    time = F.substring("change_seq", 1, 16)
-    place = [F.expr(PLACE).alias("place")] if places else []
-    ranked = split.select(
-        "op", "after", "commit_ts", *place, *aside,
-        F.row_number().over(newest_first).alias("rank"),
-        reduce(lambda a, b: a & b, good, F.lead(time).over(newest_first) > time).alias("backwards"),
+    aside = ["aside"] if "aside" in split.columns else []
+    good = [f"{a} is null" for a in aside]
+    of_key = ", ".join([*(f"after.{field_name(k)}" for k in spec.key), *good])
+    newest_first = f"over (partition by {of_key} order by {', '.join(f'{c} desc' for c in (*ORDER, 'step'))})"
+    time = "substring(change_seq, 1, 16)"
+    kept = ["op", "after", "commit_ts", *(["place"] if places else []), *aside]
+    ranked = split.selectExpr(
+        "op", "after", "commit_ts", *([f"{PLACE} as place"] if places else []), *aside,
+        f"row_number() {newest_first} as rank",
+        f"{' and '.join([f'lead({time}) {newest_first} > {time}', *good])} as backwards",
     )  # fmt: skip
     if observation is not None:
-        ranked = ranked.observe(observation, F.count_if("backwards").alias("out_of_sequence"))
-    last = reduce(lambda a, b: a | ~b, good, F.col("rank") == 1)
-    return ranked.where(last).drop("rank", "backwards")
+        ranked = ranked.observe(observation, F.expr("count_if(backwards) as out_of_sequence"))
+    return ranked.where(" or ".join(["rank = 1", *(f"{a} is not null" for a in aside)])).select(*kept)

@@ -26,7 +26,7 @@ from frazil.dms.storage import open_text_head, read_head
 from frazil.dms.transactions import NAME, shared_layout
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 PLACE = (
     "substring_index(input_file_name(), '/', -1) as object", "input_file_name() as path",
@@ -129,12 +129,10 @@ def _names_sql(conditions: dict[str, str]) -> str:
     return f"nullif(array_compact(array({names})), array())"
 
 
-def lacking(spec: TableSpec, layout: Layout, more: dict[str, str] | None = None) -> list[Column]:
-    """The column `absent` of raw rows: the optional columns that a layout lacks, and those under a condition; or no column."""
-    from pyspark.sql import functions as F
-
+def lacking(spec: TableSpec, layout: Layout, more: dict[str, str] | None = None) -> list[str]:
+    """The SQL of raw rows' column `absent`: the optional columns that a layout lacks, and those under a condition; or nothing."""
     absent = {c: "true" for c in spec.optional if f"after:{c}" not in layout.roles} | (more or {})
-    return [F.expr(_names_sql(absent)).alias("absent")] if absent else []
+    return [f"{_names_sql(absent)} as absent"] if absent else []
 
 
 def csv_options(endpoint: Endpoint) -> dict[str, str]:
@@ -181,8 +179,7 @@ def _read_layout(
         .option("unescapedQuoteHandling", "RAISE_ERROR")  # else a field with a quote too many would be taken as it lies
         .csv([f.path for f in files])
     )  # fmt: skip
-    place = [F.lit(phase).alias("phase"), *map(F.expr, PLACE)]
-    found = raw_rows(rows, layout, endpoint, spec, phase, place, form, table)
+    found = raw_rows(rows, layout, endpoint, spec, phase, [f"{phase} as phase", *PLACE], form, table)
     return found.withColumn("written_at", F.expr(written_at(files, phase)))
 
 
@@ -192,12 +189,11 @@ def raw_rows(
     endpoint: Endpoint,
     spec: TableSpec,
     phase: int,
-    place: list,
+    place: list[str],
     form: str,
     table: tuple[str, str] | None = None,
 ) -> DataFrame:
-    """Return raw rows from lines that were split (`fields_schema`); `place` are the columns that tell where each lies."""
-    from pyspark.sql import functions as F
+    """Return raw rows from lines that were split (`fields_schema`); `place` is the SQL of where each lies."""
 
     physical = [f"f{i}" for i in range(len(layout.roles))]
     at, token = dict(zip(layout.roles, physical, strict=True)), endpoint.null_value or ""
@@ -219,20 +215,19 @@ def raw_rows(
         """A key is never empty; of whole rows that are compared, empty and null are told apart."""
         return after(spec.column(name), "before") if spec.policy == "multiset" else control(f"before:{name}")
 
-    rows, corrupt = rows.where(F.coalesce(*physical, "corrupt").isNotNull()), F.col("corrupt")
+    fields, corrupt = ", ".join(physical), "corrupt"
+    rows = rows.where(f"coalesce({fields}, corrupt) is not null")
     if table:  # a row that names no table is everyone's: nobody may pass it by
-        nameless = F.col("f1").isNull() | F.col("f2").isNull()
-        rows = rows.where(nameless | ((F.col("f1") == table[1]) & (F.col("f2") == table[0])))
-        corrupt = F.coalesce(corrupt, F.when(nameless, F.concat_ws(endpoint.delimiter, *physical))).alias("corrupt")
-    return rows.select(
-        *place,
-        (F.expr(operation_sql(control("op"), endpoint)) if "op" in at else F.lit("I")).alias("op"),
-        F.expr(control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
-        *[F.expr(after(c)).alias(f"a{i}") for i, c in enumerate(spec.columns)],
-        *[F.expr(before(k)).alias(f"b{i}") for i, k in enumerate(spec.identity)],
-        corrupt, *lacking(spec, layout, absent),
-        F.expr(f"cast(coalesce(corrupt, {line}) as binary)").alias("raw"), F.lit(form).alias("form"),
-        F.array(*[F.lit(r) for r in layout.roles]).alias("layout"),
+        nameless = "(f1 is null or f2 is null)"
+        rows = rows.where(f"{nameless} or (f1 = {literal(table[1])} and f2 = {literal(table[0])})")
+        corrupt = f"coalesce(corrupt, if({nameless}, concat_ws({literal(endpoint.delimiter)}, {fields}), null))"
+    operation = operation_sql(control("op"), endpoint) if "op" in at else "'I'"
+    return rows.selectExpr(
+        *place, f"{operation} as op", f"{control('ts')} as commit_ts", f"{control('seq')} as change_seq",
+        *[f"{after(c)} as a{i}" for i, c in enumerate(spec.columns)],
+        *[f"{before(k)} as b{i}" for i, k in enumerate(spec.identity)],
+        f"{corrupt} as corrupt", *lacking(spec, layout, absent), f"cast(coalesce(corrupt, {line}) as binary) as raw",
+        f"{literal(form)} as form", f"array({', '.join(map(literal, layout.roles))}) as layout",
     )  # fmt: skip
 
 

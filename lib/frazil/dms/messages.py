@@ -196,18 +196,16 @@ def raw_rows(
     texts = f"from_json(value, {literal(f'struct<data: struct<{told}>>')})"
     given |= {"at": _moment("committed", "timestamp"), "t": f"case when m.corrupt is not null then {texts} end"}
     values = {f"a{i}": _value(c, f"d{i}") if c.name in names else "cast(null as string)" for i, c in enumerate(spec.columns)}  # fmt: skip
-    rows = rows.withColumns({n: F.expr(v) for n, v in given.items()})
-    rows = rows.withColumns({n: F.expr(v) for n, v in values.items()})
+    for step in (given, values):
+        rows = rows.selectExpr("*", *[f"{v} as {n}" for n, v in step.items()])
     told = " ".join(f"when {literal(k)} then '{v}'" for k, v in OPERATIONS.items())
-    return rows.select(
-        F.lit(phase).alias("phase"), "object", F.concat(F.lit(scheme), "object").alias("path"),
-        F.lit(0).cast("bigint").alias("block"), F.col("offset").alias("row_no"),
-        F.expr("try_cast(built as timestamp)").alias("written_at"),
-        F.expr(f"case operation {told} else operation end").alias("op"),
-        F.col("at").alias("commit_ts"), F.expr("lpad(unix_micros(at) div 10000, 16, '0')").alias("change_seq"),
-        *values, *[F.expr(_plain(spec.column(k), f"o{i}")).alias(f"b{i}") for i, k in enumerate(spec.identity)],
-        F.expr(wrong_sql(spec, names, partitions > 1 and phase == CHANGE_PHASE)).alias("corrupt"),
-        F.col("value").cast("binary").alias("raw"), F.lit(JSON).alias("form"), F.array().cast("array<string>").alias("layout"),
+    return rows.selectExpr(
+        f"{phase} as phase", "object", f"concat({literal(scheme)}, object) as path", "0L as block", "offset as row_no",
+        "try_cast(built as timestamp) as written_at", f"case operation {told} else operation end as op",
+        "at as commit_ts", "lpad(unix_micros(at) div 10000, 16, '0') as change_seq",
+        *values, *[f"{_plain(spec.column(k), f'o{i}')} as b{i}" for i, k in enumerate(spec.identity)],
+        f"{wrong_sql(spec, names, partitions > 1 and phase == CHANGE_PHASE)} as corrupt",
+        "cast(value as binary) as raw", f"{literal(JSON)} as form", "cast(array() as array<string>) as layout",
     )  # fmt: skip
 
 

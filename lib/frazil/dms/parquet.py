@@ -182,6 +182,6 @@ def _read_group(
         F.expr(at["ts"] if instant else control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
         *[F.expr(value(f"after:{c}")).alias(f"a{i}") for i, c in enumerate(spec.names)],
         *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.identity)],
-        F.lit(None).cast("string").alias("corrupt"), *lacking(spec, layout), F.expr(f"cast({line} as binary)").alias("raw"),
+        F.lit(None).cast("string").alias("corrupt"), *map(F.expr, lacking(spec, layout)), F.expr(f"cast({line} as binary)").alias("raw"),
         F.lit(PARQUET).alias("form"), F.array(*[F.lit(r) for r in layout.roles]).alias("layout"),
     ).withColumn("written_at", F.expr(written_at(files, phase)))  # fmt: skip

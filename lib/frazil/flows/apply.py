@@ -88,9 +88,9 @@ def apply_batch(
     partial, aside = "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
     carries = aside and spec.policy == "key" and not partial  # bad rows go along until the batch is known
     changes = (with_aside if carries else change_set)(raw, spec).observe(
-        seen, F.count("*").alias("changes"), F.count("bad").alias("bad"),
-        *[F.count_if(F.col("op") == op).alias(op) for op in ("I", "U", "D")],
-        *latency.measures(picked_up), *([F.min("row_no").alias("first")] if len(given.files) == 1 else []),
+        seen, F.expr("count(*) as changes"), F.expr("count(bad) as bad"),
+        *[F.expr(f"count_if(op = '{op}') as {op}") for op in ("I", "U", "D")],
+        *latency.measures(picked_up), *([F.expr("min(row_no) as first")] if len(given.files) == 1 else []),
     )  # fmt: skip
     if partial and not spec.key and not spec.optional:
         raise EndpointError(

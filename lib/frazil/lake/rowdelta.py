@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
+from frazil.config.sqltext import field_name
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import commit, jvm, jvm_rowdelta, jvm_schema
@@ -33,17 +34,15 @@ class RowDelta:
 
     def collect(self, batch: DataFrame) -> Table:
         """Bring a collapsed batch to the driver: `op`, the key's numbers `key0` …, the row's columns `c0` …, its partition `p0` …."""
-        from pyspark.sql import functions as F
-
         if self.partitioning is None:
             self.partitioning = jvm_schema.partition_fields(self.spark, jvm.load_table(self.spark, self.name))
         parts = partition_sql(self.name, self.partitioning)
         return arrow(
-            batch.select(
+            batch.selectExpr(
                 "op",
-                *[F.expr(k).alias(f"key{i}") for i, k in enumerate(key_sql(self.spec, "after."))],
-                *[F.col(f"after.`{c}`").alias(f"c{i}") for i, c in enumerate(self.spec.names)],
-                *[F.expr(p).alias(f"p{i}") for i, p in enumerate(parts)],
+                *[f"{k} as key{i}" for i, k in enumerate(key_sql(self.spec, "after."))],
+                *[f"after.{field_name(c)} as c{i}" for i, c in enumerate(self.spec.names)],
+                *[f"{p} as p{i}" for i, p in enumerate(parts)],
             )
         )
 

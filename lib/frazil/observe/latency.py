@@ -41,10 +41,10 @@ def measures(picked_up: float) -> list[Column]:
     """
     from pyspark.sql import functions as F
 
-    age = F.lit(round(picked_up * 1000)) - F.unix_millis("commit_ts")
-    dms = F.unix_millis("written_at") - F.unix_millis("commit_ts")
-    points = F.array(*[F.lit(q) for q in QUANTILES])
-    return [F.to_json(F.percentile_approx(c, points, 1000)).alias(name) for name, c in (("age", age), ("dms", dms))]
+    age = f"{round(picked_up * 1000)}L - unix_millis(commit_ts)"
+    dms = "unix_millis(written_at) - unix_millis(commit_ts)"
+    points = f"array({', '.join(f'{q}D' for q in QUANTILES)})"
+    return [F.expr(f"to_json(percentile_approx({c}, {points}, 1000)) as {n}") for n, c in (("age", age), ("dms", dms))]
 
 
 def _points(delays: list[tuple[float, int]]) -> list[int]:
