@@ -2,7 +2,7 @@
 
 python tests/test_readme.py           writes the README's table of parameters anew
 python tests/test_readme.py --demo    also the demo's table, from the last finished run in runs/demo
-python tests/test_readme.py --bench   also the picture of maintenance, from the last `make bench BENCH=maintenance`
+python tests/test_readme.py --bench   also the pictures of the last benches (make bench BENCH="maintenance rowdelta")
 """
 
 from __future__ import annotations
@@ -220,7 +220,8 @@ def main() -> None:
         summary = json.loads((RUN / "summary.json").read_text(encoding="utf-8"))
         text = replaced(text, DEMO, demo_table(summary))
     if "--bench" in sys.argv[1:]:
-        shutil.copyfile(ROOT / "runs/bench/maintenance.png", ROOT / "lib/docs/maintenance.png")
+        for picture in (ROOT / "runs/bench").glob("*.png"):
+            shutil.copyfile(picture, ROOT / "lib/docs" / picture.name)
     FILE.write_text(text, encoding="utf-8")
 
 

@@ -1,14 +1,25 @@
-"""Figures of the row-delta lane: a small batch into a large table, what it costs more there than in a small one, the index."""
+"""Figures of the row-delta lane: a small batch into a large table, what it costs more there than in a small one, the index.
+
+They are drawn beside those of the others in `runs/bench/rowdelta.png`.
+"""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from statistics import median
 
 from bench import _baselines
 from bench._lake import Changes, fill, lake
 from frazil.flows.cdc import run as merge
+from frazil.observe.plots import COLOURS, new_figure, styled
 
+PICTURE = Path(__file__).parents[2] / "runs/bench/rowdelta.png"
+WAYS = {
+    "rowdelta_commit": "Frazil, lane rowdelta", "baseline_delta_rs": "delta-rs merge", "merge_lane": "Frazil, lane merge",
+    "baseline_merge_on_read": "MERGE INTO, merge-on-read", "baseline_copy_on_write": "MERGE INTO, copy-on-write",
+    "baseline_delete_then_merge": "delete, then MERGE INTO", "baseline_pyiceberg": "PyIceberg delete and upsert",
+}  # fmt: skip
 BATCH, WARM_UP = 5_000, 5
 
 
@@ -39,6 +50,22 @@ def _baseline(world, label: str, rows: int, name: str, told: str, apply, repeats
     print(f"  baseline {name}: {median(timed):.2f} s", flush=True)
     return {"name": f"baseline_{name}_s_p50_{label}", "value": round(median(timed), 2), "unit": "s",
             "conditions": f"5,000 changes of the same mix into {rows:,} rows; baseline: {told}; median of {len(timed)}"}  # fmt: skip
+
+
+@styled
+def draw(figures: list[dict], rows: int) -> None:
+    """Draw the seconds of one batch by each way."""
+    seconds = {told: f["value"] for way, told in WAYS.items() for f in figures if f["name"].startswith(f"{way}_s_p50")}
+    figure, axes = new_figure(f"{BATCH:,} changes into {rows:,} rows, on 2 cores: seconds", height=3.2)
+    names = list(reversed(seconds))
+    bars = axes.barh(
+        names, [seconds[n] for n in names], color=[COLOURS[0] if "Frazil" in n else COLOURS[7] for n in names]
+    )
+    axes.bar_label(bars, [f" {seconds[n]:.2g} s" if seconds[n] < 10 else f" {seconds[n]:.0f} s" for n in names])
+    axes.margins(x=0.12)
+    axes.grid(axis="y", visible=False)
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(PICTURE)
 
 
 def run(quick: bool = False) -> list[dict]:
@@ -72,4 +99,5 @@ def run(quick: bool = False) -> list[dict]:
         {"name": "index_bytes_per_row", "value": round(bytes_per_row, 1), "unit": "B",
          "conditions": f"BIGINT key, {large:,} rows, the segments of {repeats + WARM_UP} batches among them; on disk, mapped"},
     ]  # fmt: skip
+    draw(rows, large)
     return rows
