@@ -71,7 +71,6 @@ def last_event(
     of_key = ", ".join([*(f"after.{field_name(k)}" for k in spec.key), *good])
     newest_first = f"over (partition by {of_key} order by {', '.join(f'{c} desc' for c in (*ORDER, 'step'))})"
     time = "substring(change_seq, 1, 16)"
-    kept = ["op", "after", "commit_ts", *(["place"] if places else []), *aside]
     ranked = split.selectExpr(
         "op", "after", "commit_ts", *([f"{PLACE} as place"] if places else []), *aside,
         f"row_number() {newest_first} as rank",
@@ -79,4 +78,4 @@ def last_event(
     )  # fmt: skip
     if observation is not None:
         ranked = ranked.observe(observation, F.expr("count_if(backwards) as out_of_sequence"))
-    return ranked.where(" or ".join(["rank = 1", *(f"{a} is not null" for a in aside)])).select(*kept)
+    return ranked.where(" or ".join(["rank = 1", *(f"{a} is not null" for a in aside)])).drop("rank", "backwards")

@@ -194,7 +194,6 @@ def raw_rows(
     table: tuple[str, str] | None = None,
 ) -> DataFrame:
     """Return raw rows from lines that were split (`fields_schema`); `place` is the SQL of where each lies."""
-
     physical = [f"f{i}" for i in range(len(layout.roles))]
     at, token = dict(zip(layout.roles, physical, strict=True)), endpoint.null_value or ""
     line = line_sql(physical, endpoint.delimiter, endpoint.rfc4180)

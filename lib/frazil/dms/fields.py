@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from frazil.config.spec import TableSpec
+from frazil.dms.csv import HAVE_EMPTY
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.heads import Head
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
@@ -15,7 +16,6 @@ from frazil.dms.objects import DmsObject
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 NUMBER = re.compile(r"[+-]?\d[\d.eE+-]*")
 SEQUENCE_DIGITS = re.compile(r"\d{35}")
-TEXTS = {"STRING", "WSTRING", "CLOB", "NCLOB", "BYTES", "BLOB"}
 NULL_WORDS = ("NULL", "null", "\\N")
 OPERATION_WORDS = {"INSERT": "I", "UPDATE": "U", "DELETE": "D", "I": "I", "U": "U", "D": "D"}
 ANY_NAME = "any name"
@@ -138,7 +138,7 @@ class FileFields:
             at = {n: start + i for i, n in enumerate(self.names)} if self.fits else {}
         empty = ""
         for name, i in at.items():
-            if i is None or self.spec.column(name).dms_type in TEXTS:
+            if i is None or self.spec.column(name).dms_type in HAVE_EMPTY:
                 continue
             values = {r[i] for r in self.body}
             if word := next((w for w in NULL_WORDS if w in values), None):

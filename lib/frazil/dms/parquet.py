@@ -6,6 +6,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.config.sqltext import field_name, literal
 from frazil.dms.csv import PARQUET, TEXTS, lacking, line_sql, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import named_layout, operation_sql
@@ -153,15 +154,14 @@ def _read_group(
     texts = {f"{image}:{c.name}" for image in ("after", "before") for c in spec.columns if c.dms_type in TEXTS}
     # A text may come without the mark that it is one: Spark reads its bytes as text all the same.
     schema = [(n, pa.string() if r in texts and t == pa.binary() else t) for r, (n, t) in zip(layout.roles, schema, strict=True)]  # fmt: skip
-    ticks = lambda n: "`" + n.replace("`", "``") + "`"  # noqa: E731
-    declared = ", ".join(f"{ticks(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
+    declared = ", ".join(f"{field_name(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
     frame = (
         spark.read.schema(declared)
         .option("datetimeRebaseMode", "CORRECTED").option("int96RebaseMode", "CORRECTED")
         .option("parquet.page.verify-checksum.enabled", True)
         .parquet(*[f.path for f in files])
     )  # fmt: skip
-    values = [_read_sql(spark, ticks(n), t) for n, t in schema]
+    values = [_read_sql(spark, field_name(n), t) for n, t in schema]
     at = dict(zip(layout.roles, values, strict=True))
     line = line_sql([_text(v, str(t) if pa.types.is_time(t) else spark_type(t, where)) for v, (_, t) in zip(values, schema, strict=True)])  # fmt: skip
 
@@ -175,13 +175,13 @@ def _read_group(
     def value(role: str) -> str:
         return at.get(role, "null")
 
-    return frame.select(
-        F.lit(phase).alias("phase"), F.col("_metadata.file_name").alias("object"), F.col("_metadata.file_path").alias("path"),
-        F.col("_metadata.file_block_start").alias("block"), F.monotonically_increasing_id().alias("row_no"),
-        (F.expr(f"coalesce({operation_sql(at['op'], endpoint)}, 'I')") if "op" in at else F.lit("I")).alias("op"),
-        F.expr(at["ts"] if instant else control("ts")).alias("commit_ts"), F.expr(control("seq")).alias("change_seq"),
-        *[F.expr(value(f"after:{c}")).alias(f"a{i}") for i, c in enumerate(spec.names)],
-        *[F.expr(value(f"before:{k}")).alias(f"b{i}") for i, k in enumerate(spec.identity)],
-        F.lit(None).cast("string").alias("corrupt"), *map(F.expr, lacking(spec, layout)), F.expr(f"cast({line} as binary)").alias("raw"),
-        F.lit(PARQUET).alias("form"), F.array(*[F.lit(r) for r in layout.roles]).alias("layout"),
+    operation = f"coalesce({operation_sql(at['op'], endpoint)}, 'I')" if "op" in at else "'I'"
+    return frame.selectExpr(
+        f"{phase} as phase", "_metadata.file_name as object", "_metadata.file_path as path",
+        "_metadata.file_block_start as block", "monotonically_increasing_id() as row_no", f"{operation} as op",
+        f"{at['ts'] if instant else control('ts')} as commit_ts", f"{control('seq')} as change_seq",
+        *[f"{value(f'after:{c}')} as a{i}" for i, c in enumerate(spec.names)],
+        *[f"{value(f'before:{k}')} as b{i}" for i, k in enumerate(spec.identity)],
+        "cast(null as string) as corrupt", *lacking(spec, layout), f"cast({line} as binary) as raw",
+        f"{literal(PARQUET)} as form", f"array({', '.join(map(literal, layout.roles))}) as layout",
     ).withColumn("written_at", F.expr(written_at(files, phase)))  # fmt: skip

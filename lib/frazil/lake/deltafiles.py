@@ -158,7 +158,9 @@ def in_order(rows: Table) -> Table:
     return pa.concat_tables([new.sort_by(parts) if parts else new, rows.filter(pc.invert(upserts))]).combine_chunks()
 
 
-def write_rows(spark: SparkSession, table: jvm.JavaTable, rows: Table, spec: TableSpec) -> list[NewFile]:
+def write_rows(
+    spark: SparkSession, table: jvm.JavaTable, rows: Table, spec: TableSpec, fields: list[tuple[int, str, str]]
+) -> list[NewFile]:
     """Write the upserts of a batch that is `in_order` as Parquet files with the table's field ids, one for each partition."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -172,7 +174,6 @@ def write_rows(spark: SparkSession, table: jvm.JavaTable, rows: Table, spec: Tab
             values = values.cast(pa.timestamp("us", tz="UTC" if values.type.tz else None))
         columns.append((pa.field(name, values.type, metadata={b"PARQUET:field_id": str(ids[name]).encode()}), values))
     whole = pa.Table.from_arrays([v for _, v in columns], schema=pa.schema([f for f, _ in columns]))
-    fields = jvm_schema.partition_fields(spark, table)
     values = zip(*[rows[f"p{i}"].to_pylist() for i in range(len(fields))], strict=True) if fields else [()] * len(rows)
     written, start, spec_id = [], 0, table.spec().specId()
     for partition, run in groupby(values):

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake.jvm import JavaTable, java_class, package
-from frazil.lake.jvm_rowdelta import delete_files, function, scan_tasks, store
+from frazil.lake.jvm_rowdelta import delete_files, delete_loader, function, scan_tasks, store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,11 +52,8 @@ def staged(
 
     They come in one partition, or `by_file` in one for each file, in the file's order.
     """
-    ice, gateway, lang = (
-        package(spark, "org.apache.iceberg.spark"),
-        spark.sparkContext._gateway,
-        package(spark, "java.lang"),
-    )
+    gateway, lang = spark.sparkContext._gateway, package(spark, "java.lang")
+    managers = package(spark, "org.apache.iceberg.spark")
     group, listed = str(uuid.uuid4()), package(spark, "java.util").ArrayList()
     for task in scan:
         listed.add(task)
@@ -64,7 +61,7 @@ def staged(
         "get", gateway.new_array(lang.Class, 0)
     )
     cache = get.invoke(None, gateway.new_array(lang.Object, 0))  # py4j hides the static `get` behind the map's own
-    sets = ice.ScanTaskSetManager.get()
+    sets = managers.ScanTaskSetManager.get()
     cache.add(group, table)
     sets.stageTasks(table, group, listed)
     try:
@@ -73,7 +70,7 @@ def staged(
     finally:
         cache.remove(group)
         sets.removeTasks(table, group)
-        ice.FileRewriteCoordinator.get().clearRewrite(table, group)
+        managers.FileRewriteCoordinator.get().clearRewrite(table, group)
 
 
 def write_staged(spark: SparkSession, table: JavaTable, group: str, rows: DataFrame, target_bytes: int) -> list[Any]:
@@ -105,15 +102,7 @@ def deleted(spark: SparkSession, table: JavaTable, task: Any) -> set[int]:
     """Return the positions that a task's delete files, vectors or position deletes, take from its data file."""
     if not task.deletes().size():
         return set()
-    opened = function(
-        spark, "java.util.function.Function", table.io(), "newInputFile", "org.apache.iceberg.io.InputFile",
-        "org.apache.iceberg.DeleteFile",
-    )  # fmt: skip
-    index = (
-        package(spark, "org.apache.iceberg.data")
-        .BaseDeleteLoader(opened)
-        .loadPositionDeletes(task.deletes(), task.file().location())
-    )
+    index = delete_loader(spark, table).loadPositionDeletes(task.deletes(), task.file().location())
     found, boolean = package(spark, "java.util").ArrayList(), package(spark, "java.lang").Boolean.TYPE
     add = function(spark, "java.util.function.LongConsumer", found, "add", boolean, "java.lang.Object")
     index.forEach(add)
@@ -156,12 +145,8 @@ def _position_delete_file(spark: SparkSession, table: JavaTable, file: Any, path
         )
         parquet.write_table(rows, local)
         store(spark, table, local, location)
-    builder = (
-        package(spark, "org.apache.iceberg")
-        .FileMetadata.deleteFileBuilder(table.spec())
-        .ofPositionDeletes()
-        .withFormat("parquet")
-    )
+    metadata = package(spark, "org.apache.iceberg").FileMetadata
+    builder = metadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("parquet")
     builder = builder.withInputFile(table.io().newInputFile(location)).withRecordCount(len(positions))
     return builder.withPartition(file.partition()).withReferencedDataFile(path).build()
 
@@ -171,9 +156,8 @@ def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
     told = tasks.told[path].get("delete-files") or []
     if all(d.get("referenced-data-file") for d in told):
         return told
-    belongs = package(
-        spark, "org.apache.iceberg.util"
-    ).ContentFileUtil.referencedDataFileLocation  # of v2 it tells by bounds
+    files = package(spark, "org.apache.iceberg.util").ContentFileUtil
+    belongs = files.referencedDataFileLocation  # of v2 it tells by bounds
     own = {d.location() for d in tasks[path].deletes() if belongs(d) is not None}
     return [d for d in told if d["file-path"] in own]
 

@@ -116,19 +116,23 @@ def delete_files(spark: SparkSession, table: JavaTable, entries: list[dict]) -> 
     return lists
 
 
-def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes: list[dict]) -> bytes | None:
-    """Return the rows of a data file that these deletes take, as a serialised 64-bit Roaring bitmap; None if there are none."""
-    if not deletes:
-        return None
+def delete_loader(spark: SparkSession, table: JavaTable) -> Any:
+    """Return what reads a table's delete files, vectors or position deletes."""
     read = function(
         spark, "java.util.function.Function", table.io(), "newInputFile",
         "org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile",
     )  # fmt: skip
-    loader = package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
+    return package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
+
+
+def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes: list[dict]) -> bytes | None:
+    """Return the rows of a data file that these deletes take, as a serialised 64-bit Roaring bitmap; None if there are none."""
+    if not deletes:
+        return None
     listed = package(spark, "java.util").ArrayList()
     for part in delete_files(spark, table, deletes):
         listed.addAll(part)
-    blob = bytes(loader.loadPositionDeletes(listed, path).serialize().array())
+    blob = bytes(delete_loader(spark, table).loadPositionDeletes(listed, path).serialize().array())
     return blob[8:-4]  # before it length and magic number, behind it a checksum
 
 
@@ -154,9 +158,8 @@ def store(spark: SparkSession, table: JavaTable, local: str, location: str) -> N
 def data_file(spark: SparkSession, table: JavaTable, location: str, partition: dict | None) -> Any:
     """Return a Parquet file as the DataFile that a commit adds, with the metrics of its footer."""
     ice, there = package(spark, "org.apache.iceberg"), table.io().newInputFile(location)
-    metrics = package(spark, "org.apache.iceberg.parquet").ParquetUtil.fileMetrics(
-        there, ice.MetricsConfig.forTable(table)
-    )
+    footers = package(spark, "org.apache.iceberg.parquet").ParquetUtil
+    metrics = footers.fileMetrics(there, ice.MetricsConfig.forTable(table))
     builder = ice.DataFiles.builder(table.spec()).withInputFile(there).withFormat("parquet").withMetrics(metrics)
     if partition is not None:
         builder = builder.withPartition(_task(spark, table, table.spec().specId(), partition, []).file().partition())
@@ -180,10 +183,7 @@ def commit(
     `base` is the snapshot that the deletes were computed at, which must still be main's. `check(snapshot)` sees the
     snapshot before it is committed and may raise. Moving the tag makes it a compare-and-set, as in `jvm.publish`.
     """
-    util, always = (
-        package(spark, "java.util"),
-        package(spark, "org.apache.iceberg.expressions").Expressions.alwaysTrue(),
-    )
+    util, filters = package(spark, "java.util"), package(spark, "org.apache.iceberg.expressions").Expressions
     tx = table.newTransaction()
     # It begins at the newest metadata, not at those of `table`. Files that somebody compacted since and this batch does not touch
     # are no conflict, but the plan would keep them: a later delete of their rows would go to files that are no more.
@@ -201,7 +201,9 @@ def commit(
     # One call for all paths (py4j takes a Python list element by element): a tokenizer is an Enumeration.
     paths = util.Collections.list(util.StringTokenizer("\n".join(touched), "\n"))
     delta.validateFromSnapshot(base).validateDataFilesExist(paths).validateDeletedFiles()
-    delta.conflictDetectionFilter(always).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
+    delta.conflictDetectionFilter(
+        filters.alwaysTrue()
+    ).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
     for k, v in summary.items():
         delta.set(k, v)
     delta.commit()

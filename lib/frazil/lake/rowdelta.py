@@ -58,14 +58,15 @@ class RowDelta:
             table = jvm.load_table(self.spark, self.name)
             if table.properties().get(POSITION) != base.stored:
                 raise PositionMovedError(f"{self.name}: {MOVED}", "run again")
-            if jvm_schema.partition_fields(self.spark, table) != (self.partitioning or []):
+            fields = jvm_schema.partition_fields(self.spark, table)
+            if fields != (self.partitioning or []):
                 self.partitioning = None
                 raise MismatchError(
                     f"{self.name} got another partition spec meanwhile", "the merge lane writes this batch"
                 )
             self.rows.sync(table)
             if written is None:
-                written = write_rows(self.spark, table, rows, self.spec)
+                written = write_rows(self.spark, table, rows, self.spec, fields)
             try:
                 return self._commit(table, position, rows, written, summary)
             except FrazilError:
