@@ -27,8 +27,9 @@ from frazil.changes.quarantine import judged, set_aside  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.again import read_again  # noqa: E402
 from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
+from frazil.dms.ends import look  # noqa: E402
 from frazil.dms.objects import DmsObject  # noqa: E402
-from frazil.dms.read import CHANGE_PHASE, read_rows, reading  # noqa: E402
+from frazil.dms.read import CHANGE_PHASE, may_hide_open_text, read_rows, reading  # noqa: E402
 from frazil.errors import FrazilError  # noqa: E402
 from helpers import spec_of  # noqa: E402
 
@@ -289,6 +290,8 @@ def judge(raw: bytes, dialect: Dialect) -> list | None:
 def _collected(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, list]:
     """Return each file's rows in order: its values, or BAD; raise FrazilError where a file cannot be read."""
     with reading(SPEC, dialect.header):
+        hidden = may_hide_open_text(SPEC, files, dialect.endpoint, Mappings(()), CHANGE_PHASE)
+        all_end = look(SPEC, dialect.endpoint, files, hidden)
         raw = read_rows(spark, SPEC, dialect.endpoint, Mappings(()), files, CHANGE_PHASE)
         rows = change_set(raw, SPEC)
         found: dict[str, list] = {f.name: [] for f in files}
@@ -296,6 +299,7 @@ def _collected(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, lis
         for r in rows.selectExpr("object", "block", "row_no", "op", right).collect():
             after = r.after and tuple(bytes(v) if isinstance(v, bytearray) else v for v in r.after)
             found[r.object].append((r.block, r.row_no, (r.op, *after) if after else BAD))
+        all_end(True)
         _set_aside(raw, dialect, sum(row[2] is BAD for rows in found.values() for row in rows))
     return {name: [row for *_, row in sorted(rows, key=lambda r: r[:2])] for name, rows in found.items()}
 

@@ -9,9 +9,9 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.csv import HAVE_EMPTY, must_be_read_whole, read_csv
+from frazil.dms.csv import HAVE_EMPTY, header, must_be_read_whole, read_csv
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, stated_layout
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, named_layout, stated_layout
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.parquet import alike, read_parquet
 from frazil.dms.storage import readable
@@ -84,13 +84,38 @@ def may_be_split(spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, ma
     text = [f for f in files if f.name.endswith(".csv")]
     if not text or not endpoint.rfc4180:
         return bool(text)
-    if spec.layouts:  # what was last in a row then may be free text
+    if may_hide_open_text(spec, text, endpoint, mappings, phase):
         return False
-    last = stated_layout(spec, endpoint, mappings, phase).roles[-1]
-    free = last.startswith(("after:", "before:")) and spec.column(last.split(":", 1)[1]).dms_type in HAVE_EMPTY
-    # In files of all tables a part of another one's text may look like a row of this one.
-    shared = any(NAME.match(f.name) for f in text)
-    return not shared and not free and last != "skip" and not must_be_read_whole(text, endpoint)
+    return not must_be_read_whole(text, endpoint)
+
+
+def may_hide_open_text(
+    spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, mappings: Mappings, phase: int
+) -> bool:
+    """Tell whether rows could still look right if a quoted text did not end: where the last field is free text.
+
+    In files of all tables it may be another one's text, or a part of it may look like a row of this one.
+    """
+    text = [f for f in files if not f.name.endswith(".parquet")]
+    if any(NAME.match(f.name) for f in text):
+        return True
+    last = {
+        (
+            named_layout(header(f, endpoint), spec, endpoint, mappings, phase, f.path)
+            if endpoint.header and f.size
+            else stated_layout(spec, endpoint, mappings, phase, f)
+        ).roles[-1]
+        for f in (text if endpoint.header or spec.layouts else text[:1])
+    }
+    return any(_is_free(spec, role) for role in last)
+
+
+def _is_free(spec: TableSpec, role: str) -> bool:
+    """Tell whether any text at all may stand in a field."""
+    if ":" not in role:
+        return role not in ("op", "ts")
+    column = spec.column(role.split(":", 1)[1])
+    return column.dms_type in HAVE_EMPTY | {"TIME"} or column.lake == "string"
 
 
 __all__ = ["CHANGE_PHASE", "LOAD_PHASE", "has_stray_quote", "may_be_split", "read_rows", "reading"]

@@ -7,12 +7,13 @@ A path is text: `/folder/file` or `s3://bucket/key`. Access to S3 is boto3's own
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
 import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -212,9 +213,8 @@ def remove(paths: Sequence[str]) -> None:
 
 
 def _get(path: str, **more: str) -> bytes:
-    bucket, key = _split(path)
-    with _explained(path):
-        return client().get_object(Bucket=bucket, Key=key, **more)["Body"].read()
+    with _explained(path), closing(_opened(path, **more)) as body:
+        return body.read()
 
 
 def read(path: str) -> bytes:
@@ -234,6 +234,22 @@ def read_head(path: str, n: int = 1 << 16) -> bytes:
 def read_tail(path: str, size: int, n: int) -> bytes:
     """Return the last `n` bytes of an object on S3 that has `size` of them, or all where it has fewer."""
     return _get(path, Range=f"bytes={max(0, size - n)}-{size - 1}") if size else b""
+
+
+def chunks(path: str, n: int = 1 << 22) -> Iterator[bytes]:
+    """Give an object's bytes by `n`, `.gz` unpacked; what is no archive raises BadGzipFile, EOFError or zlib.error."""
+    with closing(_opened(path)) as raw, _explained(path):
+        file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
+        while chunk := file.read(n):
+            yield chunk
+
+
+def _opened(path: str, **more: str) -> Any:
+    if not is_s3(path):
+        return Path(path).open("rb")
+    bucket, key = _split(path)
+    with _explained(path):
+        return client().get_object(Bucket=bucket, Key=key, **more)["Body"]
 
 
 def open_text_head(path: str, n_bytes: int = 1 << 16) -> io.StringIO:

@@ -13,10 +13,11 @@ from frazil.changes.collapse import last_per_key
 from frazil.changes.keyless import appended, net_rows
 from frazil.changes.quarantine import with_aside
 from frazil.config.spec import TableSpec
+from frazil.dms import ends
 from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position, after_changes
-from frazil.dms.read import CHANGE_PHASE, has_stray_quote, may_be_split, read_rows
+from frazil.dms.read import CHANGE_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.flows import quarantine
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, keyless, merge
@@ -44,6 +45,8 @@ class Batch:
     size: dict[str, int]
     may_be_split: bool = False
     files: tuple[DmsObject, ...] = ()
+    look: Callable[[bool], Callable[[bool], None]] = lambda whole: lambda bad: None
+    """See `ends.look`."""
 
     @property
     def megabytes(self) -> float:
@@ -58,12 +61,14 @@ class Batch:
 
 def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> Batch:
     """Return the batch that change files make."""
+    hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
     return Batch(
         lambda whole: read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole),
         lambda batch: after_changes(base.position, files, batch),
         {"files": len(files), "bytes": sum(f.size for f in files)},
         may_be_split(spec, files, book.endpoint, book.mappings, CHANGE_PHASE),
         tuple(files),
+        lambda whole: ends.look(spec, book.endpoint, files, hidden, whole),
     )
 
 
@@ -83,7 +88,7 @@ def apply_batch(
     picked_up = time.time()
     if whole is None:
         whole = not given.may_be_split
-    raw = given.read(whole)
+    raw, all_end = given.read(whole), given.look(whole)
     seen, order = Observation(), Observation()
     partial, aside = "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
     carries = aside and spec.policy == "key" and not partial  # bad rows go along until the batch is known
@@ -121,6 +126,7 @@ def apply_batch(
         stats = {**NO_ROWS, **seen.get, **(order.get if spec.key else {})} if keys else _counted(raw, spec, aside)
         if stats["bad"] and not whole:
             return apply_batch(book, spec, base, given, whole=True)
+        all_end(stats["bad"] > 0)
         if stats["bad"]:
             quarantine.admit(book, spec, raw, stats["bad"], stats["changes"])
             if carries:

@@ -10,9 +10,10 @@ from frazil.changes.changeset import BadRowError, change_set
 from frazil.changes.keyless import appended
 from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.spec import TableSpec
+from frazil.dms import ends
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, after_load
-from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, read_rows
+from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.dms.storage import readable
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
@@ -109,11 +110,13 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
     shaped = follow(book, spec, base, files, LOAD_PHASE)
     spec, base = shaped.spec, shaped.on(base)
     position = after_load(base.position, there, commit.new_batch(), replay=action == "replay")
+    hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, LOAD_PHASE)
 
     def rows(whole: bool) -> DataFrame:
         return read_rows(book.spark, spec, book.endpoint, book.mappings, files, LOAD_PHASE, whole)
 
     def load(whole: bool, bad: int = 0) -> Commit:
+        all_end = ends.look(spec, book.endpoint, files, hidden, whole)
         typed = change_set(rows(whole), spec)
         if not bad:
             typed = typed.withColumn("after", F.expr("if(bad is null, after, raise_error(bad))"))
@@ -124,6 +127,7 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
 
         def write(branch: str, properties: dict[str, str]) -> None:
             merge.replace_rows(book.spark, branch, new, properties, empty_first=action != "load")
+            all_end(bad > 0)
             if spec.key and (twice := _duplicates(book.spark.table(branch), spec)):
                 raise DuplicateKeyError(*_explain_duplicates(rows(whole), twice, spec))
             ready()
