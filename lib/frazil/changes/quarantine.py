@@ -143,11 +143,12 @@ def newest(records: DataFrame) -> DataFrame:
     return records.withColumn("nth", F.row_number().over(last)).where("nth = 1").drop("nth")
 
 
-def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str) -> DataFrame:
+def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str, keyless: bool = True) -> DataFrame:
     """Return the waiting records with what a collapsed batch (with `place`) has brought later for their keys.
 
     A record of the batch itself has a `place` in it, and only later places count; for others all of the batch is later.
-    What is found in the batch is kept by local checkpoints: its plan is long, and each step upon it would go through it again.
+    `keyless`: there may be some of which the key is not known, which any change of the batch may come after. What is found in
+    the batch is kept by local checkpoints: its plan is long, and each step upon it would go through it again.
     """
     from pyspark.sql import functions as F
 
@@ -156,8 +157,10 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str) 
     last = batch.selectExpr(f"{key_sql(spec, 'after')} as k", "place as p")
     wanted = waiting.selectExpr("explode(array(key, old_key)) as k").where("k is not null")
     hits = last.join(F.broadcast(wanted), "k", "left_semi").localCheckpoint()
-    end = batch.agg(F.max("place").alias("p")).localCheckpoint()
-    found = waiting.join(F.broadcast(end.selectExpr("p as last")))
+    found = waiting
+    if keyless:
+        end = batch.agg(F.max("place").alias("p")).localCheckpoint()
+        found = found.join(F.broadcast(end.selectExpr("p as last")))
     for key in ("key", "old_key"):
         found = found.join(F.broadcast(hits.selectExpr(f"k as {key}", f"p as p_{key}")), key, "left")
 
@@ -169,7 +172,9 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str) 
         {"later_part": ("p_key", "p_old_key")} if part else {"later_key": ("p_key",), "later_old_key": ("p_old_key",)}
     )
     later = {name: F.coalesce(name, *map(came, places)) for name, places in marks.items()}
-    found = found.withColumns({**later, "later_any": F.coalesce("later_any", F.when(~F.col("keyed"), came("last")))})
+    if keyless:
+        later["later_any"] = F.coalesce("later_any", F.when(~F.col("keyed"), came("last")))
+    found = found.withColumns(later)
     gone = "keyed and later_key is not null and (old_key is null or later_old_key is not null)"
     return found.withColumn("status", F.expr(f"if({gone}, '{OBSOLETE}', status)")).select(*_columns())
 

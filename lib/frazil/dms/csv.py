@@ -135,6 +135,17 @@ def lacking(spec: TableSpec, layout: Layout, more: dict[str, str] | None = None)
     return [f"{_names_sql(absent)} as absent"] if absent else []
 
 
+def file_layout(
+    spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, file: DmsObject
+) -> tuple[Layout, str]:
+    """Return the layout of a file and where it was told (`STATED`, `NAMED`, `SHARED`)."""
+    if endpoint.header and file.size and not NAME.match(file.name):
+        where = f"{file.path} line 1"
+        return named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where), NAMED
+    layout = stated_layout(spec, endpoint, mappings, phase, file)
+    return (shared_layout(layout), SHARED) if NAME.match(file.name) else (layout, STATED)
+
+
 def csv_options(endpoint: Endpoint) -> dict[str, str]:
     """Return what Spark must know to split a line into fields."""
     return {
@@ -260,13 +271,7 @@ def read_csv(
     """
     groups: dict[tuple[Layout, str], list[DmsObject]] = {}
     for file in files:
-        layout, form = stated_layout(spec, endpoint, mappings, phase, file), STATED
-        if NAME.match(file.name):
-            layout, form = shared_layout(layout), SHARED
-        elif endpoint.header and file.size:
-            where = f"{file.path} line 1"
-            layout, form = named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where), NAMED
-        groups.setdefault((layout, form), []).append(file)
+        groups.setdefault(file_layout(spec, endpoint, mappings, phase, file), []).append(file)
     name = mappings.target_name(spec)
     frames = [
         _read_layout(spark, layout, endpoint, spec, group, phase, whole, form, name if form == SHARED else None)

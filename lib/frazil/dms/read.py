@@ -9,9 +9,9 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.csv import HAVE_EMPTY, header, must_be_read_whole, read_csv
+from frazil.dms.csv import HAVE_EMPTY, file_layout, must_be_read_whole, read_csv
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, named_layout, stated_layout
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.parquet import alike, read_parquet
 from frazil.dms.storage import readable
@@ -99,14 +99,8 @@ def may_hide_open_text(
     text = [f for f in files if not f.name.endswith(".parquet")]
     if any(NAME.match(f.name) for f in text):
         return True
-    last = {
-        (
-            named_layout(header(f, endpoint), spec, endpoint, mappings, phase, f.path)
-            if endpoint.header and f.size
-            else stated_layout(spec, endpoint, mappings, phase, f)
-        ).roles[-1]
-        for f in (text if endpoint.header or spec.layouts else text[:1])
-    }
+    told = text if endpoint.header or spec.layouts else text[:1]
+    last = {file_layout(spec, endpoint, mappings, phase, f)[0].roles[-1] for f in told}
     return any(_is_free(spec, role) for role in last)
 
 

@@ -103,6 +103,9 @@ def beside(
     number of the first one, where all are of one file;
     `changes` is the collapsed batch, by which waiting rows become obsolete: None is a load, which replaces them all.
     """
+    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import functions as F
+
     old = still_waiting(book, spec, base)
     if not bad and old is None:
         yield lambda: None
@@ -111,15 +114,17 @@ def beside(
     kept: list[DataFrame] = []
 
     def records() -> DataFrame | None:
-        new = None
-        if bad:
-            new = set_aside(rows if found is None else found, rows, spec, batch, base.sequence, first).localCheckpoint()
-            kept.append(new)
-            if found is None and new.count() != bad:
-                raise QuarantineError(
-                    f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
-                )
-        there = _records(spec, base, batch, new, old, changes)
+        frames = [set_aside(rows if found is None else found, rows, spec, batch, base.sequence, first)] if bad else []
+        frames += [] if old is None else [old.withColumn("place", F.expr(NO_PLACE))]
+        seen = Observation()
+        counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as keyless")
+        both = reduce(DataFrame.unionByName, frames).observe(seen, *counts).localCheckpoint()
+        kept.append(both)
+        if seen.get["new"] != bad:
+            raise QuarantineError(
+                f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
+            )
+        there = _records(spec, base, batch, both, changes, seen.get["keyless"] > 0)
         return None if not bad and there.isEmpty() else there
 
     known = book.waiting[spec.source][1]
@@ -163,19 +168,20 @@ def staged(
 
 
 def _records(
-    spec: TableSpec, base: Base, batch: str, new: DataFrame | None, old: DataFrame | None, changes: DataFrame | None
+    spec: TableSpec, base: Base, batch: str, both: DataFrame, changes: DataFrame | None, keyless: bool
 ) -> DataFrame:
-    """Return what a batch adds to the quarantine: its bad rows, and waiting ones that something of it came after."""
-    from pyspark.sql import DataFrame
+    """Return what a batch adds to the quarantine: its bad rows, and waiting ones that something of it came after.
+
+    `both` are those rows and all that wait, which have no `place`; of some the key may not be known (`keyless`).
+    """
     from pyspark.sql import functions as F
 
-    if old is not None:
-        old = old.withColumn("place", F.expr(NO_PLACE))
     if changes is None:
-        frames = [new, None if old is None else changed(old, batch, base.sequence, status=OBSOLETE)]
-        return reduce(DataFrame.unionByName, [f for f in frames if f is not None])
+        old = both.where("place is null")
+        return both.where("place is not null").unionByName(changed(old, batch, base.sequence, status=OBSOLETE))
     if not spec.key:
-        return new if new is not None else old.limit(0)
-    both = reduce(DataFrame.unionByName, [f for f in (new, old) if f is not None])
-    touched = overtaken(both, changes, spec, batch).where(F.greatest(*[F.col(c) == batch for c in ("batch", *LATER)]))
+        return both.where("place is not null")
+    touched = overtaken(both, changes, spec, batch, keyless).where(
+        F.greatest(*[F.col(c) == batch for c in ("batch", *LATER)])
+    )
     return changed(touched, batch, base.sequence)
