@@ -99,4 +99,6 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
             book.progress(
                 f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left"
             )
+        if not left:
+            break
     return done

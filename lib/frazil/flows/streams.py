@@ -74,7 +74,8 @@ class _Run:
     def _look(self, spec: TableSpec, kept: Callable[[Offsets, str], Offsets]) -> TableResult:
         """Read a table's position and hold it against the stream."""
         name = self.book.name(spec)
-        commit.remove_abandoned_branches(self.book.spark, name)
+        if spec.source not in self.base:
+            commit.remove_abandoned_branches(self.book.spark, name)
         base = self.base[spec.source] = read_base(self.book.spark, name)
         quarantine.look_after(self.book, spec, base)
         if not base.position.loaded:
@@ -101,14 +102,15 @@ class _Run:
             for partition, place, definition in told:
                 before, here = ((partition, place), {partition: place}) if ordered else (None, {})
                 if ordered:
-                    count, names = seen_of(self.book, spec, frame, at, before)
-                    base = self._changes(spec, frame, base, at, furthest(at, here), before, (count, names), result)
+                    seen = seen_of(self.book, spec, frame, at, before)
+                    if self._changes(spec, frame, base, at, furthest(at, here), before, seen, result):
+                        base = read_base(self.book.spark, self.book.name(spec))
                 at, base = furthest(at, here), self._evolve(spec, base, definition)
             if ordered:
                 count, names = seen_of(self.book, spec, frame, at, None)
             else:
                 count, names = sum(g.count for g in pending), frozenset(n for g in pending for n in g.columns)
-            base = self._changes(spec, frame, base, at, furthest(at, end), None, (count, names), result)
+            self._changes(spec, frame, base, at, furthest(at, end), None, (count, names), result)
             if told and not count:  # what a record said may not be lost with it
                 after = replace(base.position, batch=commit.new_batch(), stream=furthest(at, end))
                 keep_position(self.book, spec, base, after)
@@ -124,11 +126,11 @@ class _Run:
 
     def _changes(
         self, spec: TableSpec, frame, base: Base, at: Offsets, end: Offsets, before, seen: tuple, result: TableResult
-    ) -> Base:
-        """Apply the changes between two places in one batch, if there are any; return the base of the next one."""
+    ) -> bool:
+        """Apply the changes between two places in one batch; return whether there were any."""
         count, names = seen
         if not count:
-            return base
+            return False
         shaped = follow(self.book, spec, base, FromStream(names), CHANGE_PHASE)
         require_known(self.book, shaped.spec, names, f"{self.book.stream.scheme} messages from {at} up to {end}")
         batch = Batch(
@@ -138,7 +140,7 @@ class _Run:
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
         result.add(TableResult(spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
-        return read_base(self.book.spark, self.book.name(spec))
+        return True
 
     def settle(self) -> None:
         """Commit how far tables without messages were seen to have none: else these would expire behind a position."""
