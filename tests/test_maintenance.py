@@ -215,6 +215,42 @@ def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
     assert max(d["attempts"] for d in done) <= S.slice_attempts
 
 
+@pytest.mark.parametrize("other", ["a batch", "another rewrite"])
+def test_manifests_are_rewritten_beside_batches_and_left_alone_where_each_try_comes_too_late(world, monkeypatch, other):
+    world.table("t").load("t", *[(i, "old") for i in range(100)]).loaded()
+    number, expected, tried, real = 0, dict.fromkeys(range(100), "old"), [], jvm_rewrite.rewrite_manifests
+
+    def batch():
+        nonlocal number
+        number += 1
+        expected.update(dict.fromkeys((number, 50 + number), f"new {number}"))
+        rows = [U(key, f"new {number}") for key in (number, 50 + number)]
+        world.changes("t", *rows, name=f"20240101-1000{number:02d}000.csv").merged(lane="rowdelta")
+
+    def slower(spark, table, of_data_only):  # than a batch, which commits when the table has been looked at
+        tried.append(of_data_only)
+        batch()
+        if other == "another rewrite":
+            world.call("rewrite_manifests", "t")
+        return real(spark, table, of_data_only)
+
+    def manifests() -> int:
+        return world.spark.sql(f"select * from {world.name('t')}.manifests where content = 0").count()
+
+    for _ in range(5):
+        batch()
+    before, said = manifests(), []
+    monkeypatch.setattr(jvm_rewrite, "rewrite_manifests", slower)
+    done = maintenance.execute(world.spark, world.name("t"), ("id",), "rewrite manifests", S, "r", said.append)
+    if other == "a batch":
+        assert (tried, done, said) == ([False, True], {"rewritten_manifests": before + 1}, [])
+        assert manifests() == 2  # the batch that came during the second one
+    else:
+        assert (tried, done) == ([False, True, True], {"rewritten_manifests": 0})
+        assert "left to the next run" in said[0]
+    assert world.rows("t") == sorted(expected.items(), key=repr)
+
+
 def test_a_run_tags_expires_and_tells_the_ledger_once(world, monkeypatch):
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged()

@@ -204,6 +204,39 @@ def commit_rewrite(
     swap.commitTransaction()
 
 
+def rewrite_manifests(spark: SparkSession, table: JavaTable, of_data_only: bool) -> int:
+    """Let Iceberg sort and merge a table's manifests; return how many it replaced. It fails if a commit replaced one meanwhile.
+
+    Row deltas replace manifests of deletes each time, but hardly ever one of data.
+    """
+    action = (
+        package(spark, "org.apache.iceberg.spark.actions")
+        .SparkActions.get(spark._jsparkSession)
+        .rewriteManifests(table)
+    )
+    if of_data_only:
+        handles, content = package(spark, "java.lang.invoke"), package(spark, "org.apache.iceberg").ManifestContent
+        kind, public = handles.MethodType.methodType, handles.MethodHandles.publicLookup()
+        manifest, contents = (java_class(spark, f"org.apache.iceberg.Manifest{c}") for c in ("File", "Content"))
+        anything = java_class(spark, "java.lang.Object")
+        is_data = public.bind(content.DATA, "equals", kind(_boolean(spark), anything)).asType(
+            kind(_boolean(spark), contents)
+        )
+        told = spark.sparkContext._gateway.new_array(handles.MethodHandle, 1)
+        told[0] = public.findVirtual(manifest, "content", kind(contents))
+        test = handles.MethodHandles.filterArguments(is_data, 0, told)
+        predicate = java_class(spark, "java.util.function.Predicate")
+        action = action.rewriteIf(handles.MethodHandleProxies.asInterfaceInstance(predicate, test))
+    return package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Iterables.size(
+        action.execute().rewrittenManifests()
+    )
+
+
+def _boolean(spark: SparkSession) -> Any:
+    """Return Java's primitive type."""
+    return package(spark, "java.lang").Boolean.TYPE
+
+
 def remove_files(table: JavaTable, files: list[Any]) -> None:
     """Delete files that no snapshot came to know."""
     for file in files:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings, ParameterError
-from frazil.lake import jvm
+from frazil.lake import jvm, jvm_rewrite
 from frazil.lake.compact import compact
 from frazil.lake.health import Health, states_to_tag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -77,14 +80,25 @@ def execute(
         jvm.tag(jvm.load_table(spark, name), states)
         return {"tags": len(states)}
     if action == "rewrite manifests":
-        row = spark.sql(f"CALL {catalog}.system.rewrite_manifests('{table}')").first()
-        return {"rewritten_manifests": row.rewritten_manifests_count}
+        return {"rewritten_manifests": _rewrite_manifests(spark, name, say)}
     if action == "statistics":
         spark.sql(f"CALL {catalog}.system.compute_table_stats('{table}')").collect()
         return {"statistics": 1}
     if action == "remove orphan files":
         return {"orphan_files": len(orphan_files(spark, name, s, dry_run=False))}
     return {"expired_snapshots": jvm.expire_snapshots(jvm.load_table(spark, name), s.keep_hours, s.min_snapshots)}
+
+
+def _rewrite_manifests(spark: SparkSession, name: str, say: Callable[[str], None]) -> int:
+    """Rewrite all manifests, or only those of data where a batch was faster; return how many."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return jvm_rewrite.rewrite_manifests(spark, jvm.load_table(spark, name), of_data_only=attempt > 0)
+        except Exception as error:
+            if not jvm.is_known_failure(error):
+                raise
+    say(f"{name}: {ATTEMPTS} times a batch replaced manifests while they were rewritten: left to the next run")
+    return 0
 
 
 def orphan_files(spark: SparkSession, name: str, s: MaintenanceSettings, dry_run: bool = True) -> list[str]:
