@@ -140,15 +140,11 @@ def _build(settings: Settings) -> SparkSession:
         builder = builder.config(key, value)
     try:
         with _jvm_output_to(log):
-            spark = builder.getOrCreate()
+            return builder.getOrCreate()
     except Exception as e:
         raise SessionError(
             f"Spark did not start: {str(e).strip().splitlines()[0]}", f"is Java 17 on the PATH? See {log}"
         ) from e
-    # Hadoop would write a checksum beside each local file, and set the mode of both by a process of its own (4 ms each).
-    conf = spark.sparkContext._jsc.hadoopConfiguration()
-    spark._jvm.org.apache.hadoop.fs.FileSystem.getLocal(conf).setWriteChecksum(False)
-    return spark
 
 
 @contextmanager

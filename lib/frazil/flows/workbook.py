@@ -154,6 +154,7 @@ class Workbook:
     def spark(self) -> SparkSession:
         """The Spark session, found or built when first asked for."""
         spark = get_spark(self.settings)
+        jvm.without_checksum_files(spark)
         # Iceberg's API in another thread finds only catalogs that a query of Spark's has loaded.
         with suppress(Exception):
             spark.catalog.databaseExists(f"{self.settings.catalog}.default")
