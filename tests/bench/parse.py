@@ -18,7 +18,7 @@ from frazil.config.session import get_spark  # noqa: E402
 from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
-from frazil.dms.ends import _open_row, look  # noqa: E402
+from frazil.dms.ends import _begun, look  # noqa: E402
 from frazil.dms.objects import DmsObject  # noqa: E402
 from frazil.dms.read import CHANGE_PHASE, may_hide_open_text, read_rows  # noqa: E402
 from helpers import spec_of  # noqa: E402
@@ -116,7 +116,7 @@ def _ratio(spark, form: str, folder: Path, rows: int, times: int) -> tuple[float
     plain, ours = [], []
     for _ in range(times + 1):
         plain.append(_seconds(base()))
-        _open_row.cache_clear()
+        _begun.cache_clear()
         all_end = [
             look(t, endpoint, files, may_hide_open_text(t, files, endpoint, Mappings(()), CHANGE_PHASE), whole)
             for t in specs

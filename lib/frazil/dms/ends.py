@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, lru_cache
 
 from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import Endpoint
@@ -28,14 +28,17 @@ def look(
     text ends with its line.
     """
     text = [f for f in files if not f.name.endswith(".parquet")] if whole and endpoint.rfc4180 else []
-    pool = ThreadPoolExecutor(AT_ONCE) if text and hidden else None
-    begun = [pool.submit(_open_row, f, endpoint) for f in text] if pool else []
-    if pool:
-        pool.shutdown(wait=False)
+    if hidden:
+        for file in text:
+            _begun(file, endpoint)
 
     def ended(bad: bool) -> None:
-        found = (b.result() for b in begun) if hidden else (_open_row(f, endpoint) for f in text if bad)
-        for file, row in zip(text, found, strict=False):
+        for file in text if hidden or bad else ():
+            try:
+                row = _begun(file, endpoint).result()
+            except Exception:
+                _begun.cache_clear()  # to be tried again
+                raise
             if row is not None:
                 raise SourceError(
                     f"{spec.source}: {file.path} row {row}: a quoted text does not end, so nobody can tell where rows do",
@@ -46,8 +49,18 @@ def look(
 
 
 @lru_cache(maxsize=4096)
+def _begun(file: DmsObject, endpoint: Endpoint) -> Future[int | None]:
+    """Look through a file in a thread of its own, once for all tables that it is of."""
+    return _pool().submit(_open_row, file, endpoint)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(AT_ONCE)
+
+
 def _open_row(file: DmsObject, endpoint: Endpoint) -> int | None:
-    """Return the row with a quoted text that does not end, or None; all tables of a file ask for the same."""
+    """Return the row with a quoted text that does not end, or None."""
     try:
         if not sum(chunk.count(b'"') for chunk in chunks(file.path)) % 2:
             return None
