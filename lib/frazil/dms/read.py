@@ -108,7 +108,9 @@ def _is_free(spec: TableSpec, role: str) -> bool:
     """Tell whether any text at all may stand in a field."""
     if ":" not in role:
         return role not in ("op", "ts")
-    column = spec.column(role.split(":", 1)[1])
+    name = role.split(":", 1)[1]
+    # A spec that follows the source has columns that its file does not name.
+    column = next(c for c in (*spec.columns, *spec.file_columns) if c.name == name)
     return column.dms_type in HAVE_EMPTY | {"TIME"} or column.lake == "string"
 
 
