@@ -4,9 +4,11 @@ import gzip
 
 import pytest
 
+from frazil.config.spec import parse_spec
 from frazil.dms.endpoint import Endpoint
-from frazil.dms.ends import open_row
-from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I
+from frazil.dms.ends import look, open_row
+from frazil.dms.objects import DmsObject, SourceError
+from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, spec_of
 
 spark = pytest.mark.spark
 PLAIN, NAMED = Endpoint(timestamp_column="ts"), Endpoint(timestamp_column="ts", header=True)
@@ -38,6 +40,15 @@ def test_the_row_is_told_in_which_a_text_begins_that_does_not_end(text, row):
 def test_the_row_is_told_with_other_delimiters_too():
     told = Endpoint(timestamp_column="ts", delimiter="\x01", row_delimiter="\r\n")
     assert open_row(b'1\x01"a,b\r\n"\r\n2\x01c,"d\r\n3\x01"e\r\n', told) == 3
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b + b"junk", lambda b: b[:12] + b"\xff" * 9 + b[21:]])
+def test_an_archive_that_cannot_be_unpacked_to_its_end_is_named(tmp_path, damage):
+    file = tmp_path / f"{FILE1}.gz"
+    file.write_bytes(damage(gzip.compress(b'I,1,"a"\n' * 50)))
+    spec = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
+    with pytest.raises(SourceError, match=f"{file} cannot be unpacked"):
+        look(spec, PLAIN, [DmsObject(file.name, str(file), 1, "")], hidden=True)(False)
 
 
 OPEN = {"cut off": '8,a\n9,"cut o', "left open": '8,"a\n"\n9,"open\n10,b\n11,c\n'}

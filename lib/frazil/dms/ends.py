@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,7 +66,7 @@ def _open_row(file: DmsObject, endpoint: Endpoint) -> int | None:
         if not sum(chunk.count(b'"') for chunk in chunks(file.path)) % 2:
             return None
         return open_row(b"".join(chunks(file.path)), endpoint)
-    except (EOFError, zlib.error) as e:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as e:
         raise SourceError(f"{file.path} cannot be unpacked: {e}", "fetch it again") from None
 
 
