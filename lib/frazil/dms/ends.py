@@ -28,7 +28,7 @@ def look(
     (`read.may_hide_open_text`); else nothing is looked at unless there are bad rows. In files that are not read `whole` a
     text ends with its line.
     """
-    text = [f for f in files if not f.name.endswith(".parquet")] if whole and endpoint.rfc4180 else []
+    text = [f for f in files if not f.is_parquet] if whole and endpoint.rfc4180 else []
     if hidden:
         for file in text:
             _begun(file, endpoint)

@@ -34,6 +34,11 @@ class DmsObject:
     etag: str
     landed: float = field(default=0.0, compare=False)
 
+    @property
+    def is_parquet(self) -> bool:
+        """Whether it is Parquet; else it is CSV, plain or gzip."""
+        return self.name.endswith(".parquet")
+
 
 @dataclass(frozen=True)
 class TableObjects:

@@ -34,8 +34,7 @@ def read_rows(
 
     `whole` reads each CSV file in one piece, as texts with newlines need it; see `may_be_split`.
     """
-    parquet = [f for f in files if f.name.endswith(".parquet")]
-    text = [f for f in files if not f.name.endswith(".parquet")]
+    parquet, text = [f for f in files if f.is_parquet], [f for f in files if not f.is_parquet]
     frames = [read_csv(spark, spec, endpoint, mappings, text, phase, whole)] if text else []
     frames += [read_parquet(spark, spec, endpoint, mappings, parquet, phase)] if parquet else []
     return (
@@ -75,18 +74,16 @@ def reading(spec: TableSpec, header: bool = False) -> Iterator[None]:
         raise SourceError(f"{spec.source}: {file} cannot be read: {causes[-1][:200]}", "fetch it again") from None
 
 
-def may_be_split(spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, mappings: Mappings, phase: int) -> bool:
+def may_be_split(files: list[DmsObject], endpoint: Endpoint, hidden: bool) -> bool:
     """Tell whether it is safe, and worth trying, to read CSV files in several pieces.
 
     A text with a newline then breaks its row in two, which shows in the number of fields: rows look bad, and the files must
-    be read whole after all. It would not show if the last field were such a text: then files are always read whole.
+    be read whole after all. Where it may be `hidden` (`may_hide_open_text`), files are always read whole.
     """
     text = [f for f in files if f.name.endswith(".csv")]
     if not text or not endpoint.rfc4180:
         return bool(text)
-    if may_hide_open_text(spec, text, endpoint, mappings, phase):
-        return False
-    return not must_be_read_whole(text, endpoint)
+    return not hidden and not must_be_read_whole(text, endpoint)
 
 
 def may_hide_open_text(
@@ -96,7 +93,7 @@ def may_hide_open_text(
 
     In files of all tables it may be another one's text, or a part of it may look like a row of this one.
     """
-    text = [f for f in files if not f.name.endswith(".parquet")]
+    text = [f for f in files if not f.is_parquet]
     if any(NAME.match(f.name) for f in text):
         return True
     told = text if endpoint.header or spec.layouts else text[:1]

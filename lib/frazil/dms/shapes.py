@@ -39,8 +39,8 @@ def shapes(
 def _shape(
     file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, known: dict[str, str]
 ) -> Shape:
-    where = file.path if file.name.endswith(".parquet") else f"{file.path} line 1"
-    if file.name.endswith(".parquet"):
+    where = file.path if file.is_parquet else f"{file.path} line 1"
+    if file.is_parquet:
         names = {f.name: lake_kind(f.type, f"{file.path}: column {f.name!r}") for f in footer(file)}
     elif endpoint.header and file.size and not NAME.match(file.name):
         names = dict.fromkeys(header(file, endpoint), "")

@@ -66,7 +66,7 @@ def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]
         lambda whole: read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole),
         lambda batch: after_changes(base.position, files, batch),
         {"files": len(files), "bytes": sum(f.size for f in files)},
-        may_be_split(spec, files, book.endpoint, book.mappings, CHANGE_PHASE),
+        may_be_split(files, book.endpoint, hidden),
         tuple(files),
         lambda whole: ends.look(spec, book.endpoint, files, hidden, whole),
     )

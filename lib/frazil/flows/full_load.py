@@ -144,7 +144,7 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
             return 1, 1  # so many at least
 
     bad = 0
-    for whole in (False, True) if may_be_split(spec, files, book.endpoint, book.mappings, LOAD_PHASE) else (True,):
+    for whole in (False, True) if may_be_split(files, book.endpoint, hidden) else (True,):
         try:
             done = load(whole)
             break
