@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake.jvm import JavaTable, java_class, package
-from frazil.lake.jvm_rowdelta import delete_files, delete_loader, function, scan_tasks, store
+from frazil.lake.jvm_rowdelta import chained, delete_files, delete_loader, function, scan_tasks, store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,8 +103,8 @@ def deleted(spark: SparkSession, table: JavaTable, task: Any) -> set[int]:
     if not task.deletes().size():
         return set()
     index = delete_loader(spark, table).loadPositionDeletes(task.deletes(), task.file().location())
-    found, boolean = package(spark, "java.util").ArrayList(), package(spark, "java.lang").Boolean.TYPE
-    add = function(spark, "java.util.function.LongConsumer", found, "add", boolean, "java.lang.Object")
+    found = package(spark, "java.util").ArrayList()
+    add = function(spark, "java.util.function.LongConsumer", found, "add", _boolean(spark), "java.lang.Object")
     index.forEach(add)
     return set(json.loads(found.toString()))  # one call for all, not one for each position
 
@@ -218,15 +218,9 @@ def rewrite_manifests(spark: SparkSession, table: JavaTable, of_data_only: bool)
         handles, content = package(spark, "java.lang.invoke"), package(spark, "org.apache.iceberg").ManifestContent
         kind, public = handles.MethodType.methodType, handles.MethodHandles.publicLookup()
         manifest, contents = (java_class(spark, f"org.apache.iceberg.Manifest{c}") for c in ("File", "Content"))
-        anything = java_class(spark, "java.lang.Object")
-        is_data = public.bind(content.DATA, "equals", kind(_boolean(spark), anything)).asType(
-            kind(_boolean(spark), contents)
-        )
-        told = spark.sparkContext._gateway.new_array(handles.MethodHandle, 1)
-        told[0] = public.findVirtual(manifest, "content", kind(contents))
-        test = handles.MethodHandles.filterArguments(is_data, 0, told)
-        predicate = java_class(spark, "java.util.function.Predicate")
-        action = action.rewriteIf(handles.MethodHandleProxies.asInterfaceInstance(predicate, test))
+        content_of = public.findVirtual(manifest, "content", kind(contents))
+        is_data = public.bind(content.DATA, "equals", kind(_boolean(spark), java_class(spark, "java.lang.Object")))
+        action = action.rewriteIf(chained(spark, "java.util.function.Predicate", content_of, is_data))
     return package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Iterables.size(
         action.execute().rewrittenManifests()
     )

@@ -68,11 +68,19 @@ def _each_as_json(spark: SparkSession, lines: Any) -> Any:
     public, method_type, texts = invoke.MethodHandles.publicLookup(), invoke.MethodType.methodType, java_class(spark, "java.lang.CharSequence")  # fmt: skip
     task = java_class(spark, "org.apache.iceberg.FileScanTask")
     parser, text = java_class(spark, "org.apache.iceberg.ScanTaskParser"), java_class(spark, "java.lang.String")
+    to_json = public.findStatic(parser, "toJson", method_type(text, task))
     add = public.bind(lines, "add", method_type(lines.getClass(), texts))
-    to_json = spark.sparkContext._gateway.new_array(invoke.MethodHandle, 1)
-    to_json[0] = public.findStatic(parser, "toJson", method_type(text, task)).asType(method_type(texts, task))
-    each = invoke.MethodHandles.filterArguments(add, 0, to_json)
-    return invoke.MethodHandleProxies.asInterfaceInstance(java_class(spark, "java.util.function.Consumer"), each)
+    return chained(spark, "java.util.function.Consumer", to_json, add)
+
+
+def chained(spark: SparkSession, interface: str, first: Any, then: Any) -> Any:
+    """Return the Java lambda `x -> then(first(x))` of two method handles, each of one argument."""
+    handles = package(spark, "java.lang.invoke")
+    firsts = spark.sparkContext._gateway.new_array(handles.MethodHandle, 1)
+    firsts[0] = first
+    then = then.asType(handles.MethodType.methodType(then.type().returnType(), first.type().returnType()))
+    both = handles.MethodHandles.filterArguments(then, 0, firsts)
+    return handles.MethodHandleProxies.asInterfaceInstance(java_class(spark, interface), both)
 
 
 def function(
