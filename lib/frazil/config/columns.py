@@ -11,7 +11,7 @@ TYPES = {
     "BOOLEAN", "INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4", "UINT8", "NUMERIC", "REAL4", "REAL8",
     "STRING", "WSTRING", "CLOB", "NCLOB", "BYTES", "BLOB", "DATE", "TIME", "DATETIME",
 }  # fmt: skip
-
+TEXTS, LOBS = {"STRING", "WSTRING", "CLOB", "NCLOB"}, {"CLOB", "NCLOB", "BLOB"}
 
 WIDER = {
     **dict.fromkeys(("INT1", "INT2", "INT4", "UINT1", "UINT2"), r"bigint"), "REAL4": "double",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from frazil.config.columns import LOBS
 from frazil.config.spec import Column, TableSpec
 from frazil.demo.settings import StandInError, read_json
 from frazil.dms.documents import read_rules as task_rules
@@ -18,10 +19,9 @@ ADDED = {
 """The expressions of add-column rules that the stand-in knows, with the DMS type of their values."""
 
 PARTITION_KEYS = ("schema-table", "primary-key")
-_LOBS = {"CLOB", "NCLOB", "BLOB"}
 _WANTED = {
     "pk-only": lambda spec, column: column.name in spec.key,
-    "non-lob": lambda spec, column: column.dms_type not in _LOBS,
+    "non-lob": lambda spec, column: column.dms_type not in LOBS,
     "all": lambda spec, column: True,
 }
 _RENAMES = {

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
+from frazil.config.columns import TEXTS
 from frazil.config.spec import TableSpec
 from frazil.config.sqltext import literal
 from frazil.dms.endpoint import Endpoint, Mappings
@@ -72,7 +73,6 @@ def _which(names: list[str]) -> str:
 
 STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
 """Where a row's layout was told: by the settings, by its file's header, for files of all tables; or another form."""
-TEXTS = {"STRING", "WSTRING", "CLOB", "NCLOB"}
 HAVE_EMPTY = TEXTS | {"BYTES", "BLOB"}
 """Types with an empty value: with a null token that is not empty itself, an empty field of theirs is that value."""
 NEVER = "\x01\x02"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 
+from frazil.config.columns import TEXTS
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sqltext import field_name, literal
 from frazil.dms.layout import COMMIT_TIME
 
-TEXTS = ("STRING", "WSTRING", "CLOB", "NCLOB", "TIME")
 NUMBER = r"\s*:\s*(-0|-?[0-9]+[.eE])"
 MESSAGE, THEN = "\x01", "\x02"
 """What begins the words of what is wrong with a message and not with one column; what parts `_label`."""
@@ -74,7 +74,7 @@ def wrong_sql(spec: TableSpec, names: dict[str, str], spread: bool) -> str:
             found.append(
                 f"abs(d{at[c.name]}) = double('infinity') and instr(value, 'Infinity') = 0 then {label[c.name]}"
             )
-    texts = {c: n for c, n in names.items() if spec.column(c).dms_type in TEXTS}
+    texts = {c: n for c, n in names.items() if spec.column(c).dms_type in TEXTS | {"TIME"}}
     odd = _odd_texts(texts, {c: f"d{at[c]}" for c in texts}, label) if texts else ""
     return f"case {' '.join(f'when {f}' for f in found)} {odd} end"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from frazil.config.columns import LOBS
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import boolean, number
 from frazil.dms.endpoint import Endpoint, endpoint_from
@@ -15,7 +16,6 @@ from frazil.dms.statistics import TableStatistics
 LOSS, COST, NOTE = "loss", "cost", "note"
 """Rows or values get lost or wrong; time, money or knowledge is lost; good to know."""
 _RANK = {LOSS: 0, COST: 1, NOTE: 2}
-_LOBS = {"CLOB", "NCLOB", "BLOB"}
 _WHOLE_ROWS = ("postgres", "aurora-postgresql", "sqlserver")
 
 
@@ -192,7 +192,7 @@ def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
         return task.get(section) or {}
 
     meta, errors = of("TargetMetadata"), of("ErrorBehavior")
-    lobs = [s for s in specs if any(c.dms_type in _LOBS for c in s.columns)]
+    lobs = [s for s in specs if any(c.dms_type in LOBS for c in s.columns)]
     if boolean(meta, "BatchApplyEnabled", False, "task settings"):
         yield Finding(
             "BatchApplyEnabled", "true", "S3 targets do not support it: changes get lost", "turn it off", LOSS

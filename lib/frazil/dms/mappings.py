@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from frazil.config.columns import LOBS
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import EndpointError, read_rules
 from frazil.errors import nearest
@@ -59,10 +60,9 @@ class BeforeImage:
 
     def names(self, spec: TableSpec) -> dict[str, str]:
         """Return {column: name of its before-image column} in file order."""
-        lobs = {"CLOB", "NCLOB", "BLOB"}
         wanted = {
             "pk-only": lambda c: c.name in spec.key,
-            "non-lob": lambda c: c.dms_type not in lobs,
+            "non-lob": lambda c: c.dms_type not in LOBS,
             "all": lambda c: True,
         }[self.columns]
         return {c.name: f"{self.prefix}{c.name}{self.suffix}" for c in spec.file_columns if wanted(c)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
+from frazil.config.columns import TEXTS
 from frazil.config.spec import TableSpec
 from frazil.config.sqltext import field_name, literal
-from frazil.dms.csv import PARQUET, TEXTS, lacking, line_sql, written_at
+from frazil.dms.csv import PARQUET, lacking, line_sql, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import named_layout, operation_sql
 from frazil.dms.objects import DmsObject, SourceError
