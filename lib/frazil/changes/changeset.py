@@ -125,7 +125,8 @@ def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3, cure: str = "")
 
     lines = [f"{place(r)}: {r['reason']}" for r in worst]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
-    cure = cure or f"correct the file or {spec.file}; nothing of this batch was applied to {spec.target}"
+    other = " (layouts, if the table had other columns then)" if FIELDS in {r["bad"] for r in worst} else ""
+    cure = cure or f"correct the file or {spec.file}{other}; nothing of this batch was applied to {spec.target}"
     return BadRowError(f"{spec.source}: {count} bad row(s)\n  " + "\n  ".join(lines + more), cure)
 
 

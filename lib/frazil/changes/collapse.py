@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import ORDER
-from frazil.changes.fold import fold
+from frazil.changes.fold import fold, passed_sql
 from frazil.config.spec import TableSpec
 from frazil.config.sqltext import field_name, literal
 
@@ -25,16 +25,17 @@ def _moved(spec: TableSpec) -> str:
 
 
 def events(changes: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
-    """Split each update that changed the key into a delete of the old key (`step` 0) and an upsert of the new (`step` 1).
+    """Split each update that changed the key into a delete of the old key (`step` 0) and an upsert of the new (`step` 2).
 
-    So a chain 1 → 2 → 3 needs no special care later: each old key's last event is its delete. `more`: columns to carry along.
+    Any other change is `step` 1. So a chain 1 → 2 → 3 needs no special care later: each old key's last event is its delete.
+    `more`: columns to carry along.
     """
     kinds = {f.name: f.dataType.simpleString() for f in changes.schema["after"].dataType}
     old = {c: f"before.{field_name(c)}" if c in spec.key else f"cast(null as {kinds[c]})" for c in spec.names}
     old_row = f"named_struct({', '.join(f'{literal(c)}, {value}' for c, value in old.items())})"
     delete = f"named_struct('step', 0, 'op', 'D', 'after', {old_row})"
-    apply = "named_struct('step', 1, 'op', op, 'after', after)"
-    split = f"if({_moved(spec)} and bad is null, array({delete}, {apply}), array({apply}))"
+    apply, arrive = (f"named_struct('step', {step}, 'op', op, 'after', after)" for step in (1, 2))
+    split = f"if({_moved(spec)} and bad is null, array({delete}, {arrive}), array({apply}))"
     carried = (*ORDER, "commit_ts", "change_seq", *more)
     return changes.selectExpr(*carried, f"explode({split}) as e").selectExpr(*carried, "e.step", "e.op", "e.after")
 
@@ -49,14 +50,13 @@ def last_per_key(
     """Collapse a change set to the last event per key: `op` (`D`, or an upsert), `after`, and that event's `commit_ts`.
 
     The observation, if given, gets `out_of_sequence`: for how many events DMS's own sequence contradicts the order of
-    their key. Only its time prefix (16 digits) is compared, since the counter behind it restarts with the task.
+    their key. Only its time prefix (16 digits) is compared, since the counter behind it restarts with the task. And
+    `passed`: for how many keys there may be what `passed_keys` returns.
     `partial`: rows may lack columns; see `fold.fold`. `places`: with `place`, where in the batch that event lies. Bad rows
     that are there with what is kept of them (`aside`) stay, each by itself.
     """
     if partial:
-        return fold(
-            events(changes.selectExpr("*", f"{_moved(spec)} as arrives"), spec, "missing", "arrives"), spec, observation
-        )
+        return fold(events(changes, spec, "missing"), spec, observation)
     return last_event(events(changes, spec, *[c for c in changes.columns if c == "aside"]), spec, observation, places)
 
 
@@ -69,13 +69,35 @@ def last_event(
     aside = ["aside"] if "aside" in split.columns else []
     good = [f"{a} is null" for a in aside]
     of_key = ", ".join([*(f"after.{field_name(k)}" for k in spec.key), *good])
-    newest_first = f"over (partition by {of_key} order by {', '.join(f'{c} desc' for c in (*ORDER, 'step'))})"
+    newest_first = _newest_first(of_key)
     time = "substring(change_seq, 1, 16)"
     ranked = split.selectExpr(
         "op", "after", "commit_ts", *([f"{PLACE} as place"] if places else []), *aside,
         f"row_number() {newest_first} as rank",
         f"{' and '.join([f'lead({time}) {newest_first} > {time}', *good])} as backwards",
+        f"{passed_sql('lead', newest_first)} as passed",
     )  # fmt: skip
     if observation is not None:
-        ranked = ranked.observe(observation, F.expr("count_if(backwards) as out_of_sequence"))
-    return ranked.where(" or ".join(["rank = 1", *(f"{a} is not null" for a in aside)])).drop("rank", "backwards")
+        counts = ("count_if(backwards) as out_of_sequence", "count_if(rank = 1 and passed) as passed")
+        ranked = ranked.observe(observation, *map(F.expr, counts))
+    return ranked.where(" or ".join(["rank = 1", *(f"{a} is not null" for a in aside)])).drop(
+        "rank", "backwards", "passed"
+    )
+
+
+def _newest_first(of_key: str) -> str:
+    return f"over (partition by {of_key} order by {', '.join(f'{c} desc' for c in (*ORDER, 'step'))})"
+
+
+def passed_keys(changes: DataFrame, spec: TableSpec) -> DataFrame:
+    """Return the keys to which a row came in a transaction and from which one left at last, with no delete before it there.
+
+    If the key is free that is one row on its way (3 → 4 → 5). If it is stored, one statement changed keys among stored rows:
+    the row that left is the old one, and the one that came should stay.
+    """
+    of_key, keys = ", ".join(f"after.{field_name(k)}" for k in spec.key), [f"after.{field_name(k)}" for k in spec.key]
+    newest_first = _newest_first(of_key)
+    ranked = events(changes, spec).selectExpr(
+        *keys, f"row_number() {newest_first} as frazil_rank", f"{passed_sql('lead', newest_first)} as frazil_passed"
+    )
+    return ranked.where("frazil_rank = 1 and frazil_passed").drop("frazil_rank", "frazil_passed")

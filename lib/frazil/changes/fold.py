@@ -42,6 +42,13 @@ def fold(events: DataFrame, spec: TableSpec, observation: Observation | None = N
     )  # fmt: skip
 
 
+def passed_sql(before: str, over: str) -> str:
+    """The SQL of whether a delete by a key change ends what `collapse.passed_keys` tells of; `before`: lag or lead in the window."""
+    arrived = f"{before}(commit_ts) {over} <=> commit_ts and {before}(step) {over} = 2"
+    free = f"{before}(op, 2) {over} = 'D' and {before}(commit_ts, 2) {over} <=> commit_ts"
+    return f"(step = 0 and coalesce({arrived}, false) and not coalesce({free}, false))"
+
+
 def _segments(events: DataFrame, spec: TableSpec, observation: Observation | None) -> DataFrame:
     """Return each key's last event and all deletes by key changes: the values that hold then (`h{i}`, null where unknown).
 
@@ -51,18 +58,20 @@ def _segments(events: DataFrame, spec: TableSpec, observation: Observation | Non
     from pyspark.sql import functions as F
 
     key, order = [F.col(f"after.`{k}`") for k in spec.key], (*ORDER, "step")
-    of_key, arrives = Window.partitionBy(*key).orderBy(*order), F.col("arrives") & (F.col("step") == 1)
+    of_key, arrives = Window.partitionBy(*key).orderBy(*order), F.col("step") == 2
     begins = F.coalesce(F.lag("op").over(of_key) == "D", F.lit(False)) | arrives
-    time = F.substring("change_seq", 1, 16)
+    time, own_key = F.substring("change_seq", 1, 16), ", ".join(f"after.`{k}`" for k in spec.key)
     rows = events.select(
         "*",
         F.struct(*ORDER).alias("id"),
         begins.cast("int").alias("begins"),
         F.lead("op").over(of_key).isNull().alias("last"),
         (F.lag(time).over(of_key) > time).alias("backwards"),
+        F.expr(passed_sql("lag", f"over (partition by {own_key} order by {', '.join(order)})")).alias("passed"),
     ).withColumn("segment", F.sum("begins").over(of_key))
     if observation is not None:
-        rows = rows.observe(observation, F.count_if("backwards").alias("out_of_sequence"))
+        counts = ("count_if(backwards) as out_of_sequence", "count_if(last and passed) as passed")
+        rows = rows.observe(observation, *map(F.expr, counts))
     of_segment = Window.partitionBy(*key, "segment").orderBy(*order)
 
     def held(c: str):

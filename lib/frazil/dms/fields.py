@@ -19,6 +19,8 @@ SEQUENCE_DIGITS = re.compile(r"\d{35}")
 NULL_WORDS = ("NULL", "null", "\\N")
 OPERATION_WORDS = {"INSERT": "I", "UPDATE": "U", "DELETE": "D", "I": "I", "U": "U", "D": "D"}
 ANY_NAME = "any name"
+LONGEST = 40
+"""Characters of a value that evidence shows."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,12 @@ class FileFields:
     def _say(self, setting: str, proposed: str, evidence: str, certain: bool) -> Evidence:
         return Evidence(setting, proposed, evidence, certain, self.file.path)
 
+    def _shown(self, value: str) -> str:
+        """Return a value as messages may show it: short, and not at all where columns are masked or left out."""
+        if self.spec and self.spec.hides and value not in self.endpoint.op_values:
+            return "…"
+        return value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
+
     def evidence(self) -> Iterator[Evidence]:
         """Yield what header, operations, times, nulls and added columns show."""
         yield from self._of_header()
@@ -90,10 +98,11 @@ class FileFields:
             yield from self._of_added()
 
     def _of_header(self) -> Iterator[Evidence]:
-        shown = ", ".join(self.rows[0][:4])
         if self.has_header:
+            shown = ", ".join(self.rows[0][:4])
             yield self._say("AddColumnName", "true", f"first line is column names: {shown}", True)
         else:
+            shown = ", ".join(self._shown(f) for f in self.rows[0][:4])
             yield self._say("AddColumnName", "false", f"first line is data: {shown}", self.no_header)
 
     def _of_op(self) -> Iterator[Evidence]:
@@ -109,7 +118,8 @@ class FileFields:
             seen = f"first field is {', '.join(first)} in all {len(self.body)} rows of {self.width} fields"
             yield self._say(setting, "true", seen, self.fits)
         elif not {*first} & {*self.endpoint.op_values}:
-            yield self._say(setting, "false", f"first field is {first[0]!r}, no operation that OpValues knows", True)
+            seen = f"first field is {self._shown(first[0])!r}, no operation that OpValues knows"
+            yield self._say(setting, "false", seen, True)
 
     def _of_other_op(self) -> Iterator[Evidence]:
         for at, name in enumerate(self.header):
@@ -125,10 +135,20 @@ class FileFields:
             certain = bool(self.spec) if self.header else self.fits
             yield self._say("TimestampColumnName", name, f"field {self.time + 1} is a time: {sample}", certain)
         elif self.header and self.endpoint.timestamp_column:
-            yield self._say("TimestampColumnName", "", f"header lacks {self.endpoint.timestamp_column}", True)
+            name, lacks = self._other_time(), f"header lacks {self.endpoint.timestamp_column}"
+            seen = f"{lacks}, and its column {name} holds times" if name else lacks
+            yield self._say("TimestampColumnName", name, seen, True)
         elif not self.header and at < self.width and not any(TIME.fullmatch(r[at]) for r in self.body):
-            seen = f"field {at + 1} is {self.body[0][at]!r}, no time"
+            seen = f"field {at + 1} is {self._shown(self.body[0][at])!r}, no time"
             yield self._say("TimestampColumnName", "", seen, self.spec is not None and self.op is not None)
+
+    def _other_time(self) -> str:
+        """Return the column of the header that no spec or mapping names and that holds a time in every row; empty: none."""
+        known = {*self.names.values(), *(self.mappings.added(self.spec) if self.spec else ())}
+        times = (
+            n for i, n in enumerate(self.header) if n not in known and all(TIME.fullmatch(r[i]) for r in self.body)
+        )
+        return next(times, "")
 
     def _of_nulls(self) -> Iterator[Evidence]:
         """A null shows where a column knows neither texts nor empty values."""
@@ -147,7 +167,7 @@ class FileFields:
                 return
             empty = empty or (name if "" in values else "")
         if empty:
-            seen = f"column {empty} ({self.spec.column(empty).type}) holds empty fields"
+            seen = f"column {empty} ({self.spec.column(empty).type}) holds empty fields; if these are its nulls, empty texts are nulls too, and this is the token"
             yield self._say("CsvNullValue", "", seen, False)
 
     def _of_added(self) -> Iterator[Evidence]:

@@ -95,7 +95,7 @@ def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Findi
         )  # fmt: skip
     if not e.null_value:
         yield Finding(
-            "CsvNullValue", '""', "an empty text and a null look the same, and both become null",
+            "CsvNullValue", '""', "an empty text without quotes, as DMS was seen to write it, looks like a null and becomes one",
             "state a token that no text equals, such as a word of your own", LOSS,
         )  # fmt: skip
     if e.no_sup_value is None and source.lower() not in _WHOLE_ROWS:

@@ -26,6 +26,8 @@ class Shape:
     unknown: dict[str, str] = field(default_factory=dict)
     before: frozenset[str] = frozenset()
     """The columns whose old values it carries."""
+    stated: bool = False
+    """Whether a past layout of the spec says so: what it lacks came later, and what it has besides is gone."""
 
 
 def shapes(
@@ -49,7 +51,7 @@ def _shape(
             require_fit(file, spec, endpoint, mappings, phase)
         if past_layout(spec, file, phase) is None:
             return Shape(where, dict.fromkeys(mappings.file_columns(spec), ""))
-        return Shape(where, dict.fromkeys(as_written(spec, file, phase).names, ""))
+        return Shape(where, dict.fromkeys(as_written(spec, file, phase).names, ""), stated=True)
     else:
         return Shape(where)
     roles = {n: known.get(n, "") for n in names if n.lower() != endpoint.op_column.lower()}

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.changes.changeset import change_set
-from frazil.changes.collapse import last_per_key
+from frazil.changes.collapse import last_per_key, passed_keys
 from frazil.changes.keyless import appended, net_rows
 from frazil.changes.quarantine import with_aside
 from frazil.config.spec import TableSpec
 from frazil.dms import ends
 from frazil.dms.endpoint import EndpointError
-from frazil.dms.objects import DmsObject
+from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.position import Position, after_changes
 from frazil.dms.read import CHANGE_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.flows import quarantine
@@ -29,7 +29,7 @@ from frazil.observe import latency
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "age": None, "dms": None}
+NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "passed": 0, "age": None, "dms": None}
 SMALL_MB = 4
 
 
@@ -133,6 +133,8 @@ def apply_batch(
                 bad = found.where("aside is not null").select("aside.*")
             else:
                 batch.persist()
+        if stats["passed"]:
+            _require_free(book, spec, raw)
         if stats["out_of_sequence"]:
             book.progress(
                 f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; the order in which they lie stands"
@@ -152,6 +154,19 @@ def apply_batch(
               "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
     committed = done.committed_at / 1000
     return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - collapsed)}
+
+
+def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame) -> None:
+    """Raise SourceError where a key is stored that rows only passed on their way to another; see `collapse.passed_keys`."""
+    keys = passed_keys(change_set(raw, spec).where("bad is null"), spec)
+    stored = book.spark.table(book.name(spec)).select(*[f"`{k}`" for k in spec.key])
+    if hit := keys.join(stored, list(spec.key), "left_semi").limit(3).collect():
+        named = "; ".join(", ".join(f"{k}={v}" for k, v in row.asDict().items()) for row in hit)
+        raise SourceError(
+            f"{spec.source}: a row was given the key of another one that was there, which then got another key itself ({named}): "
+            "a statement that changes keys among stored rows, such as SET id = id + 1, which changes row by row do not tell",
+            "have DMS load the table again, and run 01_full_load with on_changed_load=reload; nothing of this batch was applied",
+        )
 
 
 def _collapsed(spec: TableSpec, batch: DataFrame, lane: RowDelta | None, cache: bool) -> tuple[Any, int, list | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from statistics import mean
 from typing import Any
@@ -115,6 +116,7 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
     loads = list(there.loads) if action in ("load", "reload", "replay") else []
     if action == "replay":
         pending = list(there.changes)
+    book.check_files(spec, replace(there, loads=tuple(loads), changes=tuple(pending)))
     steps = shape(book, spec, base, _ends(loads), LOAD_PHASE).steps
     steps = shape(book, spec, base, _ends(pending), CHANGE_PHASE).steps or steps
     load_mb, changes_mb = (sum(o.size for o in files) / 1e6 for files in (loads, pending))

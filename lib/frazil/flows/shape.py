@@ -127,6 +127,13 @@ def _events(
     return events(told, whole, book.mappings, one, gone, new, promotes)
 
 
+def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], phase: int) -> TableSpec:
+    """Return the spec by which files can be read again that a batch was made of, whatever the policies say by now."""
+    whole = every_column(book, spec, base)
+    found = shapes(whole, book.endpoint, book.mappings, files, phase)
+    return _narrowed(book, whole, found, tuple(sorted({n for one in found for n in one.unknown})))
+
+
 class _Seen:
     """The files' columns one after the other: which went, which came, and what the policies say to it."""
 
@@ -153,7 +160,8 @@ class _Seen:
 
     def gone_and_new(self, one: Shape) -> tuple[list[str], list[str]]:
         """Return the columns that are missing in the next file while those before it had them, and those that nobody told of."""
-        gone = [c for c in self.declared if c in self.carried and c not in one.carries]
+        missing = [] if one.stated else self.declared
+        gone = [c for c in missing if c in self.carried and c not in one.carries]
         return gone, [n for n in one.unknown if n not in self.skipping and n not in self.learnt]
 
     def take(self, one: Shape) -> None:
@@ -173,7 +181,7 @@ class _Seen:
         if gone and (policy.gone not in ("keep", "drop") or {*gone} & {*spec.key}):
             raise SchemaError(
                 f"{where}: no column {', '.join(gone)}",
-                f"correct {spec.file}; if the source dropped it, keep what the lake has of it: changes: {{gone: keep}}",
+                f"correct {spec.file}; if the source dropped it, or has it only since later, keep what the lake has of it: changes: {{gone: keep}}",
             )
         if new and policy.new not in ("add", "ignore"):
             raise SchemaError(

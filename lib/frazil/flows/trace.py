@@ -13,10 +13,11 @@ from frazil.dms.position import Position
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows
 from frazil.errors import FrazilError
 from frazil.flows.explore import ExploreError, spec_of
+from frazil.flows.shape import as_carried
 from frazil.flows.workbook import Workbook
 from frazil.lake import history
 from frazil.lake.history import Snapshot
-from frazil.lake.tables import format_of, require_table
+from frazil.lake.tables import format_of, read_base, require_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -120,7 +121,7 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     made = next((s for s in states if str(s.id) == str(snapshot)), None)
     if made is None or made.kind not in ("changes", "load"):
         raise ExploreError(f"{table}: no kept snapshot of a batch tells where this key comes from", "ask for one of key_history, of a load or of changes")  # fmt: skip
-    raw = _raw(book, spec, made, *_between(states, made))
+    raw, spec = _raw(book, spec, made, *_between(states, made))
     first = {r[0]: r[1] - 1 for r in raw.groupBy("object").agg(F.min("row_no")).collect()}
     moved = " and ".join(f"before.`{k}` is not null" for k in spec.key)
     rows = change_set(raw, spec).where(f"({where}) or ({moved} and {key_sql(spec, key, 'before.')})")
@@ -144,8 +145,10 @@ def newest_origin(book: Workbook, table: str, key: list[str], events: list[dict[
         return [{"cannot be shown": e.problem, "but": e.cure}]
 
 
-def _raw(book: Workbook, spec: TableSpec, made: Snapshot, after: Position, until: Position) -> DataFrame:
-    """Return the raw rows of a commit's batch, read again from the source."""
+def _raw(
+    book: Workbook, spec: TableSpec, made: Snapshot, after: Position, until: Position
+) -> tuple[DataFrame, TableSpec]:
+    """Return the raw rows of a commit's batch, read again from the source, and the spec with the columns that they have."""
     if book.stream:
         raise ExploreError(f"{spec.source} is fed by a stream, whose messages are not looked through for a key", "see key_history: it names the places of the batch")  # fmt: skip
     there = book.objects(spec)
@@ -157,4 +160,5 @@ def _raw(book: Workbook, spec: TableSpec, made: Snapshot, after: Position, until
     if (size := sum(o.size for o in files) / 1e6) > MOST_MB:
         raise ExploreError(f"{spec.source}: the files of snapshot {made.id} hold {size:,.0f} MB", "look for the key in them by other means")  # fmt: skip
     phase = LOAD_PHASE if made.kind == "load" else CHANGE_PHASE
-    return read_rows(book.spark, spec, book.endpoint, book.mappings, files, phase)
+    spec = as_carried(book, spec, read_base(book.spark, book.name(spec)), files, phase)
+    return read_rows(book.spark, spec, book.endpoint, book.mappings, files, phase), spec
