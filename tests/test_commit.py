@@ -434,7 +434,7 @@ def test_a_table_that_was_empty_at_its_load_takes_its_changes(world):
     assert world.full_load()["t"].status == "empty"
     world.changes("t", I(1, "a"))
     assert world.merge()["t"].status == "held"
-    assert world.full_load()["t"].note == "was empty when DMS loaded it"
+    assert world.full_load()["t"].note.endswith("counts as empty when DMS loaded it")
     world.merged()
     assert (world.rows("t"), world.full_load()["t"].status) == ([(1, "a")], "unchanged")
     world.load("t", (2, "b"))
@@ -448,6 +448,17 @@ def test_load_files_that_were_only_copied_late_lose_no_change_with_replay(world)
     assert world.full_load(on_changed_load="replay")["t"].counts["rows"] == 2
     world.merged()
     assert world.rows("t") == [(1, "b"), (2, "new"), (3, "c")]
+
+
+def test_a_replay_is_refused_where_change_files_that_were_applied_are_gone(world):
+    world.table("t").load("t", (1, "a"), (2, "b")).loaded()
+    world.changes("t", D(2), name=FILE1).changes("t", I(3, "c"), name=FILE2).merged()
+    world.changes("t", U(1, "late"), name=FILE1.replace("000.csv", "001.csv"))
+    assert "on_changed_load=replay" in world.merge()["t"].note
+    next(world.root.rglob(FILE1)).unlink()
+    refused = world.full_load(on_changed_load="replay")["t"]
+    assert refused.failed and FILE1 in refused.note and "a replay needs all" in refused.note
+    assert world.rows("t") == [(1, "a"), (3, "c")]
 
 
 def test_a_change_file_that_came_late_takes_its_place_with_replay(world):

@@ -300,6 +300,18 @@ def test_a_headerless_file_is_read_with_the_layout_that_held_when_it_was_written
     assert table(bare) == expected
 
 
+def test_a_layout_of_the_past_holds_from_the_first_load(new_world):
+    w = new_world()
+    w.rules = {"rules": []}
+    w.table("t", "id INT8", "w WSTRING(9)", "v WSTRING(9)").write("t", LOAD1, f"{TS},1,a\n{TS},2,b\n")
+    past = {"until": FILE1, "columns": ["id", "v"], "load": True}
+    declare(w, "id INT8", "w WSTRING(9)", "v WSTRING(9)", layouts=[past])
+    rows(w, FILE1, "U,1,A")
+    rows(w, FILE2, "U,2,x,B", "I,3,y,c")
+    w.loaded().merged()
+    assert table(w) == {1: {"v": "A", "w": None}, 2: {"v": "B", "w": "x"}, 3: {"v": "c", "w": "y"}}
+
+
 @pytest.mark.parametrize("until", [FILE1, "2024-01-01 10:00:30"])
 def test_a_file_that_fits_no_layout_shows_its_row_and_the_nearest_layout(bare, until):
     rows(bare, FILE2, "U,2,B,20,x,z")
@@ -309,7 +321,7 @@ def test_a_file_that_fits_no_layout_shows_its_row_and_the_nearest_layout(bare, u
 
 def test_without_layouts_a_file_of_another_width_is_refused_row_by_row(bare):
     rows(bare, FILE1, "U,2,B,20,x")
-    refused(bare, "too many or too few fields", FILE1)
+    refused(bare, "too many or too few fields", FILE1, "(layouts, if the table had other columns then)")
 
 
 @pytest.mark.parametrize(

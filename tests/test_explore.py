@@ -13,7 +13,7 @@ from frazil.flows import explore, trace, watch
 from frazil.flows.explore import ExploreError
 from frazil.lake import history
 from frazil.observe import cards
-from helpers import FILE1, FILE2, FILE3, D, I, U
+from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U
 
 pytestmark = pytest.mark.spark
 FOUR = "20240101-100300000.csv"
@@ -199,3 +199,12 @@ def test_what_was_told_is_never_less_than_what_the_source_committed(module_world
     assert all(t >= c for t, c in zip(told[2:], largest, strict=True))
     with contextlib.suppress(KeyError):
         assert json.loads(states[1].summary["frazil.latency"])
+
+
+def test_where_a_row_comes_from_is_told_also_of_a_batch_whose_files_have_other_columns(new_world):
+    w = new_world(AddColumnName=True).table("t", "id INT8", "v WSTRING(9)", "w WSTRING(9)")
+    w.write("t", LOAD1, f"ts,id,v,w\n{ONE_COMMIT},1,a,b\n").loaded()
+    w.write("t", FILE1, f"Op,ts,id,v\nU,{ONE_COMMIT},1,c\n").write("t", FILE2, f"Op,ts,id,v,x\nU,{ONE_COMMIT},1,d,e\n")
+    w.merged(changes={"gone": "keep", "new": "ignore"})
+    (first, last) = trace.origin(w.book(ExploreSettings), "public.t", ["1"])
+    assert (first["v"], last["v"], last["file"].rsplit("/", 1)[-1]) == ("c", "d", FILE2)

@@ -300,9 +300,9 @@ TS = "2024-01-01 00:00:00.000000"
 BAD_ROWS = [
     (f"I,{TS},7,x,1,,,surplus", "too many or too few fields"),
     (f"I,{TS},7,x", "too many or too few fields"),
-    (f"X,{TS},7,x,1,,", "unknown Op 'X'"),
-    (f",{TS},7,x,1,,", "unknown Op None"),
-    (f"i,{TS},7,x,1,,", "unknown Op 'i'"),
+    (f"X,{TS},7,x,1,,", "unknown operation 'X'"),
+    (f",{TS},7,x,1,,", "unknown operation None"),
+    (f"i,{TS},7,x,1,,", "unknown operation 'i'"),
     (f"I,{TS},,x,1,,", "no value in key column id"),
     (f"D,{TS},,,,,", "no value in key column id"),
     (f"I,{TS},seven,x,1,,", "column 'id': 'seven' does not fit INT8 (bigint in the lake)"),

@@ -65,6 +65,12 @@ def test_a_plan_says_what_the_settings_make_impossible(world):
     )
 
 
+def test_a_plan_says_where_files_contradict_the_settings(new_world):
+    w = new_world(AddColumnName=True).table("t").write("t", LOAD1, "I,2024-01-01 00:00:00.000000,1,a\n")
+    row = planned(w)["t"]
+    assert row["action"] == "stops" and "AddColumnName is true, but" in row["decision"] and LOAD1 in row["decision"]
+
+
 def test_a_file_without_the_old_key_that_the_rules_mean_is_named(new_world):
     w = new_world(AddColumnName=True).table("t").table("log", key=()).load("t", (1, "a"))
     w.specs["log"]["without_key"] = "append"

@@ -4,6 +4,7 @@ import gzip
 import os
 import random
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,24 @@ def test_the_count_is_made_with_added_columns():
     assert (found["CdcHasOp"], found["$AR_H_CHANGE_SEQ"]) == (("true", True), ("field 6", False))
     assert "columns" not in found
     assert files.found()["columns"] == ("5", False)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_evidence_is_short_and_shows_no_value_of_a_table_that_hides_some(masked):
+    given = spec_of("public.t", "id INT8", "v WSTRING(9999)", "n INT4")
+    if masked:
+        given["columns"][1]["mask"] = "sha256"
+    files = changes(f"I,{T},1,{'secret' * 999},5")
+    told = [e.evidence for e in sniff(files.objects(), files.head, parse_spec(given), None, STATED)]
+    assert any("first line is data: I, " in t for t in told) and max(map(len, told)) < 200
+    assert any("secret" in t for t in told) == (not masked)
+
+
+def test_a_header_with_another_name_of_the_commit_time_proposes_that_name():
+    files = changes("Op,at,id,v,n", f"I,{T},1,a,5")
+    stated = replace(STATED, header=True)
+    assert files.found(endpoint=stated)["TimestampColumnName"] == ("at", True)
+    assert files.wrong(stated) == ["TimestampColumnName"]
 
 
 # --- values

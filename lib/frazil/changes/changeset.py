@@ -125,7 +125,9 @@ def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3, cure: str = "")
 
     lines = [f"{place(r)}: {r['reason']}" for r in worst]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
-    other = " (layouts, if the table had other columns then)" if FIELDS in {r["bad"] for r in worst} else ""
+    seen = {r["bad"] for r in worst}
+    other = " (layouts, if the table had other columns then)" if FIELDS in seen else ""
+    other += " or OpValues in the FrazilSettings beside S3Settings" if OP in seen else ""
     cure = cure or f"correct the file or {spec.file}{other}; nothing of this batch was applied to {spec.target}"
     return BadRowError(f"{spec.source}: {count} bad row(s)\n  " + "\n  ".join(lines + more), cure)
 
@@ -145,7 +147,7 @@ def reason_sql(spec: TableSpec, rows: DataFrame) -> str:
     told = {
         FIELDS: f"concat({literal(width)}, {line})",
         WHOLE: literal("an update without the old row: add before-image columns with column-filter 'all'"),
-        OP: f"concat('unknown Op ', {shown('op')}, ', not I, U or D')",
+        OP: f"concat('unknown operation ', {shown('op')}, ', none that stands for I, U or D')",
         KEY: f"concat('no value in key column ', concat_ws(', ', {nulls}))",
         COMMIT_TS.name: f"concat('commit timestamp ', {shown('commit_ts')}, ' is not yyyy-MM-dd HH:mm:ss.SSSSSS')",
     }

@@ -219,7 +219,7 @@ def of_form(file: DmsObject, head: Head, minimum: int, row_starts_with_op: bool)
         certain = head.only_delimiter and (row_starts_with_op or (minimum > 1 and width >= minimum))
         yield say("CsvDelimiter", head.delimiter, f"{width} fields in each of {rows} rows", certain)
     if head.row_delimiter:
-        yield say("CsvRowDelimiter", head.row_delimiter, "ends every line", True)
+        yield say("CsvRowDelimiter", head.row_delimiter, f"{head.row_delimiter!r} ends every line", True)
     if head.rfc4180 is not None:
         how = "with" if head.rfc4180 else "without"
         yield say("Rfc4180", str(head.rfc4180).lower(), f"rows have equal length only if read {how} quotes", True)

@@ -15,6 +15,7 @@ VERSION = 2
 NO_LOAD = "none"
 """Stands for the digest of a load without files: the table was empty when DMS loaded it."""
 MAX_RECENT = 64
+REPLAY = "run 01_full_load with on_changed_load=replay, which needs all change files since the load"
 
 
 class PositionError(FrazilError):
@@ -88,6 +89,20 @@ def after_load(position: Position, objects: TableObjects, batch: str, replay: bo
     return replace(position, batch=batch, load_digest=objects.load_digest or NO_LOAD, load_files=len(objects.loads))
 
 
+def require_replayable(objects: TableObjects, position: Position, source: str) -> None:
+    """Raise PositionError where change objects are gone that were applied: a replay would lose what they said.
+
+    It can tell of those in the look-back window before the position only.
+    """
+    there = {o.name for o in objects.changes}
+    if gone := [n for n in dict.fromkeys((*position.recent, position.last)) if n and n not in there]:
+        raise PositionError(
+            f"{source}: {len(gone)} change file(s) that were applied are no longer there: {', '.join(gone[:3])}; a replay needs all "
+            "since the load",
+            "fetch them again, or have DMS load the table again and run 01_full_load with on_changed_load=reload",
+        )
+
+
 def _recent(last: str, names: set[str]) -> tuple[str, ...]:
     """Return those names that lie in the look-back window before `last`, in order."""
     since = moment(last) - LOOK_BACK
@@ -119,12 +134,12 @@ def pending_changes(objects: TableObjects, position: Position, source: str) -> l
         if o.name == position.last and o.etag != position.last_etag:
             raise PositionError(
                 f"{source}: {o.path} was written again after it was applied",
-                "run 01_full_load with on_changed_load=replay",
+                REPLAY,
             )
         if position.recent and since <= o.name < position.last and o.name not in position.recent:
             raise PositionError(
                 f"{source}: {o.path} turned up late: changes up to {position.last} are applied already",
-                "move it away if it repeats what was applied, else run 01_full_load with on_changed_load=replay",
+                f"move it away if it repeats what was applied, else {REPLAY}",
             )
     return [o for o in objects.changes if o.name > position.last]
 

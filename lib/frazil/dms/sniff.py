@@ -21,7 +21,7 @@ from frazil.dms.objects import DmsObject, TableObjects
 FILES_OF_A_KIND = 2
 """So many load files and so many change files of a table are looked into: the first and the last."""
 TRANSACTIONS = re.compile(r"CDC_TXN-\d+\.")
-DATE_FOLDER = re.compile(r"\d{4}/\d\d(/\d\d){0,2}|\d\d/\d{4}/\d\d|\d\d/\d\d/\d{4}|\d{4}([-_]\d\d){1,3}|\d{6,10}")
+DATE_FOLDER = re.compile(r"\d{4}([-_/]\d\d){1,3}|\d\d[-_/]\d{4}[-_/]\d\d|\d\d[-_/]\d\d[-_/]\d{4}|\d{6,10}")
 
 Reader = Callable[[str], bytes]
 """Gives the first 64 KB or so of a path."""
@@ -120,6 +120,8 @@ def agrees(endpoint: Endpoint, e: Evidence) -> bool:
 
 
 CURES = {
+    "IncludeOpForFullLoad": "correct IncludeOpForFullLoad as the task has it, or, where the operation has another name or other values, "
+    'state "FrazilSettings": {"OpColumnName": …, "OpValues": {…: "I", …: "U", …: "D"}}',
     "CdcHasOp": 'correct IncludeOpForFullLoad, CdcInsertsOnly, CdcInsertsAndUpdates, or state "FrazilSettings": '
     '{"CdcHasOp": true} or false, with OpColumnName and OpValues if others than DMS wrote the files',
     "DataFormat": "correct DataFormat, or clear out files of an earlier task",

@@ -12,7 +12,7 @@ from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.spec import TableSpec
 from frazil.dms import ends
 from frazil.dms.objects import TableObjects
-from frazil.dms.position import Position, after_load
+from frazil.dms.position import Position, after_load, require_replayable
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.dms.storage import readable
 from frazil.errors import FrazilError
@@ -70,16 +70,20 @@ def run(book: Workbook) -> list[TableResult]:
                 f"{spec.source}: the load files are not those that were applied ({base.position.load_files} then, "
                 f"{len(there.loads)} now)",
                 "if DMS loaded the table again, run with on_changed_load=reload; if load files were only copied late, "
-                "with on_changed_load=replay (all load files, then every change file again)",
+                "with on_changed_load=replay (all load files, then every change file again: all since the load must be there)",
             )
         if action == "load nothing":
             position = after_load(base.position, there, commit.new_batch())
             commit.commit_batch(
                 book.spark, book.name(spec), base, position, lambda branch, summary: None, {"frazil.kind": "load"}
             )
-            return TableResult(spec.source, "loaded", "was empty when DMS loaded it")
+            return TableResult(
+                spec.source, "loaded", "no load files, but change files: counts as empty when DMS loaded it"
+            )
         if action not in ("load", "reload", "replay"):
             return TableResult(spec.source, "unchanged" if action == "loaded" else "empty", action)
+        if action == "replay":
+            require_replayable(there, base.position, spec.source)
         book.check_files(spec, there)
         book.progress(
             f"{spec.source}: {action} of {len(there.loads)} file(s), {sum(o.size for o in there.loads) / 1e6:.1f} MB"
