@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frazil.observe.latency_charts import STAGE_COLOURS
-from frazil.observe.plots import new_figure, span, styled, times
+from frazil.observe.plots import durations, new_figure, span, styled, times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,8 @@ def anatomy(commit: dict[str, Any]) -> Figure | None:
     axes.axvline(0, color="black", linewidth=1)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("seconds before and after the commit to the lake")
+    axes.set_xlabel("before and after the commit to the lake")
+    durations(axes.xaxis)
     axes.margins(x=0.02)
     return figure
 

@@ -50,7 +50,7 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
     for name, colour, style in (("p95", COLOURS[3], "-"), ("p50", "black", "-")):
         marker = "." if lines[name].count() < 40 else ""
         latency.plot(middle, lines[name], color=colour, linestyle=style, linewidth=1.4, marker=marker, label=name)
-    latency.set_ylabel("latency, s")
+    latency.set_ylabel("latency")
     seconds_axis(latency, lines["p99"])
     latency.legend(loc="upper right", ncols=3, fontsize=8, frameon=True, framealpha=0.85, edgecolor="none")
     least = (a.last_ms - a.first_ms) / 400 or 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.observe.analysis import STAGES
-from frazil.observe.plots import COLOURS, clock, colour_of, new_figure, seconds_axis, span, styled, times
+from frazil.observe.plots import COLOURS, clock, colour_of, durations, new_figure, seconds_axis, span, styled, times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,9 +31,7 @@ def behind(a: Analysis) -> Figure | None:
     axes.step(
         at, rows["waiting_s"], where="pre", color=RED, linewidth=1.8, label="longest waiting change of any table (lag)"
     )
-    axes.set_ylabel("seconds")
     seconds_axis(axes, rows[["waiting_s", "quiet_s"]].max(axis=1))
-    axes.yaxis.set_major_formatter(_plain())
     clock(axes, "UTC")
     figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return figure
@@ -43,7 +41,6 @@ def behind(a: Analysis) -> Figure | None:
 def heat(a: Analysis) -> Figure | None:
     """Draw, slice by slice of time, which share of the changes took how long; lines: their p50 and p95."""
     import numpy as np
-    from matplotlib.ticker import LogFormatter
 
     shares, lines = a.shares("slice", fineness=6), a.percentiles("slice")
     if lines.empty:
@@ -74,9 +71,8 @@ def heat(a: Analysis) -> Figure | None:
             marker="." if lines[name].count() < 30 else "",
         )
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(_plain())
-    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # within one power of ten
-    axes.set_ylabel("source commit → committed, seconds")
+    durations(axes.yaxis)
+    axes.set_ylabel("source commit → committed")
     axes.grid(False)
     clock(axes)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=9, frameon=False, borderaxespad=0.2)
@@ -84,12 +80,6 @@ def heat(a: Analysis) -> Figure | None:
     bar.set_label(f"share of the changes of {span(a.width_s)}")
     bar.outline.set_visible(False)
     return figure
-
-
-def _plain():
-    from matplotlib.ticker import FuncFormatter
-
-    return FuncFormatter(lambda x, _: f"{x:g}")
 
 
 @styled
@@ -114,11 +104,10 @@ def ecdf(a: Analysis) -> Figure | None:
         axes.plot([at], [level], "o", color=RED, zorder=5)
         axes.annotate(f"p{level}  {span(at)}", (at, level), textcoords="offset points", xytext=(9, 6 if level == 99 else -11), fontsize=9, color=RED,
                       bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1})  # fmt: skip
-    axes.set_xlabel("seconds from source commit to commit in the lake")
+    axes.set_xlabel("from source commit to commit in the lake")
     axes.set_ylabel("% of changes")
     axes.set_ylim(0, 112)
     seconds_axis(axes, rows["seconds"], "x")
-    axes.xaxis.set_major_formatter(_plain())
     figure.legend(loc="outside right upper", fontsize=8)
     return figure
 
@@ -201,9 +190,9 @@ def stages(a: Analysis) -> Figure | None:
             top.annotate(f"↑ {span(height)}", (when, limit), ha="center", va="top", fontsize=8, xytext=(0, -2),
                          textcoords="offset points", bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1})  # fmt: skip
     top.set_title("Where do the seconds go? (mean of each stage)")
-    top.set_ylabel("seconds")
+    durations(top.yaxis)
     clock(top)
-    bottom.set_xlabel("seconds")
+    durations(bottom.xaxis)
     bottom.grid(axis="y", visible=False)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return figure

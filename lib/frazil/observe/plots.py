@@ -57,6 +57,22 @@ def seconds_axis(axes, values, axis: str = "y") -> None:
         getattr(axes, f"set_{axis}scale")("log")
     else:
         getattr(axes, f"set_{axis}lim")(0, high * 1.15 or 1)
+    durations(getattr(axes, f"{axis}axis"))
+
+
+def durations(axis) -> None:
+    """Let the ticks of an axis that counts in seconds say durations as people do."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter
+
+    class Minor(LogFormatter):
+        """Ticks between powers of ten, where there are less than one and a half of these."""
+
+        def __call__(self, x, pos=None):
+            return tick(x) if super().__call__(x, pos) else ""
+
+    axis.set_major_formatter(FuncFormatter(lambda x, _: tick(x)))
+    if axis.get_scale() == "log":
+        axis.set_minor_formatter(Minor(minor_thresholds=(1, 0.4)))
 
 
 def times(ms):
@@ -77,6 +93,14 @@ def span(seconds: float) -> str:
         if abs(seconds) >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"
     return f"{seconds:.2f} s" if abs(seconds) < 1 else f"{seconds:.1f} s"
+
+
+def tick(seconds: float) -> str:
+    """Say a round duration: 0.5 s, 20 s, 5 min, 3 h, 12 days."""
+    size, unit = next(
+        ((n, u) for n, u in ((86_400, "days"), (3600, "h"), (60, "min")) if abs(seconds) >= 2 * n), (1, "s")
+    )
+    return f"{seconds / size:,.3g} {unit}" if seconds else "0"
 
 
 class Chart:

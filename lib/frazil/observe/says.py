@@ -121,10 +121,11 @@ def anatomy(commit: dict[str, Any]) -> str:
     steps = steps_of(commit)
     if not steps:
         return NOTHING
-    longest = max(steps, key=lambda s: s[2] - s[1])
+    begins = [begin for _, begin, _, _ in steps[1:]] + [steps[-1][2]]
+    took, longest = max((then - s[1], s[0]) for s, then in zip(steps, begins, strict=True))
     return (
         f"The slowest commit took {span(commit['latency_ms'][-2] / 1000)} (p99 of its {commit['changes']:,} changes in {commit['files']} "
-        f"file(s)); its longest part is '{longest[0]}' with {span(longest[2] - longest[1])}."
+        f"file(s)); most of it, {span(took)}, passed from when '{longest}' began until what came next."
     )
 
 
