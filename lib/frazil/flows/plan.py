@@ -15,7 +15,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.documents import read_endpoint_document
 from frazil.dms.lint import LOSS, lint
 from frazil.dms.objects import DmsObject
-from frazil.dms.position import Position, pending_changes
+from frazil.dms.position import Position, pending_changes, require_replayable
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.shapes import shapes
 from frazil.errors import FrazilError
@@ -107,7 +107,7 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
     base = tables.read_base(book.spark, name) if exists else None
     position = base.position if base else Position()
     there = book.objects(spec)
-    pending, action = pending_changes(there, position, spec.source), verdict(there, position, on_changed_load)
+    action = verdict(there, position, on_changed_load)
     if action == "refuse":
         raise DecisionNeededError(
             f"{spec.source}: the load files are not those that were applied",
@@ -115,7 +115,8 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
         )
     loads = list(there.loads) if action in ("load", "reload", "replay") else []
     if action == "replay":
-        pending = list(there.changes)
+        require_replayable(there, position, spec.source)
+    pending = list(there.changes) if action == "replay" else pending_changes(there, position, spec.source)
     book.check_files(spec, replace(there, loads=tuple(loads), changes=tuple(pending)))
     steps = shape(book, spec, base, _ends(loads), LOAD_PHASE).steps
     steps = shape(book, spec, base, _ends(pending), CHANGE_PHASE).steps or steps
