@@ -29,6 +29,7 @@ def of(*statuses: str, **counts: int) -> list[TableResult]:
          "✔ 1 table to apply changes; 1 table with nothing to do; 1.2 MB to read"),
         (cards.plan([{"table": "a", "action": "stops", "decision": "say how"}]), "✘ 1 table needs you to decide or mend something"),
         (cards.plan([{"table": "a", "action": "held until the full load is applied"}]), "! 1 table held"),
+        (cards.plan([{"table": "a", "action": "nothing new", "impossible": "x"}]), "! 1 table with nothing to do"),
         (cards.plan([]), "· nothing to do"),
         (cards.compared(of("equal", "equal", source_rows=1000, differing_rows=0)), "✔ equal: 2 tables, 2,000 rows"),
         (cards.compared(of("differs", source_rows=9, differing_rows=3)), "✘ 3 row(s) differ, in shop.t0"),

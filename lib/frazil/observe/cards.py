@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from frazil.flows.workbook import TableResult
 
 GOOD, STILL, CARE, BAD = "good", "still", "care", "bad"
+IDLE = ("nothing", "nothing new", "loaded", "empty", "healthy")
 _COLOURS = {GOOD: "#2e7d4f", STILL: "#777777", CARE: "#b26a00", BAD: "#b3261e"}
 _MARKS = {GOOD: "✔", STILL: "·", CARE: "!", BAD: "✘"}
 
@@ -61,15 +62,17 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
             return BAD
         if action.startswith(("held", "wait")) or row.get("impossible"):
             return CARE
-        return STILL if action in ("nothing", "nothing new", "loaded", "empty", "healthy") else GOOD
+        return STILL if action in IDLE else GOOD
 
     levels = Counter(level(row) for row in rows)
-    what = Counter(str(r["action"]).split(":")[0].split(" until ")[0] for r in rows if level(r) in (GOOD, CARE))
+    going = [str(r["action"]) for r in rows if level(r) in (GOOD, CARE)]
+    what = Counter(action.split(":")[0].split(" until ")[0] for action in going if action not in IDLE)
+    idle = levels[STILL] + sum(action in IDLE for action in going)
     said = (
         [_tables(levels[BAD], f"need{'s' * (levels[BAD] == 1)} you to decide or mend something")] if levels[BAD] else []
     )
     said += [_tables(count, f"to {word}" if word not in ("held",) else word) for word, count in what.items()]
-    said += [_tables(levels[STILL], "with nothing to do")] if levels[STILL] else []
+    said += [_tables(idle, "with nothing to do")] if idle else []
     size = _sum(rows, "mb")
     verdict = "; ".join(said) + (f"; {size:,.1f} MB to read" if size >= 0.1 else "") or "nothing to do"
     return Card(next((x for x in (BAD, CARE, GOOD) if levels[x]), STILL), verdict, rows, columns, level)
