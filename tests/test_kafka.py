@@ -98,6 +98,30 @@ def test_a_new_load_in_the_stream_replaces_the_old_one_when_told(new_stream):
     assert w.merged().rows("t") == [(3, "d")]
 
 
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_changes_from_before_a_load_do_not_say_that_it_is_over(new_stream, partitions):
+    w, last = new_stream(partitions=partitions).table("t"), partitions - 1
+    w.message("update", id=1, v="of an older task", partition=last).message("load", id=1, v="a").setup()
+    assert w.full_load(load_over="changes")["t"].status == "held"
+    w.message("load", id=2, v="b", partition=last)
+    assert w.full_load(load_over="changes")["t"].status == "held"
+    w.message("insert", id=3, v="c")
+    assert w.full_load(load_over="changes")["t"].status == "loaded"
+    assert w.merged().rows("t") == [(1, "a"), (2, "b"), (3, "c")]
+    w.message("update", id=3, v="d").message("load", id=1, v="A")
+    assert w.full_load(load_over="changes", on_changed_load="reload")["t"].status == "held"
+    w.message("load", id=4, v="D", partition=last).message("delete", id=4, partition=last)
+    assert w.full_load(load_over="changes", on_changed_load="reload")["t"].status == "reloaded"
+    assert w.merged().rows("t") == [(1, "A")]
+
+
+def test_of_two_loads_in_a_stream_the_newer_one_counts_and_changes_before_it_are_in_it(new_stream):
+    w = new_stream().table("t").message("load", id=1, v="a").message("load", id=2, v="b").message("delete", id=2)
+    w.message("update", id=1, v="old").message("load", id=1, v="new").message("insert", id=3, v="c").setup()
+    assert w.full_load(load_over="changes")["t"].counts["rows"] == 1
+    assert w.merged().rows("t") == [(1, "new"), (3, "c")]
+
+
 def test_a_start_is_never_guessed(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a")
     w.setup()

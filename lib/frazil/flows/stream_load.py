@@ -10,13 +10,14 @@ from frazil.changes.collapse import last_per_key
 from frazil.changes.keyless import appended
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
+from frazil.config.sqltext import literal
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.statistics import TableStatistics, read_statistics
 from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start
 from frazil.flows import quarantine
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
-from frazil.flows.stream_read import APART, Group, messages, own, require_known, rows_of
+from frazil.flows.stream_read import APART, Group, messages, messages_of, own, require_known, rows_of
 from frazil.flows.streams import keep_position
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
@@ -83,13 +84,17 @@ class _Load:
                 return TableResult(spec.source, "unchanged", "loaded")
             if self.book.settings.on_changed_load != "reload":
                 return TableResult(spec.source, "held", APART)
-        if waits := self._waits(spec, mine):
+        old, over = self._around(spec, frame, loads)
+        if waits := self._waits(spec, mine, over):
             return TableResult(spec.source, "held", waits)
         # What lies before the load in its partition is contained in it.
-        old = furthest(base.position.stream, self.earliest) if base.position.loaded else begin
-        stream = furthest(old, {p: min((g.first for g in loads if g.object == p), default=0) for p in self.end})
+        self.begin[spec.source] = furthest(begin, {p: place + 1 for p, place in old.items()})
+        starts = {
+            p: old[p] + 1 if p in old else min((g.first for g in loads if g.object == p), default=0) for p in self.end
+        }
+        stream = furthest(furthest(base.position.stream, self.earliest) if base.position.loaded else begin, starts)
         if ARRIVED in self.end:
-            stream[ARRIVED] = max(old[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
+            stream[ARRIVED] = max(stream[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
             base.position, batch=commit.new_batch(), load_digest=LOADED, stream=stream, stream_load=self.end, lacks=(), skips=(),
         )  # fmt: skip
@@ -101,13 +106,43 @@ class _Load:
         require_known(self.book, spec, names, f"the load records of {self.book.stream.scheme}")
         return self._load(spec, frame, base, position)
 
-    def _waits(self, spec: TableSpec, mine: list[Group]) -> str:
+    def _around(self, spec: TableSpec, frame: DataFrame | None, loads: list[Group]) -> tuple[Offsets, bool]:
+        """Return by partition the last change before the last load record, and whether the first part has one behind all of these.
+
+        DMS writes a table's changes when its load is over. So what lies before is of an older load, and load records that
+        such a change follows are another, older load's: a key stays in its partition.
+        """
+        from pyspark.sql import functions as F
+
+        if not loads:
+            return {}, False
+        begin, stream = self.begin[spec.source], self.book.stream
+
+        def place(of: Offsets) -> str:
+            places = " ".join(f"when {literal(p)} then {stream.place_sql(o)}" for p, o in of.items())
+            return f"case object {places} end" if places else "null"
+
+        last = {g.object: max(h.last for h in loads if h.object == g.object) for g in loads}
+        newest = messages_of(self.book, spec, frame, True, begin).agg(F.expr("unix_millis(max(arrived))")).first()[0]
+        behind = f"coalesce(offset > {place(last)}, true) and coalesce(offset < {place(self.seen)}, false)"
+        found = messages_of(self.book, spec, frame, False, begin).groupBy("object").agg(
+            F.expr(f"max(if(offset < {place(last)}, offset, null))"),
+            F.expr(f"count_if({behind} and arrived >= timestamp_millis({newest}))"),
+        )  # fmt: skip
+        rows = found.collect()
+        return {p: int(before) for p, before, _ in rows if before is not None}, any(after for *_, after in rows)
+
+    def _waits(self, spec: TableSpec, mine: list[Group], over: bool) -> str:
         """Say what is missing until a table's load is known to be over."""
         if self.book.settings.load_over == "declared":
             return ""
         if self.statistics is not None:
             known = self.statistics.get(spec.source)
             return "" if known and known.loaded else "DMS's statistics do not call the table completed"
+        if any(g.is_load and g.behind(self.begin[spec.source]) for g in mine):
+            return (
+                "" if over else "no change of it was seen behind its load records: its load may go on (see load_over)"
+            )
         begun = any(not g.is_load and g.first < self.seen.get(g.object, 0) for g in mine)
         return "" if begun else "no change of it was seen: its load may go on (see load_over)"
 

@@ -181,13 +181,19 @@ def rows_of(
 ) -> DataFrame:
     """Return the raw rows of a table behind a position, and `before` a place if one is given: load records, or changes."""
     phase, partitions = LOAD_PHASE if loads else CHANGE_PHASE, len(begin.keys() - {ARRIVED})
-    rows = _messages_of(book, spec, frame, loads, begin, before)
+    rows = messages_of(book, spec, frame, loads, begin, before)
     return raw_rows(rows, spec, book.mappings, book.before_field, phase, book.stream.scheme, partitions)
 
 
-def _messages_of(
-    book: Workbook, spec: TableSpec, frame: DataFrame, loads: bool, begin: Offsets, before: tuple[str, int] | None
+def messages_of(
+    book: Workbook,
+    spec: TableSpec,
+    frame: DataFrame,
+    loads: bool,
+    begin: Offsets,
+    before: tuple[str, int] | None = None,
 ) -> DataFrame:
+    """Return a table's load records, or its changes, behind a position, and `before` a place if one is given."""
     from pyspark.sql import functions as F
 
     schema, table = book.mappings.target_name(spec)
@@ -204,6 +210,6 @@ def seen_of(
     """Return how many changes lie between two places, and the names in them."""
     from pyspark.sql import functions as F
 
-    rows = _messages_of(book, spec, frame, False, begin, before)
+    rows = messages_of(book, spec, frame, False, begin, before)
     count, found = rows.agg(F.count("*"), F.expr(NAMES_SQL)).first()
     return count, frozenset(found)
