@@ -128,7 +128,11 @@ def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3, cure: str = "")
     seen = {r["bad"] for r in worst}
     other = " (layouts, if the table had other columns then)" if FIELDS in seen else ""
     other += " or OpValues in the FrazilSettings beside S3Settings" if OP in seen else ""
-    cure = cure or f"correct the file or {spec.file}{other}; nothing of this batch was applied to {spec.target}"
+    what = "" if worst and worst[0]["form"] == JSON else "the file or "
+    cure = (
+        cure
+        or f"correct {what}{spec.file}{other}, or have such rows set aside (on_bad_rows=quarantine); nothing of this batch was applied to {spec.target}"
+    )
     return BadRowError(f"{spec.source}: {count} bad row(s)\n  " + "\n  ".join(lines + more), cure)
 
 

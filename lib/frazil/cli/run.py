@@ -17,6 +17,7 @@ import yaml
 
 from frazil.cli.hooks import call_hooks
 from frazil.config.settings import NOTEBOOKS, OperateSettings, ParameterError, find_params, resolve
+from frazil.dms.streams import UnreachableError
 from frazil.errors import FrazilError, nearest
 from frazil.flows import watch
 from frazil.flows.workbook import Workbook
@@ -49,8 +50,8 @@ def main(options: argparse.Namespace) -> int:
     with _lock(home / f".{file.stem}.lock") as held:
         if not held:
             facts = {"outcome": "skipped", "cause": "another run of this notebook is at work"}
-        elif section == "cdc_merge" and (still := watch.nothing_pending(book)):
-            facts = {"outcome": "nothing to do", "tables": still}
+        elif section == "cdc_merge" and (without := _without_spark(book)):
+            facts = without
         else:
             timeout = operate.timeout_s if options.timeout is None else options.timeout
             began = time.time()
@@ -66,6 +67,15 @@ def main(options: argparse.Namespace) -> int:
     print(f"{told}\n  {folder}", file=sys.stderr if bad else sys.stdout)
     _ended(operate, folder, facts)
     return code
+
+
+def _without_spark(book: Workbook) -> dict[str, Any] | None:
+    """Return the outcome of a run that need not, or cannot, begin; None: it has to look for itself."""
+    try:
+        still = watch.nothing_pending(book)
+    except UnreachableError as e:
+        return {"outcome": runs.outcome_of(None, type(e).__name__), "cause": str(e)}
+    return {"outcome": "nothing to do", "tables": still} if still else None
 
 
 def _home(operate: OperateSettings) -> Path:

@@ -12,7 +12,9 @@ from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.newest import moment
 from frazil.dms.position import Position, pending_changes
+from frazil.dms.streams import UnreachableError
 from frazil.errors import FrazilError
+from frazil.flows.stream_look import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup, quarantine
 
@@ -43,6 +45,8 @@ def behind(book: Workbook, spec: TableSpec, position: Position) -> tuple[int, fl
     A file's time is that in its name (UTC); 0 seconds where there is none.
     """
     if book.stream:
+        if position.loaded:
+            begin_of(spec, position, book.stream.kept())  # what has expired is not merely late
         count, waits = book.stream.waiting(position.stream)
         return count, round(waits, 1)
     files = pending_changes(book.objects(spec, position.last), position, spec.source)
@@ -54,8 +58,9 @@ def behind(book: Workbook, spec: TableSpec, position: Position) -> tuple[int, fl
 def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     """Return every table as a result row if no change file lies behind any position, else None.
 
-    None also where Spark runs already, where it cannot be told without Spark, where a table waits for its load, and where
-    the run shall do more than apply what is there now: then the run itself looks, and says what it finds.
+    None also where Spark runs already, where it cannot be told without Spark, where a table waits for its load or rows wait in
+    the quarantine, and where the run shall do more than apply what is there now: then the run itself looks, and says what it
+    finds. Raises UnreachableError for a stream that does not answer.
     """
     s = book.settings
     if s.check_source or s.run_for_s or s.quarantine != "show" or _spark_is_there():
@@ -65,9 +70,14 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     try:
         catalog = lookup.open_catalog(book.settings)
         found = {spec.source: _pending(book, catalog, spec) for spec in book.specs.values()}
+    except UnreachableError:
+        raise
     except FrazilError:
         return None
-    if any(count or not position.loaded for position, count, _ in found.values()) or _left_over(book):
+    aside = waiting(book)
+    if aside is None or aside.keys() & book.specs.keys():
+        return None
+    if any(count or not position.loaded for position, count, _ in found.values()):
         return None
     return {t: {"status": "unchanged", "position": position.place} for t, (position, *_) in found.items()}
 
@@ -133,6 +143,8 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
         try:
             _, count, lag = _pending(book, catalog, spec)
             rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": ""})
+        except UnreachableError:
+            raise
         except FrazilError as e:
             rows.append({"table": spec.source, "pending": None, "lag_s": None, "problem": e.problem})
     return rows
