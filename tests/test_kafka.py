@@ -14,6 +14,7 @@ from decimal import Decimal
 
 import pytest
 
+from frazil.config.settings import OperateSettings
 from frazil.flows import replay, watch
 from stream_world import KafkaWorld
 
@@ -234,10 +235,29 @@ def test_expired_messages_are_an_error_and_never_a_gap(new_stream):
         f.result(30)
     result = w.merge()["t"]
     assert result.failed and "messages 0 to 2 of" in result.note and "have expired" in result.note
+    (late,) = watch.lateness(w.book(OperateSettings))
+    assert "messages 0 to 2 of" in late["problem"]
     assert w.rows("t") == []
     w.message("load", id=9, v="z").message("insert", id=10, v="y")
     assert w.full_load(on_changed_load="reload")["t"].status == "reloaded"
     assert w.merged().rows("t") == [(10, "y"), (9, "z")]
+
+
+def test_a_topic_that_is_made_anew_is_an_error_however_long_it_is(new_stream):
+    w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").merged()
+    admin, until = w.kafka.admin(), time.monotonic() + 30
+    admin.delete_topics([w.topic])[w.topic].result(30)
+    while w.topic in admin.list_topics(timeout=10).topics and time.monotonic() < until:
+        time.sleep(0.2)
+    w.kafka.create_topic(w.topic)
+    for n in range(10, 15):
+        w.message("load", id=n, v="new")
+    w.message("insert", id=20, v="newer")
+    result = w.merge()["t"]
+    assert result.failed and result.decision and f"{w.topic} was made anew" in result.note
+    assert w.rows("t") == [(1, "a"), (2, "b")]
+    assert w.full_load(load_over="changes", on_changed_load="reload")["t"].counts["rows"] == 5
+    assert sorted(w.merged().rows("t")) == [*((n, "new") for n in range(10, 15)), (20, "newer")]
 
 
 def test_a_broker_that_stops_and_starts_loses_and_doubles_nothing(new_stream):

@@ -154,6 +154,18 @@ def test_what_may_have_expired_is_an_error_and_never_a_gap(new_stream, monkeypat
     assert w.merged().rows("t") == [(1, "a"), (2, "b"), (3, "c")]
 
 
+def test_a_stream_that_is_made_anew_is_an_error(new_stream):
+    w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").merged()
+    w.client.delete_stream(StreamName=w.stream)
+    time.sleep(1.1)
+    w.client.create_stream(StreamName=w.stream, ShardCount=1)
+    w.message("load", id=9, v="z").message("insert", id=10, v="y")
+    failed = w.merge()["t"]
+    assert failed.failed and failed.decision and f"{w.stream} was made anew" in failed.note
+    assert w.full_load(on_changed_load="reload")["t"].status == "reloaded"
+    assert sorted(w.merged().rows("t")) == [(9, "z"), (10, "y")]
+
+
 def test_a_stream_that_is_not_there_is_named(new_stream):
     w = new_stream().table("t")
     w.setup()

@@ -17,6 +17,7 @@ from frazil.config.sqltext import beside, literal
 from frazil.dms.streams import (
     RELOAD,
     ExpiredError,
+    Kept,
     Offsets,
     StreamError,
     Taken,
@@ -24,6 +25,7 @@ from frazil.dms.streams import (
     moment,
     named_places,
     named_source,
+    require_same,
 )
 from frazil.errors import nearest
 
@@ -82,14 +84,14 @@ class Kafka:
             raise StreamError("confluent-kafka is not installed", "pip install 'frazil[kafka]'") from None
         return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0, **_login()})
 
-    def _listed(self, spec: Any) -> Offsets:
-        """Return what the brokers say of every partition, as the kind of question asks; while a leader is elected, ask again."""
+    def _patiently(self, ask: Callable[[], Any]) -> Any:
+        """Return what the brokers say; while a leader is elected, ask again."""
         from confluent_kafka import KafkaException
 
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
-                return self._asked(spec)
+                return ask()
             except KafkaException as e:
                 if e.args[0].code() not in ELECTING or time.monotonic() > until:
                     raise UnreachableError(
@@ -97,6 +99,24 @@ class Kafka:
                         f"is the broker up, and does the environment say how to log in ({', '.join(LOGIN)})?",
                     ) from None
             time.sleep(0.5)
+
+    def _listed(self, spec: Any) -> Offsets:
+        """Return what the brokers say of every partition, as the kind of question asks."""
+        return self._patiently(lambda: self._asked(spec))
+
+    def made(self) -> dict[str, str]:
+        """Return each topic's id; brokers before 2.8 have none."""
+        from confluent_kafka import TopicCollection
+
+        asked = self._patiently(
+            lambda: {
+                topic: str(found.result(2 * PATIENCE_S).topic_id)
+                for topic, found in self._admin.describe_topics(
+                    TopicCollection(list(self.topics)), request_timeout=PATIENCE_S
+                ).items()
+            }
+        )
+        return {topic: told for topic, told in asked.items() if told.strip("A=")}
 
     def _asked(self, spec: Any) -> Offsets:
         from confluent_kafka import TopicPartition
@@ -129,15 +149,20 @@ class Kafka:
         if where in ("earliest", "latest"):
             return self.earliest() if where == "earliest" else self.ends()
         if where.startswith("{"):
-            return self.kept()(named_places(where, self.ends()), "stream_start")
+            return self.kept()(named_places(where, self.ends()), "stream_start", {})
         at = OffsetSpec.for_timestamp(int(moment(where).timestamp() * 1000))
         found, ends = self._listed(at), self.ends()
         return {p: o if o >= 0 else ends[p] for p, o in found.items()}
 
-    def kept(self) -> Callable[[Offsets, str], Offsets]:
-        """Look at what the topics hold; return what raises ExpiredError for a position (and whose it is) that lies outside."""
-        earliest, ends = self.earliest(), self.ends()
-        return lambda position, who: _require_kept(position, earliest, ends, who)
+    def kept(self) -> Kept:
+        """Look at what the topics hold; return what raises ExpiredError for a position that lies outside."""
+        made, earliest, ends = self.made(), self.earliest(), self.ends()
+
+        def check(position: Offsets, who: str, of: dict[str, str]) -> Offsets:
+            require_same(of, made, who)
+            return _require_kept(position, earliest, ends, who)
+
+        return check
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
         """Read from a position on what is there now, or about `most` messages of it.
@@ -205,8 +230,9 @@ def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str)
             raise ExpiredError(f"{who}: {lost}", RELOAD)
         if offset > ends[p]:
             raise ExpiredError(
-                f"{who}: its position in {p} is {offset} and the partition ends at {ends[p]}: the topic was made anew",
-                "reload the table in DMS, drop it in the lake, and set it up again",
+                f"{who}: {p} ends at {ends[p]}, and {offset} lies behind that",
+                "state a place that is there; if the topic was made anew: reload the table in DMS, drop it in the lake, and set it "
+                "up again",
             )
     for p in ends.keys() - position.keys():
         if earliest[p]:

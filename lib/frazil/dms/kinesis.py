@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,6 +19,7 @@ from frazil.dms.streams import (
     ARRIVED,
     RELOAD,
     ExpiredError,
+    Kept,
     Offsets,
     StreamError,
     Taken,
@@ -27,6 +28,7 @@ from frazil.dms.streams import (
     moment,
     named_places,
     named_source,
+    require_same,
 )
 from frazil.errors import nearest
 
@@ -145,12 +147,22 @@ class Kinesis:
         at = time.time() if where == "latest" else moment(where).timestamp()
         return {**self.ends(), ARRIVED: round(at * 1000)}
 
-    def kept(self) -> Callable[[Offsets, str], Offsets]:
-        """Return what raises ExpiredError for a position (and whose it is) behind which messages may have expired."""
-        hours = min(self._ask("describe_stream_summary", StreamName=s)["StreamDescriptionSummary"]["RetentionPeriodHours"] for s in self.streams)  # fmt: skip
+    def _summaries(self) -> dict[str, dict[str, Any]]:
+        asked = {s: self._ask("describe_stream_summary", StreamName=s) for s in self.streams}
+        return {s: told["StreamDescriptionSummary"] for s, told in asked.items()}
+
+    def made(self) -> dict[str, str]:
+        """Return when each stream was made."""
+        return _made(self._summaries())
+
+    def kept(self) -> Kept:
+        """Return what raises ExpiredError for a position behind which messages may have expired."""
+        summaries = self._summaries()
+        made, hours = _made(summaries), min(s["RetentionPeriodHours"] for s in summaries.values())
         shards, since = self._shards(), (time.time() - hours * 3600) * 1000
 
-        def check(position: Offsets, who: str) -> Offsets:
+        def check(position: Offsets, who: str, of: dict[str, str]) -> Offsets:
+            require_same(of, made, who)
             kept = {p: o for p, o in position.items() if p in shards or p == ARRIVED}
             if position and kept.keys() <= {ARRIVED}:
                 raise ExpiredError(f"{who}: the stream has none of its position's shards", "was the stream made anew?")
@@ -196,6 +208,11 @@ class Kinesis:
     def place_sql(self, place: int) -> str:
         """Return the SQL of a place: sequence numbers have more digits than any number in Spark."""
         return f"'{place:0{DIGITS}}'"
+
+
+def _made(summaries: dict[str, dict[str, Any]]) -> dict[str, str]:
+    times = {name: s.get("StreamCreationTimestamp") for name, s in summaries.items()}
+    return {name: f"{at.timestamp():.3f}" for name, at in times.items() if at}
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.streams import ARRIVED
 from frazil.errors import FrazilError
 
-VERSION = 2
-"""1: files. 2: also streams; a position of files is still written as 1, which older code reads."""
+VERSION = 3
+"""1: files. 2: also streams. 3: and which ones they are. Each is written as the lowest that tells it, for older code to read."""
 NO_LOAD = "none"
 """Stands for the digest of a load without files: the table was empty when DMS loaded it."""
 MAX_RECENT = 64
@@ -31,7 +31,7 @@ class Position:
     `load_digest` covers the names and ETags of the load files; `last` is the newest change object applied, with its ETag;
     `recent` are the names applied within the look-back window, by which an object that turns up late is recognised.
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied, `stream_load` the first
-    one whose load records are not.
+    one whose load records are not, and `stream_of` tells by name which topics or streams these are (see `streams.Stream.made`).
     `lacks` are columns of the spec that the newest file did not carry, `skips` columns of it that were passed by.
     """
 
@@ -43,6 +43,7 @@ class Position:
     recent: tuple[str, ...] = ()
     stream: dict[str, int] = field(default_factory=dict)
     stream_load: dict[str, int] = field(default_factory=dict)
+    stream_of: dict[str, str] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
 
@@ -59,8 +60,13 @@ class Position:
 
     def to_json(self, **stamp: int) -> str:
         """Return the position as JSON, with the snapshot id and sequence number that it is committed under."""
-        facts = {k: v for k, v in asdict(self).items() if v or k not in ("lacks", "skips", "stream", "stream_load")}
-        return json.dumps({"version": VERSION if self.stream else 1, **facts, **stamp}, separators=(",", ":"))
+        facts = {
+            k: v
+            for k, v in asdict(self).items()
+            if v or k not in ("lacks", "skips", "stream", "stream_load", "stream_of")
+        }
+        version = 3 if self.stream_of else 2 if self.stream else 1
+        return json.dumps({"version": version, **facts, **stamp}, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> tuple[Position, dict[str, int]]:

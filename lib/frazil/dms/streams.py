@@ -50,6 +50,21 @@ class Taken:
     release: Callable[[], None] = lambda: None
 
 
+Kept = Callable[[Offsets, str, dict[str, str]], Offsets]
+"""Raises ExpiredError for a position, whose it is and of which streams (`made`), behind which messages were lost; else returns it."""
+
+
+def remade(was: dict[str, str], now: dict[str, str]) -> list[str]:
+    """Return the names under which there are other topics or streams now."""
+    return [name for name, told in was.items() if now.get(name, told) != told]
+
+
+def require_same(was: dict[str, str], now: dict[str, str], who: str) -> None:
+    """Raise ExpiredError where a position is of streams that are there no more, though others have their names."""
+    if names := remade(was, now):
+        raise ExpiredError(f"{who}: {', '.join(names)} was made anew since its position was taken", RELOAD)
+
+
 class Stream(Protocol):
     """A stream that DMS writes to; `tells_ends`: whether `ends` says how many messages are there."""
 
@@ -59,8 +74,11 @@ class Stream(Protocol):
     def start(self, where: str) -> Offsets:
         """Return the position that parameter `stream_start` means; it is never guessed."""
 
-    def kept(self) -> Callable[[Offsets, str], Offsets]:
-        """Return what raises ExpiredError for a position (and whose it is) behind which messages were lost, else returns it."""
+    def kept(self) -> Kept:
+        """Look at what is there; see `Kept`."""
+
+    def made(self) -> dict[str, str]:
+        """Return by name which topics or streams these are: one that is made anew under its name is told otherwise."""
 
     def ends(self) -> Offsets:
         """Return where each partition ends now; 0 where that cannot be told without reading."""

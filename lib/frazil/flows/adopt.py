@@ -30,7 +30,9 @@ def adopt(book: Workbook, table: str, position: str) -> str:
     spec = book.specs[table]
     if book.stream:
         begin = book.stream.start(position)
-        stated = Position(batch=commit.new_batch(), load_digest=LOADED, stream=begin, stream_load=begin)
+        stated = Position(
+            batch=commit.new_batch(), load_digest=LOADED, stream=begin, stream_load=begin, stream_of=book.stream.made()
+        )
         tables.adopt(book.spark, book.name(spec), spec, stated)
         return f"{book.name(spec)} goes on from " + ", ".join(f"{p}: {offset}" for p, offset in begin.items())
     there = book.objects(spec)

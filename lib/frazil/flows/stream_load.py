@@ -13,7 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.config.sqltext import literal
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.statistics import TableStatistics, read_statistics
-from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start
+from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, remade
 from frazil.flows import quarantine
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
@@ -40,7 +40,7 @@ class _Load:
         self.statistics: dict[str, TableStatistics] | None = None
         if s.load_over not in ("changes", "declared"):
             self.statistics = read_statistics(s.path("load_over"))
-        self.earliest, self.kept = book.stream.earliest(), book.stream.kept()
+        self.made, self.earliest, self.kept = book.stream.made(), book.stream.earliest(), book.stream.kept()
         self.base: dict[str, Base] = {}
         self.begin: dict[str, Offsets] = {}
         self.seen: Offsets = {}
@@ -49,15 +49,18 @@ class _Load:
     def look(self, spec: TableSpec) -> TableResult:
         """Find where a table's load records would begin."""
         commit.remove_abandoned_branches(self.book.spark, self.book.name(spec))
-        base = self.base[spec.source] = read_base(self.book.spark, self.book.name(spec))
+        base, again = read_base(self.book.spark, self.book.name(spec)), self.book.settings.on_changed_load == "reload"
+        if again and remade(base.position.stream_of, self.made):  # its places mean nothing in another stream
+            base = replace(base, position=replace(base.position, stream={}, stream_load={}))
+        self.base[spec.source] = base
         # Changes never go past load records that were not applied.
         begin = furthest(base.position.stream_load, base.position.stream)
         if not base.position.loaded:
             begin = self.book.stream.start(self.book.settings.stream_start)
-        elif self.book.settings.on_changed_load == "reload":
+        elif again:
             begin = furthest(begin, self.earliest)  # what has expired belongs to no load that is still whole
         else:
-            begin = self.kept(begin, spec.source)
+            begin = self.kept(begin, spec.source, base.position.stream_of)
         self.begin[spec.source] = begin
         return TableResult(spec.source, "unchanged")
 
@@ -96,7 +99,8 @@ class _Load:
         if ARRIVED in self.end:
             stream[ARRIVED] = max(stream[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
-            base.position, batch=commit.new_batch(), load_digest=LOADED, stream=stream, stream_load=self.end, lacks=(), skips=(),
+            base.position, batch=commit.new_batch(), load_digest=LOADED, stream=stream, stream_load=self.end, stream_of=self.made,
+            lacks=(), skips=(),
         )  # fmt: skip
         if not loads:
             keep_position(self.book, spec, base, position, "load")

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import boolean, read_stream_settings
 from frazil.dms.position import Position
-from frazil.dms.streams import Offsets, StreamError, furthest
+from frazil.dms.streams import Kept, Offsets, StreamError, furthest
 from frazil.flows.workbook import Workbook
 
 
-def begin_of(
-    spec: TableSpec, position: Position, kept: Callable[[Offsets, str], Offsets], seen: Offsets | None = None
-) -> Offsets:
+def begin_of(spec: TableSpec, position: Position, kept: Kept, seen: Offsets | None = None) -> Offsets:
     """Return where a loaded table goes on in the stream, at least as far as it was `seen`; raise what makes that impossible."""
     if not position.stream:
         raise StreamError(
             f"{spec.source} was loaded from files, so where its changes begin in the stream is not known",
             "drop the table, set it up again and load it from the stream",
         )
-    return kept(furthest(position.stream, seen or {}), spec.source)
+    return kept(furthest(position.stream, seen or {}), spec.source, position.stream_of)
 
 
 def pending(book: Workbook, ends: Offsets, position: Position) -> int | None:

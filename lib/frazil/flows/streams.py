@@ -9,7 +9,7 @@ from dataclasses import replace
 from frazil.config.spec import TableSpec
 from frazil.dms.control import Definition
 from frazil.dms.messages import CHANGE_PHASE
-from frazil.dms.streams import Offsets, UnreachableError, furthest, nearest_start
+from frazil.dms.streams import Kept, Offsets, UnreachableError, furthest, nearest_start
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.apply import Batch, apply_batch
@@ -40,6 +40,7 @@ class _Run:
         self.out: dict[str, float] = {}
         """Tables that are left out, and until when."""
         self.pause: dict[str, float] = {}
+        self.made: dict[str, str] = {}
         self.board = Board(book.progress) if book.settings.run_for_s else None
 
     def _each(self, work: Callable[[TableSpec], TableResult]) -> None:
@@ -59,6 +60,7 @@ class _Run:
         """Read once what lies behind the tables' positions; return whether more lies there."""
         self.out = {t: until for t, until in self.out.items() if until > time.monotonic()}
         kept = self.book.stream.kept()
+        self.made = self.made or self.book.stream.made()
         self._each(lambda spec: self._look(spec, kept))
         going = [at for t, at in self.at.items() if t not in self.out]
         if not going:
@@ -71,7 +73,7 @@ class _Run:
         self.passes += bool(groups)
         return not taken.caught_up and len(self.out) < len(self.total)
 
-    def _look(self, spec: TableSpec, kept: Callable[[Offsets, str], Offsets]) -> TableResult:
+    def _look(self, spec: TableSpec, kept: Kept) -> TableResult:
         """Read a table's position and hold it against the stream."""
         name = self.book.name(spec)
         if spec.source not in self.base:
@@ -135,7 +137,9 @@ class _Run:
         require_known(self.book, shaped.spec, names, f"{self.book.stream.scheme} messages from {at} up to {end}")
         batch = Batch(
             lambda whole: rows_of(self.book, shaped.spec, frame, loads=False, begin=at, before=before),
-            lambda batch: replace(base.position, batch=batch, stream=end),
+            lambda batch: replace(
+                base.position, batch=batch, stream=end, stream_of=base.position.stream_of or self.made
+            ),
             {"messages": count},
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
