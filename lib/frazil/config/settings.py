@@ -128,8 +128,8 @@ class FullLoadSettings(Settings):
     )
     load_over: str = parameter(
         "changes",
-        "What says that a table's load is whole in a stream: `changes` (its first change is there: DMS sends them after the "
-        "load), `declared` (you do), or a JSON file, as `aws dms describe-table-statistics` prints it.",
+        "What says that a table's load is whole in a stream: `changes` (one lies behind all its load records: DMS sends "
+        "them after the load), `declared` (you do), or a JSON file, as `aws dms describe-table-statistics` prints it.",
     )
 
 
