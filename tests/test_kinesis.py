@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -140,6 +141,17 @@ def test_where_a_table_begins(new_stream, where):
     assert w.full_load(stream_start=told.get(where, where))["t"].status == "loaded"
     w.message("insert", id=3, v="later")
     assert [r[0] for r in w.merged().rows("t")] == {"earliest": [1, 2, 3], "latest": [3]}.get(where, [2, 3])
+
+
+def test_a_table_that_begins_at_a_time_beside_an_older_one_takes_no_load_from_before(new_stream):
+    w = new_stream().table("t").message("load", id=1, v="a").message("load", table="u", id=1, v="old").loaded()
+    time.sleep(1.1)
+    at = datetime.now(UTC).isoformat()
+    w.table("u").message("insert", table="u", id=2, v="b").message("insert", id=2, v="b")
+    w.setup()
+    assert w.full_load(stream_start=at, load_over="changes")["u"].status == "loaded"
+    w.merged()
+    assert w.rows("u") == [(2, "b")] and sorted(w.rows("t")) == [(1, "a"), (2, "b")]
 
 
 def test_what_may_have_expired_is_an_error_and_never_a_gap(new_stream, monkeypatch):

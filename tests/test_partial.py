@@ -44,6 +44,14 @@ def test_a_long_chain_within_one_batch_ends_with_the_first_rows_values(partial):
     assert partial.rows("t") == [(40, "first", 20)]
 
 
+def test_keys_changed_among_stored_partial_rows_stop_the_table_also_where_more_came_after(partial):
+    partial.load("t", (1, "one", 1), (2, "two", 2)).loaded()
+    partial.changes("t", U(2, NOT, NOT, was=1), U(3, NOT, NOT, was=2), U(2, NOT, 9, ts="2024-01-01 10:00:09.000000"))
+    (result,) = partial.merge().values()
+    assert result.failed and "a row was given the key of another one" in result.note
+    assert partial.rows("t") == [(1, "one", 1), (2, "two", 2)]
+
+
 def test_without_partial_rows_the_ordinary_merge_is_made(partial, monkeypatch):
     from frazil.lake import jvm
 

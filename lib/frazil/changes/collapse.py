@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import ORDER
-from frazil.changes.fold import fold, passed_sql
+from frazil.changes.fold import fold, passes_sql
 from frazil.config.spec import TableSpec
 from frazil.config.sqltext import field_name, literal
 
@@ -75,10 +75,10 @@ def last_event(
         "op", "after", "commit_ts", *([f"{PLACE} as place"] if places else []), *aside,
         f"row_number() {newest_first} as rank",
         f"{' and '.join([f'lead({time}) {newest_first} > {time}', *good])} as backwards",
-        f"{passed_sql('lead', newest_first)} as passed",
+        f"{passes_sql('lead', newest_first)} as passes",
     )  # fmt: skip
     if observation is not None:
-        counts = ("count_if(backwards) as out_of_sequence", "count_if(rank = 1 and passed) as passed")
+        counts = ("count_if(backwards) as out_of_sequence", "count_if(rank = 1 and passes) as passed")
         ranked = ranked.observe(observation, *map(F.expr, counts))
     return ranked.where(" or ".join(["rank = 1", *(f"{a} is not null" for a in aside)])).drop(
         "rank", "backwards", "passed"
@@ -89,15 +89,19 @@ def _newest_first(of_key: str) -> str:
     return f"over (partition by {of_key} order by {', '.join(f'{c} desc' for c in (*ORDER, 'step'))})"
 
 
-def passed_keys(changes: DataFrame, spec: TableSpec) -> DataFrame:
-    """Return the keys to which a row came in a transaction and from which one left at last, with no delete before it there.
+def passed_keys(changes: DataFrame, spec: TableSpec, ever: bool = False) -> DataFrame:
+    """Return the keys to which a row came and from which one left right then, at last, with no other delete before.
 
     If the key is free that is one row on its way (3 → 4 → 5). If it is stored, one statement changed keys among stored rows:
-    the row that left is the old one, and the one that came should stay.
+    the row that left is the old one, and the one that came should stay. `ever`: also where more came after that.
     """
-    of_key, keys = ", ".join(f"after.{field_name(k)}" for k in spec.key), [f"after.{field_name(k)}" for k in spec.key]
-    newest_first = _newest_first(of_key)
-    ranked = events(changes, spec).selectExpr(
-        *keys, f"row_number() {newest_first} as frazil_rank", f"{passed_sql('lead', newest_first)} as frazil_passed"
-    )
-    return ranked.where("frazil_rank = 1 and frazil_passed").drop("frazil_rank", "frazil_passed")
+    keys, order = [f"after.{field_name(k)}" for k in spec.key], ", ".join((*ORDER, "step"))
+    by_key = f"over (partition by {', '.join(keys)} order by {order}"
+    seen = events(changes, spec).selectExpr(
+        "op", "after", "step", *ORDER, f"{passes_sql('lag', by_key + ')')} as frazil_passes",
+        f"lead(op) {by_key}) is null as frazil_last",
+    )  # fmt: skip
+    before = f"max(op = 'D' and not frazil_passes) {by_key} rows between unbounded preceding and 1 preceding)"
+    found = seen.selectExpr(*keys, "frazil_passes", "frazil_last", f"coalesce({before}, false) as frazil_freed")
+    wanted = "frazil_passes and not frazil_freed" + ("" if ever else " and frazil_last")
+    return found.where(wanted).drop("frazil_passes", "frazil_last", "frazil_freed")

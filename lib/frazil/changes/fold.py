@@ -42,11 +42,9 @@ def fold(events: DataFrame, spec: TableSpec, observation: Observation | None = N
     )  # fmt: skip
 
 
-def passed_sql(before: str, over: str) -> str:
-    """The SQL of whether a delete by a key change ends what `collapse.passed_keys` tells of; `before`: lag or lead in the window."""
-    arrived = f"{before}(commit_ts) {over} <=> commit_ts and {before}(step) {over} = 2"
-    free = f"{before}(op, 2) {over} = 'D' and {before}(commit_ts, 2) {over} <=> commit_ts"
-    return f"(step = 0 and coalesce({arrived}, false) and not coalesce({free}, false))"
+def passes_sql(before: str, over: str) -> str:
+    """The SQL of whether a row leaves a key right after one came to it, in one commit time; `before`: lag or lead in the window."""
+    return f"(step = 0 and coalesce({before}(step) {over} = 2 and {before}(commit_ts) {over} <=> commit_ts, false))"
 
 
 def _segments(events: DataFrame, spec: TableSpec, observation: Observation | None) -> DataFrame:
@@ -67,10 +65,10 @@ def _segments(events: DataFrame, spec: TableSpec, observation: Observation | Non
         begins.cast("int").alias("begins"),
         F.lead("op").over(of_key).isNull().alias("last"),
         (F.lag(time).over(of_key) > time).alias("backwards"),
-        F.expr(passed_sql("lag", f"over (partition by {own_key} order by {', '.join(order)})")).alias("passed"),
+        F.expr(passes_sql("lag", f"over (partition by {own_key} order by {', '.join(order)})")).alias("passes"),
     ).withColumn("segment", F.sum("begins").over(of_key))
     if observation is not None:
-        counts = ("count_if(backwards) as out_of_sequence", "count_if(last and passed) as passed")
+        counts = ("count_if(backwards) as out_of_sequence", "count_if(passes) as passed")
         rows = rows.observe(observation, *map(F.expr, counts))
     of_segment = Window.partitionBy(*key, "segment").orderBy(*order)
 

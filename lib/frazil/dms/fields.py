@@ -144,7 +144,10 @@ class FileFields:
 
     def _other_time(self) -> str:
         """Return the column of the header that no spec or mapping names and that holds a time in every row; empty: none."""
-        known = {*self.names.values(), *(self.mappings.added(self.spec) if self.spec else ())}
+        known = {*self.names.values()}
+        if self.spec:
+            image = self.mappings.before_image(self.spec)
+            known |= {*self.mappings.added(self.spec), *(image.names(self.spec).values() if image else ())}
         times = (
             n for i, n in enumerate(self.header) if n not in known and all(TIME.fullmatch(r[i]) for r in self.body)
         )

@@ -156,7 +156,7 @@ class Kafka:
 
     def kept(self) -> Kept:
         """Look at what the topics hold; return what raises ExpiredError for a position that lies outside."""
-        made, earliest, ends = self.made(), self.earliest(), self.ends()
+        earliest, ends, made = self.earliest(), self.ends(), self.made()
 
         def check(position: Offsets, who: str, of: dict[str, str]) -> Offsets:
             require_same(of, made, who)

@@ -134,7 +134,7 @@ def apply_batch(
             else:
                 batch.persist()
         if stats["passed"]:
-            _require_free(book, spec, raw)
+            _require_free(book, spec, raw, partial, given.files)
         if stats["out_of_sequence"]:
             book.progress(
                 f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; the order in which they lie stands"
@@ -156,16 +156,17 @@ def apply_batch(
     return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - collapsed)}
 
 
-def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame) -> None:
+def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame, partial: bool, files: tuple[DmsObject, ...]) -> None:
     """Raise SourceError where a key is stored that rows only passed on their way to another; see `collapse.passed_keys`."""
-    keys = passed_keys(change_set(raw, spec).where("bad is null"), spec)
+    keys = passed_keys(change_set(raw, spec).where("bad is null"), spec, ever=partial)
     stored = book.spark.table(book.name(spec)).select(*[f"`{k}`" for k in spec.key])
     if hit := keys.join(stored, list(spec.key), "left_semi").limit(3).collect():
+        away = f" move the change files from before that load away ({files[0].name} …)," if files else ""
         named = "; ".join(", ".join(f"{k}={v}" for k, v in row.asDict().items()) for row in hit)
         raise SourceError(
             f"{spec.source}: a row was given the key of another one that was there, which then got another key itself ({named}): "
             "a statement that changes keys among stored rows, such as SET id = id + 1, which changes row by row do not tell",
-            "have DMS load the table again, and run 01_full_load with on_changed_load=reload; nothing of this batch was applied",
+            f"have DMS load the table again,{away} and run 01_full_load with on_changed_load=reload; nothing of this batch was applied",
         )
 
 

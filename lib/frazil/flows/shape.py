@@ -160,7 +160,7 @@ class _Seen:
 
     def gone_and_new(self, one: Shape) -> tuple[list[str], list[str]]:
         """Return the columns that are missing in the next file while those before it had them, and those that nobody told of."""
-        missing = [] if one.stated else self.declared
+        missing = self.spec.key if one.stated else self.declared
         gone = [c for c in missing if c in self.carried and c not in one.carries]
         return gone, [n for n in one.unknown if n not in self.skipping and n not in self.learnt]
 

@@ -12,6 +12,7 @@ from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.config.sqltext import literal
 from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.position import Position
 from frazil.dms.statistics import TableStatistics, read_statistics
 from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, remade
 from frazil.flows import quarantine
@@ -40,7 +41,7 @@ class _Load:
         self.statistics: dict[str, TableStatistics] | None = None
         if s.load_over not in ("changes", "declared"):
             self.statistics = read_statistics(s.path("load_over"))
-        self.made, self.earliest, self.kept = book.stream.made(), book.stream.earliest(), book.stream.kept()
+        self.earliest, self.kept, self.made = book.stream.earliest(), book.stream.kept(), book.stream.made()
         self.base: dict[str, Base] = {}
         self.begin: dict[str, Offsets] = {}
         self.seen: Offsets = {}
@@ -50,8 +51,8 @@ class _Load:
         """Find where a table's load records would begin."""
         commit.remove_abandoned_branches(self.book.spark, self.book.name(spec))
         base, again = read_base(self.book.spark, self.book.name(spec)), self.book.settings.on_changed_load == "reload"
-        if again and remade(base.position.stream_of, self.made):  # its places mean nothing in another stream
-            base = replace(base, position=replace(base.position, stream={}, stream_load={}))
+        if again and (names := remade(base.position.stream_of, self.made)):
+            base = replace(base, position=_without(base.position, names))
         self.base[spec.source] = base
         # Changes never go past load records that were not applied.
         begin = furthest(base.position.stream_load, base.position.stream)
@@ -88,6 +89,7 @@ class _Load:
             if self.book.settings.on_changed_load != "reload":
                 return TableResult(spec.source, "held", APART)
         old, over = self._around(spec, frame, loads)
+        loads = [] if over is None else loads
         if waits := self._waits(spec, mine, over):
             return TableResult(spec.source, "held", waits)
         # What lies before the load in its partition is contained in it.
@@ -110,8 +112,10 @@ class _Load:
         require_known(self.book, spec, names, f"the load records of {self.book.stream.scheme}")
         return self._load(spec, frame, base, position)
 
-    def _around(self, spec: TableSpec, frame: DataFrame | None, loads: list[Group]) -> tuple[Offsets, bool]:
+    def _around(self, spec: TableSpec, frame: DataFrame | None, loads: list[Group]) -> tuple[Offsets, bool | None]:
         """Return by partition the last change before the last load record, and whether the first part has one behind all of these.
+
+        None: no load record lies behind where the table begins, which may be a time.
 
         DMS writes a table's changes when its load is over. So what lies before is of an older load, and load records that
         such a change follows are another, older load's: a key stays in its partition.
@@ -119,7 +123,7 @@ class _Load:
         from pyspark.sql import functions as F
 
         if not loads:
-            return {}, False
+            return {}, None
         begin, stream = self.begin[spec.source], self.book.stream
 
         def place(of: Offsets) -> str:
@@ -128,6 +132,8 @@ class _Load:
 
         last = {g.object: max(h.last for h in loads if h.object == g.object) for g in loads}
         newest = messages_of(self.book, spec, frame, True, begin).agg(F.expr("unix_millis(max(arrived))")).first()[0]
+        if newest is None:
+            return {}, None
         behind = f"coalesce(offset > {place(last)}, true) and coalesce(offset < {place(self.seen)}, false)"
         found = messages_of(self.book, spec, frame, False, begin).groupBy("object").agg(
             F.expr(f"max(if(offset < {place(last)}, offset, null))"),
@@ -136,14 +142,14 @@ class _Load:
         rows = found.collect()
         return {p: int(before) for p, before, _ in rows if before is not None}, any(after for *_, after in rows)
 
-    def _waits(self, spec: TableSpec, mine: list[Group], over: bool) -> str:
+    def _waits(self, spec: TableSpec, mine: list[Group], over: bool | None) -> str:
         """Say what is missing until a table's load is known to be over."""
         if self.book.settings.load_over == "declared":
             return ""
         if self.statistics is not None:
             known = self.statistics.get(spec.source)
             return "" if known and known.loaded else "DMS's statistics do not call the table completed"
-        if any(g.is_load and g.behind(self.begin[spec.source]) for g in mine):
+        if over is not None:
             return (
                 "" if over else "no change of it was seen behind its load records: its load may go on (see load_over)"
             )
@@ -182,6 +188,15 @@ class _Load:
         word = "reloaded" if base.position.loaded else "loaded"
         counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
         return TableResult(spec.source, word, "", counts=counts)
+
+
+def _without(position: Position, names: list[str]) -> Position:
+    """Return a position without its places in streams that were made anew: they mean nothing there."""
+
+    def others(places: Offsets) -> Offsets:
+        return {p: o for p, o in places.items() if p.rpartition("/")[0] not in names}
+
+    return replace(position, stream=others(position.stream), stream_load=others(position.stream_load))
 
 
 def run(book: Workbook) -> list[TableResult]:

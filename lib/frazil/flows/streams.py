@@ -9,6 +9,7 @@ from dataclasses import replace
 from frazil.config.spec import TableSpec
 from frazil.dms.control import Definition
 from frazil.dms.messages import CHANGE_PHASE
+from frazil.dms.position import Position
 from frazil.dms.streams import Kept, Offsets, UnreachableError, furthest, nearest_start
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
@@ -114,8 +115,7 @@ class _Run:
                 count, names = sum(g.count for g in pending), frozenset(n for g in pending for n in g.columns)
             self._changes(spec, frame, base, at, furthest(at, end), None, (count, names), result)
             if told and not count:  # what a record said may not be lost with it
-                after = replace(base.position, batch=commit.new_batch(), stream=furthest(at, end))
-                keep_position(self.book, spec, base, after)
+                keep_position(self.book, spec, base, self._at(base, commit.new_batch(), furthest(at, end)))
         except PositionMovedError as e:
             return TableResult(spec.source, "skipped", str(e))
         self.at[spec.source] = furthest(at, end)
@@ -137,14 +137,16 @@ class _Run:
         require_known(self.book, shaped.spec, names, f"{self.book.stream.scheme} messages from {at} up to {end}")
         batch = Batch(
             lambda whole: rows_of(self.book, shaped.spec, frame, loads=False, begin=at, before=before),
-            lambda batch: replace(
-                base.position, batch=batch, stream=end, stream_of=base.position.stream_of or self.made
-            ),
+            lambda batch: self._at(base, batch, end),
             {"messages": count},
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
         result.add(TableResult(spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
         return True
+
+    def _at(self, base: Base, batch: str, place: Offsets) -> Position:
+        """Return a table's position at a place; which streams it is of is noted once, as they were then."""
+        return replace(base.position, batch=batch, stream=place, stream_of={**self.made, **base.position.stream_of})
 
     def settle(self) -> None:
         """Commit how far tables without messages were seen to have none: else these would expire behind a position."""
@@ -153,7 +155,7 @@ class _Run:
             base = read_base(self.book.spark, self.book.name(spec))
             seen = furthest(base.position.stream, self.at.get(spec.source, {}))
             if spec.source in self.at and seen != base.position.stream:
-                keep_position(self.book, spec, base, replace(base.position, batch=commit.new_batch(), stream=seen))
+                keep_position(self.book, spec, base, self._at(base, commit.new_batch(), seen))
             return TableResult(spec.source, "unchanged")
 
         self._each(work)

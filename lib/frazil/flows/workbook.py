@@ -203,7 +203,7 @@ class Workbook:
 
     def check_files(self, spec: TableSpec, there: TableObjects) -> None:
         """Hold a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""
-        if spec.source not in self._checked:
+        if spec.source not in self._checked and (there.loads or there.changes):
             check_files(there, read_head, spec, self.mappings, self.endpoint)
             self._checked.add(spec.source)
 
