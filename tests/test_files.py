@@ -11,6 +11,7 @@ from frazil.dms.endpoint import Endpoint
 from frazil.dms.objects import DmsObject, SourceError, TableObjects, list_table
 from frazil.dms.position import (
     MAX_RECENT,
+    VERSION,
     Position,
     PositionError,
     after_changes,
@@ -163,7 +164,7 @@ def test_a_position_survives_being_written_down():
 
 def test_a_position_of_a_newer_version_is_refused():
     with pytest.raises(PositionError, match="newer Frazil"):
-        Position.from_json(Position().to_json().replace('"version":1', '"version":3'))
+        Position.from_json(Position().to_json().replace('"version":1', f'"version":{VERSION + 1}'))
 
 
 def test_a_position_of_files_stays_readable_for_older_code_and_one_of_an_older_version_is_taken_over():
@@ -173,6 +174,8 @@ def test_a_position_of_files_stays_readable_for_older_code_and_one_of_an_older_v
     assert '"version":1' in position.to_json() and "stream" not in position.to_json()
     moved = replace(position, stream={"topic/0": 5})
     assert '"version":2' in moved.to_json() and Position.from_json(moved.to_json())[0] == moved
+    known = replace(moved, stream_of={"topic": "id"})
+    assert '"version":3' in known.to_json() and Position.from_json(known.to_json())[0] == known
 
 
 @pytest.mark.parametrize(
