@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from frazil.changes.collapse import last_per_key
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -45,6 +46,11 @@ def test_rows_keep_their_order_over_many_files_and_partitions(world, spark):
         assert world.collapsed("t") == {1: (1, "29\n19"), 2: (2, "29\n19")}
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+def test_a_collapsed_batch_carries_nothing_but_what_the_lanes_read(world):
+    world.table("t").changes("t", U(2, "a", was=1))
+    assert last_per_key(*world.change_set("t")).columns == ["op", "after", "commit_ts"]
 
 
 def test_a_key_change_deletes_the_old_row_and_writes_the_new(world):

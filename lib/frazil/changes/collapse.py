@@ -69,7 +69,7 @@ def last_event(
     aside = ["aside"] if "aside" in split.columns else []
     good = [f"{a} is null" for a in aside]
     of_key = ", ".join([*(f"after.{field_name(k)}" for k in spec.key), *good])
-    newest_first = _newest_first(of_key)
+    newest_first = f"over (partition by {of_key} order by {', '.join(f'{c} desc' for c in (*ORDER, 'step'))})"
     time = "substring(change_seq, 1, 16)"
     ranked = split.selectExpr(
         "op", "after", "commit_ts", *([f"{PLACE} as place"] if places else []), *aside,
@@ -80,13 +80,8 @@ def last_event(
     if observation is not None:
         counts = ("count_if(backwards) as out_of_sequence", "count_if(rank = 1 and passes) as passed")
         ranked = ranked.observe(observation, *map(F.expr, counts))
-    return ranked.where(" or ".join(["rank = 1", *(f"{a} is not null" for a in aside)])).drop(
-        "rank", "backwards", "passed"
-    )
-
-
-def _newest_first(of_key: str) -> str:
-    return f"over (partition by {of_key} order by {', '.join(f'{c} desc' for c in (*ORDER, 'step'))})"
+    wanted = ranked.where(" or ".join(["rank = 1", *(f"{a} is not null" for a in aside)]))
+    return wanted.drop("rank", "backwards", "passes")
 
 
 def passed_keys(changes: DataFrame, spec: TableSpec, ever: bool = False) -> DataFrame:

@@ -25,7 +25,6 @@ from frazil.dms.streams import (
     moment,
     named_places,
     named_source,
-    require_same,
 )
 from frazil.errors import nearest
 
@@ -157,12 +156,7 @@ class Kafka:
     def kept(self) -> Kept:
         """Look at what the topics hold; return what raises ExpiredError for a position that lies outside."""
         earliest, ends, made = self.earliest(), self.ends(), self.made()
-
-        def check(position: Offsets, who: str, of: dict[str, str]) -> Offsets:
-            require_same(of, made, who)
-            return _require_kept(position, earliest, ends, who)
-
-        return check
+        return Kept(made, lambda position, who: _require_kept(position, earliest, ends, who))
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
         """Read from a position on what is there now, or about `most` messages of it.

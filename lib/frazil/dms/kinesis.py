@@ -28,7 +28,6 @@ from frazil.dms.streams import (
     moment,
     named_places,
     named_source,
-    require_same,
 )
 from frazil.errors import nearest
 
@@ -158,11 +157,10 @@ class Kinesis:
     def kept(self) -> Kept:
         """Return what raises ExpiredError for a position behind which messages may have expired."""
         summaries = self._summaries()
-        made, hours = _made(summaries), min(s["RetentionPeriodHours"] for s in summaries.values())
+        hours = min(s["RetentionPeriodHours"] for s in summaries.values())
         shards, since = self._shards(), (time.time() - hours * 3600) * 1000
 
-        def check(position: Offsets, who: str, of: dict[str, str]) -> Offsets:
-            require_same(of, made, who)
+        def check(position: Offsets, who: str) -> Offsets:
             kept = {p: o for p, o in position.items() if p in shards or p == ARRIVED}
             if position and kept.keys() <= {ARRIVED}:
                 raise ExpiredError(f"{who}: the stream has none of its position's shards", "was the stream made anew?")
@@ -173,7 +171,7 @@ class Kinesis:
                 )  # fmt: skip
             return kept
 
-        return check
+        return Kept(_made(summaries), check)
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
         """Read all shards from a position on, in parallel, until they have caught up with now, or about `most` messages of them."""

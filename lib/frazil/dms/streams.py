@@ -50,19 +50,26 @@ class Taken:
     release: Callable[[], None] = lambda: None
 
 
-Kept = Callable[[Offsets, str, dict[str, str]], Offsets]
-"""Raises ExpiredError for a position, whose it is and of which streams (`made`), behind which messages were lost; else returns it."""
-
-
 def remade(was: dict[str, str], now: dict[str, str]) -> list[str]:
     """Return the names under which there are other topics or streams now."""
     return [name for name, told in was.items() if now.get(name, told) != told]
 
 
-def require_same(was: dict[str, str], now: dict[str, str], who: str) -> None:
-    """Raise ExpiredError where a position is of streams that are there no more, though others have their names."""
-    if names := remade(was, now):
-        raise ExpiredError(f"{who}: {', '.join(names)} was made anew since its position was taken", RELOAD)
+@dataclass(frozen=True)
+class Kept:
+    """What a look at the streams found: which ones they are (`Stream.made`), and a check that raises where a position lies outside."""
+
+    made: dict[str, str]
+    check: Callable[[Offsets, str], Offsets]
+
+    def __call__(self, position: Offsets, who: str, of: dict[str, str]) -> Offsets:
+        """Return a position, less what is there no more and was read; `who` has it, `of` is what was `made` when it was taken.
+
+        Raises ExpiredError where messages behind it were lost, or it is of streams whose names others have now.
+        """
+        if names := remade(of, self.made):
+            raise ExpiredError(f"{who}: {', '.join(names)} was made anew since its position was taken", RELOAD)
+        return self.check(position, who)
 
 
 class Stream(Protocol):
@@ -98,11 +105,16 @@ class Stream(Protocol):
 
 def behind_sql(stream: Stream, position: Offsets) -> str:
     """Return the SQL condition of messages that lie behind a position."""
-    places = [(p, o) for p, o in position.items() if p != ARRIVED and o]
-    told = " ".join(f"when {literal(p)} then {stream.place_sql(o)}" for p, o in places)
-    here = f"offset >= case object {told} else {stream.place_sql(0)} end" if told else "true"
+    places = {p: o for p, o in position.items() if p != ARRIVED and o}
+    here = f"offset >= {place_by_sql(stream, places, stream.place_sql(0))}" if places else "true"
     since = beside(literal(str(position.get(ARRIVED))), "object")
     return f"{here} and arrived >= timestamp_millis({since})" if position.get(ARRIVED) else here
+
+
+def place_by_sql(stream: Stream, places: Offsets, otherwise: str = "null") -> str:
+    """Return the SQL of the place that a message's partition has among some."""
+    told = " ".join(f"when {literal(p)} then {stream.place_sql(o)}" for p, o in places.items())
+    return f"case object {told} else {otherwise} end" if told else otherwise
 
 
 def named_source(scheme: str, address: str, example: str) -> tuple[str, tuple[str, ...]]:

@@ -10,11 +10,10 @@ from frazil.changes.collapse import last_per_key
 from frazil.changes.keyless import appended
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import literal
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.position import Position
 from frazil.dms.statistics import TableStatistics, read_statistics
-from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, remade
+from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, place_by_sql, remade
 from frazil.flows import quarantine
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
@@ -41,7 +40,7 @@ class _Load:
         self.statistics: dict[str, TableStatistics] | None = None
         if s.load_over not in ("changes", "declared"):
             self.statistics = read_statistics(s.path("load_over"))
-        self.earliest, self.kept, self.made = book.stream.earliest(), book.stream.kept(), book.stream.made()
+        self.earliest, self.kept = book.stream.earliest(), book.stream.kept()
         self.base: dict[str, Base] = {}
         self.begin: dict[str, Offsets] = {}
         self.seen: Offsets = {}
@@ -51,7 +50,7 @@ class _Load:
         """Find where a table's load records would begin."""
         commit.remove_abandoned_branches(self.book.spark, self.book.name(spec))
         base, again = read_base(self.book.spark, self.book.name(spec)), self.book.settings.on_changed_load == "reload"
-        if again and (names := remade(base.position.stream_of, self.made)):
+        if again and (names := remade(base.position.stream_of, self.kept.made)):
             base = replace(base, position=_without(base.position, names))
         self.base[spec.source] = base
         # Changes never go past load records that were not applied.
@@ -101,7 +100,7 @@ class _Load:
         if ARRIVED in self.end:
             stream[ARRIVED] = max(stream[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
-            base.position, batch=commit.new_batch(), load_digest=LOADED, stream=stream, stream_load=self.end, stream_of=self.made,
+            base.position, batch=commit.new_batch(), load_digest=LOADED, stream=stream, stream_load=self.end, stream_of=self.kept.made,
             lacks=(), skips=(),
         )  # fmt: skip
         if not loads:
@@ -125,18 +124,14 @@ class _Load:
         if not loads:
             return {}, None
         begin, stream = self.begin[spec.source], self.book.stream
-
-        def place(of: Offsets) -> str:
-            places = " ".join(f"when {literal(p)} then {stream.place_sql(o)}" for p, o in of.items())
-            return f"case object {places} end" if places else "null"
-
         last = {g.object: max(h.last for h in loads if h.object == g.object) for g in loads}
         newest = messages_of(self.book, spec, frame, True, begin).agg(F.expr("unix_millis(max(arrived))")).first()[0]
         if newest is None:
             return {}, None
-        behind = f"coalesce(offset > {place(last)}, true) and coalesce(offset < {place(self.seen)}, false)"
+        at, seen = place_by_sql(stream, last), place_by_sql(stream, self.seen)
+        behind = f"coalesce(offset > {at}, true) and coalesce(offset < {seen}, false)"
         found = messages_of(self.book, spec, frame, False, begin).groupBy("object").agg(
-            F.expr(f"max(if(offset < {place(last)}, offset, null))"),
+            F.expr(f"max(if(offset < {at}, offset, null))"),
             F.expr(f"count_if({behind} and arrived >= timestamp_millis({newest}))"),
         )  # fmt: skip
         rows = found.collect()

@@ -61,7 +61,7 @@ class _Run:
         """Read once what lies behind the tables' positions; return whether more lies there."""
         self.out = {t: until for t, until in self.out.items() if until > time.monotonic()}
         kept = self.book.stream.kept()
-        self.made = self.made or self.book.stream.made()
+        self.made = kept.made
         self._each(lambda spec: self._look(spec, kept))
         going = [at for t, at in self.at.items() if t not in self.out]
         if not going:

@@ -89,18 +89,21 @@ def colour_of(tables) -> dict[str, str]:
 
 def span(seconds: float) -> str:
     """Say a duration as people do: 0.35 s, 12.3 s, 4.2 min, 7.5 h, 3.1 days."""
-    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if abs(seconds) >= 2 * size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:.2f} s" if abs(seconds) < 1 else f"{seconds:.1f} s"
+    value, unit = _in_unit(seconds)
+    return f"{value:.2f} s" if abs(seconds) < 1 else f"{value:,.1f} {unit}"
 
 
 def tick(seconds: float) -> str:
     """Say a round duration: 0.5 s, 20 s, 5 min, 3 h, 12 days."""
-    size, unit = next(
-        ((n, u) for n, u in ((86_400, "days"), (3600, "h"), (60, "min")) if abs(seconds) >= 2 * n), (1, "s")
-    )
-    return f"{seconds / size:,.3g} {unit}" if seconds else "0"
+    value, unit = _in_unit(seconds)
+    return f"{value:,.3g} {unit}" if seconds else "0"
+
+
+def _in_unit(seconds: float) -> tuple[float, str]:
+    """Return a duration in the largest unit of which it holds two."""
+    units = ((86_400, "days"), (3600, "h"), (60, "min"))
+    size, unit = next(((n, u) for n, u in units if abs(seconds) >= 2 * n), (1, "s"))
+    return seconds / size, unit
 
 
 class Chart:
