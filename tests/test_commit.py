@@ -415,6 +415,16 @@ def test_a_key_that_a_load_holds_twice_is_named_with_its_file(world):
     assert (world.rows("t"), world.branches("t")) == ([], [])
 
 
+@pytest.mark.parametrize("numbers", [[-40000, -1, 0, 1, 32768, 32769], [-(2**63), 0, 2**63 - 1], [5]])
+def test_whole_numbers_as_keys_are_told_apart_wherever_they_lie(world, numbers):
+    rows = [(n, "a") for n in numbers]
+    world.table("t").load("t", *rows).setup()
+    assert world.full_load()["t"].counts["rows"] == len(numbers)
+    world.load("t", *rows, (numbers[0], "b"))
+    note = world.full_load(on_changed_load="reload")["t"].note
+    assert f"id={numbers[0]} is 2 times in" in note and set(world.rows("t")) == set(rows)
+
+
 def test_a_key_that_two_folders_of_a_load_hold_is_named_with_both(world):
     world.table("t").load("t", (7, "x"), name="p0/" + LOAD1).load("t", (7, "y"), name="p1/" + LOAD1).setup()
     note = world.full_load()["t"].note

@@ -243,13 +243,18 @@ def test_expired_messages_are_an_error_and_never_a_gap(new_stream):
     assert w.merged().rows("t") == [(10, "y"), (9, "z")]
 
 
-def test_a_topic_that_is_made_anew_is_an_error_however_long_it_is(new_stream):
-    w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").merged()
+def _made_anew(w: KafkaWorld) -> None:
+    """Delete the first topic and make another of its name."""
     admin, until = w.kafka.admin(), time.monotonic() + 30
     admin.delete_topics([w.topic])[w.topic].result(30)
     while w.topic in admin.list_topics(timeout=10).topics and time.monotonic() < until:
         time.sleep(0.2)
     w.kafka.create_topic(w.topic)
+
+
+def test_a_topic_that_is_made_anew_is_an_error_however_long_it_is(new_stream):
+    w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").merged()
+    _made_anew(w)
     for n in range(10, 15):
         w.message("load", id=n, v="new")
     w.message("insert", id=20, v="newer")
@@ -286,6 +291,64 @@ def test_a_topic_per_table(new_stream):
     assert [(r["pending"], r["lag_s"]) for r in watch.lateness(w.book())] == [(0, 0), (0, 0)]
     w.message("delete", id=1)
     assert [r["pending"] for r in watch.lateness(w.book())] == [1, 1]
+
+
+def _mapped(w: KafkaWorld, **topics: str) -> dict:
+    """Write mappings that give tables topics of their own; return the parameter that names them."""
+    rules = [
+        {"rule-type": "object-mapping", "rule-id": str(n), "rule-name": table, "rule-action": "map-record-to-record",
+         "kafka-target-topic": topic, "object-locator": {"schema-name": "public", "table-name": table}}
+        for n, (table, topic) in enumerate(topics.items(), 1)
+    ]  # fmt: skip
+    (w.root / "mappings.json").write_text(json.dumps({"rules": rules}))
+    return {"mappings": "mappings.json"}
+
+
+def test_a_gap_in_one_topic_stops_only_tables_that_are_mapped_to_it(new_stream):
+    from confluent_kafka import TopicPartition
+
+    w = new_stream(topics=2).table("t").table("u").table("v")
+    given = _mapped(w, t=w.topics[0], u=w.topics[1])
+    w.loaded()
+    record = {"data": {"id": 1, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
+    for _ in range(3):
+        w.send(json.dumps(record), topic=0)
+    record["metadata"]["table-name"] = "u"
+    w.send(json.dumps(record), topic=1)
+    admin = w.kafka.admin()
+    for f in admin.delete_records([TopicPartition(w.topics[0], 0, 2)]).values():
+        f.result(30)
+    assert [(r["pending"], bool(r["problem"])) for r in watch.lateness(w.book(**given))] == [(None, True), (2, False), (None, True)]  # fmt: skip
+    results = w.merge(**given)
+    assert "messages 0 to 1 of" in results["t"].note and "messages 0 to 1 of" in results["v"].note  # v: nothing tells
+    assert (results["u"].status, w.rows("u"), w.rows("t")) == ("merged", [(1, "a")], [])
+    assert w.position("u")["stream"] == {f"{w.topics[0]}/0": 3, f"{w.topics[1]}/0": 1}
+    record["data"]["id"] = 2
+    w.send(json.dumps(record), topic=1)
+    assert w.merge(**given)["u"].status == "merged"
+
+
+def test_a_topic_that_was_made_anew_stops_only_tables_that_are_mapped_to_it(new_stream):
+    w = new_stream(topics=2).table("t").table("u")
+    given = _mapped(w, t=w.topics[0], u=w.topics[1])
+    w.loaded()
+    _made_anew(w)
+    record = {"data": {"id": 1, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "u"}}  # fmt: skip
+    w.send(json.dumps(record), topic=1)
+    results = w.merge(**given)
+    assert results["t"].failed and f"{w.topics[0]} was made anew" in results["t"].note
+    assert (results["u"].status, w.rows("u")) == ("merged", [(1, "a")])
+
+
+def test_a_mapping_to_a_topic_that_the_messages_contradict_is_refused(new_stream):
+    w = new_stream(topics=2).table("t").message("load", id=1, v="a")
+    w.setup()
+    assert f"lie in {w.topics[0]}/0, from offset 0" in w.full_load(**_mapped(w, t=w.topics[1]))["t"].note
+    assert "'elsewhere', which parameter 'source' does not name" in w.full_load(**_mapped(w, t="elsewhere"))["t"].note
+    assert w.full_load(**_mapped(w, t=w.topics[0]))["t"].status == "loaded"
+    w.message("insert", id=2, v="b")
+    assert "mapped to topic" in w.merge(**_mapped(w, t=w.topics[1]))["t"].note
+    assert w.rows("t") == [(1, "a")]
 
 
 @pytest.mark.parametrize("where", ["latest", "2026-03-01T00:00:00Z"])

@@ -63,7 +63,9 @@ def main(options: argparse.Namespace) -> int:
     facts = runs.write(folder, **facts, seconds=round(time.time() - json.loads((folder / runs.FILE).read_text())["began"], 2))  # fmt: skip
     code = runs.EXIT_CODES[facts["outcome"]]
     bad = 0 < code < runs.NOTHING
+    aside = sum(t.get("quarantined") or 0 for t in facts.get("tables", {}).values())
     told = f"{file.stem}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}".rstrip()
+    told += f"; {aside:,} row(s) set aside in the quarantine" if aside else ""
     print(f"{told}\n  {folder}", file=sys.stderr if bad else sys.stdout)
     _ended(operate, folder, facts)
     return code

@@ -156,7 +156,7 @@ class Kafka:
     def kept(self) -> Kept:
         """Look at what the topics hold; return what raises ExpiredError for a position that lies outside."""
         earliest, ends, made = self.earliest(), self.ends(), self.made()
-        return Kept(made, lambda position, who: _require_kept(position, earliest, ends, who))
+        return Kept(made, lambda position, who, only: _require_kept(position, earliest, ends, who, only))
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
         """Read from a position on what is there now, or about `most` messages of it.
@@ -213,7 +213,14 @@ class Kafka:
         return beside(literal(str(place)), "object")
 
 
-def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str) -> Offsets:
+def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str, only: str) -> Offsets:
+    """Raise ExpiredError unless a position lies in what is kept; in topics other than `only` (if given) it is moved there."""
+    if only:
+        mine = {p for p in {*position, *ends} if p.rpartition("/")[0] == only}
+        theirs = {p: min(max(o, earliest[p]), ends[p]) for p, o in position.items() if p not in mine and p in ends}
+        theirs = {**{p: o for p, o in earliest.items() if p not in mine}, **theirs}
+        position, earliest, ends = ({p: o for p, o in at.items() if p in mine} for at in (position, earliest, ends))
+        return {**theirs, **_require_kept(position, earliest, ends, who, "")}
     for p, offset in position.items():
         if p not in ends:
             raise ExpiredError(

@@ -160,7 +160,7 @@ class Kinesis:
         hours = min(s["RetentionPeriodHours"] for s in summaries.values())
         shards, since = self._shards(), (time.time() - hours * 3600) * 1000
 
-        def check(position: Offsets, who: str) -> Offsets:
+        def check(position: Offsets, who: str, only: str) -> Offsets:
             kept = {p: o for p, o in position.items() if p in shards or p == ARRIVED}
             if position and kept.keys() <= {ARRIVED}:
                 raise ExpiredError(f"{who}: the stream has none of its position's shards", "was the stream made anew?")

@@ -141,6 +141,11 @@ class Mappings:
         """Return {added column: its expression} for a table, in rule order: {"seq": "$AR_H_CHANGE_SEQ"}."""
         return {r["value"]: r.get("expression", "") for r in self._acting(spec, "add-column")}
 
+    def topic(self, spec: TableSpec) -> str:
+        """Return the Kafka topic that a table is mapped to; empty where no rule tells it, or several tell another."""
+        told = {r.get("kafka-target-topic") or "" for r in self._of(spec, "object-mapping")}
+        return told.pop() if len(told) == 1 else ""
+
     def sequence_column(self, spec: TableSpec) -> str:
         """Return the added column that is a witness of the order (`$AR_H_CHANGE_SEQ`); empty if there is none."""
         return next((c for c, e in self.added(spec).items() if added_kind(e) == SEQUENCE), "")

@@ -60,16 +60,17 @@ class Kept:
     """What a look at the streams found: which ones they are (`Stream.made`), and a check that raises where a position lies outside."""
 
     made: dict[str, str]
-    check: Callable[[Offsets, str], Offsets]
+    check: Callable[[Offsets, str, str], Offsets]
 
-    def __call__(self, position: Offsets, who: str, of: dict[str, str]) -> Offsets:
+    def __call__(self, position: Offsets, who: str, of: dict[str, str], only: str = "") -> Offsets:
         """Return a position, less what is there no more and was read; `who` has it, `of` is what was `made` when it was taken.
 
-        Raises ExpiredError where messages behind it were lost, or it is of streams whose names others have now.
+        Raises ExpiredError where messages behind it were lost, or it is of streams whose names others have now. Where all
+        of its messages lie in `only` one topic, what became of others is no loss.
         """
-        if names := remade(of, self.made):
+        if names := [n for n in remade(of, self.made) if only in ("", n)]:
             raise ExpiredError(f"{who}: {', '.join(names)} was made anew since its position was taken", RELOAD)
-        return self.check(position, who)
+        return self.check(position, who, only)
 
 
 class Stream(Protocol):

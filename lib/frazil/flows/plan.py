@@ -146,7 +146,7 @@ def _look_at_stream(book: Workbook, spec: TableSpec, on_changed_load: str, sampl
     base = tables.read_base(book.spark, name) if exists else None
     position = base.position if base else Position()
     if position.loaded:
-        stream_look.begin_of(spec, position, book.stream.kept())
+        stream_look.begin_of(book, spec, position, book.stream.kept())
     behind = stream_look.pending(book, book.stream.ends(), position)
     doing = [] if exists else ["create"]
     if position.loaded:

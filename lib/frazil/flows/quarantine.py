@@ -37,14 +37,13 @@ def admit(book: Workbook, spec: TableSpec, rows: DataFrame, bad: int, total: int
     (aside, why_not), s = sets_aside(book, spec), book.settings
     most = s.max_bad_rows if spec.max_bad_rows is None else spec.max_bad_rows
     share = s.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
+    what = "" if book.stream else "the file or "
     if not aside:
-        raise explain_bad(
-            rows, spec, cure=why_not and f"correct the file or {spec.file}; they are not set aside: {why_not}"
-        )
+        raise explain_bad(rows, spec, cure=why_not and f"correct {what}{spec.file}; they are not set aside: {why_not}")
     if bad > most or bad * 100 > share * total:
         raise explain_bad(
             rows, spec, cure=f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass: "
-            f"correct the file or {spec.file}, or raise the limit; nothing of this batch was applied to {spec.target}",
+            f"correct {what}{spec.file}, or raise the limit; nothing of this batch was applied to {spec.target}",
         )  # fmt: skip
 
 

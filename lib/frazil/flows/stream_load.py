@@ -60,7 +60,7 @@ class _Load:
         elif again:
             begin = furthest(begin, self.earliest)  # what has expired belongs to no load that is still whole
         else:
-            begin = self.kept(begin, spec.source, base.position.stream_of)
+            begin = self.kept(begin, spec.source, base.position.stream_of, self.book.topic(spec))
         self.begin[spec.source] = begin
         return TableResult(spec.source, "unchanged")
 

@@ -9,14 +9,14 @@ from frazil.dms.streams import Kept, Offsets, StreamError, furthest
 from frazil.flows.workbook import Workbook
 
 
-def begin_of(spec: TableSpec, position: Position, kept: Kept, seen: Offsets | None = None) -> Offsets:
+def begin_of(book: Workbook, spec: TableSpec, position: Position, kept: Kept, seen: Offsets | None = None) -> Offsets:
     """Return where a loaded table goes on in the stream, at least as far as it was `seen`; raise what makes that impossible."""
     if not position.stream:
         raise StreamError(
             f"{spec.source} was loaded from files, so where its changes begin in the stream is not known",
             "drop the table, set it up again and load it from the stream",
         )
-    return kept(furthest(position.stream, seen or {}), spec.source, position.stream_of)
+    return kept(furthest(position.stream, seen or {}), spec.source, position.stream_of, book.topic(spec))
 
 
 def pending(book: Workbook, ends: Offsets, position: Position) -> int | None:

@@ -124,8 +124,16 @@ def _tell(book: Workbook, groups: list[Group]) -> None:
 
 
 def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]:
-    """Return the groups of a table's data."""
-    return [g for g in groups if g.kind == "data" and (g.schema, g.table) == book.mappings.target_name(spec)]
+    """Return the groups of a table's data; raise StreamError if some lie in another topic than the mappings tell."""
+    found = [g for g in groups if g.kind == "data" and (g.schema, g.table) == book.mappings.target_name(spec)]
+    topic = book.topic(spec)
+    if topic and (other := [g for g in found if g.object.rpartition("/")[0] != topic]):
+        raise StreamError(
+            f"{spec.source} is mapped to topic '{topic}', and {other[0].count} of its messages lie in {other[0].object}, from offset "
+            f"{other[0].first}",
+            "correct the copy of the mappings; if DMS was told of another topic meanwhile, leave kafka-target-topic out of it",
+        )
+    return found
 
 
 def definitions(

@@ -83,7 +83,7 @@ class _Run:
         quarantine.look_after(self.book, spec, base)
         if not base.position.loaded:
             return TableResult(spec.source, "held", f"changes wait until {WAITS}")
-        self.at[spec.source] = begin_of(spec, base.position, kept, self.at.get(spec.source))
+        self.at[spec.source] = begin_of(self.book, spec, base.position, kept, self.at.get(spec.source))
         return TableResult(spec.source, "unchanged")
 
     def _apply(self, spec: TableSpec, frame, groups: list[Group], end: Offsets) -> TableResult:

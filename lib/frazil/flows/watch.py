@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.newest import moment
 from frazil.dms.position import Position, pending_changes
-from frazil.dms.streams import UnreachableError
+from frazil.dms.streams import Kept, UnreachableError
 from frazil.errors import FrazilError
 from frazil.flows.stream_look import begin_of
 from frazil.flows.workbook import Workbook
@@ -30,24 +32,34 @@ def _spark_is_there() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
-def _pending(book: Workbook, catalog: Catalog, spec: TableSpec) -> tuple[Position, int, float]:
+def _kept(book: Workbook) -> Callable[[], Kept] | None:
+    """Return what looks once, when first asked, at what the stream holds."""
+    return cache(book.stream.kept) if book.stream else None
+
+
+def _pending(
+    book: Workbook, catalog: Catalog, spec: TableSpec, kept: Callable[[], Kept] | None
+) -> tuple[Position, int, float]:
     """Return a table's position, how many change files (of a stream: messages of any table) lie behind it, and how long the oldest waits.
 
     Raises a FrazilError where the table has no position.
     """
     position = lookup.position_of(lookup.get_table(catalog, spec.target))
-    return position, *behind(book, spec, position)
+    return position, *behind(book, spec, position, kept)
 
 
-def behind(book: Workbook, spec: TableSpec, position: Position) -> tuple[int, float]:
+def behind(
+    book: Workbook, spec: TableSpec, position: Position, kept: Callable[[], Kept] | None = None
+) -> tuple[int, float]:
     """Return how many change files (of a stream: messages of any table) lie behind a position, and for how many seconds the oldest waits.
 
-    A file's time is that in its name (UTC); 0 seconds where there is none.
+    `kept`: what looks at the stream for many tables at once. A file's time is that in its name (UTC); 0 seconds where there is none.
     """
     if book.stream:
-        if position.loaded:
-            begin_of(spec, position, book.stream.kept())  # what has expired is not merely late
-        count, waits = book.stream.waiting(position.stream)
+        begin = position.stream
+        if position.loaded:  # what has expired is not merely late
+            begin = begin_of(book, spec, position, (kept or book.stream.kept)())
+        count, waits = book.stream.waiting(begin)
         return count, round(waits, 1)
     files = pending_changes(book.objects(spec, position.last), position, spec.source)
     if not files:
@@ -69,7 +81,8 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
         return None
     try:
         catalog = lookup.open_catalog(book.settings)
-        found = {spec.source: _pending(book, catalog, spec) for spec in book.specs.values()}
+        kept = _kept(book)
+        found = {spec.source: _pending(book, catalog, spec, kept) for spec in book.specs.values()}
     except UnreachableError:
         raise
     except FrazilError:
@@ -138,10 +151,10 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
     A table without pending files is not late, however long its source has been idle. `problem` says why a table cannot
     be told of.
     """
-    rows, catalog = [], lookup.open_catalog(book.settings)
+    rows, catalog, kept = [], lookup.open_catalog(book.settings), _kept(book)
     for spec in book.specs.values():
         try:
-            _, count, lag = _pending(book, catalog, spec)
+            _, count, lag = _pending(book, catalog, spec, kept)
             rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": ""})
         except UnreachableError:
             raise

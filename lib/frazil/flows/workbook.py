@@ -25,7 +25,7 @@ from frazil.dms.objects import DmsObject, TableObjects, Watch, list_table
 from frazil.dms.read import reading
 from frazil.dms.sniff import check_files
 from frazil.dms.storage import read_head
-from frazil.dms.streams import Stream
+from frazil.dms.streams import Stream, StreamError
 from frazil.dms.transactions import rows_of_others, with_transactions
 from frazil.errors import FrazilError, nearest
 from frazil.flows.stop import StoppedError, stop_requests
@@ -172,6 +172,16 @@ class Workbook:
     def format_version(self) -> int:
         """The Iceberg format version that the declared readers allow."""
         return format_version(self.settings.readers)
+
+    def topic(self, spec: TableSpec) -> str:
+        """Return the topic that all of a table's messages lie in, as the mappings tell it; empty: it may be any."""
+        topic = self.mappings.topic(spec) if isinstance(self.stream, Kafka) else ""
+        if topic and topic not in self.stream.topics:
+            raise StreamError(
+                f"{spec.source} is mapped to topic '{topic}', which parameter 'source' does not name",
+                "name it there, or correct the mappings",
+            )
+        return topic
 
     def name(self, spec: TableSpec) -> str:
         """Return the table's full name in Spark: `catalog.namespace.table`."""
