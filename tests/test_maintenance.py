@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -326,3 +328,16 @@ def test_a_plan_says_what_why_and_at_what_cost_and_orphans_are_three_days_old(wo
     with pytest.raises(ParameterError):
         maintenance.plan(h, MaintenanceSettings(orphan_days=1.0))
     assert maintenance.orphan_files(world.spark, world.name("t"), MaintenanceSettings(orphan_days=3.0)) == []
+
+
+def test_a_run_with_a_spark_of_its_own_lets_others_go_first(tmp_path, catalog_options):
+    """Its JVM, where the work is done, has the priority that `nice` says."""
+    code = f"""
+import psutil
+from frazil.config.session import get_spark
+from frazil.config.settings import MaintenanceSettings
+spark = get_spark(MaintenanceSettings(root={str(tmp_path)!r}, nice=7, catalog_options={catalog_options!r}))
+print("nice", psutil.Process(spark.sparkContext._gateway.proc.pid).nice())
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "nice 7" in ran.stdout, ran.stderr

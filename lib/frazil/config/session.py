@@ -134,6 +134,7 @@ def _build(settings: Settings) -> SparkSession:
     }
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
+    os.nice(max(0, settings.nice - os.nice(0)))  # the JVM inherits it
     log = os.path.join(settings.root, settings.runs, settings.env, "spark.log")
     builder = SparkSession.builder.master(os.environ.get("FRAZIL_MASTER", "local[*]")).appName("frazil")
     for key, value in conf.items():

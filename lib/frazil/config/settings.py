@@ -30,6 +30,7 @@ class Settings:
     """What every notebook needs to open the same lake. Relative paths start at the folder that holds `params/`."""
 
     read_only: ClassVar[bool] = False
+    nice: ClassVar[int] = 0
     env: str = parameter("demo", "Names the environment file: `params/<env>.yml`.")
     source: str = parameter(
         "",
@@ -189,6 +190,11 @@ class MaintenanceSettings(Settings):
     slice_attempts: int = parameter(3, "A slice that loses this many races against ingestion waits for the next run.")
     yield_s: float = parameter(
         30.0, "Compaction waits this long for a batch that is being written; one that takes longer wins the race."
+    )
+    nice: int = parameter(
+        10,
+        "Priority of a run with a Spark of its own, as the command `nice` has it (19: the lowest), so that ingestion on the same "
+        "machine comes first; 0: the same as others.",
     )
     max_run_s: float = parameter(600.0, "A run begins no further slice of a table after this many seconds.")
     max_run_mb: int = parameter(10_240, "A run rewrites at most this much of a table, but at least one slice.")
