@@ -471,6 +471,35 @@ def test_a_replay_is_refused_where_change_files_that_were_applied_are_gone(world
     assert world.rows("t") == [(1, "a"), (3, "c")]
 
 
+def test_a_replay_stops_where_a_file_that_it_owes_is_gone_before_it_is_met_again(world):
+    world.table("t").load("t", (1, "a"), (2, "b")).loaded()
+    world.changes("t", D(2), name=FILE1).changes("t", I(3, "c"), name=FILE2).merged()
+    assert world.full_load(on_changed_load="replay")["t"].status == "replayed"
+    kept = world.position("t")
+    assert (kept["version"], kept["owed"]) == (4, [FILE1, FILE2])
+    gone = next(world.root.rglob(FILE2))
+    text = gone.read_text()
+    gone.unlink()
+    world.merge(max_batches=1)  # not even the first file is applied
+    refused = world.merge()["t"]
+    assert refused.failed and FILE2 in refused.note and "a replay needs all" in refused.note
+    assert world.rows("t") == [(1, "a"), (2, "b")]
+    gone.write_text(text)
+    assert world.merged(max_batch_files=1).rows("t") == [(1, "a"), (3, "c")]
+    assert (world.position("t")["version"], world.position("t")["last"]) == (1, FILE2)
+
+
+def test_a_load_that_takes_the_place_of_a_replay_owes_nothing(world):
+    world.table("t").load("t", (1, "a"), (2, "b")).loaded()
+    world.changes("t", D(2), name=FILE1).changes("t", I(3, "c"), name=FILE2).merged()
+    world.full_load(on_changed_load="replay")
+    next(world.root.rglob(FILE2)).unlink()
+    world.load("t", (1, "a"), (3, "c"), (4, "d"))
+    assert world.full_load(on_changed_load="reload")["t"].status == "reloaded"
+    assert world.merge()["t"].status == "unchanged"
+    assert world.rows("t") == [(1, "a"), (3, "c"), (4, "d")]
+
+
 def test_a_change_file_that_came_late_takes_its_place_with_replay(world):
     world.table("t").load("t", (1, "a")).loaded().changes("t", U(1, "c"), name=FILE2).merged()
     world.changes("t", U(1, "b"), I(2, "x"), name=FILE1)

@@ -22,7 +22,7 @@ from frazil.changes.types import convert_sql, exact_sql, kept_sql, lake_type, ma
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sqltext import literal
 from frazil.dms import faults
-from frazil.dms.csv import JSON
+from frazil.dms.csv import JSON, SHARED
 from frazil.dms.faults import FAULT, MESSAGE
 from frazil.dms.layout import COMMIT_TIME
 from frazil.dms.storage import readable
@@ -121,6 +121,7 @@ def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3, cure: str = "")
 
     def place(r) -> str:
         at = f"offset {r['row_no']}" if r["form"] == JSON else f"row {r['row_no'] - first[r['path']] + 1}"
+        at += f" of {spec.source}'s" if r["form"] == SHARED else ""  # others' rows are passed by unseen
         return f"{readable(r['path'])} {at}"
 
     lines = [f"{place(r)}: {r['reason']}" for r in worst]
@@ -147,9 +148,10 @@ def reason_sql(spec: TableSpec, rows: DataFrame) -> str:
 
     line = "'the line holds columns that are masked or left out'" if spec.hides else shown("corrupt", 200)
     width = f"too many or too few fields for {len(spec.file_columns)} columns and those that DMS adds: "
+    nameless = f"names no table, and so stops all, or has {width}"
     nulls = ", ".join(f"if(a{spec.names.index(k)} is null, {literal(k)}, null)" for k in spec.key) or "''"
     told = {
-        FIELDS: f"concat({literal(width)}, {line})",
+        FIELDS: f"concat(if(form = '{SHARED}', {literal(nameless)}, {literal(width)}), {line})",
         WHOLE: literal("an update without the old row: add before-image columns with column-filter 'all'"),
         OP: f"concat('unknown operation ', {shown('op')}, ', none that stands for I, U or D')",
         KEY: f"concat('no value in key column ', concat_ws(', ', {nulls}))",

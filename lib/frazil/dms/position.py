@@ -10,8 +10,8 @@ from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.streams import ARRIVED
 from frazil.errors import FrazilError
 
-VERSION = 3
-"""1: files. 2: also streams. 3: and which ones they are. Each is written as the lowest that tells it, for older code to read."""
+VERSION = 4
+"""1: files. 2: also streams. 3: and which ones they are. 4: with files that a replay owes. Each is written as the lowest that tells it, for older code to read."""
 NO_LOAD = "none"
 """Stands for the digest of a load without files: the table was empty when DMS loaded it."""
 MAX_RECENT = 64
@@ -32,6 +32,7 @@ class Position:
     `recent` are the names applied within the look-back window, by which an object that turns up late is recognised.
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied, `stream_load` the first
     one whose load records are not, and `stream_of` tells by name which topics or streams these are (see `streams.Stream.made`).
+    `owed` are names of change objects that were applied before a replay and have to be again.
     `lacks` are columns of the spec that the newest file did not carry, `skips` columns of it that were passed by.
     """
 
@@ -41,6 +42,7 @@ class Position:
     last: str = ""
     last_etag: str = ""
     recent: tuple[str, ...] = ()
+    owed: tuple[str, ...] = ()
     stream: dict[str, int] = field(default_factory=dict)
     stream_load: dict[str, int] = field(default_factory=dict)
     stream_of: dict[str, str] = field(default_factory=dict)
@@ -63,9 +65,9 @@ class Position:
         facts = {
             k: v
             for k, v in asdict(self).items()
-            if v or k not in ("lacks", "skips", "stream", "stream_load", "stream_of")
+            if v or k not in ("owed", "lacks", "skips", "stream", "stream_load", "stream_of")
         }
-        version = 3 if self.stream_of else 2 if self.stream else 1
+        version = 4 if self.owed else 3 if self.stream_of else 2 if self.stream else 1
         return json.dumps({"version": version, **facts, **stamp}, separators=(",", ":"))
 
     @staticmethod
@@ -75,18 +77,21 @@ class Position:
         if raw.pop("version", 0) > VERSION:
             raise PositionError("the position was written by a newer Frazil", "upgrade Frazil here before running it")
         stamp = {k: raw.pop(k) for k in ("snapshot", "sequence") if k in raw}
-        lists = {n: tuple(raw.get(n, ())) for n in ("recent", "lacks", "skips")}
+        lists = {n: tuple(raw.get(n, ())) for n in ("recent", "owed", "lacks", "skips")}
         return Position(**{**raw, **lists}), stamp
 
 
 def after_load(position: Position, objects: TableObjects, batch: str, replay: bool = False) -> Position:
     """Return the position after the load files have been applied; with `replay` every change object is pending again.
 
-    A load that replaces another one holds what every change object up to `last` says: one that came late or was written
+    What is known to have been applied is then `owed`, until it is met again or another load takes its place. A load that replaces another one holds what every change object up to `last` says: one that came late or was written
     again counts as applied from then on.
     """
     if replay:
-        position = replace(position, last="", last_etag="", recent=())
+        owed = sorted({*position.owed, *position.recent, position.last} - {""})
+        position = replace(position, last="", last_etag="", recent=(), owed=tuple(owed))
+    elif position.owed:
+        position = replace(position, last=max(position.last, *position.owed), last_etag="", owed=())
     held = [o for o in objects.changes if o.name <= position.last]
     if held:
         etag = held[-1].etag if held[-1].name == position.last else position.last_etag
@@ -100,8 +105,12 @@ def require_replayable(objects: TableObjects, position: Position, source: str) -
 
     It can tell of those in the look-back window before the position only.
     """
+    _require_there(objects, (*position.recent, position.last, *position.owed), source)
+
+
+def _require_there(objects: TableObjects, names: tuple[str, ...], source: str) -> None:
     there = {o.name for o in objects.changes}
-    if gone := [n for n in dict.fromkeys((*position.recent, position.last)) if n and n not in there]:
+    if gone := [n for n in dict.fromkeys(names) if n and n not in there]:
         raise PositionError(
             f"{source}: {len(gone)} change file(s) that were applied are no longer there: {', '.join(gone[:3])}; a replay needs all "
             "since the load",
@@ -119,7 +128,8 @@ def after_changes(position: Position, applied: list[DmsObject], batch: str) -> P
     """Return the position after these change objects, given in order, have been applied."""
     last = applied[-1]
     recent = _recent(last.name, {*position.recent, *(o.name for o in applied)})
-    return replace(position, batch=batch, last=last.name, last_etag=last.etag, recent=recent)
+    owed = tuple(n for n in position.owed if n > last.name)
+    return replace(position, batch=batch, last=last.name, last_etag=last.etag, recent=recent, owed=owed)
 
 
 def _window_start(position: Position) -> str:
@@ -133,8 +143,10 @@ def pending_changes(objects: TableObjects, position: Position, source: str) -> l
     """Return the change objects behind the position, in order.
 
     Raises PositionError for an object that turned up late (its name lies before the position, inside the look-back window,
-    and was never applied) or that was written again after it was applied: neither may be merged blind.
+    and was never applied) or that was written again after it was applied: neither may be merged blind. And where one is gone
+    that a replay owes.
     """
+    _require_there(objects, position.owed, source)
     since = _window_start(position) if position.recent else ""
     for o in objects.changes:
         if o.name == position.last and o.etag != position.last_etag:
