@@ -309,7 +309,8 @@ def test_a_gap_in_one_topic_stops_only_tables_that_are_mapped_to_it(new_stream):
 
     w = new_stream(topics=2).table("t").table("u").table("v")
     given = _mapped(w, t=w.topics[0], u=w.topics[1])
-    w.loaded()
+    w.setup()
+    w.full_load(**given)
     record = {"data": {"id": 1, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
     for _ in range(3):
         w.send(json.dumps(record), topic=0)
@@ -331,7 +332,8 @@ def test_a_gap_in_one_topic_stops_only_tables_that_are_mapped_to_it(new_stream):
 def test_a_topic_that_was_made_anew_stops_only_tables_that_are_mapped_to_it(new_stream):
     w = new_stream(topics=2).table("t").table("u")
     given = _mapped(w, t=w.topics[0], u=w.topics[1])
-    w.loaded()
+    w.setup()
+    w.full_load(**given)
     _made_anew(w)
     record = {"data": {"id": 1, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "u"}}  # fmt: skip
     w.send(json.dumps(record), topic=1)
@@ -343,12 +345,81 @@ def test_a_topic_that_was_made_anew_stops_only_tables_that_are_mapped_to_it(new_
 def test_a_mapping_to_a_topic_that_the_messages_contradict_is_refused(new_stream):
     w = new_stream(topics=2).table("t").message("load", id=1, v="a")
     w.setup()
-    assert f"lie in {w.topics[0]}/0, from offset 0" in w.full_load(**_mapped(w, t=w.topics[1]))["t"].note
+    assert (
+        f"1 of its messages lie in {w.topics[0]}/0 from offset 0" in w.full_load(**_mapped(w, t=w.topics[1]))["t"].note
+    )
     assert "'elsewhere', which parameter 'source' does not name" in w.full_load(**_mapped(w, t="elsewhere"))["t"].note
     assert w.full_load(**_mapped(w, t=w.topics[0]))["t"].status == "loaded"
     w.message("insert", id=2, v="b")
     assert "mapped to topic" in w.merge(**_mapped(w, t=w.topics[1]))["t"].note
     assert w.rows("t") == [(1, "a")]
+
+
+def test_mappings_that_name_another_topic_hide_no_gap_in_the_former_one(new_stream):
+    from confluent_kafka import TopicPartition
+
+    w = new_stream(topics=2).table("t")
+    w.setup()
+    w.full_load(**_mapped(w, t=w.topics[0]))
+    assert w.merged(**_mapped(w, t=w.topics[0])).position("t")["topic"] == w.topics[0]
+    w.message("insert", id=1, v="a")
+    admin = w.kafka.admin()
+    for f in admin.delete_records([TopicPartition(w.topics[0], 0, 1)]).values():
+        f.result(30)
+    result = w.merge(**_mapped(w, t=w.topics[1]))["t"]
+    assert result.failed and "messages 0 to 0 of" in result.note
+
+
+def test_a_topic_that_others_were_made_anew_beside_is_no_reason_to_stop_later(new_stream):
+    w = new_stream(topics=2).table("t")
+    given = _mapped(w, t=w.topics[1])
+    w.setup()
+    w.full_load(**given)
+    _made_anew(w)
+    record = {"data": {"id": 1, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
+    w.send(json.dumps(record), topic=1)
+    assert w.merged(**given).rows("t") == [(1, "a")]
+    record["data"]["id"] = 2
+    w.send(json.dumps(record), topic=1)
+    assert w.merged().rows("t") == [(1, "a"), (2, "a")]  # without the mapping all topics count again
+
+
+def _cut(w: KafkaWorld, until: int) -> None:
+    from confluent_kafka import TopicPartition
+
+    admin = w.kafka.admin()
+    for f in admin.delete_records([TopicPartition(w.topic, 0, until)]).values():
+        f.result(30)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_load_whose_head_may_have_expired_is_held(new_stream, again):
+    w, given = new_stream().table("t"), {"load_over": "changes", **({"on_changed_load": "reload"} if again else {})}
+    if again:
+        w.message("load", id=100, v="old").loaded()
+    for n in range(4):
+        w.message("load", id=n, v="a")
+    w.message("insert", id=9, v="b")
+    _cut(w, 3)
+    w.setup()
+    held = w.full_load(**given)["t"]
+    assert (held.status, "have expired" in held.note, "create-table" in held.note) == ("held", True, False)
+    assert w.rows("t") == ([(100, "old")] if again else [])
+    w.control("create-table")
+    for n in range(4):
+        w.message("load", id=n, v="new")
+    w.message("insert", id=10, v="b")
+    assert w.full_load(**given)["t"].counts["rows"] == 4
+    assert sorted(w.merged().rows("t")) == [*((n, "new") for n in range(4)), (10, "b")]
+
+
+def test_a_load_is_whole_where_only_what_lies_before_its_start_has_expired(new_stream):
+    w = new_stream().table("t")
+    w.message("insert", id=1, v="old").message("load", id=1, v="a").message("insert", id=2, v="b").setup()
+    _cut(w, 1)
+    assert w.full_load(load_over="changes")["t"].status == "held"
+    start = json.dumps({f"{w.topic}/0": 1})
+    assert w.full_load(load_over="changes", stream_start=start)["t"].counts["rows"] == 1
 
 
 @pytest.mark.parametrize("where", ["latest", "2026-03-01T00:00:00Z"])

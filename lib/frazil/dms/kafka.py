@@ -156,7 +156,12 @@ class Kafka:
     def kept(self) -> Kept:
         """Look at what the topics hold; return what raises ExpiredError for a position that lies outside."""
         earliest, ends, made = self.earliest(), self.ends(), self.made()
-        return Kept(made, lambda position, who, only: _require_kept(position, earliest, ends, who, only))
+
+        def cut(begin: Offsets, sure: bool) -> set[str]:
+            known = {p: o for p, o in begin.items() if sure or o > earliest.get(p, 0)}
+            return {p for p, first in earliest.items() if first > known.get(p, 0)}
+
+        return Kept(made, lambda position, who, only: _require_kept(position, earliest, ends, who, only), cut)
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
         """Read from a position on what is there now, or about `most` messages of it.

@@ -171,7 +171,13 @@ class Kinesis:
                 )  # fmt: skip
             return kept
 
-        return Kept(_made(summaries), check)
+        def cut(begin: Offsets, sure: bool) -> set[str]:
+            if sure and not begin.get(ARRIVED):  # numbers that somebody named
+                return set()
+            born = {name: float(at) * 1000 for name, at in _made(summaries).items()}
+            return {p for p in shards if max(begin.get(ARRIVED, 0), born.get(p.rpartition("/")[0], 0)) < since}
+
+        return Kept(_made(summaries), check, cut)
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
         """Read all shards from a position on, in parallel, until they have caught up with now, or about `most` messages of them."""

@@ -11,7 +11,9 @@ from frazil.dms.streams import ARRIVED
 from frazil.errors import FrazilError
 
 VERSION = 4
-"""1: files. 2: also streams. 3: and which ones they are. 4: with files that a replay owes. Each is written as the lowest that tells it, for older code to read."""
+"""1: files. 2: also streams. 3: and which ones they are. 4: with files that a replay owes, or a topic. Each is written as the lowest that tells it, for older code to read."""
+OPTIONAL = ("owed", "lacks", "skips", "stream", "stream_load", "stream_of", "topic")
+"""Not written where there is nothing to say."""
 NO_LOAD = "none"
 """Stands for the digest of a load without files: the table was empty when DMS loaded it."""
 MAX_RECENT = 64
@@ -31,7 +33,7 @@ class Position:
     `load_digest` covers the names and ETags of the load files; `last` is the newest change object applied, with its ETag;
     `recent` are the names applied within the look-back window, by which an object that turns up late is recognised.
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied, `stream_load` the first
-    one whose load records are not, and `stream_of` tells by name which topics or streams these are (see `streams.Stream.made`).
+    one whose load records are not, and `stream_of` tells by name which topics or streams these are (see `streams.Stream.made`); `topic` is the one that all of its messages lay in, as the mappings had it then.
     `owed` are names of change objects that were applied before a replay and have to be again.
     `lacks` are columns of the spec that the newest file did not carry, `skips` columns of it that were passed by.
     """
@@ -46,6 +48,7 @@ class Position:
     stream: dict[str, int] = field(default_factory=dict)
     stream_load: dict[str, int] = field(default_factory=dict)
     stream_of: dict[str, str] = field(default_factory=dict)
+    topic: str = ""
     lacks: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
 
@@ -62,12 +65,8 @@ class Position:
 
     def to_json(self, **stamp: int) -> str:
         """Return the position as JSON, with the snapshot id and sequence number that it is committed under."""
-        facts = {
-            k: v
-            for k, v in asdict(self).items()
-            if v or k not in ("owed", "lacks", "skips", "stream", "stream_load", "stream_of")
-        }
-        version = 4 if self.owed else 3 if self.stream_of else 2 if self.stream else 1
+        facts = {k: v for k, v in asdict(self).items() if v or k not in OPTIONAL}
+        version = 4 if self.owed or self.topic else 3 if self.stream_of else 2 if self.stream else 1
         return json.dumps({"version": version, **facts, **stamp}, separators=(",", ":"))
 
     @staticmethod

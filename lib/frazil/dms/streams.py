@@ -57,10 +57,15 @@ def remade(was: dict[str, str], now: dict[str, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a look at the streams found: which ones they are (`Stream.made`), and a check that raises where a position lies outside."""
+    """What a look at the streams found: which ones they are (`Stream.made`), and a check that raises where a position lies outside.
+
+    `cut` returns the partitions of which messages behind a position may have expired; not `sure`: it is where somebody said
+    to begin, which may mean the first one that is kept.
+    """
 
     made: dict[str, str]
     check: Callable[[Offsets, str, str], Offsets]
+    cut: Callable[[Offsets, bool], set[str]]
 
     def __call__(self, position: Offsets, who: str, of: dict[str, str], only: str = "") -> Offsets:
         """Return a position, less what is there no more and was read; `who` has it, `of` is what was `made` when it was taken.

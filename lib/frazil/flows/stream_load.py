@@ -10,6 +10,7 @@ from frazil.changes.collapse import last_per_key
 from frazil.changes.keyless import appended
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
+from frazil.dms.control import CREATE
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.position import Position
 from frazil.dms.statistics import TableStatistics, read_statistics
@@ -17,6 +18,7 @@ from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start,
 from frazil.flows import quarantine
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
+from frazil.flows.stream_look import only_topic
 from frazil.flows.stream_read import APART, Group, messages, messages_of, own, require_known, rows_of
 from frazil.flows.streams import keep_position
 from frazil.flows.workbook import TableResult, Workbook
@@ -43,6 +45,8 @@ class _Load:
         self.earliest, self.kept = book.stream.earliest(), book.stream.kept()
         self.base: dict[str, Base] = {}
         self.begin: dict[str, Offsets] = {}
+        self.cut: dict[str, set[str]] = {}
+        """Partitions in which messages may have expired behind where a table begins."""
         self.seen: Offsets = {}
         self.end: Offsets = {}
 
@@ -56,11 +60,13 @@ class _Load:
         # Changes never go past load records that were not applied.
         begin = furthest(base.position.stream_load, base.position.stream)
         if not base.position.loaded:
-            begin = self.book.stream.start(self.book.settings.stream_start)
+            begin = self.book.stream.start(where := self.book.settings.stream_start)
+            self.cut[spec.source] = self.kept.cut(begin, where == "latest" or where.startswith("{"))
         elif again:
+            self.cut[spec.source] = self.kept.cut(begin, True)
             begin = furthest(begin, self.earliest)  # what has expired belongs to no load that is still whole
         else:
-            begin = self.kept(begin, spec.source, base.position.stream_of, self.book.topic(spec))
+            begin = self.kept(begin, spec.source, base.position.stream_of, only_topic(self.book, spec, base.position))
         self.begin[spec.source] = begin
         return TableResult(spec.source, "unchanged")
 
@@ -91,6 +97,8 @@ class _Load:
         loads = [] if over is None else loads
         if waits := self._waits(spec, mine, over):
             return TableResult(spec.source, "held", waits)
+        if lost := self._may_lack(spec, loads, groups):
+            return TableResult(spec.source, "held", lost)
         # What lies before the load in its partition is contained in it.
         self.begin[spec.source] = furthest(begin, {p: place + 1 for p, place in old.items()})
         starts = {
@@ -101,7 +109,7 @@ class _Load:
             stream[ARRIVED] = max(stream[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
             base.position, batch=commit.new_batch(), load_digest=LOADED, stream=stream, stream_load=self.end, stream_of=self.kept.made,
-            lacks=(), skips=(),
+            topic=self.book.topic(spec), lacks=(), skips=(),
         )  # fmt: skip
         if not loads:
             keep_position(self.book, spec, base, position, "load")
@@ -150,6 +158,27 @@ class _Load:
             )
         begun = any(not g.is_load and g.first < self.seen.get(g.object, 0) for g in mine)
         return "" if begun else "no change of it was seen: its load may go on (see load_over)"
+
+    def _may_lack(self, spec: TableSpec, loads: list[Group], groups: list[Group]) -> str:
+        """Say so where the first load records may have expired, and no create-table record that is there tells that they have not.
+
+        DMS sends that record before them, and what came later than something that is kept is kept.
+        """
+        if self.statistics is not None or self.book.settings.load_over == "declared":
+            return ""
+        cut = self.cut.get(spec.source, set()) & {g.object for g in loads}
+        name = self.book.mappings.target_name(spec)
+        made = [g.arrived for g in groups if g.operation == CREATE and (g.schema, g.table) == name]
+        first = {p: min(g.arrived for g in groups if g.object == p) for p in cut}
+        if not (lost := sorted(p for p in cut if not any(first[p] <= at for at in made))):
+            return ""
+        begins = (
+            "" if self.base[spec.source].position.loaded else ", say where it begins (stream_start: a time before it)"
+        )
+        return (
+            f"messages of {', '.join(lost)} have expired, and nothing tells whether load records were among them: reload the table "
+            f"in DMS and run this before they expire{begins}, or tell that the load is whole (load_over)"
+        )
 
     def _load(self, spec: TableSpec, frame: DataFrame, base: Base, position) -> TableResult:
         from pyspark.sql import functions as F

@@ -16,7 +16,15 @@ def begin_of(book: Workbook, spec: TableSpec, position: Position, kept: Kept, se
             f"{spec.source} was loaded from files, so where its changes begin in the stream is not known",
             "drop the table, set it up again and load it from the stream",
         )
-    return kept(furthest(position.stream, seen or {}), spec.source, position.stream_of, book.topic(spec))
+    return kept(
+        furthest(position.stream, seen or {}), spec.source, position.stream_of, only_topic(book, spec, position)
+    )
+
+
+def only_topic(book: Workbook, spec: TableSpec, position: Position) -> str:
+    """Return the topic that a position need be held against; empty: all, as also right after the mappings name another one."""
+    topic = book.topic(spec)
+    return topic if topic == position.topic else ""
 
 
 def pending(book: Workbook, ends: Offsets, position: Position) -> int | None:

@@ -128,9 +128,11 @@ def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]
     found = [g for g in groups if g.kind == "data" and (g.schema, g.table) == book.mappings.target_name(spec)]
     topic = book.topic(spec)
     if topic and (other := [g for g in found if g.object.rpartition("/")[0] != topic]):
+        at = ", ".join(
+            sorted({f"{g.object} from offset {min(h.first for h in other if h.object == g.object)}" for g in other})
+        )
         raise StreamError(
-            f"{spec.source} is mapped to topic '{topic}', and {other[0].count} of its messages lie in {other[0].object}, from offset "
-            f"{other[0].first}",
+            f"{spec.source} is mapped to topic '{topic}', and {sum(g.count for g in other)} of its messages lie in {at}",
             "correct the copy of the mappings; if DMS was told of another topic meanwhile, leave kafka-target-topic out of it",
         )
     return found

@@ -115,7 +115,7 @@ class _Run:
                 count, names = sum(g.count for g in pending), frozenset(n for g in pending for n in g.columns)
             self._changes(spec, frame, base, at, furthest(at, end), None, (count, names), result)
             if told and not count:  # what a record said may not be lost with it
-                keep_position(self.book, spec, base, self._at(base, commit.new_batch(), furthest(at, end)))
+                keep_position(self.book, spec, base, self._at(spec, base, commit.new_batch(), furthest(at, end)))
         except PositionMovedError as e:
             return TableResult(spec.source, "skipped", str(e))
         self.at[spec.source] = furthest(at, end)
@@ -137,16 +137,19 @@ class _Run:
         require_known(self.book, shaped.spec, names, f"{self.book.stream.scheme} messages from {at} up to {end}")
         batch = Batch(
             lambda whole: rows_of(self.book, shaped.spec, frame, loads=False, begin=at, before=before),
-            lambda batch: self._at(base, batch, end),
+            lambda batch: self._at(spec, base, batch, end),
             {"messages": count},
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
         result.add(TableResult(spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
         return True
 
-    def _at(self, base: Base, batch: str, place: Offsets) -> Position:
-        """Return a table's position at a place; which streams it is of is noted once, as they were then."""
-        return replace(base.position, batch=batch, stream=place, stream_of={**self.made, **base.position.stream_of})
+    def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
+        """Return a table's position at a place; which streams it is of is noted once, as they were then, if it needs them."""
+        topic, of = self.book.topic(spec), base.position.stream_of
+        if topic and topic == base.position.topic:
+            of = {name: told for name, told in of.items() if name == topic}
+        return replace(base.position, batch=batch, stream=place, stream_of={**self.made, **of}, topic=topic)
 
     def settle(self) -> None:
         """Commit how far tables without messages were seen to have none: else these would expire behind a position."""
@@ -155,7 +158,7 @@ class _Run:
             base = read_base(self.book.spark, self.book.name(spec))
             seen = furthest(base.position.stream, self.at.get(spec.source, {}))
             if spec.source in self.at and seen != base.position.stream:
-                keep_position(self.book, spec, base, self._at(base, commit.new_batch(), seen))
+                keep_position(self.book, spec, base, self._at(spec, base, commit.new_batch(), seen))
             return TableResult(spec.source, "unchanged")
 
         self._each(work)
