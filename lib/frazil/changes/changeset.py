@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from frazil.changes.types import convert_sql, exact_sql, kept_sql, lake_type, mask_sql, value_type
@@ -111,8 +111,13 @@ def shaped(rows: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
     )  # fmt: skip
 
 
-def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3, cure: str = "") -> BadRowError:
-    """Return the error that shows the first bad raw rows: file, row (counted from 1, header apart), reason, cure."""
+def explain_bad(
+    rows: DataFrame, spec: TableSpec, locate: Callable[[str, int], int | None], show: int = 3, cure: str = ""
+) -> BadRowError:
+    """Return the error that shows the first bad raw rows: file, row (counted from 1, header apart), reason, cure.
+
+    Of files of all tables Spark counts only the rows that the table reads; `locate` tells of these which row of the file one is.
+    """
     from pyspark.sql import functions as F
 
     first = {r["path"]: r["first_no"] for r in rows.groupBy("path").agg(F.min("row_no").alias("first_no")).collect()}
@@ -120,9 +125,13 @@ def explain_bad(rows: DataFrame, spec: TableSpec, show: int = 3, cure: str = "")
     count, worst = bad.count(), bad.orderBy(*ORDER).limit(show).collect()
 
     def place(r) -> str:
-        at = f"offset {r['row_no']}" if r["form"] == JSON else f"row {r['row_no'] - first[r['path']] + 1}"
-        at += f" of {spec.source}'s" if r["form"] == SHARED else ""  # others' rows are passed by unseen
-        return f"{readable(r['path'])} {at}"
+        path, number = readable(r["path"]), r["row_no"] - first[r["path"]] + 1
+        if r["form"] == JSON:
+            return f"{path} offset {r['row_no']}"
+        if r["form"] == SHARED:
+            found = locate(path, number)
+            return f"{path} row {found}" if found else f"{path} row {number} of {spec.source}'s"
+        return f"{path} row {number}"
 
     lines = [f"{place(r)}: {r['reason']}" for r in worst]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []

@@ -6,6 +6,8 @@ whatever DataFormat says. A table's position in these files is its own, by their
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +18,7 @@ from frazil.dms.endpoint import Endpoint
 from frazil.dms.layout import Layout
 from frazil.dms.newest import LOOK_BACK, moment, named
 from frazil.dms.objects import DmsObject, TableObjects
-from frazil.dms.storage import location, walk
+from frazil.dms.storage import chunks, location, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +48,26 @@ def shared_layout(own: Layout) -> Layout:
     Unconfirmed by AWS's documentation: that the timestamp column follows the schema, and that Op is always there.
     """
     return Layout(("op", "table", "schema", *[r for r in own.roles if r != "op"]))
+
+
+def row_in_file(path: str, number: int, table: tuple[str, str], endpoint: Endpoint) -> int | None:
+    """Return which row (from 1) of such a file is the `number`th that a table reads of it: its own, and those that name no table.
+
+    The file is gone through on the driver. None where Python's reader does not see as many as Spark did.
+    """
+    text = b"".join(chunks(path)).decode("utf-8-sig", "replace").replace(endpoint.row_delimiter, "\n")
+    csv.field_size_limit(1 << 30)
+    quoting = csv.QUOTE_MINIMAL if endpoint.rfc4180 else csv.QUOTE_NONE
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=endpoint.delimiter, quoting=quoting)
+    try:
+        for place, row in enumerate(filter(None, rows), 1):
+            name = tuple(row[2:0:-1])
+            number -= name == table or len(name) < 2 or not all(name)
+            if not number:
+                return place
+    except csv.Error:
+        pass
+    return None
 
 
 def rows_of_others(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import explain_bad
 from frazil.changes.quarantine import LATER, NO_PLACE, OBSOLETE, OPEN, changed, newest, overtaken, set_aside
 from frazil.config.spec import TableSpec
 from frazil.dms.position import Position
+from frazil.dms.transactions import row_in_file
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, quarantine
 from frazil.lake.quarantine import QuarantineError
@@ -38,11 +39,14 @@ def admit(book: Workbook, spec: TableSpec, rows: DataFrame, bad: int, total: int
     most = s.max_bad_rows if spec.max_bad_rows is None else spec.max_bad_rows
     share = s.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
     what = "" if book.stream else "the file or "
+    locate = partial(row_in_file, table=book.mappings.target_name(spec), endpoint=book.endpoint)
     if not aside:
-        raise explain_bad(rows, spec, cure=why_not and f"correct {what}{spec.file}; they are not set aside: {why_not}")
+        raise explain_bad(
+            rows, spec, locate, cure=why_not and f"correct {what}{spec.file}; they are not set aside: {why_not}"
+        )
     if bad > most or bad * 100 > share * total:
         raise explain_bad(
-            rows, spec, cure=f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass: "
+            rows, spec, locate, cure=f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass: "
             f"correct {what}{spec.file}, or raise the limit; nothing of this batch was applied to {spec.target}",
         )  # fmt: skip
 
