@@ -11,7 +11,10 @@ from frazil.dms.streams import ARRIVED
 from frazil.errors import FrazilError
 
 VERSION = 4
-"""1: files. 2: also streams. 3: and which ones they are. 4: with files that a replay owes, or a topic. Each is written as the lowest that tells it, for older code to read."""
+"""1: files. 2: also streams. 3: and which ones they are. 4: with files that a replay owes, or a topic.
+
+Each is written as the lowest that tells it, for older code to read.
+"""
 OPTIONAL = ("owed", "lacks", "skips", "stream", "stream_load", "stream_of", "topic")
 """Not written where there is nothing to say."""
 NO_LOAD = "none"
@@ -33,7 +36,8 @@ class Position:
     `load_digest` covers the names and ETags of the load files; `last` is the newest change object applied, with its ETag;
     `recent` are the names applied within the look-back window, by which an object that turns up late is recognised.
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied, `stream_load` the first
-    one whose load records are not, and `stream_of` tells by name which topics or streams these are (see `streams.Stream.made`); `topic` is the one that all of its messages lay in, as the mappings had it then.
+    one whose load records are not, and `stream_of` tells by name which topics or streams these are (see `streams.Stream.made`);
+    `topic` is the one that all of its messages lay in, as the mappings had it then.
     `owed` are names of change objects that were applied before a replay and have to be again.
     `lacks` are columns of the spec that the newest file did not carry, `skips` columns of it that were passed by.
     """
@@ -83,7 +87,8 @@ class Position:
 def after_load(position: Position, objects: TableObjects, batch: str, replay: bool = False) -> Position:
     """Return the position after the load files have been applied; with `replay` every change object is pending again.
 
-    What is known to have been applied is then `owed`, until it is met again or another load takes its place. A load that replaces another one holds what every change object up to `last` says: one that came late or was written
+    What is known to have been applied is then `owed`, until it is met again or another load takes its place.
+    A load that replaces another one holds what every change object up to `last` says: one that came late or was written
     again counts as applied from then on.
     """
     if replay:

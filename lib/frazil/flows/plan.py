@@ -145,7 +145,7 @@ def _look_at_stream(book: Workbook, spec: TableSpec, on_changed_load: str, sampl
     name, exists = book.name(spec), book.exists(spec)
     base = tables.read_base(book.spark, name) if exists else None
     position = base.position if base else Position()
-    book.topic(spec)
+    book.topic(spec)  # raises where the mappings name one that is not read
     if position.loaded:
         stream_look.begin_of(book, spec, position, book.stream.kept())
     behind = stream_look.pending(book, book.stream.ends(), position)
