@@ -224,15 +224,20 @@ def test_a_key_change_between_partitions_is_refused_and_other_changes_keep_their
     assert failed.failed and "partition-key-type schema-table" in failed.note
 
 
-def test_expired_messages_are_an_error_and_never_a_gap(new_stream):
+def _cut(w: KafkaWorld, until: int) -> None:
+    """Let the first topic's messages before an offset expire."""
     from confluent_kafka import TopicPartition
 
+    admin = w.kafka.admin()
+    for f in admin.delete_records([TopicPartition(w.topic, 0, until)]).values():
+        f.result(30)
+
+
+def test_expired_messages_are_an_error_and_never_a_gap(new_stream):
     w = new_stream().table("t").loaded()
     for n in range(5):
         w.message("insert", id=n, v="a")
-    admin = w.kafka.admin()
-    for f in admin.delete_records([TopicPartition(w.topic, 0, 3)]).values():
-        f.result(30)
+    _cut(w, 3)
     result = w.merge()["t"]
     assert result.failed and "messages 0 to 2 of" in result.note and "have expired" in result.note
     (late,) = watch.lateness(w.book(OperateSettings))
@@ -305,8 +310,6 @@ def _mapped(w: KafkaWorld, **topics: str) -> dict:
 
 
 def test_a_gap_in_one_topic_stops_only_tables_that_are_mapped_to_it(new_stream):
-    from confluent_kafka import TopicPartition
-
     w = new_stream(topics=2).table("t").table("u").table("v")
     given = _mapped(w, t=w.topics[0], u=w.topics[1])
     w.setup()
@@ -316,9 +319,7 @@ def test_a_gap_in_one_topic_stops_only_tables_that_are_mapped_to_it(new_stream):
         w.send(json.dumps(record), topic=0)
     record["metadata"]["table-name"] = "u"
     w.send(json.dumps(record), topic=1)
-    admin = w.kafka.admin()
-    for f in admin.delete_records([TopicPartition(w.topics[0], 0, 2)]).values():
-        f.result(30)
+    _cut(w, 2)
     assert [(r["pending"], bool(r["problem"])) for r in watch.lateness(w.book(**given))] == [(None, True), (2, False), (None, True)]  # fmt: skip
     results = w.merge(**given)
     assert "messages 0 to 1 of" in results["t"].note and "messages 0 to 1 of" in results["v"].note  # v: nothing tells
@@ -356,16 +357,12 @@ def test_a_mapping_to_a_topic_that_the_messages_contradict_is_refused(new_stream
 
 
 def test_mappings_that_name_another_topic_hide_no_gap_in_the_former_one(new_stream):
-    from confluent_kafka import TopicPartition
-
     w = new_stream(topics=2).table("t")
     w.setup()
     w.full_load(**_mapped(w, t=w.topics[0]))
     assert w.merged(**_mapped(w, t=w.topics[0])).position("t")["topic"] == w.topics[0]
     w.message("insert", id=1, v="a")
-    admin = w.kafka.admin()
-    for f in admin.delete_records([TopicPartition(w.topics[0], 0, 1)]).values():
-        f.result(30)
+    _cut(w, 1)
     result = w.merge(**_mapped(w, t=w.topics[1]))["t"]
     assert result.failed and "messages 0 to 0 of" in result.note
 
@@ -382,14 +379,6 @@ def test_a_topic_that_others_were_made_anew_beside_is_no_reason_to_stop_later(ne
     record["data"]["id"] = 2
     w.send(json.dumps(record), topic=1)
     assert w.merged().rows("t") == [(1, "a"), (2, "a")]  # without the mapping all topics count again
-
-
-def _cut(w: KafkaWorld, until: int) -> None:
-    from confluent_kafka import TopicPartition
-
-    admin = w.kafka.admin()
-    for f in admin.delete_records([TopicPartition(w.topic, 0, until)]).values():
-        f.result(30)
 
 
 @pytest.mark.parametrize("again", [False, True])

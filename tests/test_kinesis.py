@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 import time
@@ -56,6 +57,14 @@ def test_loads_and_changes_of_several_shards_and_tables(new_stream):
     assert w.rows("u") == [(1, "b"), (3, "b"), (5, "b")]
     assert any("public.other (1)" in line for line in w.said)
     assert {r.status for r in w.merge().values()} == {"unchanged"}
+
+
+def test_a_bad_message_that_stops_its_table_is_named_with_its_shard_and_number(new_stream):
+    w = new_stream().table("t").loaded().message("insert", id="x", v="a")
+    failed = w.merge()["t"]
+    assert failed.failed and re.search(
+        rf"{w.stream}/shardId-0+ offset \d+: column 'id': 'x' does not fit", failed.note
+    ), failed.note
 
 
 def test_rows_set_aside_are_replayed_in_the_order_of_their_shard(new_stream):

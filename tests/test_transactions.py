@@ -48,7 +48,9 @@ def test_a_shared_row_that_fits_nobody_stops_every_table(shared):
     before = shared.rows("t")
     put(shared, TXN1, f"I,t,public,{TS},3,c\nI,t\n")
     results = shared.merge()
-    assert all(r.failed and "I,t" in r.note and "names no table" in r.note for r in results.values())
+    assert all(
+        r.failed and "I,t" in r.note and "too few" in r.note and "names no table" in r.note for r in results.values()
+    )
     assert all(f"{TXN1} row 2: " in r.note for r in results.values()), results
     put(shared, TXN1, f"I,t,public,{TS},3,c\nI,wide,public,{TS},3\nI,,public,{TS},3,c,4\n")
     assert all(r.failed for r in shared.merge().values())

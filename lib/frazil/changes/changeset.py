@@ -125,9 +125,10 @@ def explain_bad(
     count, worst = bad.count(), bad.orderBy(*ORDER).limit(show).collect()
 
     def place(r) -> str:
-        path, number = readable(r["path"]), r["row_no"] - first[r["path"]] + 1
-        if r["form"] == JSON:
+        path = readable(r["path"])
+        if r["form"] == JSON:  # of Kinesis a text of digits
             return f"{path} offset {r['row_no']}"
+        number = r["row_no"] - first[r["path"]] + 1
         if r["form"] == SHARED:
             found = locate(path, number)
             return f"{path} row {found}" if found else f"{path} row {number} of {spec.source}'s"

@@ -25,6 +25,7 @@ from frazil.dms.streams import (
     moment,
     named_places,
     named_source,
+    stream_of,
 )
 from frazil.errors import nearest
 
@@ -220,13 +221,10 @@ class Kafka:
 
 def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str, only: str) -> Offsets:
     """Raise ExpiredError unless a position lies in what is kept; in topics other than `only` (if given) it is moved there."""
-    if only:
-        mine = {p for p in {*position, *ends} if p.rpartition("/")[0] == only}
-        theirs = {p: min(max(o, earliest[p]), ends[p]) for p, o in position.items() if p not in mine and p in ends}
-        theirs = {**{p: o for p, o in earliest.items() if p not in mine}, **theirs}
-        position, earliest, ends = ({p: o for p, o in at.items() if p in mine} for at in (position, earliest, ends))
-        return {**theirs, **_require_kept(position, earliest, ends, who, "")}
-    for p, offset in position.items():
+    apart = {p for p in {*position, *ends} if only and stream_of(p) != only}
+    moved = {p: min(max(position.get(p, 0), earliest[p]), ends[p]) for p in ends if p in apart}
+    mine = {p: o for p, o in position.items() if p not in apart}
+    for p, offset in mine.items():
         if p not in ends:
             raise ExpiredError(
                 f"{who}: its position names {p}, which the topics do not have", "was the topic made anew?"
@@ -240,10 +238,10 @@ def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str,
                 "state a place that is there; if the topic was made anew: reload the table in DMS, drop it in the lake, and set it "
                 "up again",
             )
-    for p in ends.keys() - position.keys():
+    for p in ends.keys() - position.keys() - apart:
         if earliest[p]:
             raise ExpiredError(f"{who}: partition {p} is new, and messages before {earliest[p]} have expired", RELOAD)
-    return position
+    return {**mine, **moved}
 
 
 def _limited(begin: Offsets, ends: Offsets, messages: int) -> Offsets:

@@ -28,6 +28,7 @@ from frazil.dms.streams import (
     moment,
     named_places,
     named_source,
+    stream_of,
 )
 from frazil.errors import nearest
 
@@ -157,7 +158,7 @@ class Kinesis:
     def kept(self) -> Kept:
         """Return what raises ExpiredError for a position behind which messages may have expired."""
         summaries = self._summaries()
-        hours = min(s["RetentionPeriodHours"] for s in summaries.values())
+        made, hours = _made(summaries), min(s["RetentionPeriodHours"] for s in summaries.values())
         shards, since = self._shards(), (time.time() - hours * 3600) * 1000
 
         def check(position: Offsets, who: str, only: str) -> Offsets:
@@ -174,10 +175,10 @@ class Kinesis:
         def cut(begin: Offsets, sure: bool) -> set[str]:
             if sure and not begin.get(ARRIVED):  # numbers that somebody named
                 return set()
-            born = {name: float(at) * 1000 for name, at in _made(summaries).items()}
-            return {p for p in shards if max(begin.get(ARRIVED, 0), born.get(p.rpartition("/")[0], 0)) < since}
+            born = {name: float(at) * 1000 for name, at in made.items()}
+            return {p for p in shards if max(begin.get(ARRIVED, 0), born.get(stream_of(p), 0)) < since}
 
-        return Kept(_made(summaries), check, cut)
+        return Kept(made, check, cut)
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
         """Read all shards from a position on, in parallel, until they have caught up with now, or about `most` messages of them."""

@@ -50,6 +50,11 @@ class Taken:
     release: Callable[[], None] = lambda: None
 
 
+def stream_of(partition: str) -> str:
+    """Return the name of the topic or stream that a partition is of."""
+    return partition.rpartition("/")[0]
+
+
 def remade(was: dict[str, str], now: dict[str, str]) -> list[str]:
     """Return the names under which there are other topics or streams now."""
     return [name for name, told in was.items() if now.get(name, told) != told]

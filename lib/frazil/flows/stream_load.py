@@ -14,7 +14,7 @@ from frazil.dms.control import CREATE
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.position import Position
 from frazil.dms.statistics import TableStatistics, read_statistics
-from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, place_by_sql, remade
+from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, place_by_sql, remade, stream_of
 from frazil.flows import quarantine
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
@@ -64,7 +64,7 @@ class _Load:
             self.cut[spec.source] = self.kept.cut(begin, where == "latest" or where.startswith("{"))
         elif again:
             self.cut[spec.source] = self.kept.cut(begin, True)
-            begin = furthest(begin, self.earliest)  # what has expired belongs to no load that is still whole
+            begin = furthest(begin, self.earliest)  # whether load records were in what has expired: `_may_lack`
         else:
             begin = self.kept(begin, spec.source, base.position.stream_of, only_topic(self.book, spec, base.position))
         self.begin[spec.source] = begin
@@ -218,7 +218,7 @@ def _without(position: Position, names: list[str]) -> Position:
     """Return a position without its places in streams that were made anew: they mean nothing there."""
 
     def others(places: Offsets) -> Offsets:
-        return {p: o for p, o in places.items() if p.rpartition("/")[0] not in names}
+        return {p: o for p, o in places.items() if stream_of(p) not in names}
 
     return replace(position, stream=others(position.stream), stream_load=others(position.stream_load))
 

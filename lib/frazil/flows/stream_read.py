@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.dms.control import CREATE, TELLING, Definition, definition
 from frazil.dms.messages import CHANGE_PHASE, COLUMN_NAMES, LOAD_PHASE, common_fields, known_columns, raw_rows, routed
-from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql
+from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql, stream_of
 from frazil.flows.told import names_in_messages
 from frazil.flows.workbook import Workbook
 
@@ -127,7 +127,7 @@ def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]
     """Return the groups of a table's data; raise StreamError if some lie in another topic than the mappings tell."""
     found = [g for g in groups if g.kind == "data" and (g.schema, g.table) == book.mappings.target_name(spec)]
     topic = book.topic(spec)
-    if topic and (other := [g for g in found if g.object.rpartition("/")[0] != topic]):
+    if topic and (other := [g for g in found if stream_of(g.object) != topic]):
         at = ", ".join(
             sorted({f"{g.object} from offset {min(h.first for h in other if h.object == g.object)}" for g in other})
         )
