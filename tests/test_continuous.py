@@ -1,8 +1,12 @@
 """Continuous ingestion: tables on clocks of their own, stopped by time or by a signal, with a line per table."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from dataclasses import asdict
 
 import pytest
 
@@ -116,3 +120,42 @@ def test_a_board_speaks_now_and_then_and_at_once_where_it_matters():
     shown.set("longer", "y")
     assert repr(shown) == "longer  y\nt       failed: x"
     assert "<pre>" in shown._repr_html_()
+
+
+ENDING = """
+import json, os, signal, sys, threading
+from frazil.config.settings import CdcMergeSettings
+from frazil.flows import cdc
+from frazil.flows.workbook import Workbook
+
+def stop_by_itself():
+    threading.Timer(1.0, context._jsc.sc().stop).start()
+    book.spark.sql("select java_method('java.lang.Thread', 'sleep', 60000L) from range(2)").toArrow()
+
+def kill():
+    os.kill(context._gateway.proc.pid, signal.SIGKILL)
+    book.spark.sql("select 1").toArrow()
+
+def one_pass(book, spec, before):
+    done = real(book, spec, before)
+    {end}()
+    return done
+
+book, real, cdc._one_pass = Workbook(CdcMergeSettings(**json.load(sys.stdin))), cdc._one_pass, one_pass
+context = book.spark.sparkContext
+cdc.run(book)
+"""
+
+
+@spark
+@pytest.mark.parametrize("end", ["kill", "stop_by_itself"])
+def test_a_run_whose_spark_has_ended_ends_and_says_so(two, end):
+    settings = two.book(run_for_s=300, trigger_s=0.1).settings
+    ran = subprocess.run(
+        [sys.executable, "-c", ENDING.replace("{end}", end)], input=json.dumps(asdict(settings)), capture_output=True, text=True, timeout=240
+    )  # fmt: skip
+    assert ran.returncode == 1 and "Spark's JVM was killed by signal 9" in ran.stderr.splitlines()[-2], ran.stderr[
+        -3000:
+    ]
+    assert "spark.log" in ran.stderr.splitlines()[-1]
+    assert "new" in str(two.rows("a") + two.rows("b"))  # what it had committed holds

@@ -30,6 +30,7 @@ from frazil.dms.transactions import rows_of_others, with_transactions
 from frazil.errors import FrazilError, nearest
 from frazil.flows.stop import StoppedError, stop_requests
 from frazil.lake import jvm
+from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.lanes import Lanes
 from frazil.lake.tables import format_version
 from frazil.observe.progress import heartbeat
@@ -153,7 +154,9 @@ class Workbook:
     @cached_property
     def spark(self) -> SparkSession:
         """The Spark session, found or built when first asked for."""
+        require_alive(self.folder)
         spark = get_spark(self.settings)
+        watch(spark)
         jvm.without_checksum_files(spark)
         # Iceberg's API in another thread finds only catalogs that a query of Spark's has loaded.
         with suppress(Exception):
@@ -260,11 +263,15 @@ class Workbook:
             raise self.stopped[spec.source]
 
     def attempt(self, spec: TableSpec, work: Callable[[TableSpec], TableResult]) -> TableResult:
-        """Run `work` for one table; any error of it becomes a result with status `failed`, its trace goes to the log."""
+        """Run `work` for one table; any error of it becomes a result with status `failed`, its trace goes to the log.
+
+        Raises SessionError where Spark itself has ended: no table can go on.
+        """
         began = time.monotonic()
-        self.spark.sparkContext.setJobGroup(spec.source, spec.source)
+        require_alive(self.folder)
         self.at_work.add(spec.source)
         try:
+            self.spark.sparkContext.setJobGroup(spec.source, spec.source)
             self.require_way(spec)
             with reading(spec, self.endpoint.header):
                 result = work(spec)
@@ -273,6 +280,7 @@ class Workbook:
             result = TableResult(spec.source, "failed", str(e), decision=e.decision)
         except Exception as e:
             log.error("%s failed", spec.source, exc_info=True)
+            require_alive(self.folder, e)
             result = TableResult(spec.source, "failed", jvm.cause(e))
         finally:
             self.at_work.discard(spec.source)

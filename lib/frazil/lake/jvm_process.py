@@ -1,0 +1,70 @@
+"""Whether Spark still lives: a JVM that was killed, or a context that stopped by itself, ends a run and does not hold it for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from frazil.config.session import SessionError
+from frazil.errors import log
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+LOOK_S, ENDING_S = 5.0, 3.0
+"""How often it is looked whether Spark lives, and how long a JVM that answers no more may take to end."""
+_watched: list[SparkContext] = []
+"""The context that a thread watches already."""
+
+
+def _process() -> subprocess.Popen | None:
+    """Return the JVM's process, if this process has started it: where a service has, it is the service's to look after."""
+    from pyspark import SparkContext
+
+    return getattr(SparkContext._gateway, "proc", None)
+
+
+def watch(spark: SparkSession) -> None:
+    """End the JVM once its SparkContext has stopped by itself: who waits for one of its jobs would wait for ever."""
+    context, process = spark.sparkContext, _process()
+    if process is None or context in _watched:
+        return
+    _watched[:] = [context]
+
+    def look() -> None:
+        stopped = 0
+        while process.poll() is None and context._jsc is not None:  # None: stopped from Python
+            with suppress(Exception):  # it ended, or was stopped from Python, since the line before
+                stopped = stopped + 1 if context._jsc.sc().isStopped() else 0
+            if stopped == 2:  # once may be in the middle of a stop from Python
+                log.error("the SparkContext has stopped by itself: its JVM is ended")
+                process.kill()
+            time.sleep(LOOK_S)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+def require_alive(folder: Path, error: Exception | None = None) -> None:
+    """Raise SessionError if the JVM that this process has started has ended; `folder` has its log.
+
+    After an error that may come of that, it is given the time to end.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    process = _process()
+    no_answer = isinstance(error, (Py4JError, OSError)) and not isinstance(error, Py4JJavaError)
+    try:
+        code = process.wait(ENDING_S if no_answer else 0) if process else None
+    except subprocess.TimeoutExpired:
+        code = None
+    if code is not None:
+        raise SessionError(
+            f"Spark's JVM {f'was killed by signal {-code}' if code < 0 else f'ended with code {code}'} in the middle of the work",
+            f"see the end of {folder / 'spark.log'}; is there memory enough for spark.driver.memory? In JupyterLab restart the "
+            "kernel. Run again: it goes on from what was committed",
+        )
