@@ -23,8 +23,8 @@ demo: env ## Run the whole workbook on an embedded database; prove that source a
 lab: env ## Open the notebooks in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=notebooks --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root)
 
-test: env lint spark35-env ## Run all tests, on both Spark lines
-	$(BIN)/python -m pytest tests
+test: env lint spark35-env ## Run all tests, two files at a time, on both Spark lines
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder
 	.venv35/bin/python -m pytest tests/test_end_to_end.py
 
 spark35-env: .venv35/.ready ## Build the environment of the second Spark line (3.5)

@@ -192,7 +192,7 @@ class MaintenanceSettings(Settings):
         30.0, "Compaction waits this long for a batch that is being written; one that takes longer wins the race."
     )
     nice: int = parameter(
-        10,
+        19,
         "Priority of a run with a Spark of its own, as the command `nice` has it (19: the lowest), so that ingestion on the same "
         "machine comes first; 0: the same as others.",
     )
