@@ -56,7 +56,7 @@ def _each(book: Workbook, work: Callable[[TableSpec, Base, DataFrame], TableResu
 
 
 def plan(book: Workbook) -> list[dict[str, Any]]:
-    """Return what waits in the quarantine, one row per table, column at fault and what a replay would do. Nothing is changed.
+    """Return what waits in the quarantine, one row per table, fault (its column and kind) and what a replay would do. Nothing is changed.
 
     `replay` is `apply`, `obsolete` (the key was changed later), `still bad`, or `cannot tell`; `example` is the oldest row's
     place and what is wrong with it.
@@ -68,9 +68,9 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
 
         with _judged(book, spec, waiting) as rows:
             first = F.min_by(F.struct("r.path", "r.row_no", "r.form", "r.reason", "why"), F.struct("r.sequence", "r.object", "r.row_no"))  # fmt: skip
-            groups = rows.groupBy("r.column_name", "outcome").agg(
+            groups = rows.groupBy("r.column_name", "outcome", F.expr(aside.kind_sql("r", book.endpoint.delimiter))).agg(
                 F.count("*").alias("rows"), F.count("r.key").alias("keys"), F.min("r.set_aside_at").alias("since"), first.alias("first"),
-            ).orderBy("since", "column_name", "outcome").collect()  # fmt: skip
+            ).orderBy("since", "column_name", "outcome", F.desc("rows")).collect()  # fmt: skip
         found[spec.source] = [
             {
                 "table": spec.source, "column": g.column_name, "rows": g.rows, "key_known": g["keys"],
