@@ -348,6 +348,8 @@ def test_other_forms_are_read_again_as_they_were_written(new_world, form):
         w.changes("t", I(101, 1, "good", None, None, None), *[I(*r[2:]) for r in rows])
     w.loaded().merged(**more)
     bad = w.rows("t")
+    (told,) = replay.plan(w.book(**more))
+    assert (told["because"], " of public.t: " in told["example"]) == ("", form == "transactions"), told
     table("INT8")
     (result,) = replay.run(w.book(quarantine="replay", **more))
     assert result.counts == {"replayed": 4}, result.note
