@@ -174,12 +174,17 @@ def test_a_table_that_fails_and_one_that_needs_a_decision_have_codes_of_their_ow
 @pytest.mark.notebooks
 def test_a_run_that_sets_rows_aside_shows_in_its_notebook_what_is_wrong_with_them(tmp_path, place):
     made = Path(shutil.copytree(place, tmp_path / "copy"))
-    (made / "s3/app/visit/20990101-000000000.csv").write_text("X,nonsense\n", encoding="utf-8")
+    first = (made / "s3/app/visit/20260301-080103000.csv").read_text(encoding="utf-8").splitlines()[0]
+    bad = "I,2099-01-01 00:00:00.000000,9,Arlington,yesterday,NULL,NULL"
+    (made / "s3/app/visit/20990101-000000000.csv").write_text(f"{first}\n{bad}\n", encoding="utf-8")
     code, out = ended(frazil(made, "run", "02_cdc_merge", "--env", "demo", "-p", "on_bad_rows", "quarantine"))
     assert code == runs.OK and "1 row(s) set aside in the quarantine" in out, out
     cells = nbformat.read(last_run(made)["folder"] / "02_cdc_merge.ipynb", as_version=4).cells
     shown = next(c for c in cells if c.source.startswith("wait = "))
-    assert "20990101-000000000.csv row 1: too many or too few fields" in str(shown.outputs)
+    assert (
+        "20990101-000000000.csv row 1: column 'at': 'yesterday' does not fit DATETIME"
+        in shown.outputs[-1].data["text/plain"]
+    )
 
 
 GATE = """
