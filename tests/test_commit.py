@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from frazil.cli import main
 from frazil.config.settings import FullLoadSettings
 from frazil.flows import cdc
 from frazil.flows.plan import plan
@@ -380,6 +381,29 @@ def test_a_load_written_again_is_refused_until_told_to_reload(loaded):
     assert loaded.rows("t") == [(1, "x"), (4, "y")]
     loaded.changes("t", U(1, "z"), name=FILE2).merged()
     assert loaded.rows("t") == [(1, "z"), (4, "y")]
+
+
+def test_load_files_that_changed_are_named_to_whoever_asks(loaded, monkeypatch, capsys):
+    loaded.environment(monkeypatch)
+
+    def checked() -> list[str]:
+        main(["check", "--env", "w"])
+        return [line for line in capsys.readouterr().err.splitlines() if "public.t" in line]
+
+    assert checked() == []
+    loaded.load("t", (1, "x")).load("t", (9, "y"), name="LOAD00000002.csv")
+    says = "public.t: the load files are not those that were applied (1 then, 2 now; new: t/LOAD00000002.csv; written again: t/LOAD00000001.csv)"
+    assert loaded.full_load()["t"].note.startswith(says)
+    (line,) = checked()
+    assert line.startswith(f"{says}; cure: ") and "on_changed_load=reload" in line
+    (row,) = plan(loaded.book(FullLoadSettings))
+    assert row["decision"].startswith(says)
+    loaded.full_load(on_changed_load="reload")
+    assert checked() == []
+    (loaded.root / "source/public/t/LOAD00000001.csv").unlink()
+    assert "(2 then, 1 now; no longer there: t/LOAD00000001.csv)" in loaded.full_load()["t"].note
+    loaded.spark.sql(f"ALTER TABLE {loaded.name('t')} UNSET TBLPROPERTIES ('frazil.load')")  # loaded by an older Frazil
+    assert "(2 then, 1 now)" in loaded.full_load()["t"].note
 
 
 def test_more_load_files_after_the_load_are_refused_too(loaded):

@@ -317,6 +317,7 @@ def test_a_file_that_fits_no_layout_shows_its_row_and_the_nearest_layout(bare, u
     rows(bare, FILE2, "U,2,B,20,x,z")
     declare(bare, "id INT8", "v WSTRING(9)", "n INT4", "w WSTRING(9)", layouts=[{"until": until, "columns": ["id", "v", "n"], "load": True}])  # fmt: skip
     refused(bare, f"{FILE2} row 1: 7 fields, and 6 in the layout", "'B', '20', 'x', 'z'", "the nearest layout is that of 'now' (id, v, n, w)")  # fmt: skip
+    assert bare.merge()["t"].decision
 
 
 def test_without_layouts_a_file_of_another_width_is_refused_row_by_row(bare):

@@ -64,7 +64,8 @@ def test_the_rows_of_the_source_that_made_a_key_are_found(book):
         (FILE3, 1, "U", "a3", at("10:01:10")), (FILE3, 2, "U", "a4", at("10:01:20")),
     ]  # fmt: skip
     (gone,) = trace.origin(book, "public.t", ["3"])
-    assert (gone["id"], gone["file"]) == (10, FOUR)
+    assert (gone["id"], gone["file"], gone["key_change"]) == (10, FOUR, "3 → 10")
+    assert not any("key_change" in r for r in found)
     load = trace.key_history(book, "public.t", ["3"])[-1]
     assert trace.origin(book, "public.t", ["3"], load["snapshot"])[0]["row"] == 3
 

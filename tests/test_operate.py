@@ -171,6 +171,22 @@ def test_a_table_that_fails_and_one_that_needs_a_decision_have_codes_of_their_ow
     assert code == runs.SOME_FAILED, out
 
 
+@pytest.mark.notebooks
+def test_a_run_that_sets_rows_aside_shows_in_its_notebook_what_is_wrong_with_them(tmp_path, place):
+    made = Path(shutil.copytree(place, tmp_path / "copy"))
+    first = (made / "s3/app/visit/20260301-080103000.csv").read_text(encoding="utf-8").splitlines()[0]
+    bad = "I,2099-01-01 00:00:00.000000,9,Arlington,yesterday,NULL,NULL"
+    (made / "s3/app/visit/20990101-000000000.csv").write_text(f"{first}\n{bad}\n", encoding="utf-8")
+    code, out = ended(frazil(made, "run", "02_cdc_merge", "--env", "demo", "-p", "on_bad_rows", "quarantine"))
+    assert code == runs.OK and "1 row(s) set aside in the quarantine" in out, out
+    cells = nbformat.read(last_run(made)["folder"] / "02_cdc_merge.ipynb", as_version=4).cells
+    shown = next(c for c in cells if c.source.startswith("wait = "))
+    assert (
+        "20990101-000000000.csv row 1: column 'at': 'yesterday' does not fit DATETIME"
+        in shown.outputs[-1].data["text/plain"]
+    )
+
+
 GATE = """
 import time
 from pathlib import Path
@@ -234,6 +250,7 @@ def test_what_tables_come_to_is_what_the_run_comes_to():
     assert of("failed", "failed") == "failed"
     assert of("merged", "held") == of("merged", "differs") == "needs a decision"
     assert of("failed", decision=True) == "needs a decision"
+    assert runs.outcome([{"status": "merged"}, {"status": "failed", "decision": True}]) == "needs a decision"
     assert of("merged", "skipped") == "skipped"
     assert runs.outcome([{"table": "only looked at"}]) == "ok"
     record = {
@@ -255,6 +272,21 @@ def test_of_several_results_of_a_table_that_stands_which_says_most():
     assert come_of(("unchanged",), ("unchanged",)) == ("nothing to do", "unchanged")
     with pytest.raises(TablesFailedError, match="t: no such row"):
         come_of(("failed", "no such row"), ("merged",))
+
+
+def test_a_run_says_what_it_did_again():
+    load = {
+        "a": {"status": "replayed", "rows": 1200},
+        "b": {"status": "unchanged"},
+        "c": {"status": "reloaded", "rows": 3},
+    }
+    assert runs.restored(load) == (
+        "load reloaded: c (3 rows); load replayed: a (1,200 rows); 02_cdc_merge applies their change files again"
+    )
+    results = TableResult("a", "replayed", counts={"replayed": 4, "still_bad": 1}), TableResult("a", "merged", counts={"changes": 2})  # fmt: skip
+    record = report.finish("cdc_merge", results)
+    assert runs.restored(record.facts["tables"]) == "4 row(s) of the quarantine replayed: a"
+    assert runs.restored({"a": {"status": "merged", "changes": 3}}) == ""
 
 
 @pytest.mark.notebooks
@@ -356,7 +388,7 @@ def test_a_catalog_that_cannot_be_read_is_told_in_a_line_and_left_to_spark(tmp_p
     monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
     assert main(["check", "--env", "demo"]) == runs.BREACH
     first, *others = capsys.readouterr().err.splitlines()
-    assert first == "lake: the lake cannot be read without Spark: DatabaseError: (sqlite3.DatabaseError) file is not a database"  # fmt: skip
+    assert first.startswith("lake: the lake cannot be read without Spark: DatabaseError: (sqlite3.DatabaseError) file is not a database; cure: ")  # fmt: skip
     assert others == ["runs: 02_cdc_merge has not ended well yet"]
     assert watch.nothing_pending(Workbook(resolve("cdc_merge", {"env": "demo"}).settings)) is None
 

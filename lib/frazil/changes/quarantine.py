@@ -9,6 +9,7 @@ false), the first one with any good change.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -177,6 +178,17 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str, 
     found = found.withColumns(later)
     gone = "keyed and later_key is not null and (old_key is null or later_old_key is not null)"
     return found.withColumn("status", F.expr(f"if({gone}, '{OBSOLETE}', status)")).select(*_columns())
+
+
+def kind_sql(record: str, delimiter: str) -> str:
+    """Return the SQL of what tells faults of one column apart: how many fields the line has, or whether the value is no more than digits and signs.
+
+    A number that is too large wants a wider type, a word among numbers another cure.
+    """
+    unquoted = f"""regexp_replace(cast({record}.raw as string), '"[^"]*"', '')"""
+    fields = f"size(split({unquoted}, {literal(re.escape(delimiter))}))"
+    signs = literal("': '[^A-Za-z]*' does not fit")
+    return f"case when {record}.misfit and {record}.form <> '{JSON}' then {fields} when {record}.reason rlike {signs} then 0 end"
 
 
 APPLY, UNCLEAR = "apply", "cannot tell"

@@ -53,14 +53,20 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
     try:
         rows = watch.lateness(book)
     except FrazilError as e:
-        return [f"lake: {e.problem}"]
-    lines = [f"{r['table']}: {r['problem']}" for r in rows if r["problem"]]
+        return [_told("lake", e.problem, e.cure)]
+    lines = [_told(r["table"], r["problem"], r["cure"]) for r in rows if r["problem"]]
     what = "message(s)" if book.stream else "file(s)"
     for r in rows:
         limit = limits.get(r["table"], operate.max_lag_s)
         if not r["problem"] and r["lag_s"] > limit:
             lines.append(f"{r['table']}: {r['pending']} {what} pending, the oldest for {r['lag_s']:,.0f} s, allowed are {limit:g} s")  # fmt: skip
     return lines
+
+
+def _told(name: str, problem: str, cure: str) -> str:
+    """Return a problem with its cure in one line that begins with the name of what it is about."""
+    line = " ".join(f"{problem.removeprefix(f'{name}: ')}{cure and f'; cure: {cure}'}".split())
+    return f"{name}: {line}"
 
 
 def _quarantined(operate: OperateSettings) -> list[str]:

@@ -66,6 +66,7 @@ def main(options: argparse.Namespace) -> int:
     aside = sum(t.get("quarantined") or 0 for t in facts.get("tables", {}).values())
     told = f"{file.stem}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}".rstrip()
     told += f"; {aside:,} row(s) set aside in the quarantine" if aside else ""
+    told += f"; {again}" if (again := runs.restored(facts.get("tables", {}))) else ""
     print(f"{told}\n  {folder}", file=sys.stderr if bad else sys.stdout)
     _ended(operate, folder, facts)
     return code

@@ -81,6 +81,12 @@ NO_CHARACTER = "\uffff"
 """Unicode's own, for Spark's third escape: where none is stated it is NUL, and a NUL in a quoted text gets lost."""
 
 
+class LayoutError(SourceError):
+    """A headerless file that fits none of its table's layouts: somebody has to declare which columns it has."""
+
+    decision = True
+
+
 @lru_cache(maxsize=4096)
 def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the first line's fields: the column names of a file with a header."""
@@ -96,7 +102,7 @@ def _first_row(file: DmsObject, lines: Iterable[str], endpoint: Endpoint) -> lis
 
 
 def require_fit(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> None:
-    """Hold a headerless file's first row against the layout that held when it was written; raise SourceError if its width differs."""
+    """Hold a headerless file's first row against the layout that held when it was written; raise LayoutError if its width differs."""
     text = open_text_head(file.path, 1 << 20).read().replace(endpoint.row_delimiter, "\n")
     row = _first_row(file, io.StringIO(text, newline=""), endpoint)
     wanted = len(stated_layout(spec, endpoint, mappings, phase, file).roles)
@@ -106,7 +112,7 @@ def require_fit(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: 
     known = {f"until {past.until}": past.columns for past in spec.layouts} | {"now": tuple(mappings.file_columns(spec))}
     near = min(known, key=lambda n: abs(len(known[n]) + control - len(row)))
     shown = "a row that holds columns which are masked or left out" if spec.hides else repr(row)[:200]
-    raise SourceError(
+    raise LayoutError(
         f"{file.path} row 1: {len(row)} fields, and {wanted} in the layout that held when it was written: {shown}",
         f"the nearest layout is that of '{near}' ({', '.join(known[near])}): correct layouts in {spec.file}",
     )

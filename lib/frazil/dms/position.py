@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 
@@ -20,11 +21,21 @@ OPTIONAL = ("owed", "lacks", "skips", "stream", "stream_load", "stream_of", "top
 NO_LOAD = "none"
 """Stands for the digest of a load without files: the table was empty when DMS loaded it."""
 MAX_RECENT = 64
+MAX_NAMED = 200
+"""Of a load with more files than this it is not kept which they were."""
+SHOWN = 3
+"""So many names a message shows of each kind."""
 REPLAY = "run 01_full_load with on_changed_load=replay, which needs all change files since the load"
 
 
 class PositionError(FrazilError):
     """A stored position that this version cannot read, or that what lies in the source contradicts."""
+
+    decision = True
+
+
+class LoadChangedError(FrazilError):
+    """DMS wrote other load files than those applied: say what shall happen."""
 
     decision = True
 
@@ -102,6 +113,45 @@ def after_load(position: Position, objects: TableObjects, batch: str, replay: bo
         recent = _recent(position.last, {*position.recent, *(o.name for o in held)})
         position = replace(position, last_etag=etag, recent=recent)
     return replace(position, batch=batch, load_digest=objects.load_digest or NO_LOAD, load_files=len(objects.loads))
+
+
+def is_other_load(objects: TableObjects, position: Position) -> bool:
+    """Tell whether load files lie there, and are not those that were applied; of a table that is not loaded none were."""
+    return bool(objects.loads) and position.loaded and objects.load_digest != position.load_digest
+
+
+def _load_files(objects: TableObjects) -> dict[str, str]:
+    return {"/".join(o.path.split("/")[-2:]): hashlib.sha256(o.etag.encode()).hexdigest()[:8] for o in objects.loads}
+
+
+def load_as_json(objects: TableObjects) -> str:
+    """Return as JSON which load files are applied, for `require_same_load` to name those that change."""
+    files = _load_files(objects)
+    return json.dumps(
+        {"digest": objects.load_digest, "files": files if len(files) <= MAX_NAMED else {}}, separators=(",", ":")
+    )
+
+
+def require_same_load(objects: TableObjects, position: Position, applied: str | None, source: str) -> None:
+    """Raise LoadChangedError where `is_other_load`; `applied` is what `load_as_json` gave when the load was applied, or None."""
+    if not is_other_load(objects, position):
+        return
+    told, now = json.loads(applied or "{}"), _load_files(objects)
+    then = told.get("files", {}) if told.get("digest") == position.load_digest else {}
+    kinds = {
+        "new": [n for n in now if n not in then],
+        "written again": [n for n in now if n in then and now[n] != then[n]],
+        "no longer there": [n for n in then if n not in now],
+    }
+    named = [
+        f"{what}: {', '.join(names[:SHOWN])}{' …' if names[SHOWN:] else ''}" for what, names in kinds.items() if names
+    ]
+    raise LoadChangedError(
+        f"{source}: the load files are not those that were applied ({position.load_files} then, {len(objects.loads)} now"
+        f"{''.join('; ' + n for n in named if then)})",
+        "if DMS loaded the table again, run 01_full_load with on_changed_load=reload; if load files were only copied late, "
+        "with on_changed_load=replay (all load files, then every change file again: all since the load must be there)",
+    )
 
 
 def require_replayable(objects: TableObjects, position: Position, source: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
-from frazil.dms.position import Position, pending_changes, take_batch
+from frazil.dms.position import Position, is_other_load, pending_changes, take_batch
 from frazil.dms.read import CHANGE_PHASE
 from frazil.flows import quarantine, streams, watch
 from frazil.flows.apply import apply_batch, of_files
@@ -24,7 +24,7 @@ def _held(there: TableObjects, position: Position) -> str:
     """Say what changes wait for, if they do: they belong on top of the load that lies there, and on no other."""
     if not position.loaded:
         return "the full load is applied"
-    if there.loads and there.load_digest != position.load_digest:
+    if is_other_load(there, position):
         return "the load files that changed are applied: run 01_full_load, see on_changed_load"
     return ""
 

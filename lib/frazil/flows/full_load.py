@@ -12,7 +12,15 @@ from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.spec import TableSpec
 from frazil.dms import ends
 from frazil.dms.objects import TableObjects
-from frazil.dms.position import Position, after_load, require_replayable
+from frazil.dms.position import (
+    LoadChangedError,
+    Position,
+    after_load,
+    is_other_load,
+    load_as_json,
+    require_replayable,
+    require_same_load,
+)
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.dms.storage import readable
 from frazil.errors import FrazilError
@@ -22,7 +30,7 @@ from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.commit import Commit
-from frazil.lake.tables import Base, RolledBackError, read_base
+from frazil.lake.tables import LOAD, Base, RolledBackError, load_of, read_base
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,12 +38,6 @@ if TYPE_CHECKING:
 
 CLOSE = 32
 """Keys lie close together if there are at most so many whole numbers for each."""
-
-
-class LoadChangedError(FrazilError):
-    """DMS wrote other load files than those applied: say what shall happen."""
-
-    decision = True
 
 
 class DuplicateKeyError(FrazilError):
@@ -56,7 +58,7 @@ def verdict(there: TableObjects, position: Position, on_changed_load: str) -> st
         return "load"
     if on_changed_load == "replay":
         return "replay"
-    return "loaded" if there.load_digest == position.load_digest else on_changed_load
+    return on_changed_load if is_other_load(there, position) else "loaded"
 
 
 def run(book: Workbook) -> list[TableResult]:
@@ -70,12 +72,7 @@ def run(book: Workbook) -> list[TableResult]:
         base, action = _decide(book, spec, there)
         commit.remove_abandoned_branches(book.spark, book.name(spec))
         if action == "refuse":
-            raise LoadChangedError(
-                f"{spec.source}: the load files are not those that were applied ({base.position.load_files} then, "
-                f"{len(there.loads)} now)",
-                "if DMS loaded the table again, run with on_changed_load=reload; if load files were only copied late, "
-                "with on_changed_load=replay (all load files, then every change file again: all since the load must be there)",
-            )
+            require_same_load(there, base.position, load_of(book.spark, book.name(spec)), spec.source)
         if action == "load nothing":
             position = after_load(base.position, there, commit.new_batch())
             commit.commit_batch(
@@ -141,7 +138,8 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
             ready()
 
         with quarantine.beside(book, spec, base, position.batch, bad, rows(whole) if bad else None) as ready:
-            return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary)
+            applied = {LOAD: load_as_json(there)}
+            return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary, applied)
 
     def count(whole: bool) -> tuple[int, int]:
         try:

@@ -15,7 +15,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.documents import read_endpoint_document
 from frazil.dms.lint import LOSS, lint
 from frazil.dms.objects import DmsObject
-from frazil.dms.position import Position, pending_changes, require_replayable
+from frazil.dms.position import Position, pending_changes, require_replayable, require_same_load
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.shapes import shapes
 from frazil.errors import FrazilError
@@ -109,10 +109,7 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
     there = book.objects(spec)
     action = verdict(there, position, on_changed_load)
     if action == "refuse":
-        raise DecisionNeededError(
-            f"{spec.source}: the load files are not those that were applied",
-            "run 01_full_load with on_changed_load=reload if DMS loaded again, with replay if files came late",
-        )
+        require_same_load(there, position, tables.load_of(book.spark, name), spec.source)
     loads = list(there.loads) if action in ("load", "reload", "replay") else []
     if action == "replay":
         require_replayable(there, position, spec.source)

@@ -16,7 +16,7 @@ from frazil.changes.collapse import PLACE
 from frazil.changes.keyless import appended
 from frazil.config.spec import TableSpec
 from frazil.dms.again import read_again
-from frazil.dms.csv import JSON
+from frazil.dms.csv import JSON, SHARED
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.storage import readable
 from frazil.flows import quarantine, watch
@@ -29,7 +29,7 @@ from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import Base, read_base
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 
 @contextmanager
@@ -56,10 +56,10 @@ def _each(book: Workbook, work: Callable[[TableSpec, Base, DataFrame], TableResu
 
 
 def plan(book: Workbook) -> list[dict[str, Any]]:
-    """Return what waits in the quarantine, one row per table, column at fault and what a replay would do. Nothing is changed.
+    """Return what waits in the quarantine, one row per table, fault (its column and kind) and what a replay would do. Nothing is changed.
 
-    `replay` is `apply`, `obsolete` (the key was changed later), `still bad`, or `cannot tell`; `example` is the oldest row's
-    place and what is wrong with it.
+    `replay` is `apply`, `obsolete` (the key was changed later), `still bad`, or `cannot tell`; `because` says why, where
+    that is not what was wrong in the first place; `example` is the oldest row's place and what was wrong with it.
     """
     found: dict[str, list[dict[str, Any]]] = {}
 
@@ -68,14 +68,15 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
 
         with _judged(book, spec, waiting) as rows:
             first = F.min_by(F.struct("r.path", "r.row_no", "r.form", "r.reason", "why"), F.struct("r.sequence", "r.object", "r.row_no"))  # fmt: skip
-            groups = rows.groupBy("r.column_name", "outcome").agg(
+            groups = rows.groupBy("r.column_name", "outcome", F.expr(aside.kind_sql("r", book.endpoint.delimiter))).agg(
                 F.count("*").alias("rows"), F.count("r.key").alias("keys"), F.min("r.set_aside_at").alias("since"), first.alias("first"),
-            ).orderBy("since", "column_name", "outcome").collect()  # fmt: skip
+            ).orderBy("since", "column_name", "outcome", F.desc("rows")).collect()  # fmt: skip
         found[spec.source] = [
             {
                 "table": spec.source, "column": g.column_name, "rows": g.rows, "key_known": g["keys"],
-                "since": f"{g.since:%Y-%m-%d %H:%M:%S}", "replay": g.outcome, "because": g.first.why or "",
-                "example": f"{readable(g.first.path)} {'offset' if g.first.form == JSON else 'row'} {g.first.row_no}: {g.first.reason}",
+                "since": f"{g.since:%Y-%m-%d %H:%M:%S}", "replay": g.outcome,
+                "because": g.first.why if g.first.why and g.first.why != g.first.reason else "",
+                "example": f"{_place(g.first, spec)}: {g.first.reason}",
             }
             for g in groups
         ]  # fmt: skip
@@ -85,6 +86,14 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     return [row for s in book.specs for row in found.get(s, [])] + [
         {"table": r.table, "replay": f"cannot: {r.note}"} for r in failed
     ]
+
+
+def _place(record: Row, spec: TableSpec) -> str:
+    """Return where a row came from; of files of all tables a record counts the rows that its table reads."""
+    path = readable(record.path)
+    if record.form == JSON:
+        return f"{path} offset {record.row_no}"
+    return f"{path} row {record.row_no}{f' of {spec.source}' if record.form == SHARED else ''}"
 
 
 def run(book: Workbook) -> list[TableResult]:

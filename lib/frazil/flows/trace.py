@@ -20,7 +20,7 @@ from frazil.lake.history import Snapshot
 from frazil.lake.tables import format_of, read_base, require_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 MOST_MB = 1024
 """Source files of one commit are looked through for a key up to this much."""
@@ -106,7 +106,7 @@ def _beside(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "") -> list[dict[str, Any]]:
-    """Return the rows that DMS wrote of a key in the batch of one commit: file, row in it, operation, commit time, values.
+    """Return the rows that DMS wrote of a key in the batch of one commit: file, row in it, operation, commit time, key change (old → new), values.
 
     `snapshot` is one of `key_history`; left out, the newest that changed the key. Reads the source files that the commit
     names, as far as they still lie there.
@@ -129,11 +129,19 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     return [
         _beside(
             {"file": r.object, "row": r.row_no - first[r.object], "operation": r.op,
-             "source_commit": "–" if r.commit_ts is None else f"{r.commit_ts:%Y-%m-%d %H:%M:%S.%f}"},
+             "source_commit": "–" if r.commit_ts is None else f"{r.commit_ts:%Y-%m-%d %H:%M:%S.%f}", **_moved(r, spec)},
             r.after.asDict(),
         )
         for r in found
     ]  # fmt: skip
+
+
+def _moved(row: Row, spec: TableSpec) -> dict[str, str]:
+    """Return how a row of a change set changed its key, if it did."""
+    old, new = ([side[k] for k in spec.key] for side in (row.before, row.after))
+    if row.op != "U" or None in old or old == new:
+        return {}
+    return {"key_change": " → ".join(", ".join(map(str, key)) for key in (old, new))}
 
 
 def newest_origin(book: Workbook, table: str, key: list[str], events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.newest import moment
-from frazil.dms.position import Position, pending_changes
+from frazil.dms.objects import TableObjects
+from frazil.dms.position import Position, pending_changes, require_same_load
 from frazil.dms.streams import Kept, UnreachableError
 from frazil.errors import FrazilError
 from frazil.flows.stream_look import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup, quarantine
+from frazil.lake.tables import LOAD
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -38,22 +40,28 @@ def _kept(book: Workbook) -> Callable[[], Kept] | None:
 
 
 def _pending(
-    book: Workbook, catalog: Catalog, spec: TableSpec, kept: Callable[[], Kept] | None
+    book: Workbook, catalog: Catalog, spec: TableSpec, kept: Callable[[], Kept] | None, same_load: bool = False
 ) -> tuple[Position, int, float]:
     """Return a table's position, how many change files (of a stream: messages of any table) lie behind it, and how long the oldest waits.
 
-    Raises a FrazilError where the table has no position.
+    Raises a FrazilError where the table has no position, with `same_load` also where the load files are not those applied.
     """
-    position = lookup.position_of(lookup.get_table(catalog, spec.target))
-    return position, *behind(book, spec, position, kept)
+    table = lookup.get_table(catalog, spec.target)
+    position = lookup.position_of(table)
+    there = None if book.stream else book.objects(spec, position.last)
+    if there and same_load:
+        require_same_load(there, position, table.properties.get(LOAD), spec.source)
+    return position, *behind(book, spec, position, kept, there)
 
 
 def behind(
-    book: Workbook, spec: TableSpec, position: Position, kept: Callable[[], Kept] | None = None
-) -> tuple[int, float]:
+    book: Workbook, spec: TableSpec, position: Position, kept: Callable[[], Kept] | None = None,
+    there: TableObjects | None = None,
+) -> tuple[int, float]:  # fmt: skip
     """Return how many change files (of a stream: messages of any table) lie behind a position, and for how many seconds the oldest waits.
 
-    `kept`: what looks at the stream for many tables at once. A file's time is that in its name (UTC); 0 seconds where there is none.
+    `kept`: what looks at the stream for many tables at once; `there`: the table's files, where they are listed already.
+    A file's time is that in its name (UTC); 0 seconds where there is none.
     """
     if book.stream:
         begin = position.stream
@@ -61,7 +69,7 @@ def behind(
             begin = begin_of(book, spec, position, (kept or book.stream.kept)())
         count, waits = book.stream.waiting(begin)
         return count, round(waits, 1)
-    files = pending_changes(book.objects(spec, position.last), position, spec.source)
+    files = pending_changes(there or book.objects(spec, position.last), position, spec.source)
     if not files:
         return 0, 0.0
     return len(files), round(max(0.0, time.time() - moment(files[0].name).replace(tzinfo=UTC).timestamp()), 1)
@@ -149,15 +157,15 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table: files (or messages of any table) pending, and for how many seconds the oldest of them has waited, by its name (UTC).
 
     A table without pending files is not late, however long its source has been idle. `problem` says why a table cannot
-    be told of.
+    be told of, or that its load files changed, and `cure` what to do.
     """
     rows, catalog, kept = [], lookup.open_catalog(book.settings), _kept(book)
     for spec in book.specs.values():
         try:
-            _, count, lag = _pending(book, catalog, spec, kept)
-            rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": ""})
+            _, count, lag = _pending(book, catalog, spec, kept, same_load=True)
+            rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": "", "cure": ""})
         except UnreachableError:
             raise
         except FrazilError as e:
-            rows.append({"table": spec.source, "pending": None, "lag_s": None, "problem": e.problem})
+            rows.append({"table": spec.source, "pending": None, "lag_s": None, "problem": e.problem, "cure": e.cure})
     return rows

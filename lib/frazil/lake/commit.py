@@ -76,11 +76,12 @@ def commit_batch(
     position: Position,
     write: Callable[[str, dict[str, str]], None],
     summary: dict[str, str],
+    properties: dict[str, str] | None = None,
 ) -> Commit:
     """Let `write(branch table, summary)` write a batch to a branch of main, then publish it with its position.
 
-    Data, deletes, tag and position change in one swap, or not at all. If main moved meanwhile (a compaction), the batch is
-    written again on the new main. Raises PositionMovedError if the position moved: then another run is at work.
+    Data, deletes, tag, position and further `properties` change in one swap, or not at all. If main moved meanwhile (a
+    compaction), the batch is written again on the new main. Raises PositionMovedError if the position moved: then another run is at work.
     """
     branch = BRANCH_PREFIX + position.batch
     summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
@@ -88,7 +89,7 @@ def commit_batch(
         try:
             jvm.fork(spark, name, branch, base.snapshot)
             write(f"{name}.branch_{branch}", summary)
-            return _publish(spark, name, base, branch, position, summary)
+            return _publish(spark, name, base, branch, position, summary, properties or {})
         except FrazilError:
             jvm.drop_branch(spark, name, branch)
             raise
@@ -109,13 +110,14 @@ def commit_batch(
 
 
 def _publish(
-    spark: SparkSession, name: str, base: Base, branch: str, position: Position, summary: dict[str, str]
-) -> Commit:
-    """Make the branch main, move the tag, set the position: one Transaction, compared with and set against `base`."""
+    spark: SparkSession, name: str, base: Base, branch: str, position: Position, summary: dict[str, str],
+    properties: dict[str, str],
+) -> Commit:  # fmt: skip
+    """Make the branch main, move the tag, set position and properties: one Transaction, compared with and set against `base`."""
     table = jvm.load_table(spark, name)
     if table.properties().get(POSITION) != base.stored:
         raise PositionMovedError(f"{name}: its position moved while a batch was written", "run again")
-    head = jvm.publish(table, branch, base.snapshot, TAG, POSITION, position.to_json, summary)
+    head = jvm.publish(table, branch, base.snapshot, TAG, POSITION, position.to_json, summary, properties)
     return commit_of(spark, head, position.batch)
 
 

@@ -161,9 +161,10 @@ def drop_branch(spark: SparkSession, name: str, branch: str) -> None:
 
 
 def publish(
-    table: JavaTable, branch: str, base: int, tag: str, key: str, position, summary: dict[str, str]
-) -> JavaSnapshot:
-    """Fast-forward main to the branch, drop the branch, move the tag and set the position property in one metadata swap.
+    table: JavaTable, branch: str, base: int, tag: str, key: str, position, summary: dict[str, str],
+    properties: dict[str, str],
+) -> JavaSnapshot:  # fmt: skip
+    """Fast-forward main to the branch, drop the branch, move the tag and set the position and other properties in one metadata swap.
 
     Moving the tag is what makes it a compare-and-set: a ref that changed since `table` was loaded fails the commit with
     CommitFailedException instead of being rebased silently. If the branch holds nothing new (no row changed), an empty row
@@ -185,7 +186,10 @@ def publish(
     move(tag, head.snapshotId())
     refs.removeBranch(branch).commit()
     stamp = position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())
-    tx.updateProperties().set(key, stamp).commit()
+    change = tx.updateProperties().set(key, stamp)
+    for k, v in properties.items():
+        change.set(k, v)
+    change.commit()
     tx.commitTransaction()
     return head
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POSITION, TAG, BATCH, BRANCH_PREFIX = "frazil.position", "frazil", "frazil.batch", "frazil_"
+LOAD = "frazil.load"
+"""Property: which load files were applied; it holds if its digest is that of the position."""
 MADE, ADOPTED = "frazil.made", "frazil.adopted"
 """Properties: of a namespace that Frazil has created, and of a table that it has not."""
 
@@ -114,6 +116,11 @@ def load(spark: SparkSession, name: str) -> jvm.JavaTable:
     except Exception:
         require_table(spark, name)
         raise
+
+
+def load_of(spark: SparkSession, name: str) -> str | None:
+    """Return what a table's property tells of the load files that were applied; None where it tells nothing."""
+    return load(spark, name).properties().get(LOAD)
 
 
 def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -> None:

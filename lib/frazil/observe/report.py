@@ -86,11 +86,13 @@ class Record:
 def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> Record:
     """Return the notebook's record as the last cell's value; if a table failed, show the record and raise with the causes.
 
-    Of several results of one table the failed one stands there, or else the last that did something.
+    Of several results of one table the failed one stands there, or else the last that did something, with the others' counts.
     """
     failed = any(r.failed for r in done)
     telling = sorted(done, key=lambda r: (r.failed, r.status != "unchanged"))
-    tables = {r.table: {k: v for k, v in r.row().items() if k != "table"} for r in telling}
+    tables: dict[str, dict[str, Any]] = {}
+    for r in telling:
+        tables[r.table] = {**tables.get(r.table, {}), **{k: v for k, v in r.row().items() if k != "table"}}
     record = Record(notebook, "failed" if failed else "ok", tables=tables, **facts)
     if failed:
         _display(record)

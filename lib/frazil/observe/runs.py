@@ -27,6 +27,8 @@ _STILL = ("unchanged", "exists", "healthy", "empty")
 _DECISION = ("UnknownTablesError", "DecisionNeededError")
 _WRONG = ("ParameterError", "SpecError", "EndpointError")
 FILE = "run.json"
+SHOWN = 5
+"""So many tables a line names."""
 
 
 def outcome(tables: list[dict[str, Any]]) -> str:
@@ -58,6 +60,21 @@ def why(record: dict[str, Any] | None) -> str:
     tables = [*(record or {}).get("tables", {}).items(), *((c["table"], c) for c in (record or {}).get("compared", ()))]
     told = [(t, f) for t, f in tables if f.get("status") in ("held", "differs", "skipped")]
     return "\n".join(f"{t}: {f['status']}: {f.get('note') or ''}".rstrip(": ") for t, f in told)
+
+
+def restored(tables: dict[str, dict[str, Any]]) -> str:
+    """Return what a run did again or gave up, by its record's tables: loads, and rows of the quarantine; empty: nothing."""
+    told = []
+    for word in ("reloaded", "replayed"):
+        loads = [f"{t} ({f['rows']:,} rows)" for t, f in tables.items() if f.get("status") == word and "rows" in f]
+        if loads:
+            more = f" and {len(loads) - SHOWN} more" if loads[SHOWN:] else ""
+            then = "; 02_cdc_merge applies their change files again" if word == "replayed" else ""
+            told.append(f"load {word}: {', '.join(loads[:SHOWN])}{more}{then}")
+    for word in ("replayed", "discarded"):
+        if rows := {t: f[word] for t, f in tables.items() if f.get(word)}:
+            told.append(f"{sum(rows.values()):,} row(s) of the quarantine {word}: {', '.join([*rows][:SHOWN])}")
+    return "; ".join(told)
 
 
 def write(folder: Path, **facts: Any) -> dict[str, Any]:
