@@ -17,9 +17,10 @@ from frazil.flows.apply import Batch, apply_batch
 from frazil.flows.loop import LONGEST_PAUSE_S, show
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
-from frazil.flows.stream_look import begin_of
+from frazil.flows.stream_look import begin_of, only_topic
 from frazil.flows.stream_read import APART, WAITS, Group, definitions, messages, own, require_known, rows_of, seen_of
 from frazil.flows.told import require_one_meaning
+from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
@@ -88,6 +89,7 @@ class _Run:
 
     def _apply(self, spec: TableSpec, frame, groups: list[Group], end: Offsets) -> TableResult:
         base, at = self.base[spec.source], self.at[spec.source]
+        require_readable(self.book, spec, groups, at, only_topic(self.book, spec, base.position))
         mine = own(self.book, spec, groups)
         if any(g.is_load and g.behind(base.position.stream_load) for g in mine):
             return TableResult(spec.source, "held", f"changes wait: {APART}")
