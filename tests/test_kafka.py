@@ -516,6 +516,17 @@ def test_a_mapping_to_a_topic_that_the_messages_contradict_is_refused(new_stream
     assert w.rows("t") == [(1, "a")]
 
 
+@pytest.mark.parametrize("most", [200_000, 2])
+def test_a_table_that_moved_to_another_topic_is_read_from_the_former_one_first(new_stream, most):
+    """By name the topics come the other way round."""
+    w = new_stream(topics=2).table("t").loaded()
+    for n in range(6):
+        record = {"data": {"id": 1, "v": str(n)}, "metadata": {"record-type": "data", "operation": "update", "schema-name": "public", "table-name": "t"}}  # fmt: skip
+        w.send(json.dumps(record), topic=1 if n < 4 else 0, at_ms=1_780_000_000_000 + n)
+    assert w.merged(max_batch_messages=most).rows("t") == [(1, "5")]
+    assert sorted(w.offsets()) == [2, 4]
+
+
 def test_mappings_that_name_another_topic_hide_no_gap_in_the_former_one(new_stream):
     w = new_stream(topics=2).table("t")
     w.setup()

@@ -91,7 +91,7 @@ def groups_of(frame: DataFrame) -> list[Group]:
     found = frame.groupBy(*by).agg(
         F.count("*").alias("count"), F.min("offset").alias("first"), F.max("offset").alias("last"),
         F.expr("unix_millis(min(arrived))").alias("arrived"), 
-        F.expr(f"max(if({READABLE}, null, left(value, 200)))").alias("sample"),
+        F.expr(f"min_by(if({READABLE}, null, left(value, 200)), offset)").alias("sample"),
         F.expr(NAMES_SQL).alias("columns"),
         F.expr(f"collect_list(if(kind = 'control' and operation in {TELLING}, struct(built, offset, value), null))").alias("records"),
     )  # fmt: skip
