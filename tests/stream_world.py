@@ -24,7 +24,7 @@ class StreamWorld(World):
         }  # fmt: skip
         return Workbook(kind(**given), self.said.append)
 
-    def send(self, text: str | None, partition: int = 0) -> "StreamWorld":
+    def send(self, text: str | bytes | None, partition: int = 0) -> "StreamWorld":
         raise NotImplementedError
 
     def message(self, operation, table="t", was=None, partition=0, key_type="schema-table", about=None, **data):
@@ -66,7 +66,7 @@ class KafkaWorld(StreamWorld):
     def send(self, text, partition=0, topic=0, at_ms=0):
         from confluent_kafka import KafkaException
 
-        value = text.encode() if text is not None else None
+        value = text.encode() if isinstance(text, str) else text
         for _ in range(60):
             try:
                 self._producer.produce(self.topics[topic], value, partition=partition, timestamp=at_ms)
@@ -94,7 +94,7 @@ class KinesisWorld(StreamWorld):
 
     def send(self, text, partition=0):
         start = self.shards()[partition]["HashKeyRange"]["StartingHashKey"]
-        data = (text or "").encode()
+        data = text if isinstance(text, bytes) else (text or "").encode()
         self.client.put_record(StreamName=self.stream, Data=data, PartitionKey="k", ExplicitHashKey=start)
         return self
 

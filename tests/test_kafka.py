@@ -14,8 +14,11 @@ from decimal import Decimal
 
 import pytest
 
+from frazil.cli import check
 from frazil.config.settings import OperateSettings
 from frazil.flows import replay, watch
+from frazil.lake import jvm, lookup, quarantine
+from helpers import Killed
 from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark
@@ -141,10 +144,167 @@ def test_messages_for_no_table_are_counted_and_named_and_what_is_no_message_stop
     w.control("???").merged()
     assert all(any(f"control record(s) {what}" in line for line in w.said) for what in ("add-column", "???"))
     w.send('{"data": {"id"').send(None).message("insert", id=2, v="b")
-    with pytest.raises(Exception, match="none of DMS's"):
-        w.merge()
+    stopped = w.merge()["t"]
+    assert stopped.failed and f"2 in {w.topic}/0 from offset 5" in stopped.note
     assert w.rows("t") == [(1, "a")]
     assert w.merged(on_unreadable="report").rows("t") == [(1, "a"), (2, "b")]
+
+
+JUNK = '{"data": {"id"'
+
+
+def _aside(w: KafkaWorld, **more) -> dict:
+    return {"on_unreadable": "quarantine", "ops": f"{w.space}_ops", **more}
+
+
+def _unreadable(w, status: str = "unreadable") -> list[tuple]:
+    """All records of messages that tell no table: no id may be there twice."""
+    rows = (
+        w.spark.table(f"lake.{w.space}_ops.quarantine").where(f"table_name is null and status = '{status}'").collect()
+    )
+    return sorted((r.path.rpartition("/")[2], int(r.row_no), bytes(r.raw) if r.raw is not None else None) for r in rows)
+
+
+def test_messages_that_tell_no_table_are_set_aside_once(new_stream):
+    w = new_stream().table("t").loaded().message("insert", id=1, v="a")
+    w.send(JUNK).send(None).send(b"\xff\xfe no text").send('{"metadata": {}}').message("insert", id=2, v="b")
+    aside, kept = _aside(w), [("0", 1, JUNK.encode()), ("0", 2, None), ("0", 3, b"\xff\xfe no text"), ("0", 4, b'{"metadata": {}}')]  # fmt: skip
+    assert w.merged(**aside).rows("t") == [(1, "a"), (2, "b")]
+    assert _unreadable(w) == kept
+    (row,) = (r for r in w.spark.table(f"lake.{w.space}_ops.quarantine").collect() if r.row_no == "1")
+    assert row.path == f"kafka://{w.topic}/0" and row.reason == f"none of DMS's messages: {JUNK}" and row.form == "json"
+    assert any("4 message(s)" in line and f"kafka://{w.topic}/0 offset 1" in line for line in w.said)
+    assert w.merge(**aside)["t"].status == "unchanged"
+    w.table("late").setup()
+    assert w.full_load(**aside)["late"].status == "loaded"  # reads all of it again
+    w.send(JUNK).merged(**aside)
+    assert _unreadable(w) == [*kept, ("0", 6, JUNK.encode())]
+    (seen,) = (r for r in replay.plan(w.book(**aside)) if r["table"] == "no table")
+    assert (seen["rows"], seen["replay"]) == (5, "never") and f"kafka://{w.topic}/0 offset 1: " in seen["example"]
+    (told,) = watch.became(w.book(**aside))
+    assert (told["table"], told["status"], told["rows"]) == (f"no table: kafka://{w.topic}/0", "unreadable", 5)
+    (line,) = check._quarantined(w.book(OperateSettings, **aside).settings)
+    assert f"5 message(s) that tell no table, from kafka://{w.topic}/0 offset 1 on" in line, line
+    assert watch.waiting(w.book(**aside)) == {}
+    discarded = replay.run(w.book(quarantine="discard", **aside))
+    assert [r.counts for r in discarded if r.table == "no table"] == [{"discarded": 5}]
+    assert check._quarantined(w.book(OperateSettings, **aside).settings) == []
+    assert [r["status"] for r in watch.became(w.book(**aside))] == ["discarded"]
+    assert not [r for r in replay.plan(w.book(**aside)) if r["table"] == "no table"]
+
+
+def test_other_engines_read_why_a_message_that_is_no_text_was_set_aside(new_stream):
+    w = new_stream().table("t", "id INT8", "v NCLOB").loaded().send(b"\xff\xfe no text")
+    record = {"data": {"id": "?"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
+    w.send(json.dumps(record).encode().replace(b'"?"', b'"\xff", "v":'))
+    w.merged(**_aside(w, on_bad_rows="quarantine"))
+    table = lookup.quarantine(w.book(OperateSettings, ops=f"{w.space}_ops").settings)
+    reasons = [r["reason"] for r in table.scan().to_arrow().to_pylist()]
+    assert len(reasons) == 2 and all("\ufffd" in r for r in reasons), reasons
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_kill_around_setting_messages_aside_loses_and_doubles_none(new_stream, monkeypatch, nth):
+    """Before they are there, and when they are, with one of two tables behind them and the other not."""
+    w = new_stream().table("t").table("u").loaded()
+    w.message("insert", id=1, v="a").send(JUNK).message("insert", table="u", id=1, v="a")
+    aside, place = _aside(w, parallel_tables=1), [(quarantine, "_forward"), (jvm, "publish"), (jvm, "publish")][nth - 1]
+    real, left = getattr(*place), [max(nth - 1, 1)]
+
+    def kill(*arguments, **named):
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+        return real(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, kill)
+        patch.setattr(os, "getpid", lambda: 2**22 + 1)  # a process that is gone by the next run
+        with pytest.raises(Killed):
+            w.merge(**aside)
+    assert (w.rows("t"), w.rows("u")) == [([], []), ([], [(1, "a")]), ([(1, "a")], [])][nth - 1]
+    assert _unreadable(w) == ([] if nth == 1 else [("0", 1, JUNK.encode())])
+    w.merged(**aside)
+    assert (w.rows("t"), w.rows("u")) == ([(1, "a")], [(1, "a")])
+    assert _unreadable(w) == [("0", 1, JUNK.encode())]
+    assert list(jvm.load_table(w.spark, f"lake.{w.space}_ops.quarantine").refs().keySet()) == ["main"]
+
+
+def test_a_table_that_failed_alone_meets_messages_again_and_sets_none_aside_twice(new_stream):
+    w = new_stream().table("t").table("u").loaded()
+    w.message("insert", id="x", v="a").send(JUNK).message("insert", table="u", id=1, v="a")
+    results = w.merge(**_aside(w))
+    assert (results["t"].failed, results["u"].status) == (True, "merged")
+    w.message("insert", table="u", id=2, v="a").send(JUNK)
+    results = w.merge(**_aside(w, on_bad_rows="quarantine"))
+    assert (results["t"].status, results["u"].status) == ("merged", "merged")
+    assert [n for _, n, _ in _unreadable(w)] == [1, 4]
+
+
+def test_two_runs_at_once_set_a_message_aside_once(new_stream, monkeypatch):
+    w = new_stream().table("t").loaded().send(JUNK).message("insert", id=1, v="a")
+    real, others = quarantine._insert, []
+
+    def insert(*arguments, **named):
+        real(*arguments, **named)
+        if not others:
+            others.append(None)
+            others[0] = w.merge(**_aside(w))["t"].status
+
+    monkeypatch.setattr(quarantine, "_insert", insert)
+    assert w.merge(**_aside(w))["t"].status == "skipped"
+    assert (others, w.rows("t"), _unreadable(w)) == (["merged"], [(1, "a")], [("0", 0, JUNK.encode())])
+
+
+def test_more_messages_that_tell_no_table_than_allowed_stop_the_run(new_stream):
+    w = new_stream().table("t").loaded().message("insert", id=1, v="a").send(JUNK).send(JUNK)
+    for limit in ({"max_bad_rows": 1}, {"max_bad_percent": 60.0}):
+        with pytest.raises(Exception, match=r"2 of 3 messages are more than max_bad_rows="):
+            w.merge(**_aside(w, **limit))
+    assert w.rows("t") == []
+    w.merged(**_aside(w, max_bad_rows=2)).send(JUNK)
+    w.merged(**_aside(w, max_bad_rows=1))  # what lies there already counts no more
+    assert len(_unreadable(w)) == 3
+
+
+def test_an_offset_of_a_topic_that_was_made_anew_is_another_message(new_stream):
+    w = new_stream().table("t").loaded().send(JUNK).message("insert", id=1, v="a").merged(on_unreadable="report")
+    w.table("u").setup()
+    w.full_load(**_aside(w))
+    _made_anew(w)
+    w.send(JUNK).message("load", id=1, v="a").message("load", table="u", id=1, v="a")
+    assert w.full_load(**_aside(w, on_changed_load="reload"))["t"].status == "reloaded"
+    assert _unreadable(w) == [("0", 0, JUNK.encode())] * 2
+
+
+def test_messages_that_tell_no_table_stop_where_a_table_hides_columns(new_stream):
+    w = new_stream(topics=2).table("t").table("u")
+    w.specs["u"]["columns"][1]["mask"] = "sha256"
+    (w.root / "specs/u.yml").write_text(json.dumps(w.specs["u"]))
+    given = _mapped(w, t=w.topics[0], u=w.topics[1])
+    w.setup()
+    w.full_load(**given)
+    w.send(JUNK, topic=0).send(JUNK, topic=1).message("insert", id=1, v="a")
+    results = w.merge(**_aside(w, **given))
+    assert (results["t"].status, results["u"].failed) == ("merged", True)
+    assert "masked or left out" in results["u"].note and JUNK not in results["u"].note
+    assert _unreadable(w) == [("0", 0, JUNK.encode())]
+
+
+def test_a_message_that_tells_no_table_stops_only_tables_that_may_have_it(new_stream):
+    w = new_stream(topics=2).table("t").table("u").table("v")
+    given = _mapped(w, t=w.topics[0], u=w.topics[1])
+    w.setup()
+    w.full_load(**given)
+    record = {"data": {"id": 1, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "u"}}  # fmt: skip
+    w.send(JUNK).message("insert", id=1, v="a").send(json.dumps(record), topic=1)
+    results = w.merge(**given)
+    assert [results[t].status for t in "tuv"] == ["failed", "merged", "failed"]  # v: nothing tells
+    assert f"1 in {w.topic}/0 from offset 0" in results["t"].note
+    assert (w.rows("t"), w.rows("u")) == ([], [(1, "a")])
+    w.merged(**_aside(w, **given))
+    assert (w.rows("t"), _unreadable(w)) == ([(1, "a")], [("0", 0, JUNK.encode())])
+    assert all(r.status in ("merged", "unchanged") for r in w.merge(**given).values())
 
 
 def test_a_table_without_a_spec_stops_the_run_or_is_made_from_its_control_record_as_told(new_stream):
@@ -354,6 +514,17 @@ def test_a_mapping_to_a_topic_that_the_messages_contradict_is_refused(new_stream
     w.message("insert", id=2, v="b")
     assert "mapped to topic" in w.merge(**_mapped(w, t=w.topics[1]))["t"].note
     assert w.rows("t") == [(1, "a")]
+
+
+@pytest.mark.parametrize("most", [200_000, 2])
+def test_a_table_that_moved_to_another_topic_is_read_from_the_former_one_first(new_stream, most):
+    """By name the topics come the other way round."""
+    w = new_stream(topics=2).table("t").loaded()
+    for n in range(6):
+        record = {"data": {"id": 1, "v": str(n)}, "metadata": {"record-type": "data", "operation": "update", "schema-name": "public", "table-name": "t"}}  # fmt: skip
+        w.send(json.dumps(record), topic=1 if n < 4 else 0, at_ms=1_780_000_000_000 + n)
+    assert w.merged(max_batch_messages=most).rows("t") == [(1, "5")]
+    assert sorted(w.offsets()) == [2, 4]
 
 
 def test_mappings_that_name_another_topic_hide_no_gap_in_the_former_one(new_stream):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 
 from frazil.dms.kinesis import _Reader, _ship_code
 from frazil.flows import replay
+from frazil.lake import jvm
+from helpers import Killed
 from stream_world import KinesisWorld
 
 pytestmark = pytest.mark.spark
@@ -65,6 +68,39 @@ def test_a_bad_message_that_stops_its_table_is_named_with_its_shard_and_number(n
     assert failed.failed and re.search(
         rf"{w.stream}/shardId-0+ offset \d+: column 'id': 'x' does not fit", failed.note
     ), failed.note
+
+
+def test_messages_that_tell_no_table_are_set_aside_once(new_stream, monkeypatch):
+    w = new_stream(shards=2).table("t").table("u").loaded()
+    aside = {"on_unreadable": "quarantine", "ops": f"{w.space}_ops", "parallel_tables": 1}
+    w.send("no JSON").message("insert", id="x", v="a").message("insert", table="u", id=1, v="a", partition=1)
+    w.send(b"\xff", partition=1)
+    stopped = w.merge(ops=aside["ops"])
+    assert all(
+        re.search(rf"1 in {w.stream}/shardId-0+ from offset \d+.*'no JSON'", r.note, re.S) for r in stopped.values()
+    )
+    publish, left = jvm.publish, [1]
+
+    def kill(*arguments):
+        done = publish(*arguments)
+        if left and left.pop():
+            raise Killed
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jvm, "publish", kill)
+        patch.setattr(os, "getpid", lambda: 2**22 + 1)  # a process that is gone by the next run
+        with pytest.raises(Killed):
+            w.merge(**aside)
+    name = f"lake.{w.space}_ops.quarantine"
+    assert (w.rows("u"), w.spark.table(name).count()) == ([(1, "a")], 2)
+    assert w.merge(**aside)["t"].failed  # reads them again, from its own position
+    w.send("more").merged(**aside, on_bad_rows="quarantine")
+    rows = w.spark.table(name).where("table_name is null").collect()
+    assert sorted((bytes(r.raw), r.path.partition("/shardId")[0], r.status) for r in rows) == [
+        (raw, f"kinesis://{w.stream}", "unreadable") for raw in (b"more", b"no JSON", b"\xff")
+    ]
+    assert all(len(r.row_no) > 40 for r in rows)
 
 
 def test_rows_set_aside_are_replayed_in_the_order_of_their_shard(new_stream):

@@ -19,10 +19,12 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 
 from frazil.changes.changeset import change_set  # noqa: E402
 from frazil.changes.collapse import last_per_key  # noqa: E402
+from frazil.changes.quarantine import unreadable  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
 from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  # noqa: E402
 from frazil.flows.stream_read import groups_of  # noqa: E402
+from frazil.flows.unreadable import READABLE  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from torture.files import BAD, _value  # noqa: E402
 
@@ -204,9 +206,12 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
     for x in changes.selectExpr("row_no", "op", "if(bad is null, after, null) as after").collect():
         values = x.after and tuple(bytes(v) if isinstance(v, bytearray) else v for v in x.after)
         got[x.row_no] = x.op, values or BAD
+    lost = unreadable(frame.where(f"not {READABLE}"), "kafka://", "batch").collect()
+    lost = {int(x.row_no): bytes(x.raw) for x in lost}
     counts, replay = Counter(), {}
     for n, raw in enumerate(sent):
         said, found = judge(raw), got.get(n)
+        assert not (found and n in lost), f"TWICE (seed {seed}): message {n} {raw!r}"
         if found and found[1] is not BAD:
             assert said and _same(said, found), f"WRONG (seed {seed}): message {n} {raw!r}: {found}, and it says {said}"
             counts["right rows"] += 1
@@ -217,7 +222,8 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
                 f"a good row set aside (seed {seed}): message {n} {raw!r}"
             )
         else:
-            counts["control, or of another table" if n in readable else "named as unreadable"] += 1
+            counts["set aside, as it tells no table" if n in lost else "control, or of another table"] += 1
+            assert lost.get(n, raw) == raw and (n in lost or n in readable), f"LOST (seed {seed}): message {n} {raw!r}"
             assert said is None, f"LOST (seed {seed}): message {n} {raw!r}: it says {said}"
     last = last_per_key(changes.where("bad is null"), SPEC).collect()
     kept = {

@@ -175,4 +175,6 @@ def reason_sql(spec: TableSpec, rows: DataFrame) -> str:
         of = f"{'old value of ' if mark else ''}column '{c.name}': {'a masked value' if c.mask else ''}"
         told[mark + c.name] = f"concat({literal(of)}, {literal('') if c.mask else shown(value)}, {literal(fault)})"
     named = f"case bad {' '.join(f'when {literal(k)} then {v}' for k, v in told.items())} end"
-    return f"case when form = '{JSON}' and corrupt is not null then {faults.reason_sql(spec)} else {named} end"
+    reason = f"case when form = '{JSON}' and corrupt is not null then {faults.reason_sql(spec)} else {named} end"
+    # It leaves no bytes that are no text: other engines could not read the quarantine.
+    return f"nullif(format_string('%s', {reason}), 'null')"

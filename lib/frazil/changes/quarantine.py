@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 WAITING, STILL_BAD, OBSOLETE, REPLAYED, DISCARDED = "waiting", "still bad", "obsolete", "replayed", "discarded"
 OPEN = (WAITING, STILL_BAD)
+UNREADABLE = "unreadable"
+"""The status of a message that tells no table: there is nothing to replay it into, it lies there until it is discarded."""
 RECORD = {
     "table_name": "string", "id": "string", "status": "string", "column_name": "string", "reason": "string", "raw": "binary",
     "path": "string", "row_no": "string", "key": "string", "old_key": "string", "op": "string", "commit_ts": "string",
@@ -113,6 +115,31 @@ def set_aside(
     }  # fmt: skip
     record = record.withColumns(told).withColumn("row_no", F.col("n"))
     return record.withColumn("id", F.concat_ws(":", "path", "row_no")).select(*_columns(), "place")
+
+
+def unreadable(messages: DataFrame, scheme: str, batch: str) -> DataFrame:
+    """Return the records of messages of a stream that tell no table.
+
+    When one arrived is part of its `id`: where a topic is made anew, its places begin again.
+    """
+    from pyspark.sql import functions as F
+
+    path = F.concat(F.lit(scheme), "object")
+    told = {
+        "status": F.lit(UNREADABLE), "path": path, "row_no": F.col("offset").cast("string"), "raw": F.col("value").cast("binary"),
+        # format_string leaves no bytes that are no text: other engines could not read the column.
+        "reason": F.expr("format_string('none of DMS\\'s messages: %.200s', coalesce(nullif(value, ''), 'it is empty'))"),
+        "id": F.concat_ws(":", path, "offset", F.expr("unix_millis(arrived)")), "written_at": F.col("arrived"),
+        "form": F.lit(JSON), "layout": F.array().cast("array<string>"), "misfit": F.lit(True), "keyed": F.lit(False),
+        "batch": F.lit(batch), **_stamped(batch, 0), "set_aside_at": _now(),
+    }  # fmt: skip
+    rest = {c: F.lit(None) for c in RECORD.keys() - told.keys() - {"object"}}
+    return messages.withColumns({**told, **rest}).select(*_columns())
+
+
+def discarded(records: DataFrame, batch: str) -> DataFrame:
+    """Return records of messages that tell no table as they stand once they are given up."""
+    return changed(records, batch, 1, status=DISCARDED)
 
 
 def _now() -> Column:

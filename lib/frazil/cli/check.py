@@ -71,12 +71,14 @@ def _told(name: str, problem: str, cure: str) -> str:
 
 def _quarantined(operate: OperateSettings) -> list[str]:
     try:
-        waiting = lookup.waiting(lookup.quarantine(operate))
+        table = lookup.quarantine(operate)
+        waiting, lost = lookup.waiting(table), lookup.unreadable(table)
     except FrazilError:  # no catalog: the tables' line says so
         return []
-    rows, allowed = sum(waiting.values()), operate.max_quarantined
-    tables = ", ".join(f"{count:,} of {table}" for table, count in sorted(waiting.items()))
-    return [f"quarantine: {rows:,} row(s) wait ({tables}), allowed are {allowed:,}"] if rows > allowed else []
+    rows, allowed = sum(waiting.values()) + len(lost), operate.max_quarantined
+    told = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
+    told += [watch.many_unreadable(lost)] if lost else []
+    return [f"quarantine: {rows:,} row(s) wait ({', '.join(told)}), allowed are {allowed:,}"] if rows > allowed else []
 
 
 def _stale(book: Workbook, operate: OperateSettings) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from frazil.config.settings import Settings, resolve
 from frazil.dms.storage import location, remove, walk
 from frazil.errors import FrazilError
+from frazil.flows.watch import NO_TABLE
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
 from frazil.lake.tables import ADOPTED, POSITION
@@ -111,8 +112,9 @@ def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
     if column not in table.schema().column_names:
         return "Frazil has not made it"
     ours = {name for s in book.specs.values() for name in (s.source, book.name(s))}
+    ours |= {None} if book.stream else set()  # messages that tell no table
     others = lookup.tells_of(table, column) - ours
-    return f"it also tells of {', '.join(sorted(others)[:3])}" if others else ""
+    return f"it also tells of {', '.join(sorted(o or NO_TABLE for o in others)[:3])}" if others else ""
 
 
 def _place(table: Table) -> str:

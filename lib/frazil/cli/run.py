@@ -56,6 +56,9 @@ def main(options: argparse.Namespace) -> int:
             timeout = operate.timeout_s if options.timeout is None else options.timeout
             began = time.time()
             facts = _papermill(file, folder, given, timeout, held)
+            facts["unreadable"] = (
+                watch.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
+            )
             facts["worst_lag_s"] = watch.worst_latency(settings, began) if facts.get("rows") else None
             if (executed := folder / file.name).exists():
                 with suppress(ValueError):  # a notebook that was cut off while it was written
@@ -67,6 +70,7 @@ def main(options: argparse.Namespace) -> int:
     told = f"{file.stem}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}".rstrip()
     told += f"; {aside:,} row(s) set aside in the quarantine" if aside else ""
     told += f"; {again}" if (again := runs.restored(facts.get("tables", {}))) else ""
+    told += f"; {lost}, set aside in the quarantine" if (lost := facts.get("unreadable")) else ""
     print(f"{told}\n  {folder}", file=sys.stderr if bad else sys.stdout)
     _ended(operate, folder, facts)
     return code

@@ -53,7 +53,8 @@ class Settings:
     )
     on_unreadable: str = parameter(
         "stop",
-        "A message of a stream that tells no table, as no JSON does: `stop` the run, or `report` and pass it by.",
+        "A message of a stream that tells no table, as what is no JSON: `stop` the tables that it may be of, set it aside in the "
+        "`quarantine` (once, within `max_bad_rows` and `max_bad_percent` of the messages that are read together), or `report` and pass it by.",
     )
     unknown_tables: str = parameter(
         "ignore",
@@ -290,6 +291,7 @@ NOTEBOOKS: dict[str, type[Settings]] = {
 CHOICES = {
     "on_changed_load": ("refuse", "reload", "replay"),
     "on_bad_rows": ("stop", "quarantine"),
+    "on_unreadable": ("stop", "quarantine", "report"),
     "lane": ("auto", "merge", "rowdelta"),
     "quarantine": ("show", "replay", "discard"),
     "unknown_tables": ("ignore", "create", "stop"),

@@ -19,7 +19,7 @@ from frazil.dms.again import read_again
 from frazil.dms.csv import JSON, SHARED
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.storage import readable
-from frazil.flows import quarantine, watch
+from frazil.flows import quarantine, unreadable, watch
 from frazil.flows.apply import commit_batch
 from frazil.flows.shape import every_column, follow
 from frazil.flows.workbook import TableResult, Workbook
@@ -83,9 +83,22 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
         return TableResult(spec.source, "planned")
 
     failed = [r for r in _each(book, look) if r.failed]
-    return [row for s in book.specs for row in found.get(s, [])] + [
-        {"table": r.table, "replay": f"cannot: {r.note}"} for r in failed
-    ]
+    rows = [row for s in book.specs for row in found.get(s, [])]
+    return rows + _unreadable(book) + [{"table": r.table, "replay": f"cannot: {r.note}"} for r in failed]
+
+
+def _unreadable(book: Workbook) -> list[dict[str, Any]]:
+    """Return a row on the messages that tell no table, if there are any."""
+    if not (lost := watch.unreadable(book)):
+        return []
+    first = lost[0]
+    return [
+        {
+            "table": watch.NO_TABLE, "rows": len(lost), "key_known": 0, "since": f"{min(r['set_aside_at'] for r in lost):%Y-%m-%d %H:%M:%S}",
+            "replay": "never", "because": "they tell no table: see their bytes (raw), then discard them",
+            "example": f"{first['path']} offset {first['row_no']}: {first['reason']}",
+        }
+    ]  # fmt: skip
 
 
 def _place(record: Row, spec: TableSpec) -> str:
@@ -97,9 +110,15 @@ def _place(record: Row, spec: TableSpec) -> str:
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Do with the quarantine what the parameter `quarantine` says: `show` does nothing, `replay`, or `discard`. Tables fail alone."""
+    """Do with the quarantine what the parameter `quarantine` says: `show` does nothing, `replay`, or `discard`. Tables fail alone.
+
+    Messages that tell no table are discarded by a run that takes all tables.
+    """
     todo = {"replay": _replay, "discard": _discard}.get(book.settings.quarantine)
-    return _each(book, lambda *of_table: todo(book, *of_table)) if todo else []
+    done = _each(book, lambda *of_table: todo(book, *of_table)) if todo else []
+    if todo is _discard and not book.settings.tables and (count := unreadable.discard(book)):
+        done.append(TableResult(watch.NO_TABLE, "discarded", counts={"discarded": count}))
+    return done
 
 
 def _discard(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> TableResult:

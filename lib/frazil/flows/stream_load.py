@@ -21,6 +21,7 @@ from frazil.flows.shape import FromStream, follow
 from frazil.flows.stream_look import only_topic
 from frazil.flows.stream_read import APART, Group, messages, messages_of, own, require_known, rows_of
 from frazil.flows.streams import keep_position
+from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.tables import Base, read_base
@@ -93,6 +94,7 @@ class _Load:
                 return TableResult(spec.source, "unchanged", "loaded")
             if self.book.settings.on_changed_load != "reload":
                 return TableResult(spec.source, "held", APART)
+        require_readable(self.book, spec, groups, begin, only_topic(self.book, spec, base.position))
         old, over = self._around(spec, frame, loads)
         loads = [] if over is None else loads
         if waits := self._waits(spec, mine, over):

@@ -12,7 +12,9 @@ from frazil.config.spec import TableSpec
 from frazil.dms.control import CREATE, TELLING, Definition, definition
 from frazil.dms.messages import CHANGE_PHASE, COLUMN_NAMES, LOAD_PHASE, common_fields, known_columns, raw_rows, routed
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql, stream_of
+from frazil.flows import unreadable
 from frazil.flows.told import names_in_messages
+from frazil.flows.unreadable import READABLE
 from frazil.flows.workbook import Workbook
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ def messages(book: Workbook, *taken: Taken) -> Iterator[tuple[DataFrame | None, 
         frame = routed(reduce(DataFrame.unionByName, frames), fields).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         groups = groups_of(frame) if frame else []
+        unreadable.look_after(book, frame, groups)
         _tell(book, groups)
         yield frame, groups
     finally:
@@ -88,7 +91,7 @@ def groups_of(frame: DataFrame) -> list[Group]:
     found = frame.groupBy(*by).agg(
         F.count("*").alias("count"), F.min("offset").alias("first"), F.max("offset").alias("last"),
         F.expr("unix_millis(min(arrived))").alias("arrived"), 
-        F.expr("max(if(kind in ('data', 'control') and schema is not null and operation is not null, null, left(value, 200)))").alias("sample"),
+        F.expr(f"min_by(if({READABLE}, null, left(value, 200)), offset)").alias("sample"),
         F.expr(NAMES_SQL).alias("columns"),
         F.expr(f"collect_list(if(kind = 'control' and operation in {TELLING}, struct(built, offset, value), null))").alias("records"),
     )  # fmt: skip
@@ -100,15 +103,7 @@ def groups_of(frame: DataFrame) -> list[Group]:
 
 
 def _tell(book: Workbook, groups: list[Group]) -> None:
-    """Name what no table will get: other tables' messages, control records; stop at what can't be read at all."""
-    if lost := [g for g in groups if not g.readable]:
-        what = ", ".join(f"{g.count} in {g.object} from offset {g.first}" for g in lost)
-        if book.settings.on_unreadable != "report":
-            raise StreamError(
-                f"messages that are none of DMS's ({what}), such as {lost[0].sample!r}",
-                "see what writes there; to pass such messages by, run with on_unreadable=report",
-            )
-        book.progress(f"passed by, as none of DMS's: {what}")
+    """Name what no table will get: other tables' messages, control records."""
     taken, others = {book.mappings.target_name(s) for s in book.specs.values()}, {}
     for g in (g for g in groups if g.readable):
         if (g.schema, g.table) not in taken:

@@ -10,16 +10,17 @@ from frazil.config.spec import TableSpec
 from frazil.dms.control import Definition
 from frazil.dms.messages import CHANGE_PHASE
 from frazil.dms.position import Position
-from frazil.dms.streams import Kept, Offsets, UnreachableError, furthest, nearest_start
+from frazil.dms.streams import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.apply import Batch, apply_batch
 from frazil.flows.loop import LONGEST_PAUSE_S, show
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
-from frazil.flows.stream_look import begin_of
+from frazil.flows.stream_look import begin_of, only_topic
 from frazil.flows.stream_read import APART, WAITS, Group, definitions, messages, own, require_known, rows_of, seen_of
 from frazil.flows.told import require_one_meaning
+from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
@@ -70,7 +71,7 @@ class _Run:
         with messages(self.book, taken) as (frame, groups):
             for met in meet(self.book, groups):
                 self.total[met.table], self.out[met.table] = met, float("inf")
-            self._each(lambda spec: self._apply(spec, frame, groups, taken.end))
+            self._each(lambda spec: self._apply(spec, frame, groups, taken))
         self.passes += bool(groups)
         return not taken.caught_up and len(self.out) < len(self.total)
 
@@ -86,8 +87,9 @@ class _Run:
         self.at[spec.source] = begin_of(self.book, spec, base.position, kept, self.at.get(spec.source))
         return TableResult(spec.source, "unchanged")
 
-    def _apply(self, spec: TableSpec, frame, groups: list[Group], end: Offsets) -> TableResult:
-        base, at = self.base[spec.source], self.at[spec.source]
+    def _apply(self, spec: TableSpec, frame, groups: list[Group], taken: Taken) -> TableResult:
+        end, base, at = taken.end, self.base[spec.source], self.at[spec.source]
+        require_readable(self.book, spec, groups, at, only_topic(self.book, spec, base.position))
         mine = own(self.book, spec, groups)
         if any(g.is_load and g.behind(base.position.stream_load) for g in mine):
             return TableResult(spec.source, "held", f"changes wait: {APART}")
@@ -101,7 +103,18 @@ class _Run:
             fields = look(self.book.spark, self.book.name(spec), base.schemas).fields
             first = {self.book.mappings.column_name(spec, f.name) for f in fields}
             require_one_meaning(spec, [first, *({*d.columns} for _, _, d in told)])
+        topics = [] if told else _in_order(pending)
         try:
+            # A table that moved to another topic has its older messages in the former one. What else lies there comes with a later pass.
+            for topic in topics[:-1] if taken.caught_up else topics[:1] if len(topics) > 1 else ():
+                here = {p: o for p, o in end.items() if stream_of(p) == topic}
+                others = {p: o for p, o in end.items() if p not in here and p != ARRIVED}
+                mine, pending = [g for g in pending if g.object in here], [g for g in pending if g.object not in here]
+                self._changes(spec, frame, base, furthest(at, others), furthest(at, here), None, _sum(mine), result)
+                at, base = furthest(at, here), read_base(self.book.spark, self.book.name(spec))
+            if topics[1:] and not taken.caught_up:
+                self.at[spec.source] = at
+                return result
             for partition, place, definition in told:
                 before, here = ((partition, place), {partition: place}) if ordered else (None, {})
                 if ordered:
@@ -112,7 +125,7 @@ class _Run:
             if ordered:
                 count, names = seen_of(self.book, spec, frame, at, None)
             else:
-                count, names = sum(g.count for g in pending), frozenset(n for g in pending for n in g.columns)
+                count, names = _sum(pending)
             self._changes(spec, frame, base, at, furthest(at, end), None, (count, names), result)
             if told and not count:  # what a record said may not be lost with it
                 keep_position(self.book, spec, base, self._at(spec, base, commit.new_batch(), furthest(at, end)))
@@ -163,6 +176,20 @@ class _Run:
 
         self._each(work)
         self.settled = time.monotonic()
+
+
+def _in_order(pending: list[Group]) -> list[str]:
+    """Return the topics or streams that messages lie in, by when the first one arrived."""
+    first: dict[str, int] = {}
+    for g in pending:
+        name = stream_of(g.object)
+        first[name] = min(g.arrived, first.get(name, g.arrived))
+    return sorted(first, key=first.__getitem__)
+
+
+def _sum(groups: list[Group]) -> tuple[int, frozenset[str]]:
+    """Return how many messages some groups hold, and the names in them."""
+    return sum(g.count for g in groups), frozenset(n for g in groups for n in g.columns)
 
 
 def keep_position(book: Workbook, spec: TableSpec, base: Base, position, kind: str = "position") -> None:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
+NO_TABLE = "no table"
+"""What stands for the table of a message that tells none."""
+
+
 def _spark_is_there() -> bool:
     if "pyspark" not in sys.modules:
         return False
@@ -127,8 +131,9 @@ def became(book: Workbook) -> list[dict[str, Any]]:
         found = quarantine.records(book.spark, book.ops("quarantine"))
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for r in found:
-        if r["table_name"] in book.specs:
-            groups.setdefault((r["table_name"], r["status"]), []).append(r)
+        if r["table_name"] is None or r["table_name"] in book.specs:
+            table = r["table_name"] or f"{NO_TABLE}: {r['id'].rsplit(':', 2)[0]}"
+            groups.setdefault((table, r["status"]), []).append(r)
     return [
         {
             "table": table, "status": status, "rows": len(rows), "since": f"{min(r['set_aside_at'] for r in rows):%Y-%m-%d %H:%M:%S}",
@@ -136,6 +141,34 @@ def became(book: Workbook) -> list[dict[str, Any]]:
         }
         for (table, status), rows in sorted(groups.items())
     ]  # fmt: skip
+
+
+def unreadable(book: Workbook) -> list[dict[str, Any]]:
+    """Return the messages that tell no table and lie in the quarantine, in order of place."""
+    try:
+        return lookup.unreadable(lookup.quarantine(book.settings))
+    except FrazilError:
+        name = book.ops("quarantine")
+        if not book.spark.catalog.tableExists(name):
+            return []
+        rows = quarantine.unreadable(book.spark, name).collect()
+        return sorted((r.asDict() for r in rows), key=lambda r: (r["path"], int(r["row_no"])))
+
+
+def newly_unreadable(settings: Settings, since: float) -> str:
+    """Tell of messages that tell no table and were set aside after `since`; empty: there are none, or it cannot be told without Spark."""
+    try:
+        rows = lookup.unreadable(lookup.quarantine(settings))
+    except FrazilError:
+        return ""
+    return many_unreadable([r for r in rows if r["set_aside_at"].timestamp() >= since])
+
+
+def many_unreadable(rows: list[dict[str, Any]]) -> str:
+    """Return in words how many messages tell no table, and where the first lies; empty where there are none."""
+    if not rows:
+        return ""
+    return f"{len(rows):,} message(s) that tell no table, from {rows[0]['path']} offset {rows[0]['row_no']} on"
 
 
 def worst_latency(settings: Settings, since: float) -> float | None:

@@ -128,6 +128,8 @@ class Workbook:
         self.at_work: set[str] = set()
         self.waiting: dict[str, tuple[str, int | None]] = {}
         self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
+        self.every: dict[str, TableSpec] = everything
+        """All that have a spec, also those that this run does not take."""
         self.known = {self.mappings.target_name(s) for s in everything.values()}
         """Schema and table, as DMS writes them, of all tables that have a spec."""
         self.met: set[tuple[str, str]] = set()
@@ -185,6 +187,10 @@ class Workbook:
                 "name it there, or correct the mappings",
             )
         return topic
+
+    def may_lie(self, spec: TableSpec, topic: str) -> bool:
+        """Tell whether messages of a table may lie in a topic or stream."""
+        return not isinstance(self.stream, Kafka) or self.mappings.topic(spec) in ("", topic)
 
     def name(self, spec: TableSpec) -> str:
         """Return the table's full name in Spark: `catalog.namespace.table`."""

@@ -160,6 +160,14 @@ def drop_branch(spark: SparkSession, name: str, branch: str) -> None:
         table.manageSnapshots().removeBranch(branch).commit()
 
 
+def forward(spark: SparkSession, name: str, branch: str, base: int) -> None:
+    """Fast-forward main to the branch and drop the branch in one metadata swap, which fails where main is not at `base`."""
+    table = load_table(spark, name)
+    if table.currentSnapshot().snapshotId() != base:
+        raise MainMovedError(branch)
+    table.manageSnapshots().fastForwardBranch("main", branch).removeBranch(branch).commit()
+
+
 def publish(
     table: JavaTable, branch: str, base: int, tag: str, key: str, position, summary: dict[str, str],
     properties: dict[str, str],

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.quarantine import OPEN
+from frazil.changes.quarantine import OPEN, UNREADABLE
 from frazil.config.settings import Settings
 from frazil.dms.position import Position
 from frazil.dms.storage import endpoint_url
@@ -103,6 +103,17 @@ def records(table: Table | None) -> list[dict[str, Any]]:
 def waiting(table: Table | None) -> dict[str, int]:
     """Return how many rows wait in the quarantine, by source table."""
     return dict(Counter(r["table_name"] for r in records(table) if r["status"] in OPEN))
+
+
+@_told()
+def unreadable(table: Table | None) -> list[dict[str, Any]]:
+    """Return the messages that tell no table and were not given up: `path`, `row_no`, `reason`, `set_aside_at`; in order of place."""
+    if table is None:
+        return []
+    fields = ("id", "status", "sequence", "path", "row_no", "reason", "set_aside_at")
+    rows = table.scan(row_filter="table_name is null", selected_fields=fields).to_arrow().to_pylist()
+    last = {r["id"]: r for r in sorted(rows, key=lambda r: r["sequence"])}.values()
+    return sorted((r for r in last if r["status"] == UNREADABLE), key=lambda r: (r["path"], int(r["row_no"])))
 
 
 def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:

@@ -12,14 +12,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.quarantine import OPEN, RECORD, newest
+from frazil.changes.quarantine import OPEN, RECORD, UNREADABLE, newest
 from frazil.config.sqltext import literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.commit import is_abandoned
+from frazil.lake.commit import is_abandoned, new_batch
 from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, create_namespaces
 
 if TYPE_CHECKING:
@@ -62,6 +63,46 @@ def stage(spark: SparkSession, name: str, records: DataFrame, batch: str, target
 def add(spark: SparkSession, name: str, records: DataFrame, batch: str) -> None:
     """Write records that belong to no batch of their table straight to main."""
     _insert(spark, name, records, batch, {})
+
+
+def add_once(spark: SparkSession, name: str, records: DataFrame, admit: Callable[[int], None]) -> tuple[int, list[str]]:
+    """Write those of some records of no table to main of which there is none with their `id` yet; return how many, and where the first lie.
+
+    They are written on a branch that becomes main only if nobody has added anything meanwhile: else they are looked up again.
+    `admit` is told how many they are, and may raise.
+    """
+    from pyspark.sql import functions as F
+
+    create(spark, name)
+
+    def attempt() -> tuple[int, list[str]]:
+        head = jvm.load_table(spark, name).currentSnapshot().snapshotId()
+        there = spark.read.option("versionAsOf", head).table(name).where("table_name is null").select("id")
+        new = records.join(there, "id", "left_anti").persist()
+        try:
+            admit(count := new.count())
+            if not count:
+                return 0, []
+            first = new.orderBy("path", F.length("row_no"), "row_no").select("path", "row_no").limit(3).collect()
+            _forward(spark, name, new, head)
+        finally:
+            new.unpersist()
+        return count, [f"{r.path} offset {r.row_no}" for r in first] + ["…"] * (count > len(first))
+
+    return _patiently(attempt, alone=False)
+
+
+def _forward(spark: SparkSession, name: str, records: DataFrame, head: int) -> None:
+    """Write records behind the snapshot `head` of main, if main is still there when they are written."""
+    batch = new_batch()
+    branch = BRANCH_PREFIX + batch
+    jvm.fork(spark, name, branch, head)
+    try:
+        _insert(spark, f"{name}.branch_{branch}", records, batch, {})
+        jvm.forward(spark, name, branch, head)
+    except Exception:
+        jvm.drop_branch(spark, name, branch)
+        raise
 
 
 def _insert(spark: SparkSession, target: str, records: DataFrame, batch: str, summary: dict[str, str]) -> None:
@@ -114,17 +155,17 @@ def _swap(spark: SparkSession, name: str, branch: str, snapshot: int | None = No
     _patiently(swap)
 
 
-def _patiently(do: Callable[[], None]) -> None:
-    """Do again what lost a race: other tables' batches change the quarantine's refs at the same time."""
+def _patiently(do: Callable[[], Any], alone: bool = True) -> Any:
+    """Do again what lost a race: other tables' batches change the quarantine's refs at the same time, of this process not while `alone`."""
     for attempt in range(8):
         try:
-            with _one_at_a_time:
-                do()
-            return
+            with _one_at_a_time if alone else nullcontext():
+                return do()
         except Exception as error:
             if attempt == 7 or not jvm.is_known_failure(error):
                 raise
         time.sleep(0.05 * 2**attempt)
+    return None
 
 
 def _is_committed(spark: SparkSession, target: str, batch: str, on: dict) -> bool | None:
@@ -157,6 +198,11 @@ def records(spark: SparkSession, name: str) -> list[dict[str, Any]]:
         return []
     columns = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at")
     return [r.asDict() for r in newest(spark.table(name)).select(*columns).collect()]
+
+
+def unreadable(spark: SparkSession, name: str) -> DataFrame:
+    """Return the records of messages that tell no table and were not given up."""
+    return newest(spark.table(name).where("table_name is null")).where(f"status = '{UNREADABLE}'")
 
 
 def forget(spark: SparkSession, name: str, source: str, first: int, last: int) -> None:

@@ -1,0 +1,103 @@
+"""Messages of a stream that tell no table: they stop the tables that they may be of, are set aside, or are passed by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from frazil.changes import quarantine as aside
+from frazil.config.spec import TableSpec
+from frazil.dms.streams import Offsets, StreamError, stream_of
+from frazil.flows.workbook import Workbook
+from frazil.lake import commit, quarantine
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from frazil.flows.stream_read import Group
+
+READABLE = "coalesce(operation is not null and (kind = 'control' or (kind = 'data' and schema is not null and `table` is not null)), false)"
+"""The SQL of `Group.readable`."""
+
+
+def look_after(book: Workbook, frame: DataFrame | None, groups: Iterable[Group]) -> None:
+    """Set messages that tell no table aside, before any table goes on behind them, or say that they are passed by."""
+    lost = [g for g in groups if not g.readable]
+    going = [g for g in lost if not _stays(book, g)]
+    if going and book.settings.on_unreadable == "quarantine":
+        _set_aside(book, frame, going, sum(g.count for g in groups))
+    elif going:
+        book.progress(f"passed by, as none of DMS's: {_places(going)}")
+
+
+def require_readable(book: Workbook, spec: TableSpec, groups: Iterable[Group], at: Offsets, only: str) -> None:
+    """Raise StreamError where a message that tells no table, and may be this table's, lies behind its position.
+
+    `only` is the topic that all of its messages lie in; empty: it may be any.
+    """
+    lost = [g for g in groups if not g.readable and g.behind(at) and only in ("", stream_of(g.object))]
+    if not (lost := [g for g in lost if _stays(book, g)]):
+        return
+    hidden = any(_hidden(book, g) for g in lost)
+    sample = "" if hidden else f", such as {lost[0].sample!r}"
+    why = ": they are not set aside, since columns are masked or left out, and their bytes may show them"
+    raise StreamError(
+        f"{spec.source}: messages that are none of DMS's ({_places(lost)}){sample}"
+        f"{why if hidden and book.settings.on_unreadable == 'quarantine' else ''}",
+        f"see what writes there; to {'' if hidden else 'set such messages aside run with on_unreadable=quarantine, to '}"
+        "pass them by with on_unreadable=report",
+    )
+
+
+def _stays(book: Workbook, group: Group) -> bool:
+    """Tell whether tables stop at such messages: as the settings say, or since their bytes may not be kept.
+
+    In a topic that is no table's there is none to stop.
+    """
+    policy = book.settings.on_unreadable
+    if policy == "quarantine":
+        return _hidden(book, group)
+    return policy == "stop" and any(book.may_lie(s, stream_of(group.object)) for s in book.every.values())
+
+
+def _hidden(book: Workbook, group: Group) -> bool:
+    """Tell whether a message may show what a table masks or leaves out."""
+    return any(s.hides and book.may_lie(s, stream_of(group.object)) for s in book.every.values())
+
+
+def _places(groups: Sequence[Group]) -> str:
+    return ", ".join(f"{g.count} in {g.object} from offset {g.first}" for g in groups)
+
+
+def _set_aside(book: Workbook, frame: DataFrame, groups: Sequence[Group], total: int) -> None:
+    from pyspark.sql import functions as F
+
+    most, share = book.settings.max_bad_rows, book.settings.max_bad_percent
+
+    def admit(count: int) -> None:
+        if count > most or count * 100 > share * total:
+            raise StreamError(
+                f"messages that are none of DMS's ({_places(groups)}), such as {groups[0].sample!r}: {count:,} of {total:,} messages "
+                f"are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass",
+                "see what writes there, or raise the limit; no table has gone on behind them",
+            )
+
+    lost = frame.where(f"not {READABLE}").where(F.col("object").isin(*{g.object for g in groups}))
+    records = aside.unreadable(lost, book.stream.scheme, commit.new_batch())
+    count, first = quarantine.add_once(book.spark, book.ops("quarantine"), records, admit)
+    if count:
+        book.progress(f"{count:,} message(s) that tell no table set aside in the quarantine: {', '.join(first)}")
+
+
+def discard(book: Workbook) -> int:
+    """Give up the messages that tell no table, and return how many those were."""
+    name, batch = book.ops("quarantine"), commit.new_batch()
+    if not book.spark.catalog.tableExists(name):
+        return 0
+    records = aside.discarded(quarantine.unreadable(book.spark, name), batch).persist()
+    try:
+        if count := records.count():
+            quarantine.add(book.spark, name, records, batch)
+        return count
+    finally:
+        records.unpersist()
