@@ -228,7 +228,7 @@ def test_a_compaction_at_the_last_moment_fails_the_swap_and_the_batch_is_redone(
     real, left = jvm.publish, [1]
 
     def publish(table, *rest):
-        *given, position, summary = rest
+        *given, position, summary, properties = rest
 
         def late(**stamp):
             if left[0]:
@@ -236,7 +236,7 @@ def test_a_compaction_at_the_last_moment_fails_the_swap_and_the_batch_is_redone(
                 loaded.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
             return position(**stamp)
 
-        return real(table, *given, late, summary)
+        return real(table, *given, late, summary, properties)
 
     monkeypatch.setattr(jvm, "publish", publish)
     loaded.merged()

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -330,14 +331,19 @@ def test_a_plan_says_what_why_and_at_what_cost_and_orphans_are_three_days_old(wo
     assert maintenance.orphan_files(world.spark, world.name("t"), MaintenanceSettings(orphan_days=3.0)) == []
 
 
+AUTOGROUP = Path("/proc/self/autogroup")
+"""Where Linux says, if it shares the CPU out among sessions, how much of it this one gets."""
+
+
 def test_a_run_with_a_spark_of_its_own_lets_others_go_first(tmp_path, catalog_options):
-    """Its JVM, where the work is done, has the priority that `nice` says."""
+    """Its JVM, where the work is done, has the priority that `nice` says, and so has the session that a kernel leads."""
     code = f"""
 import psutil
 from frazil.config.session import get_spark
 from frazil.config.settings import MaintenanceSettings
 spark = get_spark(MaintenanceSettings(root={str(tmp_path)!r}, nice=7, catalog_options={catalog_options!r}))
-print("nice", psutil.Process(spark.sparkContext._gateway.proc.pid).nice())
+jvm = spark.sparkContext._gateway.proc.pid
+print("of the JVM", psutil.Process(jvm).nice(), open(f"/proc/{{jvm}}/autogroup").read() if {AUTOGROUP.exists()} else "nice 7")
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "nice 7" in ran.stdout, ran.stderr
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, start_new_session=True)  # fmt: skip
+    assert re.search("of the JVM 7 .*nice 7", ran.stdout), ran.stdout + ran.stderr

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,7 +134,7 @@ def _build(settings: Settings) -> SparkSession:
     }
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
-    os.nice(max(0, settings.nice - os.nice(0)))  # the JVM inherits it
+    _yield_to_others(settings.nice)  # the JVM inherits it
     log = os.path.join(settings.root, settings.runs, settings.env, "spark.log")
     builder = SparkSession.builder.master(os.environ.get("FRAZIL_MASTER", "local[*]")).appName("frazil")
     for key, value in conf.items():
@@ -146,6 +146,17 @@ def _build(settings: Settings) -> SparkSession:
         raise SessionError(
             f"Spark did not start: {str(e).strip().splitlines()[0]}", f"is Java 17 on the PATH? See {log}"
         ) from e
+
+
+def _yield_to_others(nice: int) -> None:
+    """Lower this process's priority, and that of the session that it leads, if it does.
+
+    A kernel leads one. Linux shares the CPU out among sessions first (autogroups): only within its own does a process's `nice` count.
+    """
+    os.nice(max(0, nice - os.nice(0)))
+    if nice and os.getsid(0) == os.getpid():
+        with suppress(OSError):  # another system, or without autogroups
+            Path("/proc/self/autogroup").write_text(str(nice))
 
 
 @contextmanager
