@@ -32,6 +32,26 @@ SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
 NOW = datetime.now(UTC).replace(microsecond=0)
 
 
+def test_a_folder_is_listed_with_what_lies_below_and_without_links_to_others(tmp_path, monkeypatch):
+    for name in ("a/b/2.csv", "a/1.csv", "a-x/3.csv", "4.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "a/round").symlink_to(tmp_path)
+    names = [e.path[len(str(tmp_path)) + 1 :] for e in storage.walk(str(tmp_path))]
+    assert names == ["4.csv", "a-x/3.csv", "a/1.csv", "a/b/2.csv"]
+    flat = [(e.path[len(str(tmp_path)) + 1 :], e.folder) for e in storage.walk(str(tmp_path), deep=False)]
+    assert flat == [("4.csv", False), ("a-x/", True), ("a/", True)]
+    assert [e.name for e in storage.walk(str(tmp_path), start_after="a-x/3.csv", prefix="a/")] == ["1.csv", "2.csv"]
+    assert list(storage.walk(str(tmp_path / "none"))) == []
+
+    def closed(folder):
+        raise PermissionError(folder)
+
+    monkeypatch.setattr(storage.os, "scandir", closed)
+    with pytest.raises(StorageError, match=f"{tmp_path}/: it may not be read"):
+        list(storage.walk(str(tmp_path)))
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     with Seaweed(tmp_path_factory.mktemp("seaweed")) as running:

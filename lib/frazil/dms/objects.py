@@ -98,13 +98,14 @@ def _sorted_out(folder: str, entries: Iterable[Entry]) -> TableObjects:
     """
     loads, changes, foreign, control = [], [], [], []
     for e in entries:
-        entry, whole = DmsObject(e.name, e.path, e.size, e.etag, e.modified), e.size or e.name.endswith(".csv")
-        if any(CONTROL.match(part) for part in e.path[len(folder) + 1 :].split("/")[:-1]):
+        *folders, name = e.path[len(folder) + 1 :].split("/")
+        entry, whole = DmsObject(name, e.path, e.size, e.etag, e.modified), e.size or name.endswith(".csv")
+        if any(CONTROL.match(part) for part in folders):
             control.append(e.path)
-        elif whole and LOAD.match(e.name):
-            loads.append(entry)
-        elif whole and CHANGES.match(e.name):
+        elif whole and CHANGES.match(name):
             changes.append(entry)
+        elif whole and LOAD.match(name):
+            loads.append(entry)
         else:
             foreign.append(e.path)
     loads.sort(key=lambda o: (o.path.rsplit("/", 1)[0], int(LOAD.match(o.name).group(2), 16), o.name))

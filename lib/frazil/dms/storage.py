@@ -149,7 +149,7 @@ def walk(folder: str, start_after: str = "", deep: bool = True, prefix: str = ""
     """
     root = location(folder) + "/"
     if not is_s3(root):
-        yield from _walk_local(Path(root), start_after, deep, prefix)
+        yield from _walk_local(root, start_after, deep, prefix)
         return
     bucket, base = _split(root)
     ask: dict[str, Any] = {"Bucket": bucket, "Prefix": base + prefix, "MaxKeys": page}
@@ -169,22 +169,50 @@ def walk(folder: str, start_after: str = "", deep: bool = True, prefix: str = ""
         ask.pop("StartAfter", None)
 
 
-def _walk_local(root: Path, start_after: str, deep: bool, prefix: str) -> Iterator[Entry]:
-    """List a local folder whole, then leave out what S3 would not give."""
-    found = []
-    for path in root.rglob("*") if deep else root.glob("*"):
-        name = path.relative_to(root).as_posix() + ("/" if path.is_dir() else "")
-        if not name.startswith(prefix) or (start_after and name <= start_after) or (deep and path.is_dir()):
-            continue
-        found.append((name, Entry(f"{root}/{name}", folder=True) if path.is_dir() else head(str(path))))
-    yield from (entry for _, entry in sorted(found, key=lambda pair: pair[0]))
+def _walk_local(root: str, start_after: str, deep: bool, prefix: str) -> Iterator[Entry]:
+    """List a local folder whole, then leave out what S3 would not give; links to folders are not followed."""
+    found, folders = [], [""]
+    while folders:
+        below = folders.pop()
+        for e in _scan(root + below):
+            name = below + e.name
+            if e.is_dir():
+                name += "/"
+                if deep and not e.is_symlink():
+                    folders.append(name)
+                if deep or not name.startswith(prefix) or name <= start_after:
+                    continue
+                found.append(Entry(root + name, folder=True))
+            elif name.startswith(prefix) and name > start_after and (stat := _stat(e)):
+                found.append(_local(root + name, stat))
+    yield from sorted(found, key=lambda entry: entry.path)
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
+    try:
+        return entry.stat()
+    except FileNotFoundError:  # gone since
+        return None
+
+
+def _scan(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except PermissionError:
+        raise StorageError(f"{folder}: it may not be read", "give the user that runs Frazil the right to") from None
+
+
+def _local(path: str, stat: os.stat_result) -> Entry:
+    return Entry(path, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}", stat.st_mtime)
 
 
 def head(path: str) -> Entry:
     """Return one object's size, ETag and time of its last writing; a local file's ETag is made of size and time."""
     if not is_s3(path):
-        stat = os.stat(path)
-        return Entry(path, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}", stat.st_mtime)
+        return _local(path, os.stat(path))
     bucket, key = _split(path)
     with _explained(path):
         answer = client().head_object(Bucket=bucket, Key=key)
