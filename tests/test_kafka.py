@@ -34,6 +34,12 @@ def new_stream(kafka, spark, catalog_options, tmp_path):
     return make
 
 
+def _record(table: str, id: int = 1, v: str = "a", operation: str = "insert") -> str:
+    """Return a message with the least that DMS writes, to be sent to any topic."""
+    metadata = {"record-type": "data", "operation": operation, "schema-name": "public", "table-name": table}
+    return json.dumps({"data": {"id": id, "v": v}, "metadata": metadata})
+
+
 def test_what_dms_sends_twice_is_there_once(new_stream):
     w = new_stream().table("t")
     for _ in range(2):
@@ -296,8 +302,7 @@ def test_a_message_that_tells_no_table_stops_only_tables_that_may_have_it(new_st
     given = _mapped(w, t=w.topics[0], u=w.topics[1])
     w.setup()
     w.full_load(**given)
-    record = {"data": {"id": 1, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "u"}}  # fmt: skip
-    w.send(JUNK).message("insert", id=1, v="a").send(json.dumps(record), topic=1)
+    w.send(JUNK).message("insert", id=1, v="a").send(_record("u"), topic=1)
     results = w.merge(**given)
     assert [results[t].status for t in "tuv"] == ["failed", "merged", "failed"]  # v: nothing tells
     assert f"1 in {w.topic}/0 from offset 0" in results["t"].note
@@ -447,10 +452,8 @@ def test_a_broker_that_stops_and_starts_loses_and_doubles_nothing(new_stream):
 def test_a_topic_per_table(new_stream):
     w = new_stream(topics=2).table("t").table("u")
     for topic, table in enumerate("tu"):
-        record = {"data": {"id": 1, "v": table}, "metadata": {"record-type": "data", "operation": "load", "schema-name": "public", "table-name": table}}  # fmt: skip
-        w.send(json.dumps(record), topic=topic)
-        record["metadata"]["operation"], record["data"]["v"] = "update", "new"
-        w.send(json.dumps(record), topic=topic)
+        w.send(_record(table, v=table, operation="load"), topic=topic)
+        w.send(_record(table, v="new", operation="update"), topic=topic)
     w.loaded().merged()
     assert (w.rows("t"), w.rows("u")) == ([(1, "new")], [(1, "new")])
     assert [(r["pending"], r["lag_s"]) for r in watch.lateness(w.book())] == [(0, 0), (0, 0)]
@@ -474,19 +477,16 @@ def test_a_gap_in_one_topic_stops_only_tables_that_are_mapped_to_it(new_stream):
     given = _mapped(w, t=w.topics[0], u=w.topics[1])
     w.setup()
     w.full_load(**given)
-    record = {"data": {"id": 1, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
     for _ in range(3):
-        w.send(json.dumps(record), topic=0)
-    record["metadata"]["table-name"] = "u"
-    w.send(json.dumps(record), topic=1)
+        w.send(_record("t"), topic=0)
+    w.send(_record("u"), topic=1)
     _cut(w, 2)
     assert [(r["pending"], bool(r["problem"])) for r in watch.lateness(w.book(**given))] == [(None, True), (2, False), (None, True)]  # fmt: skip
     results = w.merge(**given)
     assert "messages 0 to 1 of" in results["t"].note and "messages 0 to 1 of" in results["v"].note  # v: nothing tells
     assert (results["u"].status, w.rows("u"), w.rows("t")) == ("merged", [(1, "a")], [])
     assert w.position("u")["stream"] == {f"{w.topics[0]}/0": 3, f"{w.topics[1]}/0": 1}
-    record["data"]["id"] = 2
-    w.send(json.dumps(record), topic=1)
+    w.send(_record("u", id=2), topic=1)
     assert w.merge(**given)["u"].status == "merged"
 
 
@@ -496,8 +496,7 @@ def test_a_topic_that_was_made_anew_stops_only_tables_that_are_mapped_to_it(new_
     w.setup()
     w.full_load(**given)
     _made_anew(w)
-    record = {"data": {"id": 1, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "u"}}  # fmt: skip
-    w.send(json.dumps(record), topic=1)
+    w.send(_record("u"), topic=1)
     results = w.merge(**given)
     assert results["t"].failed and f"{w.topics[0]} was made anew" in results["t"].note
     assert (results["u"].status, w.rows("u")) == ("merged", [(1, "a")])
@@ -521,8 +520,7 @@ def test_a_table_that_moved_to_another_topic_is_read_from_the_former_one_first(n
     """By name the topics come the other way round."""
     w = new_stream(topics=2).table("t").loaded()
     for n in range(6):
-        record = {"data": {"id": 1, "v": str(n)}, "metadata": {"record-type": "data", "operation": "update", "schema-name": "public", "table-name": "t"}}  # fmt: skip
-        w.send(json.dumps(record), topic=1 if n < 4 else 0, at_ms=1_780_000_000_000 + n)
+        w.send(_record("t", v=str(n), operation="update"), topic=1 if n < 4 else 0, at_ms=1_780_000_000_000 + n)
     assert w.merged(max_batch_messages=most).rows("t") == [(1, "5")]
     assert sorted(w.offsets()) == [2, 4]
 
@@ -544,11 +542,9 @@ def test_a_topic_that_others_were_made_anew_beside_is_no_reason_to_stop_later(ne
     w.setup()
     w.full_load(**given)
     _made_anew(w)
-    record = {"data": {"id": 1, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
-    w.send(json.dumps(record), topic=1)
+    w.send(_record("t"), topic=1)
     assert w.merged(**given).rows("t") == [(1, "a")]
-    record["data"]["id"] = 2
-    w.send(json.dumps(record), topic=1)
+    w.send(_record("t", id=2), topic=1)
     assert w.merged().rows("t") == [(1, "a"), (2, "a")]  # without the mapping all topics count again
 
 
@@ -586,8 +582,7 @@ def test_a_load_is_whole_where_only_what_lies_before_its_start_has_expired(new_s
 def test_a_table_may_begin_at_the_end_or_at_a_time(new_stream, where):
     w = new_stream().table("t")
     for n, month in enumerate((2, 3), 1):
-        record = {"data": {"id": n, "v": "a"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
-        w.send(json.dumps(record), at_ms=calendar.timegm((2026, month, 1, 12, 0, 0)) * 1000)
+        w.send(_record("t", id=n), at_ms=calendar.timegm((2026, month, 1, 12, 0, 0)) * 1000)
     w.setup()
     w.full_load(stream_start=where)
     w.message("insert", id=3, v="a")

@@ -137,11 +137,6 @@ def unreadable(messages: DataFrame, scheme: str, batch: str) -> DataFrame:
     return messages.withColumns({**told, **rest}).select(*_columns())
 
 
-def discarded(records: DataFrame, batch: str) -> DataFrame:
-    """Return records of messages that tell no table as they stand once they are given up."""
-    return changed(records, batch, 1, status=DISCARDED)
-
-
 def _now() -> Column:
     from pyspark.sql import functions as F
 

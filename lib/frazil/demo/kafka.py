@@ -9,6 +9,7 @@ import subprocess
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 from frazil.demo.process import free_ports, stop_process
 from frazil.errors import FrazilError
@@ -58,6 +59,12 @@ def _jars() -> str:
     return f"{libs}/*"
 
 
+def _is_led(admin: Any, topic: str) -> bool:
+    """Return whether the broker knows the topic, and a leader of each partition."""
+    known = admin.list_topics(timeout=10).topics.get(topic)
+    return known is not None and known.error is None and all(p.leader >= 0 for p in known.partitions.values())
+
+
 class Kafka:
     """Run a broker for as long as the `with` block lasts; it keeps its messages in `folder` and its port for good."""
 
@@ -97,11 +104,15 @@ class Kafka:
         return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        """Make a topic."""
+        """Make a topic; returns when the broker tells of it, which is a moment after it was made."""
         from confluent_kafka.admin import NewTopic
 
-        admin = self.admin()  # lives until the answer is there
+        admin, deadline = self.admin(), time.monotonic() + 30
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+        while not _is_led(admin, name):
+            if time.monotonic() > deadline:
+                raise KafkaError(f"the Kafka broker made topic {name} and does not tell of it", "see its broker.log")
+            time.sleep(0.1)
 
     def start(self) -> None:
         """Start the broker; returns when it answers."""

@@ -35,6 +35,7 @@ class Group:
     operation: str | None
     schema: str | None
     table: str | None
+    readable: bool
     count: int
     first: int
     last: int
@@ -43,12 +44,6 @@ class Group:
     columns: tuple[str, ...]
     records: tuple[tuple[str, int, str], ...] = ()
     """Control records that may hold a definition: when DMS made each, its place, and its text."""
-
-    @property
-    def readable(self) -> bool:
-        """Whether the metadata say what the message is and of which table."""
-        known = self.kind == "control" or (self.kind == "data" and None not in (self.schema, self.table))
-        return known and self.operation is not None
 
     @property
     def is_load(self) -> bool:
@@ -89,7 +84,7 @@ def groups_of(frame: DataFrame) -> list[Group]:
 
     by = ["object", "kind", "operation", "schema", "table"]
     found = frame.groupBy(*by).agg(
-        F.count("*").alias("count"), F.min("offset").alias("first"), F.max("offset").alias("last"),
+        F.expr(f"first({READABLE})").alias("readable"), F.count("*").alias("count"), F.min("offset").alias("first"), F.max("offset").alias("last"),
         F.expr("unix_millis(min(arrived))").alias("arrived"), 
         F.expr(f"min_by(if({READABLE}, null, left(value, 200)), offset)").alias("sample"),
         F.expr(NAMES_SQL).alias("columns"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from frazil.flows.stream_read import Group
 
 READABLE = "coalesce(operation is not null and (kind = 'control' or (kind = 'data' and schema is not null and `table` is not null)), false)"
-"""The SQL of `Group.readable`."""
+"""The SQL of whether a message's metadata say what it is and of which table."""
 
 
 def look_after(book: Workbook, frame: DataFrame | None, groups: Iterable[Group]) -> None:
@@ -94,7 +94,7 @@ def discard(book: Workbook) -> int:
     name, batch = book.ops("quarantine"), commit.new_batch()
     if not book.spark.catalog.tableExists(name):
         return 0
-    records = aside.discarded(quarantine.unreadable(book.spark, name), batch).persist()
+    records = aside.changed(quarantine.unreadable(book.spark, name), batch, 1, status=aside.DISCARDED).persist()
     try:
         if count := records.count():
             quarantine.add(book.spark, name, records, batch)

@@ -17,7 +17,7 @@ from frazil.lake.tables import MADE, POSITION
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.table import DataScan, Table
 
 
 VISIBLE = "visible"
@@ -94,10 +94,7 @@ def records(table: Table | None) -> list[dict[str, Any]]:
     """Return how each row in the quarantine stands: `table_name`, `status`, `set_aside_at`, `changed_at`."""
     if table is None:
         return []
-    fields = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at")
-    rows = table.scan(selected_fields=fields).to_arrow().to_pylist()
-    rows.sort(key=lambda r: (r["sequence"], r["changed_at"]))
-    return list({(r["table_name"], r["id"]): r for r in rows}.values())
+    return _newest(table.scan())
 
 
 def waiting(table: Table | None) -> dict[str, int]:
@@ -110,10 +107,16 @@ def unreadable(table: Table | None) -> list[dict[str, Any]]:
     """Return the messages that tell no table and were not given up: `path`, `row_no`, `reason`, `set_aside_at`; in order of place."""
     if table is None:
         return []
-    fields = ("id", "status", "sequence", "path", "row_no", "reason", "set_aside_at")
-    rows = table.scan(row_filter="table_name is null", selected_fields=fields).to_arrow().to_pylist()
-    last = {r["id"]: r for r in sorted(rows, key=lambda r: r["sequence"])}.values()
-    return sorted((r for r in last if r["status"] == UNREADABLE), key=lambda r: (r["path"], int(r["row_no"])))
+    rows = _newest(table.scan("table_name is null"), "path", "row_no", "reason")
+    return sorted((r for r in rows if r["status"] == UNREADABLE), key=lambda r: (r["path"], int(r["row_no"])))
+
+
+def _newest(scan: DataScan, *more: str) -> list[dict[str, Any]]:
+    """Return the last record of each row, with `more` of its fields."""
+    fields = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at", *more)
+    rows = scan.select(*fields).to_arrow().to_pylist()
+    rows.sort(key=lambda r: (r["sequence"], r["changed_at"]))
+    return list({(r["table_name"], r["id"]): r for r in rows}.values())
 
 
 def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:
