@@ -227,6 +227,28 @@ def test_a_listing_from_the_position_sees_what_came_late_and_what_was_written_ag
         position.pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
 
 
+def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypatch):
+    """A file of date partitions, of any age; the last 64 applied are known by name, so that is how far back a late one is told."""
+    folder, start = tmp_path / "public/t/2024/01/01", datetime(2024, 1, 1)
+    names = [at(start + timedelta(seconds=i)) for i in range(200)]
+    for file in (tmp_path / "public/t/LOAD00000001.csv", *(folder / n for n in names)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    whole = list_table(tmp_path, SPEC)
+    applied = position.after_load(position.Position(), whole, "a")
+    applied = position.after_changes(applied, list(whole.changes[:-2]), "b")
+    looked, stat = [], storage._stat
+    monkeypatch.setattr(storage, "_stat", lambda entry: looked.append(entry.name) or stat(entry))
+    there = list_table(tmp_path, SPEC, applied.last, applied.look_from)
+    assert sorted(looked) == sorted(["LOAD00000001.csv", *names[-66:]])
+    assert there.loads == whole.loads and there.changes == whole.changes[-66:]
+    assert position.pending_changes(there, applied, "t") == list(whole.changes[-2:])
+    assert list_table(tmp_path, SPEC, applied.last).changes == whole.changes, "within an hour"
+    (folder / names[150].replace("000.csv", "500.csv")).touch()
+    with pytest.raises(position.PositionError, match="turned up late"):
+        position.pending_changes(list_table(tmp_path, SPEC, applied.last, applied.look_from), applied, "t")
+
+
 def test_a_full_listing_now_and_then_finds_what_vanished_and_what_was_written_again(source, at_server):
     source("t/20230101-000000000.csv", "t/20230102-000000000.csv", f"t/{FILE1}")
     watch = Watch(source.root, SPEC, full_every=3)

@@ -1,6 +1,6 @@
-"""What may be new in a table's folder on S3, found without going through what is old.
+"""What may be new in a table's folder, found without going through what is old.
 
-S3 lists keys in order and can begin anywhere. The names of change files are times, so those before a window are passed by;
+A local folder tells its names at once; only new files are looked at. S3 lists keys in order and can begin anywhere. The names of change files are times, so those before a window are passed by;
 date partitions are taken newest first, back to the one that holds the last object applied, and one more.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice, takewhile
 
-from frazil.dms.storage import Entry, walk
+from frazil.dms.storage import Entry, is_s3, walk
 
 LOAD = re.compile(r"^(SEGMENT\d+_)?LOAD([0-9A-Fa-f]+)\.(csv|csv\.gz|parquet)$")
 CHANGES = re.compile(r"^\d{8}-\d{9,10}\.(csv|csv\.gz|parquet)$")
 LOOK_BACK = timedelta(hours=1)
-"""So long before the last object applied a name is still listed: one that turned up late is found in it."""
+"""So long before the last object applied a name is still listed at most: one that turned up late is found in it."""
 MOST_DAYS = 40
 """Folders like `12/06/2024/` are asked for day by day, so far back at most; beyond, everything is listed."""
 
@@ -54,14 +54,20 @@ def named(time: datetime, like: str) -> str:
     return f"{time:{form}}{time.microsecond // 1000:03}"
 
 
-def newest(folder: str, since: str) -> list[Entry]:
-    """Return all load files, and the change files from LOOK_BACK before `since` on (the last object applied).
+def window(since: str, start: str = "", like: str = "") -> str:
+    """Return the name, without its end and of the kind of `like`, from which on to list: `start`, else LOOK_BACK before `since`."""
+    return named(moment(start) if start else moment(since) - LOOK_BACK, like)
+
+
+def newest(folder: str, since: str, start: str = "") -> list[Entry]:
+    """Return all load files, and the change files from `start` on, else from LOOK_BACK before `since` (the last object applied).
 
     Foreign objects come along as far as they lie on the way. A partition older than the one before that of `since` is not
     looked into: DMS fills them in order. What turns up there none the less is found by listing everything.
     """
-    window = moment(since) - LOOK_BACK
-    start = f"{window:%Y%m%d-%H%M%S}{window.microsecond // 1000:03}"
+    start = window(since, start)
+    if not is_s3(folder):
+        return list(walk(folder, skip=lambda name: name < start and bool(CHANGES.match(name))))
     found = {e.path: e for e in _top(folder, start)}
     folders = sorted((e for e in found.values() if e.folder), key=lambda e: e.path)
     plain, dated = _told_apart(folder, folders)

@@ -69,17 +69,17 @@ class TableObjects:
         )
 
 
-def list_table(root: Path | str, spec: TableSpec, since: str = "") -> TableObjects:
+def list_table(root: Path | str, spec: TableSpec, since: str = "", start: str = "") -> TableObjects:
     """List one table's folder, sub-folders included (parallel loads and date partitions lie one or more levels deeper).
 
-    `since` is the name of the last change file applied: on S3 older ones are then passed by, but for those within
-    `newest.LOOK_BACK` before it; load files are always listed. Without it, and in local folders, everything is. A missing
-    table folder means a table without rows, as DMS writes none; a missing root or schema folder is an error.
+    `since` is the name of the last change file applied: those before `start`, or without it before `newest.LOOK_BACK`
+    earlier, are then passed by; load files are always listed. A missing table folder means a table without rows, as DMS
+    writes none; a missing root or schema folder is an error.
     """
     if CONTROL.match(spec.table_name):
         raise SourceError(f"{spec.source} holds records of DMS itself, no data", f"remove {spec.file}")
     folder = f"{location(root)}/{spec.schema_name}/{spec.table_name}"
-    entries = newest(folder, since) if since and is_s3(folder) else walk(folder)
+    entries = newest(folder, since, start) if since else walk(folder)
     there = _sorted_out(folder, entries)
     if not there.loads and not there.changes:
         _check_source(location(root), spec)
@@ -170,11 +170,11 @@ class Watch:
     _looks: int = 0
     _whole: TableObjects | None = None
 
-    def look(self, since: str = "", full: bool = False) -> TableObjects:
+    def look(self, since: str = "", start: str = "", full: bool = False) -> TableObjects:
         """Return what `list_table` finds, and set `found` after a full listing."""
         full = full or not since or (self.full_every > 0 and self._looks % self.full_every == self.full_every - 1)
         self._looks += 1
-        there = list_table(self.root, self.spec, "" if full else since)
+        there = list_table(self.root, self.spec, *(() if full else (since, start)))
         if full:
             self.found = differences(self._whole, there) if self._whole else Differences()
             self._whole = there

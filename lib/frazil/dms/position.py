@@ -73,6 +73,13 @@ class Position:
         return bool(self.load_digest)
 
     @property
+    def look_from(self) -> str:
+        """The name from which on `recent` is complete: an hour back, or its first name once it is full; listings begin there."""
+        if len(self.recent) == MAX_RECENT:
+            return self.recent[0]
+        return named(moment(self.last) - LOOK_BACK, self.last) if self.last else ""
+
+    @property
     def place(self) -> str:
         """How far changes are applied, for people."""
         places = ", ".join(f"{p}: {o}" for p, o in self.stream.items() if p != ARRIVED)
@@ -186,13 +193,6 @@ def after_changes(position: Position, applied: list[DmsObject], batch: str) -> P
     return replace(position, batch=batch, last=last.name, last_etag=last.etag, recent=recent, owed=owed)
 
 
-def _window_start(position: Position) -> str:
-    """Return the name from which on `recent` is complete: an hour back, or its first name once it is full."""
-    if len(position.recent) == MAX_RECENT:
-        return position.recent[0]
-    return named(moment(position.last) - LOOK_BACK, position.last)
-
-
 def pending_changes(objects: TableObjects, position: Position, source: str) -> list[DmsObject]:
     """Return the change objects behind the position, in order.
 
@@ -201,7 +201,7 @@ def pending_changes(objects: TableObjects, position: Position, source: str) -> l
     that a replay owes.
     """
     _require_there(objects, position.owed, source)
-    since = _window_start(position) if position.recent else ""
+    since = position.look_from
     for o in objects.changes:
         if o.name == position.last and o.etag != position.last_etag:
             raise PositionError(

@@ -140,16 +140,19 @@ def _explained(path: str) -> Iterator[None]:
 # --- listing
 
 
-def walk(folder: str, start_after: str = "", deep: bool = True, prefix: str = "", page: int = PAGE) -> Iterator[Entry]:
+def walk(
+    folder: str, start_after: str = "", deep: bool = True, prefix: str = "", page: int = PAGE,
+    skip: Callable[[str], bool] = lambda name: False,
+) -> Iterator[Entry]:  # fmt: skip
     """Give a folder's entries in order of their paths; objects of all levels, or of this level beside its sub-folders.
 
     `start_after` and `prefix` are names below the folder: S3 then begins there and does not go through what is before. The
-    first request asks for `page` keys, later ones for 1,000: a caller that stops early asks for few. A folder that is
-    not there has no entries.
+    first request asks for `page` keys, later ones for 1,000: a caller that stops early asks for few. Files whose base name
+    `skip` takes are left out; a local one is then not asked for its size and time. A folder that is not there has no entries.
     """
     root = location(folder) + "/"
     if not is_s3(root):
-        yield from _walk_local(root, start_after, deep, prefix)
+        yield from _walk_local(root, start_after, deep, prefix, skip)
         return
     bucket, base = _split(root)
     ask: dict[str, Any] = {"Bucket": bucket, "Prefix": base + prefix, "MaxKeys": page}
@@ -161,6 +164,7 @@ def walk(folder: str, start_after: str = "", deep: bool = True, prefix: str = ""
         entries = [
             Entry(f"s3://{bucket}/{o['Key']}", o["Size"], o["ETag"].strip('"'), o["LastModified"].timestamp())
             for o in answer.get("Contents", ())
+            if not skip(o["Key"].rsplit("/", 1)[-1])
         ] + [Entry(f"s3://{bucket}/{p['Prefix']}", folder=True) for p in answer.get("CommonPrefixes", ())]
         yield from sorted(entries, key=lambda entry: entry.path)
         if not answer.get("IsTruncated"):
@@ -169,7 +173,7 @@ def walk(folder: str, start_after: str = "", deep: bool = True, prefix: str = ""
         ask.pop("StartAfter", None)
 
 
-def _walk_local(root: str, start_after: str, deep: bool, prefix: str) -> Iterator[Entry]:
+def _walk_local(root: str, start_after: str, deep: bool, prefix: str, skip: Callable[[str], bool]) -> Iterator[Entry]:
     """List a local folder whole, then leave out what S3 would not give; links to folders are not followed."""
     found, folders = [], [""]
     while folders:
@@ -183,7 +187,7 @@ def _walk_local(root: str, start_after: str, deep: bool, prefix: str) -> Iterato
                 if deep or not name.startswith(prefix) or name <= start_after:
                     continue
                 found.append(Entry(root + name, folder=True))
-            elif name.startswith(prefix) and name > start_after and (stat := _stat(e)):
+            elif name.startswith(prefix) and name > start_after and not skip(e.name) and (stat := _stat(e)):
                 found.append(_local(root + name, stat))
     yield from sorted(found, key=lambda entry: entry.path)
 

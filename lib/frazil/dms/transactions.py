@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.layout import Layout
-from frazil.dms.newest import LOOK_BACK, moment, named
+from frazil.dms.newest import window
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.storage import chunks, location, walk
 
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 NAME = re.compile(r"^CDC_TXN-\d{17}\.csv(\.gz)?$")
 
 
-def with_transactions(there: TableObjects, root: Path | str, endpoint: Endpoint, since: str = "") -> TableObjects:
+def with_transactions(
+    there: TableObjects, root: Path | str, endpoint: Endpoint, since: str = "", start: str = ""
+) -> TableObjects:
     """Add what lies in the folder CdcPath to a table's objects: its files are change files of every table.
 
-    Files of its own from before PreserveTransactions was switched on come first. `since`: as in `objects.list_table`.
+    Files of its own from before PreserveTransactions was switched on come first. `since`, `start`: as in `objects.list_table`.
     """
-    after = named(moment(since) - LOOK_BACK, since) if NAME.match(since) else ""
+    after = window(since, start, since) if NAME.match(since) else ""
     found, foreign = [], []
     for e in walk(f"{location(root)}/{endpoint.cdc_path}", start_after=after):
         if NAME.match(e.name):

@@ -73,7 +73,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
     ):
         base = read_base(book.spark, name)
         quarantine.look_after(book, spec, base)
-        there = book.objects(spec, base.position.last, watch=not done.counts)
+        there = book.objects(spec, base.position, watch=not done.counts)
         pending = pending_changes(there, base.position, spec.source)
         end = end or (pending[-1].name if pending else "")
         pending = [o for o in pending if o.name <= end]

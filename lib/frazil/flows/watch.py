@@ -52,7 +52,7 @@ def _pending(
     """
     table = lookup.get_table(catalog, spec.target)
     position = lookup.position_of(table)
-    there = None if book.stream else book.objects(spec, position.last)
+    there = None if book.stream else book.objects(spec, position)
     if there and same_load:
         require_same_load(there, position, table.properties.get(LOAD), spec.source)
     return position, *behind(book, spec, position, kept, there)
@@ -73,7 +73,7 @@ def behind(
             begin = begin_of(book, spec, position, (kept or book.stream.kept)())
         count, waits = book.stream.waiting(begin)
         return count, round(waits, 1)
-    files = pending_changes(there or book.objects(spec, position.last), position, spec.source)
+    files = pending_changes(there or book.objects(spec, position), position, spec.source)
     if not files:
         return 0, 0.0
     return len(files), round(max(0.0, time.time() - moment(files[0].name).replace(tzinfo=UTC).timestamp()), 1)

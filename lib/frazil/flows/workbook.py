@@ -38,6 +38,8 @@ from frazil.observe.progress import heartbeat
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from frazil.dms.position import Position
+
 log = logging.getLogger("frazil")
 
 
@@ -200,20 +202,21 @@ class Workbook:
         """Return the full name of a table of Frazil's own: `commits`, `maintenance`, `quarantine`, `visible`."""
         return f"{self.settings.catalog}.{self.settings.ops}.{table}"
 
-    def objects(self, spec: TableSpec, since: str = "", watch: bool = False) -> TableObjects:
-        """List a table's objects, in the folder that the task's renaming rules give it; `since`: see `list_table`.
+    def objects(self, spec: TableSpec, behind: Position | None = None, watch: bool = False) -> TableObjects:
+        """List a table's objects, in the folder that the task's renaming rules give it: all, or those that matter `behind` a position.
 
         With `watch` each `full_listing_every`th listing is a full one, and what vanished or was written again is said.
         """
         written = replace(spec, source=".".join(self.mappings.target_name(spec)))
-        there = self._watched(written, since) if watch else list_table(self.source, written, since)
+        since = (behind.last, behind.look_from) if behind else ()
+        there = self._watched(written, *since) if watch else list_table(self.source, written, *since)
         shared = self.endpoint.preserve_transactions
-        return with_transactions(there, self.source, self.endpoint, since) if shared else there
+        return with_transactions(there, self.source, self.endpoint, *since) if shared else there
 
-    def _watched(self, spec: TableSpec, since: str) -> TableObjects:
+    def _watched(self, spec: TableSpec, *since: str) -> TableObjects:
         every = self.settings.full_listing_every
         watch = self._watches.setdefault(spec.source, Watch(self.source, spec, every))
-        before, there = watch.found, watch.look(since)
+        before, there = watch.found, watch.look(*since)
         if watch.found is not before:
             for word, paths in (("no longer there", watch.found.vanished), ("written again", watch.found.rewritten)):
                 if paths:
