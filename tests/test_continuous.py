@@ -122,6 +122,38 @@ def test_a_board_speaks_now_and_then_and_at_once_where_it_matters():
     assert "<pre>" in shown._repr_html_()
 
 
+SLEEPING = """
+import json, os, signal, sys, time
+from frazil.config.settings import CdcMergeSettings
+from frazil.flows.workbook import Workbook
+
+spark = Workbook(CdcMergeSettings(**json.load(sys.stdin))).spark
+jvm = spark.sparkContext._gateway.proc.pid
+os.kill(jvm, signal.SIGSTOP)
+time.sleep(8)
+os.kill(jvm, signal.SIGCONT)
+time.sleep(5)
+print(spark.sql("select sum(id) from range(9)").first()[0])
+"""
+
+
+@spark
+def test_a_session_outlives_a_machine_that_slept(two):
+    """Spark takes an executor for lost that was silent for two minutes; here for three seconds."""
+    short = {
+        "spark.executor.heartbeatInterval": "1s",
+        "spark.network.timeout": "3s",
+        "spark.storage.blockManagerTimeoutIntervalMs": "1000",
+    }
+    settings = asdict(two.book(spark_options=short).settings)
+    ran = subprocess.run(
+        [sys.executable, "-c", SLEEPING], input=json.dumps(settings), capture_output=True, text=True, timeout=240
+    )
+    assert ran.stdout.split() == ["36"], ran.stderr[-3000:]
+    (log,) = two.root.rglob("spark.log")
+    assert "Removing executor" not in log.read_text()
+
+
 ENDING = """
 import json, os, signal, sys, threading
 from frazil.config.settings import CdcMergeSettings

@@ -130,13 +130,17 @@ def _build(settings: Settings) -> SparkSession:
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
         **catalog_conf(settings),
-        **settings.spark_options,
     }
+    master = os.environ.get("FRAZIL_MASTER", "local[*]")
+    if master.startswith("local"):
+        # A machine that sleeps (a laptop, a paused VM) has lost no executor: Spark would give up its only one, and end minutes later.
+        conf["spark.storage.blockManagerHeartbeatTimeoutMs"] = "30d"
+    conf |= settings.spark_options
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
     _yield_to_others(settings.nice)  # the JVM inherits it
     log = os.path.join(settings.root, settings.runs, settings.env, "spark.log")
-    builder = SparkSession.builder.master(os.environ.get("FRAZIL_MASTER", "local[*]")).appName("frazil")
+    builder = SparkSession.builder.master(master).appName("frazil")
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
