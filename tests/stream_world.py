@@ -2,6 +2,7 @@
 
 import json
 import time
+from abc import ABC, abstractmethod
 
 from frazil.config.settings import CdcMergeSettings
 from frazil.flows.workbook import Workbook
@@ -10,7 +11,7 @@ from helpers import World
 STAMP = "2026-01-01T10:00:00Z"
 
 
-class StreamWorld(World):
+class StreamWorld(World, ABC):
     """Messages are written as DMS writes them; `partition` chooses where in the stream."""
 
     kind = "KafkaSettings"
@@ -24,8 +25,9 @@ class StreamWorld(World):
         }  # fmt: skip
         return Workbook(kind(**given), self.said.append)
 
+    @abstractmethod
     def send(self, text: str | bytes | None, partition: int = 0) -> "StreamWorld":
-        raise NotImplementedError
+        """Put a message into the stream."""
 
     def message(self, operation, table="t", was=None, partition=0, key_type="schema-table", about=None, **data):
         metadata = {

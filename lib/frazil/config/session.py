@@ -108,6 +108,7 @@ def _build(settings: Settings) -> SparkSession:
         raise SessionError(f"no Iceberg runtime for pyspark {pyspark.__version__}", "install pyspark 4.1.x or 3.5.x")
     cores, s3 = str(os.cpu_count() or 2), needs_s3(settings)
     extra = (HADOOP_AWS[line] if s3 else []) + (SIGV4 if "rest.sigv4-enabled" in settings.catalog_options else [])
+    master = os.environ.get("FRAZIL_MASTER", "local[*]")
     extra += [KAFKA[line]] if settings.source.startswith("kafka://") else []
     conf = {
         "spark.jars.packages": ",".join(PACKAGES[line] + DRIVERS + extra),
@@ -129,13 +130,11 @@ def _build(settings: Settings) -> SparkSession:
         "spark.sql.ui.explainMode": "simple",  # each query's plan is written out for a page that nobody opens
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
-        **catalog_conf(settings),
-    }
-    master = os.environ.get("FRAZIL_MASTER", "local[*]")
-    if master.startswith("local"):
         # A machine that sleeps (a laptop, a paused VM) has lost no executor: Spark would give up its only one, and end minutes later.
-        conf["spark.storage.blockManagerHeartbeatTimeoutMs"] = "30d"
-    conf |= settings.spark_options
+        **({"spark.storage.blockManagerHeartbeatTimeoutMs": "30d"} if master.startswith("local") else {}),
+        **catalog_conf(settings),
+        **settings.spark_options,
+    }
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
     _yield_to_others(settings.nice)  # the JVM inherits it

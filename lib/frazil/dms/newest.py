@@ -1,7 +1,8 @@
 """What may be new in a table's folder, found without going through what is old.
 
-A local folder tells its names at once; only new files are looked at. S3 lists keys in order and can begin anywhere. The names of change files are times, so those before a window are passed by;
-date partitions are taken newest first, back to the one that holds the last object applied, and one more.
+The names of change files are times, so those before a window are passed by. A local folder tells all names at once, and only
+new files are looked at. S3 lists keys in order and can begin anywhere; date partitions are taken newest first, back to the one
+that holds the last object applied, and one more.
 """
 
 from __future__ import annotations

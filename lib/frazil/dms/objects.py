@@ -174,7 +174,7 @@ class Watch:
         """Return what `list_table` finds, and set `found` after a full listing."""
         full = full or not since or (self.full_every > 0 and self._looks % self.full_every == self.full_every - 1)
         self._looks += 1
-        there = list_table(self.root, self.spec, *(() if full else (since, start)))
+        there = list_table(self.root, self.spec) if full else list_table(self.root, self.spec, since, start)
         if full:
             self.found = differences(self._whole, there) if self._whole else Differences()
             self._whole = there

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 
-from frazil.dms.newest import LOOK_BACK, moment, named
+from frazil.dms.newest import LOOK_BACK, moment, window
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.streams import ARRIVED
 from frazil.errors import FrazilError
@@ -77,7 +77,7 @@ class Position:
         """The name from which on `recent` is complete: an hour back, or its first name once it is full; listings begin there."""
         if len(self.recent) == MAX_RECENT:
             return self.recent[0]
-        return named(moment(self.last) - LOOK_BACK, self.last) if self.last else ""
+        return window(self.last, like=self.last) if self.last else ""
 
     @property
     def place(self) -> str:

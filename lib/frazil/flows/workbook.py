@@ -208,15 +208,15 @@ class Workbook:
         With `watch` each `full_listing_every`th listing is a full one, and what vanished or was written again is said.
         """
         written = replace(spec, source=".".join(self.mappings.target_name(spec)))
-        since = (behind.last, behind.look_from) if behind else ()
-        there = self._watched(written, *since) if watch else list_table(self.source, written, *since)
+        since, start = (behind.last, behind.look_from) if behind else ("", "")
+        there = self._watched(written, since, start) if watch else list_table(self.source, written, since, start)
         shared = self.endpoint.preserve_transactions
-        return with_transactions(there, self.source, self.endpoint, *since) if shared else there
+        return with_transactions(there, self.source, self.endpoint, since, start) if shared else there
 
-    def _watched(self, spec: TableSpec, *since: str) -> TableObjects:
+    def _watched(self, spec: TableSpec, since: str, start: str) -> TableObjects:
         every = self.settings.full_listing_every
         watch = self._watches.setdefault(spec.source, Watch(self.source, spec, every))
-        before, there = watch.found, watch.look(*since)
+        before, there = watch.found, watch.look(since, start)
         if watch.found is not before:
             for word, paths in (("no longer there", watch.found.vanished), ("written again", watch.found.rewritten)):
                 if paths:
