@@ -149,6 +149,18 @@ def test_different_keys_have_different_numbers_in_any_zone(spark):
 
 
 @pytest.mark.spark
+def test_a_number_keeps_its_key_when_its_column_is_widened_in_any_mode(spark):
+    seen, before = set(), spark.conf.get("spark.sql.ansi.enabled")
+    for ansi in ("true", "false"):
+        spark.conf.set("spark.sql.ansi.enabled", ansi)
+        for kind, wide in (("REAL4", "float"), ("REAL8", "double")):
+            sql = ", ".join(key_sql(parse_spec(spec_of("s.t", f"a {kind}", key="a"))))
+            seen.add(tuple(spark.sql(f"SELECT {sql} FROM (SELECT cast(cast(0.1 AS float) AS {wide}) a)").first()))
+    spark.conf.set("spark.sql.ansi.enabled", before)
+    assert len(seen) == 1
+
+
+@pytest.mark.spark
 def test_texts_that_run_together_are_different_keys(spark):
     spec = parse_spec(spec_of("s.t", "a STRING(9)", "b STRING(9)", key=["a", "b"]))
     pairs = "VALUES ('ab', 'c'), ('a', 'bc'), ('', 'abc'), ('abc', '')"

@@ -262,6 +262,16 @@ def test_a_full_listing_now_and_then_finds_what_vanished_and_what_was_written_ag
     assert not watch.found and not differences(whole, whole)
 
 
+def test_a_full_listing_finds_what_came_before_its_time(source):
+    source("t/20230101-000000000.csv", f"t/{FILE1}")
+    watch = Watch(source.root, SPEC)
+    watch.look(FILE1, full=True)
+    source("t/20230102-000000000.csv", f"t/{FILE2}")
+    assert not watch.look(FILE1).changes[0].path.endswith("/20230102-000000000.csv"), "long before the last one"
+    there = watch.look(FILE2, full=True)
+    assert watch.found == Differences(late=(there.changes[1].path,)), "what was applied meanwhile is none"
+
+
 # --- what goes wrong is told with its cure
 
 

@@ -89,10 +89,12 @@ def test_a_setting_that_a_file_contradicts_is_refused_before_its_table_is_touche
     assert world.rows("t") == [(1, "a")]
 
 
-def test_objects_that_vanish_or_are_written_again_are_told(world):
+def test_objects_that_vanish_or_come_long_before_their_time_are_told(world):
     world.table("t").load("t", (1, "a")).loaded().changes("t", I(2, "b")).changes("t", I(3, "c"), name=FILE2).merged()
     book = world.book(full_listing_every=1)
     cdc.run(book)
     (world.root / "source/public/t" / FILE1).unlink()
+    world.changes("t", I(4, "d"), name="20200101-000000000.csv")
     cdc.run(book)
     assert [s for s in world.said if "no longer there" in s and FILE1 in s]
+    assert [s for s in world.said if "turned up late" in s and "20200101" in s]

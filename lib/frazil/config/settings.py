@@ -158,7 +158,7 @@ class CdcMergeSettings(Settings):
     trigger_s: float = parameter(3.0, "With `run_for_s`: look again every so many seconds; 0: back to back.")
     full_listing_every: int = parameter(
         100,
-        "Each so manyth look at a table lists all its files, and tells which vanished or were written again; 0: never.",
+        "Each so manyth look at a table lists all its files, and tells which vanished, were written again or turned up late; 0: never.",
     )
     quarantine: str = parameter(
         "show",

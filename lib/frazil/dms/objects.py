@@ -141,19 +141,28 @@ def folders_beside(root: Path | str, taken: Collection[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Differences:
-    """What of an earlier listing is no longer there, and what was written again since."""
+    """What of an earlier listing is no longer there, what was written again since, and what turned up before its time."""
 
     vanished: tuple[str, ...] = ()
     rewritten: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.vanished or self.rewritten)
+        return bool(self.vanished or self.rewritten or self.late)
 
 
-def differences(before: TableObjects, now: TableObjects) -> Differences:
-    """Compare two full listings of a table, load files and change files, by path and ETag."""
+def differences(before: TableObjects, now: TableObjects, applied: str = "") -> Differences:
+    """Compare two full listings of a table, load files and change files, by path and ETag.
+
+    `applied`: the last change file that was applied when the earlier one was made; what is new since and is named before
+    that was never read.
+    """
     old, new = ({o.path: o.etag for o in (*t.loads, *t.changes)} for t in (before, now))
-    return Differences(tuple(p for p in old if p not in new), tuple(p for p in old if p in new and old[p] != new[p]))
+    return Differences(
+        tuple(p for p in old if p not in new),
+        tuple(p for p in old if p in new and old[p] != new[p]),
+        tuple(o.path for o in now.changes if o.name < applied and o.path not in old),
+    )
 
 
 @dataclass
@@ -169,6 +178,7 @@ class Watch:
     found: Differences = field(default_factory=Differences)
     _looks: int = 0
     _whole: TableObjects | None = None
+    _applied: str = ""
 
     def look(self, since: str = "", start: str = "", full: bool = False) -> TableObjects:
         """Return what `list_table` finds, and set `found` after a full listing."""
@@ -176,6 +186,6 @@ class Watch:
         self._looks += 1
         there = list_table(self.root, self.spec) if full else list_table(self.root, self.spec, since, start)
         if full:
-            self.found = differences(self._whole, there) if self._whole else Differences()
-            self._whole = there
+            self.found = differences(self._whole, there, self._applied) if self._whole else Differences()
+            self._whole, self._applied = there, since
         return there

@@ -22,6 +22,7 @@ from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.kafka import Kafka
 from frazil.dms.kinesis import Kinesis
 from frazil.dms.objects import DmsObject, TableObjects, Watch, list_table
+from frazil.dms.position import REPLAY
 from frazil.dms.read import reading
 from frazil.dms.sniff import check_files
 from frazil.dms.storage import read_head
@@ -205,7 +206,7 @@ class Workbook:
     def objects(self, spec: TableSpec, behind: Position | None = None, watch: bool = False) -> TableObjects:
         """List a table's objects, in the folder that the task's renaming rules give it: all, or those that matter `behind` a position.
 
-        With `watch` each `full_listing_every`th listing is a full one, and what vanished or was written again is said.
+        With `watch` each `full_listing_every`th listing is a full one, and what vanished, was written again or came too late is said.
         """
         written = replace(spec, source=".".join(self.mappings.target_name(spec)))
         since, start = (behind.last, behind.look_from) if behind else ("", "")
@@ -218,7 +219,10 @@ class Workbook:
         watch = self._watches.setdefault(spec.source, Watch(self.source, spec, every))
         before, there = watch.found, watch.look(since, start)
         if watch.found is not before:
-            for word, paths in (("no longer there", watch.found.vanished), ("written again", watch.found.rewritten)):
+            found, late = watch.found, f"turned up late and not applied ({REPLAY})"
+            for word, paths in (
+                ("no longer there", found.vanished), ("written again", found.rewritten), (late, found.late)
+            ):  # fmt: skip
                 if paths:
                     self.progress(f"{spec.source}: {len(paths)} object(s) {word}: {', '.join(paths[:3])}")
         return there

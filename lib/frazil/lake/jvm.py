@@ -53,6 +53,11 @@ def branches(spark: SparkSession, table: JavaTable, prefix: str) -> list[str]:
     return [r for r in texts(spark, table.refs().keySet()) if r.startswith(prefix)]
 
 
+def versions(spark: SparkSession) -> str:
+    """Return the versions of Spark and Java: another one may write a number as another text."""
+    return f"{spark.version} {package(spark, 'java.lang').System.getProperty('java.specification.version')}"
+
+
 def load_table(spark: SparkSession, name: str) -> JavaTable:
     """Return a fresh handle of `catalog.namespace.table`; what it shows is the metadata of this moment until `refresh()`."""
     return package(spark, "org.apache.iceberg.spark").Spark3Util.loadIcebergTable(spark._jsparkSession, name)

@@ -26,8 +26,9 @@ GROWTH = 4
 def key_sql(spec: TableSpec, row: str = "") -> list[str]:
     """Return the SQL of a key's numbers: the key itself where 64 bits hold it, else two halves of a digest of it.
 
-    Spark computes them alike for the batch and for the table, whatever the session's zone. Different keys get different
-    numbers: a digest, unlike a hash for speed, has no collisions that could be made on purpose.
+    Spark computes them alike for the batch and for the table, whatever the session's zone, its ANSI mode and the
+    type that a column had before it was widened. Different keys get different numbers: a digest, unlike a hash for speed,
+    has no collisions that could be made on purpose.
     """
     columns = [(f"{row}`{k}`", lake_type(spec.column(k))) for k in spec.key]
     kinds = [kind for _, kind in columns]
@@ -38,7 +39,7 @@ def key_sql(spec: TableSpec, row: str = "") -> list[str]:
     if kinds == ["date"]:
         return [f"cast(unix_date({columns[0][0]}) as bigint)"]
     forms = {"binary": "hex({})", "timestamp": "cast(unix_micros({}) as string)",
-             "float": "cast({} + 0 as string)", "double": "cast({} + 0 as string)"}  # fmt: skip  # -0.0 is 0.0
+             **dict.fromkeys(("float", "double"), "cast(cast({} as double) + 0 as string)")}  # fmt: skip  # -0.0 is 0.0
     texts = [forms.get(kind, "cast({} as string)").format(c) for c, kind in columns]
     whole = ", ".join(f"cast(length({t}) as string), ':', {t}" for t in texts)
     digest = f"sha2(concat({whole}), 256)"

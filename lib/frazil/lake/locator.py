@@ -97,7 +97,9 @@ class Locator:
             self.index = None
         else:
             ids = jvm_schema.ids(self.spark, table)
-            identity = f"{table.uuid()} {[ids[k] for k in self.spec.key]} {key_sql(self.spec)}"
+            identity = (
+                f"{table.uuid()} {[ids[k] for k in self.spec.key]} {key_sql(self.spec)} {jvm.versions(self.spark)}"
+            )
             if self.index is None or self.index.identity != identity:
                 self.index = KeyIndex(self.folder, identity, width)
                 self.index.load()
