@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
+from frazil.flows import cdc
 from frazil.flows import maintenance as flow
 from frazil.lake import commit, compact, jvm, jvm_rewrite, maintenance
 from frazil.lake.health import health, states_to_tag
 from frazil.observe import ledger
-from helpers import FILE1, FILE2, D, I, U
+from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
 S = MaintenanceSettings()
@@ -134,16 +135,33 @@ def test_a_batch_in_flight_wins_and_a_dead_one_does_not_count(world):
 
 
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
-def test_a_rewrite_that_would_change_a_row_is_not_committed(table, monkeypatch):
+@pytest.mark.parametrize("lost", [False, True], ids=["changed", "lost"])
+def test_a_rewrite_that_would_change_a_row_is_not_committed(table, monkeypatch, lost):
     real, head = jvm_rewrite.write_staged, table.head("t")
 
     def spoilt(spark, java, group, rows, size):
-        return real(spark, java, group, rows.withColumn("v", rows.v.substr(1, 2)), size)
+        rows = rows.withColumn("v", rows.v.substr(1, 2))
+        return [] if lost else real(spark, java, group, rows, size)
 
     monkeypatch.setattr(jvm_rewrite, "write_staged", spoilt)
     with pytest.raises(compact.CompactionError):
         compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
     assert table.head("t") == head
+
+
+@pytest.mark.parametrize("lane", ["rowdelta", "merge"])
+def test_of_rows_that_are_all_deleted_no_file_is_left_and_ingestion_goes_on(table, lane):
+    """A partition that emptied would otherwise stop compaction of its table for ever."""
+    table.changes("t", *[D(i) for i in range(400) if i not in (3, 150)]).merged(lane=lane)
+    assert table.rows("t") == [] and files(table)
+    book = table.book(lane="rowdelta")
+    done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    assert done["slices"] == 1 and done["added_files"] == 0 and files(table) == 0
+    table.changes("t", I(7, "back"), I(8, "new"), name=FILE2)
+    assert not [r.note for r in cdc.run(book) if r.failed]
+    table.changes("t", U(7, "again"), D(8), name=FILE3)
+    assert not [r.note for r in cdc.run(book) if r.failed]
+    assert table.rows("t") == [(7, "again")]
 
 
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)

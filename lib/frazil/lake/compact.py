@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.session import low_priority
@@ -163,10 +165,10 @@ def _rewrite(
 ) -> tuple[list[Any], DataFrame, dict[str, dict[str, int]]]:
     """Write the slice's live rows as new files, by one task, so that a core is left to ingestion.
 
-    Returns the files; where each live row moved, from old_file, old_row to new_file, new_row, kept in memory or on
+    Returns the files, none of rows that are all deleted; where each live row moved, from old_file, old_row to new_file, new_row, kept in memory or on
     disk; and `order_of` them. Raises CompactionError unless every row is found again exactly once with the same values.
     """
-    from pyspark.sql import Window
+    from pyspark.sql import DataFrame, Window
     from pyspark.sql import functions as F
 
     columns = [*jvm_schema.ids(spark, table)]
@@ -182,13 +184,14 @@ def _rewrite(
         number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).alias("row")
         return frame.select(F.lit(side).alias("side"), *ids, F.input_file_name().alias("file"), number, *values)
 
-    with (
-        jvm_rewrite.staged(spark, table, old, by_file=True) as (_, before),
-        jvm_rewrite.staged(spark, table, [jvm_rewrite.task_of(spark, table, f) for f in new], True) as (_, after),
-    ):
+    with ExitStack() as held:
+        # Of rows that were all deleted no new file is left.
+        sides = {"old": old, "new": [jvm_rewrite.task_of(spark, table, f) for f in new]}
+        frames = [placed(held.enter_context(jvm_rewrite.staged(spark, table, tasks, by_file=True))[1], side)
+                  for side, tasks in sides.items() if tasks]  # fmt: skip
         # Read by one task, and compared in small ones: a batch waits for its core as long as one of them is running.
         ids, parts = [f"id{i}" for i in range(len(names))], 1 + sum(f.recordCount() for f in new) // TASK_ROWS
-        both = placed(before, "old").union(placed(after, "new")).coalesce(1)
+        both = reduce(DataFrame.union, frames).coalesce(1)
         # A hash takes no notice of a null: where they stand is told beside the values.
         told = [x for i in range(len(columns)) for x in (F.col(f"c{i}"), F.isnull(f"c{i}"))]
         values = F.xxhash64(*told).alias("hash")
