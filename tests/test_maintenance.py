@@ -296,6 +296,25 @@ def test_a_run_tags_expires_and_tells_the_ledger_once(world, monkeypatch):
     assert world.rows("t") == [(2, "c")]
 
 
+@pytest.mark.parametrize("lane", ["rowdelta", "merge"])
+def test_expiry_keeps_a_puffin_file_of_which_one_deletion_vector_is_live(world, lane):
+    world.table("t").load("t", *[(i, "old") for i in range(100)])
+    world.setup(readers=["spark"])
+    world.loaded()
+    world.spark.sql(f"insert into {world.name('t')} select id, 'old' from range(100, 400, 1, 3)")
+    changes = {FILE1: [U(1, "new"), U(101, "new"), U(301, "new")], FILE2: [U(102, "new")], FILE3: [U(103, "new")]}
+    changes["20240101-100300000.csv"] = [U(104, "new")]
+    for name, some in changes.items():  # the first writes several vectors into a file, the others replace one of them
+        world.changes("t", *some, name=name).merged(lane=lane)
+    live = {r.file_path for r in world.spark.sql(f"select file_path from {world.name('t')}.files").collect()}
+    assert len(live) < len(world.spark.sql(f"select 1 from {world.name('t')}.files").collect())  # one is shared
+    assert jvm.expire_snapshots(world.iceberg("t"), 0.0, 1) == len(changes) + 2
+    news = {1, 101, 102, 103, 104, 301}
+    assert sorted(world.rows("t")) == [(i, "new" if i in news else "old") for i in range(400)]
+    data = Path(world.iceberg("t").location().removeprefix("file:")) / "data"
+    assert {p.name for p in data.glob("*.p*")} == {p.rsplit("/", 1)[1] for p in live}  # and what nobody needs is gone
+
+
 def test_an_action_that_is_killed_is_in_the_ledger_once(world):
     world.table("t").load("t", (1, "a")).loaded()
     book = world.book(MaintenanceSettings)
