@@ -127,6 +127,16 @@ def test_one_part_of_a_composite_key_changes(world):
     assert world.collapsed("t") == {(1, "x"): None, (1, "y"): None, (2, "y"): (2, "y", "w")}
 
 
+@pytest.mark.parametrize("null", ["", "NULL"])
+def test_a_key_that_was_an_empty_text_changes(new_world, null):
+    world = new_world(CsvNullValue=null)
+    world.table("t", "a INT8", "b WSTRING(9)", "v WSTRING(9)", key=("a", "b"))
+    world.changes("t", I(1, "", "v"), I(2, "", "v"), U(2, "", "w"), U(1, "x", "w", was=(1, "")))
+    assert world.collapsed("t") == {(1, ""): None, (1, "x"): (1, "x", "w"), (2, ""): (2, "", "w")}
+    world.table("s", "id WSTRING(9)", "v WSTRING(9)").changes("s", U("y", "w", was=""), U("z", "w"))
+    assert world.collapsed("s") == {"": None, "y": ("y", "w"), "z": ("z", "w")}
+
+
 def test_without_before_image_columns_the_old_key_is_not_known(world):
     world.rules = {"rules": []}
     world.table("t").changes("t", U(2, "a", was=1))

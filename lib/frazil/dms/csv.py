@@ -220,7 +220,7 @@ def raw_rows(
         at |= {r: f"nullif({f}, {literal(endpoint.no_sup_value)})" for r, f in at.items() if ":" in r}
 
     def control(role: str) -> str:
-        """Op, time, sequence, old key: empty is the same as absent, however it is written."""
+        """Op, time, sequence: empty is the same as absent, however it is written."""
         return _value(at[role], token, False) if role in at else "cast(null as string)"
 
     def after(column, image: str = "after") -> str:
@@ -228,8 +228,13 @@ def raw_rows(
         return _value(field, token, column.dms_type in HAVE_EMPTY) if field else "cast(null as string)"
 
     def before(name: str) -> str:
-        """A key is never empty; of whole rows that are compared, empty and null are told apart."""
-        return after(spec.column(name), "before") if spec.policy == "multiset" else control(f"before:{name}")
+        """Of a key that did not change nothing is written: only a quoted field is an empty text that the key was."""
+        column, role = spec.column(name), f"before:{name}"
+        if spec.policy == "multiset":
+            return after(column, "before")
+        if role in at and column.dms_type in HAVE_EMPTY:
+            return f"nullif({at[role]}, {literal(token)})" if token else at[role]
+        return control(role)
 
     fields, corrupt = ", ".join(physical), "corrupt"
     rows = rows.where(f"coalesce({fields}, corrupt) is not null")
