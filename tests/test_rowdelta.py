@@ -15,7 +15,7 @@ from frazil.flows import cdc
 from frazil.lake import compact as compaction
 from frazil.lake import jvm, jvm_rowdelta, lanes
 from frazil.lake.keyindex import KeyIndex
-from frazil.lake.locator import Locator
+from frazil.lake.locator import Locator, live_rows
 from helpers import FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -113,6 +113,24 @@ def test_the_index_follows_what_others_do(loaded, what):
     expected.pop(101, None)
     assert sorted(loaded.rows("t")) == sorted(expected.items())
     assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta", loaded.said
+
+
+@pytest.mark.parametrize("limit", [2048, 0], ids=["index", "join"])
+def test_delete_files_that_a_compaction_by_others_left_do_not_count(world, limit):
+    world.table("t").load("t", *[(i, f"a{i}") for i in range(50)]).setup(readers=["athena"])
+    world.loaded()
+    book = world.book(lane="rowdelta", index_limit_mb=limit)
+    world.changes("t", U(1, "A"), D(2), I(101, "n"))
+    assert not [r.note for r in cdc.run(book) if r.failed]
+    world.spark.sql(f"DELETE FROM {world.name('t')} WHERE id IN (3, 4)")
+    compact(world)
+    expected = dict(world.rows("t"))
+    assert live_rows(world.history("t")[0]) < len(expected)  # as the summary has it
+    for name, change in {FILE2: U(5, "E"), FILE3: U(6, "F")}.items():
+        world.changes("t", change, name=name)
+        assert not [r.note for r in cdc.run(book) if r.failed]
+        assert world.history("t")[0].summary()["frazil.lane"] == "rowdelta", world.said
+    assert sorted(world.rows("t")) == sorted((expected | {5: "E", 6: "F"}).items())
 
 
 def test_a_small_batch_takes_few_calls_of_the_jvm(loaded, monkeypatch):
