@@ -334,10 +334,41 @@ def test_tags_keep_the_last_state_of_full_hours_and_survive_expiry(world):
     s = MaintenanceSettings(keep_hours=0.0, min_snapshots=1)
     assert states_to_tag(world.spark, world.name("t"), s) == []  # this hour is not over
     load = next(iter(world.history("t"))).parentId()
-    jvm.tag(world.iceberg("t"), [("hour_20260101T10", load, 3_600_000)])
+    jvm.tag(world.spark, world.name("t"), [("hour_20260101T10", load, 3_600_000)])
     jvm.expire_snapshots(world.iceberg("t"), 0.0, 1)
     kept = world.spark.sql(f"select v from {world.name('t')} version as of 'hour_20260101T10'").collect()
     assert [r.v for r in kept] == ["a"]
+
+
+def test_branches_and_tags_change_although_somebody_commits_meanwhile(world, monkeypatch):
+    world.table("t").load("t", (1, "a")).loaded()
+    name, head, real = world.name("t"), world.head("t"), jvm.load_table
+    raced, ids = [], iter((2, 3, 4))
+
+    class Raced:
+        """A table to which a row comes between the begin of the first change of its refs and its commit."""
+
+        def __init__(self, table):
+            self.refs, self.table = table.refs, table
+
+        def manageSnapshots(self):
+            refs = self.table.manageSnapshots()
+            if not raced:
+                raced.append(world.spark.sql(f"insert into {name} values ({next(ids)}, 'x')"))
+            return refs
+
+    monkeypatch.setattr(jvm, "load_table", lambda spark, of: Raced(real(spark, of)))
+    for change in (
+        lambda: jvm.tag(world.spark, name, [("hour_20260101T10", head, 3_600_000)]),
+        lambda: jvm.fork(world.spark, name, "frazil_b", head),
+        lambda: jvm.drop_branch(world.spark, name, "frazil_b"),
+    ):
+        raced.clear()
+        change()
+        assert raced
+    monkeypatch.undo()
+    assert {*world.iceberg("t").refs()} == {"main", "frazil", "hour_20260101T10"}
+    assert world.spark.table(name).count() == 4
 
 
 def test_a_dry_run_and_a_managed_table_change_nothing(world, monkeypatch):

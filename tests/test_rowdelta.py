@@ -6,6 +6,7 @@ import random
 import shutil
 import sys
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 import yaml
@@ -347,6 +348,25 @@ def test_a_partition_spec_may_change(world):
         1,
         2,
     }
+
+
+def test_local_files_are_made_without_a_process_or_checksums_and_told_as_iceberg_does(loaded):
+    loaded.changes("t", U(1, None), I(70, "z" * 40)).merged(lane="rowdelta")
+    spark, table = loaded.spark, loaded.iceberg("t")
+    hadoop = jvm.package(spark, "org.apache.hadoop.fs").FileSystem
+    local = hadoop.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
+    assert local.getClass().getSimpleName() == "BareLocalFileSystem"  # Hadoop's own starts one for each file
+    made = [p for p in Path(jvm.local_path(table.location())).rglob("*") if p.is_file()]
+    assert made and not [p for p in made if p.suffix == ".crc"]
+    assert {p.stat().st_mode & 0o777 for p in made if p.suffix == ".avro"} == {0o644}
+    newest = max((p for p in made if p.suffix == ".parquet"), key=lambda p: p.stat().st_mtime)
+    file, parquet = table.io().newInputFile(str(newest)), jvm.package(spark, "org.apache.iceberg.parquet").ParquetUtil
+    wanted = jvm.package(spark, "org.apache.iceberg").MetricsConfig.forTable(table)
+    ours, theirs = jvm_rowdelta._metrics(spark, table, file), parquet.fileMetrics(file, wanted)
+    assert ours.recordCount() == theirs.recordCount() == 2
+    for name in ("columnSizes", "valueCounts", "nullValueCounts", "lowerBounds", "upperBounds"):
+        told = getattr(ours, name)()
+        assert told.equals(getattr(theirs, name)()) and not told.isEmpty(), name
 
 
 def test_masked_widened_and_omitted_columns(world):

@@ -45,6 +45,8 @@ KAFKA = {
     "3.5": "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
 }
 DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.8"]
+LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
+"""Local files by Java's own calls; see `jvm.plain_local_files`."""
 READ_ONLY = "jdbc.open_mode"
 """SQLite's own: opened with 1, the catalog's file cannot be written, so no commit can be made whoever tries."""
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -111,7 +113,7 @@ def _build(settings: Settings) -> SparkSession:
     master = os.environ.get("FRAZIL_MASTER", "local[*]")
     extra += [KAFKA[line]] if settings.source.startswith("kafka://") else []
     conf = {
-        "spark.jars.packages": ",".join(PACKAGES[line] + DRIVERS + extra),
+        "spark.jars.packages": ",".join([*PACKAGES[line], *DRIVERS, LOCAL_FILES, *extra]),
         **({"spark.jars.excludes": SDK_BUNDLES, **s3_conf(line)} if s3 else {}),
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",

@@ -65,7 +65,7 @@ def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
     table = load(spark, name)
     left = [r for r in jvm.branches(spark, table, BRANCH_PREFIX) if is_abandoned(r)]
     for branch in left:
-        table.manageSnapshots().removeBranch(branch).commit()
+        jvm.drop_branch(spark, name, branch)
     return left
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from frazil.config.spec import TableSpec
 from frazil.lake import jvm, jvm_rowdelta, jvm_schema
@@ -27,15 +26,9 @@ DELETE_PATH, DELETE_POS = 2147483546, 2147483545
 """Field ids that Iceberg reserves for the columns of a position delete file."""
 
 
-def _local(location: str) -> str | None:
-    """Return the path of a location on this machine, None for another one."""
-    parts = urlsplit(location)
-    return unquote(parts.path) if parts.scheme in ("file", "") else None
-
-
 def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> int:
     """Let `write(path)` make a file and put it at the location; return its size."""
-    path = _local(location)
+    path = jvm.local_path(location)
     if path:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write(path)
@@ -48,7 +41,7 @@ def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> i
 
 def read_vector(deletes: list[dict]) -> bytes | None:
     """Return the serialised bitmap of one deletion vector that lies on this machine; None where Iceberg has to read what there is."""
-    path = _local(deletes[0]["file-path"]) if len(deletes) == 1 and "content-offset" in deletes[0] else None
+    path = jvm.local_path(deletes[0]["file-path"]) if len(deletes) == 1 and "content-offset" in deletes[0] else None
     if not path:
         return None
     with open(path, "rb") as file:

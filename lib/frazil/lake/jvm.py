@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from frazil.config.session import LOCAL_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -19,6 +22,8 @@ JavaTable = Any
 JavaSnapshot = Any
 
 _KNOWN_FAILURES = ("CommitFailedException", "ValidationException", "IllegalArgumentException", "AlreadyExistsException")
+REF_ATTEMPTS = 10
+_PLAIN = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
 
 def package(spark: SparkSession, name: str) -> Any:
@@ -31,13 +36,27 @@ def package(spark: SparkSession, name: str) -> Any:
     return JavaPackage(name, spark.sparkContext._gateway._gateway_client, jvm_id=spark._jvm._id)
 
 
-def without_checksum_files(spark: SparkSession) -> None:
-    """Let Hadoop write local files alone, without one beside each for its checksum.
+def local_path(location: str) -> str | None:
+    """Return the path of a location on this machine, None for another one."""
+    parts = urlsplit(location)
+    return unquote(parts.path) if parts.scheme in ("file", "") else None
 
-    It sets the mode of each by a process of its own, which takes 4 ms. A cluster's tables lie elsewhere and have none.
+
+def plain_local_files(spark: SparkSession) -> None:
+    """Let Hadoop write local files by Java's own calls, and without one beside each for its checksum.
+
+    By itself it starts a process (`chmod`) for the mode of each file, and another one for that of its checksum; a commit writes
+    six files or more, and a process takes 4 ms. Hadoop keeps one file system of a kind for everybody: the one that is there is
+    closed, which only takes it from there, and the next to be asked for is the other one. Sessions that somebody else has made
+    may lack it; a cluster's tables lie elsewhere.
     """
-    conf = spark.sparkContext._jsc.hadoopConfiguration()
-    package(spark, "org.apache.hadoop.fs").FileSystem.getLocal(conf).setWriteChecksum(False)
+    conf, files = spark.sparkContext._jsc.hadoopConfiguration(), package(spark, "org.apache.hadoop.fs").FileSystem
+    if LOCAL_FILES in (spark.conf.get("spark.jars.packages", None) or ""):
+        conf.setClassLoader(package(spark, "java.lang").Thread.currentThread().getContextClassLoader())
+        conf.set("fs.file.impl", _PLAIN)
+        if (known := files.getLocal(conf)).getClass().getName() != _PLAIN:
+            known.close()
+    files.getLocal(conf).setWriteChecksum(False)
 
 
 def texts(spark: SparkSession, collection: Any) -> list[str]:
@@ -153,16 +172,32 @@ def start_position(table: JavaTable, tag: str, key: str, position) -> None:
     tx.commitTransaction()
 
 
+def change_refs(spark: SparkSession, name: str, change: Callable[[JavaTable, Any], Any]) -> None:
+    """Change branches and tags in one metadata swap by `change(table, its ManageSnapshots)`, which returns None to leave them.
+
+    Where somebody commits to the table meanwhile Iceberg gives up ("Table metadata refresh is required"), as it takes refs for what they
+    were when the change began: then it is made again on what is there by then.
+    """
+    for attempt in range(1, REF_ATTEMPTS + 1):
+        table = load_table(spark, name)
+        try:
+            if (refs := change(table, table.manageSnapshots())) is not None:
+                refs.commit()
+            return
+        except Exception as error:
+            if attempt == REF_ATTEMPTS or failure(error) != "CommitFailedException":
+                raise
+            time.sleep(0.05 * attempt)
+
+
 def fork(spark: SparkSession, name: str, branch: str, snapshot: int) -> None:
     """Create a branch at a snapshot."""
-    load_table(spark, name).manageSnapshots().createBranch(branch, snapshot).commit()
+    change_refs(spark, name, lambda _, refs: refs.createBranch(branch, snapshot))
 
 
 def drop_branch(spark: SparkSession, name: str, branch: str) -> None:
     """Remove a branch if it is there."""
-    table = load_table(spark, name)
-    if branch in table.refs():
-        table.manageSnapshots().removeBranch(branch).commit()
+    change_refs(spark, name, lambda table, refs: refs.removeBranch(branch) if branch in table.refs() else None)
 
 
 def forward(spark: SparkSession, name: str, branch: str, base: int) -> None:
@@ -237,12 +272,15 @@ def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) ->
     return before - table.snapshots().size()
 
 
-def tag(table: JavaTable, states: list[tuple[str, int, int]]) -> None:
+def tag(spark: SparkSession, name: str, states: list[tuple[str, int, int]]) -> None:
     """Tag snapshots, all in one metadata swap: tag, snapshot, and after how many milliseconds an expiry drops the tag."""
-    refs = table.manageSnapshots()
-    for name, snapshot, keep_ms in states:
-        refs.createTag(name, snapshot).setMaxRefAgeMs(name, keep_ms)
-    refs.commit()
+
+    def add(_: JavaTable, refs: Any) -> Any:
+        for label, snapshot, keep_ms in states:
+            refs.createTag(label, snapshot).setMaxRefAgeMs(label, keep_ms)
+        return refs
+
+    change_refs(spark, name, add)
 
 
 def metadata_bytes(table: JavaTable) -> int:

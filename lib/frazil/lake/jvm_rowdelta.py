@@ -9,10 +9,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaSnapshot, JavaTable, MainMovedError, java_class, package
+from frazil.lake.jvm import JavaSnapshot, JavaTable, MainMovedError, java_class, local_path, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_SHADED = "org.apache.iceberg.relocated.com.google"
+_PARQUET = "org.apache.iceberg.shaded.org.apache.parquet"
 
 
 @dataclass
@@ -52,7 +55,7 @@ def scan_tasks(spark: SparkSession, table: JavaTable, snapshot: int) -> tuple[An
 
     To ask the tasks themselves takes several calls of py4j for each, and where other threads are at work one takes milliseconds.
     """
-    lists = package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Lists
+    lists = package(spark, f"{_SHADED}.common.collect").Lists
     lines, plan = package(spark, "java.util").StringJoiner("\n"), table.newScan().useSnapshot(snapshot).planFiles()
     try:
         listed = lists.newArrayList(plan.iterator())
@@ -166,12 +169,30 @@ def store(spark: SparkSession, table: JavaTable, local: str, location: str) -> N
 def data_file(spark: SparkSession, table: JavaTable, location: str, partition: dict | None) -> Any:
     """Return a Parquet file as the DataFile that a commit adds, with the metrics of its footer."""
     ice, there = package(spark, "org.apache.iceberg"), table.io().newInputFile(location)
-    footers = package(spark, "org.apache.iceberg.parquet").ParquetUtil
-    metrics = footers.fileMetrics(there, ice.MetricsConfig.forTable(table))
+    metrics = _metrics(spark, table, there)
     builder = ice.DataFiles.builder(table.spec()).withInputFile(there).withFormat("parquet").withMetrics(metrics)
     if partition is not None:
         builder = builder.withPartition(_task(spark, table, table.spec().specId(), partition, []).file().partition())
     return builder.build()
+
+
+def _metrics(spark: SparkSession, table: JavaTable, file: Any) -> Any:
+    """Return what a Parquet file's footer tells of its columns.
+
+    For each file `fileMetrics` reads all of Hadoop's settings out of its jars anew, which takes 10 ms and a local file has no use for.
+    """
+    wanted = package(spark, "org.apache.iceberg").MetricsConfig.forTable(table)
+    footers, path = package(spark, "org.apache.iceberg.parquet").ParquetUtil, local_path(file.location())
+    if not path:
+        return footers.fileMetrics(file, wanted)
+    plain = package(spark, f"{_PARQUET}.conf").PlainParquetConfiguration()
+    options = package(spark, _PARQUET).ParquetReadOptions.builder(plain).build()
+    here = package(spark, f"{_PARQUET}.io").LocalInputFile(package(spark, "java.io").File(path).toPath())
+    reader = package(spark, f"{_PARQUET}.hadoop").ParquetFileReader.open(here, options)
+    try:
+        return footers.footerMetrics(reader.getFooter(), package(spark, "java.util.stream").Stream.empty(), wanted)
+    finally:
+        reader.close()
 
 
 def partition_of(spark: SparkSession, table: JavaTable, spec_id: int, partition: dict | None) -> Any:
@@ -198,6 +219,12 @@ def commit(
     if tx.table().currentSnapshot().snapshotId() != base:
         raise MainMovedError(str(base))
     delta = tx.newRowDelta()
+    if local_path(
+        table.location()
+    ):  # Iceberg's pool is asked every 10 ms whether it is done, which takes longer than local manifests
+        delta.scanManifestsWith(
+            package(spark, f"{_SHADED}.common.util.concurrent").MoreExecutors.newDirectExecutorService()
+        )
     for file in new:
         delta.addRows(file)
     for entries, method in ((added, "addDeletes"), (removed, "removeDeletes")):

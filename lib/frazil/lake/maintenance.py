@@ -77,7 +77,7 @@ def execute(
         return compact(spark, name, key, s, run, say)
     if action == "tag states":
         states = states_to_tag(spark, name, s)
-        jvm.tag(jvm.load_table(spark, name), states)
+        jvm.tag(spark, name, states)
         return {"tags": len(states)}
     if action == "rewrite manifests":
         return {"rewritten_manifests": _rewrite_manifests(spark, name, say)}
