@@ -14,7 +14,7 @@ from frazil.lake.jvm import JavaSnapshot, JavaTable, MainMovedError, java_class,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SHADED = "org.apache.iceberg.relocated.com.google"
+_GUAVA = "org.apache.iceberg.relocated.com.google.common"
 _PARQUET = "org.apache.iceberg.shaded.org.apache.parquet"
 
 
@@ -55,7 +55,7 @@ def scan_tasks(spark: SparkSession, table: JavaTable, snapshot: int) -> tuple[An
 
     To ask the tasks themselves takes several calls of py4j for each, and where other threads are at work one takes milliseconds.
     """
-    lists = package(spark, f"{_SHADED}.common.collect").Lists
+    lists = package(spark, f"{_GUAVA}.collect").Lists
     lines, plan = package(spark, "java.util").StringJoiner("\n"), table.newScan().useSnapshot(snapshot).planFiles()
     try:
         listed = lists.newArrayList(plan.iterator())
@@ -219,12 +219,10 @@ def commit(
     if tx.table().currentSnapshot().snapshotId() != base:
         raise MainMovedError(str(base))
     delta = tx.newRowDelta()
-    if local_path(
-        table.location()
-    ):  # Iceberg's pool is asked every 10 ms whether it is done, which takes longer than local manifests
-        delta.scanManifestsWith(
-            package(spark, f"{_SHADED}.common.util.concurrent").MoreExecutors.newDirectExecutorService()
-        )
+    if local_path(table.location()):
+        # Iceberg asks its pool every 10 ms whether it is done, which takes longer than local manifests.
+        executors = package(spark, f"{_GUAVA}.util.concurrent").MoreExecutors
+        delta.scanManifestsWith(executors.newDirectExecutorService())
     for file in new:
         delta.addRows(file)
     for entries, method in ((added, "addDeletes"), (removed, "removeDeletes")):
