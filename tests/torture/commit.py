@@ -34,7 +34,11 @@ COUNT, ROWS, LIMIT_S = 200, 300, 180
 POINTS = {
     "rowdelta": ["lake.rowdelta:write_rows", "lake.rowdelta:write_deletes", "lake.jvm_rowdelta:commit", "lake.locator:Locator.save"],
     "merge": ["lake.jvm:fork", "lake.merge:merge", "lake.jvm:publish"],
+    "fold": ["lake.fold:write_rows", "lake.jvm_rewrite:commit_rewrite", "lake.rowdelta:write_rows", "lake.jvm_rowdelta:commit"],
 }  # fmt: skip
+LANES = {lane: {"lane": lane} for lane in ("rowdelta", "merge")}
+LANES["fold"] = {"lane": "rowdelta", "max_batch_files": 1, "fold_after": 2}
+"""What a batch is merged with; of files that are to be folded there are several, each a batch."""
 FAULTS = ["compaction", "second writer", "unknown outcome", "full disk", "foreign delete of nothing"]
 
 
@@ -148,11 +152,11 @@ def _in_process(case: Case, lane: str, fault: str, point: str) -> str:
     }[fault]
     undo = strike(point, before, after)
     try:
-        status = world.merge(lane=lane)["t"].status
+        status = world.merge(**LANES[lane])["t"].status
     finally:
         undo()
     case.judge(finished=False)
-    world.merged(lane=lane)
+    world.merged(**LANES[lane])
     case.judge(finished=True)
     return status
 
@@ -176,7 +180,7 @@ def child(root: str, space: str, lane: str, point: str, delay: float, options: s
     else:
         strike(point, later, lambda: None)
     given = {"root": root, "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
-             "readers": ["spark"], "catalog_options": json.loads(options), "lane": lane,
+             "readers": ["spark"], "catalog_options": json.loads(options), **LANES[lane],
              "spark_options": {"spark.driver.memory": "1g"}}  # fmt: skip
     (done,) = cdc.run(Workbook(CdcMergeSettings(**given), lambda text: None))
     sys.stderr.write(f"{done.status}: {done.note}")
@@ -204,7 +208,7 @@ def _killed(case: Case, lane: str, point: str, delay: float) -> str:
     assert ran.returncode in (-signal.SIGKILL, 0), ran.stderr[-2000:]
     committed = "committed" if world.position("t")["last"] == max(case.states) else "not committed"
     case.judge(finished=False)
-    world.merged(lane=lane)
+    world.merged(**LANES[lane])
     case.judge(finished=True)
     return f"killed, {committed}" if ran.returncode else "done before the kill"
 
@@ -221,9 +225,10 @@ def run(count: int, seed: int = 1, spark=None, catalog_options: dict | None = No
             if number % 25 == 0:
                 world = World(Path(folder) / f"w{number}", f"torture_{seed}_{number}", options)
                 case = Case(world, seed * 1000 + number, 3 if number % 50 == 0 else 2)
-            lane = rng.choice(["rowdelta", "rowdelta", "merge"])
+            lane = rng.choice(["rowdelta", "rowdelta", "fold", "merge"])
             point, kill = rng.choice(POINTS[lane]), number % 10 == 5 if count < 50 else number % 2
-            case.write()
+            for _ in range(4 if lane == "fold" else 1):
+                case.write()
             if kill:
                 outcome = _killed(case, lane, point, rng.choice([0, -1, rng.random() * 0.5]))
             else:

@@ -151,6 +151,9 @@ class CdcMergeSettings(Settings):
     index_limit_mb: int = parameter(
         2048, "MB that the key index of a table may take; for a larger one rows are located by a join."
     )
+    fold_after: int = parameter(
+        16, "So many small row deltas of a table are rewritten as one file, in a commit of its own; 0: never."
+    )
     max_batches: int = parameter(0, "Stop after this many batches per table; 0: go on until nothing is pending.")
     run_for_s: float = parameter(
         0.0, "Go on looking for new change files for this many seconds (`inf`: until stopped); 0: one pass."

@@ -20,6 +20,7 @@ from frazil.config.settings import MaintenanceSettings
 from frazil.lake import jvm, jvm_rewrite, jvm_schema
 from frazil.lake.carry import ORDER, CompactionError, carried_deletes, names_of, order_of
 from frazil.lake.commit import remove_abandoned_branches
+from frazil.lake.fold import left_to_ingestion
 from frazil.lake.order import quoted, sorted_rows
 from frazil.lake.tables import BRANCH_PREFIX
 
@@ -40,15 +41,22 @@ class Slice:
     rows: int
 
 
-def slices(spark: SparkSession, tasks: jvm_rewrite.Tasks, spec_id: int, s: MaintenanceSettings) -> list[Slice]:
+def slices(
+    spark: SparkSession, tasks: jvm_rewrite.Tasks, spec_id: int, s: MaintenanceSettings, young: set[str]
+) -> list[Slice]:
     """Pack the files that are small, or of which much is deleted, into slices of about the target size; smallest first.
 
-    Files of another partition spec and files with equality deletes are left alone; a slice never spans partitions.
+    Files of another partition spec, those with equality deletes and the `young` ones are left alone; a slice never
+    spans partitions.
     """
     bins: dict[str, list[tuple[int, int, bool, str]]] = {}
     for path, told in tasks.told.items():
         file, deletes = told["data-file"], told.get("delete-files") or []
-        if file["spec-id"] != spec_id or any(d["content"].upper().startswith("EQUALITY") for d in deletes):
+        if (
+            path in young
+            or file["spec-id"] != spec_id
+            or any(d["content"].upper().startswith("EQUALITY") for d in deletes)
+        ):
             continue
         gone = sum(d["record-count"] for d in jvm_rewrite.own_deletes(spark, tasks, path))
         rows, size = file["record-count"], file["file-size-in-bytes"]
@@ -81,9 +89,8 @@ def compact(
     """
     remove_abandoned_branches(spark, name)  # a dead batch must not hold compaction up
     table, began = jvm.load_table(spark, name), time.monotonic()
-    planned = slices(
-        spark, jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId()), table.spec().specId(), s
-    )
+    tasks = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
+    planned = slices(spark, tasks, table.spec().specId(), s, left_to_ingestion(spark, table))
     counts = dict.fromkeys(("slices", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
     counts |= {"planned_files": sum(len(p.files) for p in planned), "attempts": 0, "given_up": 0}
     done, head = 0, 0

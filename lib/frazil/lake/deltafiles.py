@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 DELETE_PATH, DELETE_POS = 2147483546, 2147483545
 """Field ids that Iceberg reserves for the columns of a position delete file."""
+ROW_ID, SEQUENCE = "_row_id", "_last_updated_sequence_number"
+LINEAGE = {ROW_ID: 2147483540, SEQUENCE: 2147483539}
+"""Columns of rows that are written once more, with the field ids that Iceberg reserves for them."""
 
 
 def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> int:
@@ -154,15 +157,19 @@ def in_order(rows: Table) -> Table:
 def write_rows(
     spark: SparkSession, table: jvm.JavaTable, rows: Table, spec: TableSpec, fields: list[tuple[int, str, str]]
 ) -> list[NewFile]:
-    """Write the upserts of a batch that is `in_order` as Parquet files with the table's field ids, one for each partition."""
+    """Write the upserts of a batch that is `in_order` as Parquet files with the table's field ids, one for each partition.
+
+    Columns of `LINEAGE`, where they are there, go along.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     rows = rows.filter(pc.not_equal(rows["op"], "D"))
-    ids, columns = jvm_schema.ids(spark, table), []
-    for i, name in enumerate(spec.names):
-        values = rows[f"c{i}"]
+    ids, columns = jvm_schema.ids(spark, table) | LINEAGE, []
+    named = [(name, f"c{i}") for i, name in enumerate(spec.names)] + [(n, n) for n in LINEAGE if n in rows.column_names]
+    for name, column in named:
+        values = rows[column]
         if pa.types.is_timestamp(values.type):
             values = values.cast(pa.timestamp("us", tz="UTC" if values.type.tz else None))
         columns.append((pa.field(name, values.type, metadata={b"PARQUET:field_id": str(ids[name]).encode()}), values))

@@ -15,8 +15,16 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaTable, java_class, package
-from frazil.lake.jvm_rowdelta import chained, delete_files, delete_loader, function, scan_tasks, store
+from frazil.lake.jvm import JavaSnapshot, JavaTable, java_class, package
+from frazil.lake.jvm_rowdelta import (
+    chained,
+    delete_files,
+    delete_loader,
+    function,
+    manifests_at_once,
+    scan_tasks,
+    store,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -170,11 +178,22 @@ def data_files(spark: SparkSession, tasks: list[Any]) -> Any:
     return files
 
 
+def added_files(spark: SparkSession, table: JavaTable, snapshots: list[int]) -> dict[str, Any]:
+    """Return the data files that these snapshots added, as far as they are kept, by location; read from their manifests."""
+    lists, found = package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Lists, {}
+    for snapshot in filter(None, map(table.snapshot, snapshots)):
+        files = lists.newArrayList(snapshot.addedDataFiles(table.io()))
+        for n in range(files.size()):
+            file = files.get(n)
+            found[file.location()] = file
+    return found
+
+
 def commit_rewrite(
     spark: SparkSession, table: JavaTable, since: int, sequence: int, old: Any, gone: list[dict], new: list[Any], deletes: list[Any],
     summary: dict[str, str],
-) -> None:  # fmt: skip
-    """Replace data files by others in one swap that is refused if deletes of the old ones arrived after `since`.
+) -> JavaSnapshot:  # fmt: skip
+    """Replace data files by others in one swap that is refused if deletes of the old ones arrived after `since`; return the snapshot.
 
     With the `old` ones, a Java list, go the deletes that belong to one of them alone, `gone`, as Iceberg's JSON has them (a v2
     delete file that spans several stays, and means nothing for files that are gone). The new files keep the data sequence number
@@ -188,6 +207,7 @@ def commit_rewrite(
         ahead.commit()
         deletes = []
     rewrite = swap.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence)
+    manifests_at_once(spark, table, rewrite)
     kinds = [("DataFile", [old]), ("DeleteFile", delete_files(spark, table, gone))]
     for kind, lists in kinds:  # one call for all files: others are at work, and a commit is to be short
         each = function(
@@ -202,6 +222,7 @@ def commit_rewrite(
         rewrite.set(key, value)
     rewrite.commit()
     swap.commitTransaction()
+    return swap.table().currentSnapshot()
 
 
 def rewrite_manifests(spark: SparkSession, table: JavaTable, of_data_only: bool) -> int:

@@ -203,6 +203,13 @@ def partition_of(spark: SparkSession, table: JavaTable, spec_id: int, partition:
     return json.loads(package(spark, "org.apache.iceberg").ScanTaskParser.toJson(task))["data-file"].get("partition")
 
 
+def manifests_at_once(spark: SparkSession, table: JavaTable, update: Any) -> None:
+    """Let an update of a local table read manifests by itself: Iceberg asks its pool every 10 ms whether it is done, which takes longer."""
+    if local_path(table.location()):
+        executors = package(spark, f"{_GUAVA}.util.concurrent").MoreExecutors
+        update.scanManifestsWith(executors.newDirectExecutorService())
+
+
 def commit(
     spark: SparkSession, table: JavaTable, base: int, new: list[Any], added: list[dict], removed: list[dict],
     touched: list[str], tag: str, key: str, position, summary: dict[str, str], check,
@@ -219,10 +226,7 @@ def commit(
     if tx.table().currentSnapshot().snapshotId() != base:
         raise MainMovedError(str(base))
     delta = tx.newRowDelta()
-    if local_path(table.location()):
-        # Iceberg asks its pool every 10 ms whether it is done, which takes longer than local manifests.
-        executors = package(spark, f"{_GUAVA}.util.concurrent").MoreExecutors
-        delta.scanManifestsWith(executors.newDirectExecutorService())
+    manifests_at_once(spark, table, delta)
     for file in new:
         delta.addRows(file)
     for entries, method in ((added, "addDeletes"), (removed, "removeDeletes")):

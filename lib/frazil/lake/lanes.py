@@ -46,6 +46,7 @@ class Lanes:
     mode: str = "auto"
     limit_mb: int = 2048
     max_mb: int = 64
+    fold_after: int = 0
     lasting: bool = False
     """The run goes on for many batches, so that building an index pays."""
     open: dict[str, RowDelta] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Lanes:
         if reason := self.costs[name].unfit or self.missing(name):
             return None, reason
         if name not in self.open or self.open[name].spec != spec:
-            self.open[name] = RowDelta(self.spark, name, spec, self.folder, self.limit_mb)
+            self.open[name] = RowDelta(self.spark, name, spec, self.folder, self.limit_mb, self.fold_after)
         return self.open[name], why
 
     def expect(self, name: str, spec: TableSpec, megabytes: float, partial: bool = False) -> tuple[str, str]:

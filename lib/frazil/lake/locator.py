@@ -13,7 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta, jvm_schema
 from frazil.lake.carry import ORDER, file_name
-from frazil.lake.deltafiles import read_vector
+from frazil.lake.deltafiles import NewFile, read_vector
 from frazil.lake.keyindex import KeyIndex, key_sql
 from frazil.lake.merge import bound
 
@@ -284,6 +284,15 @@ class Locator:
         self.index.add(key_numbers(rows), file, pos)
         self.index.marks |= {p: self.plan[p].mark for p in (*touched, *(path for path, _ in files))}
         self.index.snapshot = head.snapshotId()
+
+    def folded(self, rows: Table, new: list[NewFile], old: list[str], head: jvm.JavaSnapshot) -> None:
+        """Take over that these rows, which others had before, fill new files now, one after the other, and the old ones are gone."""
+        for path in old:
+            del self.plan[path]
+        self.plan |= {f.path: jvm_rowdelta.LiveFile(f.spec_id, f.partition, f.rows) for f in new}
+        if self.index is not None:
+            self.index.marks = {p: m for p, m in self.index.marks.items() if p in self.plan}
+        self.committed(rows, [(f.path, f.rows) for f in new], [], head, self.live)
 
     def save(self, at_once: bool = True) -> None:
         """Write the index to disk; unless `at_once`, only if that was not done just before."""

@@ -13,6 +13,7 @@ from frazil.errors import FrazilError
 from frazil.lake import commit, jvm, jvm_rowdelta, jvm_schema
 from frazil.lake.commit import Commit, PositionMovedError
 from frazil.lake.deltafiles import NewFile, in_order, partition_sql, write_deletes, write_rows
+from frazil.lake.fold import Fold
 from frazil.lake.keyindex import key_sql
 from frazil.lake.locator import Locator, MismatchError, UnfitError, arrow, live_rows
 from frazil.lake.tables import BATCH, POSITION, TAG, Base, read_base
@@ -27,8 +28,11 @@ MOVED = "its position moved while a batch was written"
 class RowDelta:
     """One table's lane: where its rows lie, and how a batch is committed."""
 
-    def __init__(self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, limit_mb: int = 2048):
+    def __init__(
+        self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, limit_mb: int = 2048, fold_after: int = 0
+    ):
         self.spark, self.name, self.spec = spark, name, spec
+        self.small = Fold(fold_after)
         self.rows = Locator(spark, name, spec, folder, limit_mb)
         self.partitioning: list[tuple[int, str, str]] | None = None
 
@@ -68,7 +72,10 @@ class RowDelta:
             if written is None:
                 written = write_rows(self.spark, table, rows, self.spec, fields)
             try:
-                return self._commit(table, position, rows, written, summary)
+                done = self._commit(table, position, rows, written, summary)
+                if self.small.due:  # if that fails, the batch is found below
+                    self.small.fold(self.spark, self.rows, self.spec, fields)
+                return done
             except FrazilError:
                 raise
             except Exception as error:
@@ -112,6 +119,7 @@ class RowDelta:
             plan[file.path] = jvm_rowdelta.LiveFile(file.spec_id, file.partition, file.rows)
         at.committed(rows, [(f.path, f.rows) for f in written], vectors, head, live)
         at.save(at_once=False)
+        self.small.remember(rows, written, head.snapshotId())
         return commit.commit_of(self.spark, head, position.batch)
 
     def _grown(self, table: jvm.JavaTable, path: str, positions: Any) -> Any:
