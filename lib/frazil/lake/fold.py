@@ -75,7 +75,7 @@ class Fold:
             if file and file.spec_id == table.spec().specId() and file.deletes == file.own:
                 parts.setdefault(json.dumps(file.partition), []).append(y)
         young = [y for several in parts.values() if len(several) > 1 for y in several]
-        old = jvm_rewrite.added_files(spark, table, list(dict.fromkeys(y.snapshot for y in young)))
+        old = jvm_rewrite.added_files(spark, table, {y.snapshot for y in young})
         if not young or not all(y.path in old for y in young):
             return
         rows = in_order(_live(table, at, young, old))
@@ -132,11 +132,11 @@ def _listed(spark: SparkSession, files: list[Any]) -> Any:
 
 def left_to_ingestion(spark: SparkSession, table: jvm.JavaTable) -> set[str]:
     """Return the files behind the last fold, while ingestion is at work: it replaces them itself before long."""
-    behind: list[int] = []
+    behind: set[int] = set()
     for snapshot in islice(jvm.ancestors(table), LOOK_BACK):
         if not behind and time.time() - snapshot.timestampMillis() / 1000 > AT_WORK_S:
             return set()
         if snapshot.summary().get("frazil.kind") == KIND:
             return set(jvm_rewrite.added_files(spark, table, behind))
-        behind.append(snapshot.snapshotId())
+        behind.add(snapshot.snapshotId())
     return set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import tempfile
 import time
 import uuid
@@ -178,15 +179,23 @@ def data_files(spark: SparkSession, tasks: list[Any]) -> Any:
     return files
 
 
-def added_files(spark: SparkSession, table: JavaTable, snapshots: list[int]) -> dict[str, Any]:
-    """Return the data files that these snapshots added, as far as they are kept, by location; read from their manifests."""
-    lists, found = package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Lists, {}
-    for snapshot in filter(None, map(table.snapshot, snapshots)):
-        files = lists.newArrayList(snapshot.addedDataFiles(table.io()))
-        for n in range(files.size()):
-            file = files.get(n)
-            found[file.location()] = file
-    return found
+def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> dict[str, Any]:
+    """Return the live data files, by location, of the manifests that these snapshots wrote; a merged one has older files too."""
+    lists = package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Lists
+    manifests = table.currentSnapshot().dataManifests(io := table.io())
+    read, specs = package(spark, "org.apache.iceberg").ManifestFiles.read, table.specs()
+    # One call for all, as below: a manifest's text tells who wrote it.
+    writers = re.findall(r"added_snapshot_id=(\d+)", manifests.toString())
+    readers = package(spark, "java.util").ArrayList()
+    for n, writer in enumerate(writers):
+        if int(writer) in snapshots:
+            readers.add(read(manifests.get(n), io, specs))
+    every = package(spark, "org.apache.iceberg.io").CloseableIterable.concat(readers)
+    try:
+        files = list(lists.newArrayList(every.iterator()).toArray())
+    finally:
+        every.close()
+    return {file.location(): file for file in files}
 
 
 def commit_rewrite(
