@@ -11,6 +11,7 @@ import pytest
 from frazil.config.settings import LatencySettings
 from frazil.dms.objects import DmsObject
 from frazil.flows import freshness, visible
+from frazil.lake import jvm
 from frazil.observe import anatomy, lake_charts, latency_charts, ledger, says
 from frazil.observe.advice import Seen, Setting, fit
 from frazil.observe.analysis import Analysis
@@ -162,6 +163,31 @@ def test_no_commit_at_all_is_said(analysed):
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("killed", [False, True], ids=["written again", "killed"])
+def test_a_batch_that_was_given_up_on_its_branch_counts_once(world, monkeypatch, killed):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", U(1, "b"), I(2, "c"))
+    real, times = jvm.publish, []
+
+    def publish(*arguments):
+        times.append(1)
+        if len(times) == 1:
+            if killed:
+                raise KeyboardInterrupt
+            world.spark.sql(f"INSERT INTO {world.name('t')} VALUES (9, 'theirs')")
+        return real(*arguments)
+
+    monkeypatch.setattr(jvm, "publish", publish)
+    if killed:
+        with pytest.raises(BaseException):  # noqa: B017, PT011
+            world.merge(lane="merge")
+    world.merged(lane="merge")
+    assert len(times) == 2 and world.spark.table(f"{world.name('t')}.snapshots").count() > len(world.history("t"))
+    book = world.book(LatencySettings)
+    assert [r.changes for r in ledger.commits(book).collect()] == [2]
+    assert sum(r["kind"] == "changes" for r in ledger.history(book, "public.t", 20)) == 1
+
+
 def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_is_absent(world):
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged()

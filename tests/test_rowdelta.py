@@ -149,6 +149,28 @@ def test_a_small_batch_takes_few_calls_of_the_jvm(loaded, monkeypatch):
     assert len(calls) < 1_500 and len(in_vain) < 10, (len(calls), in_vain)
 
 
+@pytest.mark.parametrize("lane", ["rowdelta", "merge"])
+def test_who_is_always_later_gives_up_for_this_time(loaded, monkeypatch, lane):
+    """A second writer that commits all the time: the batch waits for the next pass, and says so."""
+    owner, point = (jvm_rowdelta, "commit") if lane == "rowdelta" else (jvm, "publish")
+    real, theirs = getattr(owner, point), []
+
+    def late(*arguments):
+        theirs.append(f"({500 + len(theirs)}, 'theirs')")
+        loaded.spark.sql(f"INSERT INTO {loaded.name('t')} VALUES {theirs[-1]}")
+        return real(*arguments)
+
+    loaded.book().lanes.missing(loaded.name("t"))
+    loaded.changes("t", U(1, "A"), D(2))
+    with monkeypatch.context() as m:
+        m.setattr(owner, point, late)
+        done = loaded.merge(lane=lane)["t"]
+    assert done.status == "skipped" and "others committed to it 5 times in a row" in done.note and len(theirs) == 5
+    assert not loaded.branches("t")
+    loaded.merged(lane=lane)
+    assert len(loaded.rows("t")) == 54 and dict(loaded.rows("t"))[1] == "A"
+
+
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["alone", "beside a batch"])
 @pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
 def test_no_key_is_read_again_after_a_compaction_of_ours(loaded, monkeypatch, meanwhile, twice):

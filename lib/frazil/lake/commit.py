@@ -27,6 +27,16 @@ class PositionMovedError(FrazilError):
     """Another run of Frazil moved the table's position meanwhile: this one skips the table."""
 
 
+class BusyError(PositionMovedError):
+    """Others committed each time that a batch was about to be; it was given up, and the position stands."""
+
+    def __init__(self, name: str):
+        super().__init__(
+            f"{name}: others committed to it {ATTEMPTS} times in a row while a batch was written",
+            "nothing of the batch was applied: the next pass, or run, begins with it; have them commit less often",
+        )
+
+
 @dataclass(frozen=True)
 class Commit:
     """What one commit did; `committed_at` in epoch milliseconds, `summary` as Iceberg and Frazil wrote it."""
@@ -81,7 +91,8 @@ def commit_batch(
     """Let `write(branch table, summary)` write a batch to a branch of main, then publish it with its position.
 
     Data, deletes, tag, position and further `properties` change in one swap, or not at all. If main moved meanwhile (a
-    compaction), the batch is written again on the new main. Raises PositionMovedError if the position moved: then another run is at work.
+    compaction), the batch is written again on the new main. Raises PositionMovedError if the position moved: then another run is at work;
+    BusyError if main moved each time.
     """
     branch = BRANCH_PREFIX + position.batch
     summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
@@ -97,13 +108,15 @@ def commit_batch(
             if done := find(spark, name, position.batch):
                 return done
             jvm.drop_branch(spark, name, branch)
-            if attempt == ATTEMPTS or not jvm.is_known_failure(error):
+            if not jvm.is_known_failure(error):
                 raise
             moved = read_base(spark, name)
             if moved.stored != base.stored:
                 raise PositionMovedError(
                     f"{name}: its position moved while a batch was written", "run again"
                 ) from error
+            if attempt == ATTEMPTS:
+                raise (BusyError(name) if moved.snapshot != base.snapshot else error) from error
             base = moved
             time.sleep(0.1 * 2**attempt)
     raise AssertionError("unreachable")

@@ -11,7 +11,7 @@ from frazil.config.sqltext import field_name
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import commit, jvm, jvm_rowdelta, jvm_schema
-from frazil.lake.commit import Commit, PositionMovedError
+from frazil.lake.commit import BusyError, Commit, PositionMovedError
 from frazil.lake.deltafiles import NewFile, in_order, partition_sql, write_deletes, write_rows
 from frazil.lake.fold import Fold
 from frazil.lake.keyindex import key_sql
@@ -53,7 +53,7 @@ class RowDelta:
     def apply(self, base: Base, position: Position, rows: Table, summary: dict[str, str]) -> Commit:
         """Commit a collapsed batch (from `collect`) with its position; data, deletes and position change in one swap.
 
-        Raises PositionMovedError where another run moved the position, UnfitError where the merge lane has to do it.
+        Raises PositionMovedError where another run moved the position, BusyError where others always came first, UnfitError where the merge lane has to do it.
         """
         rows = in_order(rows)
         summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
@@ -81,10 +81,13 @@ class RowDelta:
             except Exception as error:
                 if done := commit.find(self.spark, self.name, position.batch):
                     return done  # the index has not heard of it: the next batch follows
-                if attempt == commit.ATTEMPTS or not jvm.is_known_failure(error):
+                if not jvm.is_known_failure(error):
                     raise
-                if read_base(self.spark, self.name).stored != base.stored:
+                now = read_base(self.spark, self.name)
+                if now.stored != base.stored:
                     raise PositionMovedError(f"{self.name}: {MOVED}", "run again") from error
+                if attempt == commit.ATTEMPTS:
+                    raise (BusyError(self.name) if now.snapshot != self.rows.snapshot else error) from error
                 time.sleep(0.05 * (2**attempt - 2))  # who came first is done: at first at once
         raise AssertionError("unreachable")
 

@@ -137,12 +137,14 @@ class Model:
         w1, p1 = np.append(even * d, d), np.append(np.full(40, (1 - first) / 40), first)
         w2 = even * self.look_window(setting, r)
         shares = np.diff([0, *((x + y) / 2 for x, y in zip(LEVELS, LEVELS[1:], strict=False)), 1])
+        # Files that come sooner than the settings say make δ negative; nobody waits for less than no time.
+        w1, w2 = np.maximum(w1 + self.delta, 0), np.maximum(w2 + self.epsilon, 0)
         total = w1[:, None, None] + w2[None, :, None] + (r * np.array(self.seen.spread))[None, None, :]
         weight = p1[:, None, None] * np.full(40, 1 / 40)[None, :, None] * shares[None, None, :]
         order = np.argsort(total, axis=None)
         reached = np.cumsum(weight.ravel()[order])
         at = np.searchsorted(reached, [0.5, 0.95])
-        return tuple(float(x + self.delta + self.epsilon) for x in total.ravel()[order][at])
+        return tuple(float(x) for x in total.ravel()[order][at])
 
     def cost(self, setting: Setting, s: LatencySettings) -> float:
         """Return what a day costs on AWS at the prices of the settings: the worker, and S3's requests.

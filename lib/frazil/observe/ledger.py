@@ -89,12 +89,11 @@ def _existing(book: Workbook) -> list[str]:
     return [book.name(spec) for spec in book.specs.values() if book.exists(spec)]
 
 
-def _snapshots(book: Workbook) -> DataFrame | None:
-    """Return every snapshot that the tables still have, at the time at which it became the table's state."""
+def _snapshots(book: Workbook, names: list[str]) -> DataFrame | None:
+    """Return every state of these tables that they still have a snapshot of, at the time at which it became that."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    names = _existing(book)
     if not names:
         return None
 
@@ -102,19 +101,41 @@ def _snapshots(book: Workbook) -> DataFrame | None:
         frames = [book.spark.table(f"{n}.{which}").select(F.lit(n).alias("name"), *columns) for n in names]
         return reduce(DataFrame.unionAll, frames)
 
-    # A snapshot is made on a branch, and its own time is that of its making; main's log tells when it was published.
+    # A snapshot is made on a branch, and its own time is that of its making; main's log tells when it was published. What was
+    # given up on a branch, by a batch that was written again or a run that was killed, lies beside it until it expires.
     published = all_of("history", "snapshot_id", "made_current_at").groupBy("name", "snapshot_id")
     published = published.agg(F.min("made_current_at").alias("made_current_at"))
     there = all_of("snapshots", "snapshot_id", "parent_id", "committed_at", "operation", "summary")
+    made = there.drop("summary").join(F.broadcast(published), ["name", "snapshot_id"], "left").collect()
+    there = there.where(~F.col("snapshot_id").isin(sorted(_never_main(made))))
     return there.join(F.broadcast(published), ["name", "snapshot_id"], "left").select(
         "name", "snapshot_id", "parent_id", F.coalesce("made_current_at", "committed_at").alias("committed_at"), "operation",
         F.map_filter("summary", lambda k, _: k != "frazil.position").alias("summary"),
     )  # fmt: skip
 
 
+def _never_main(rows: list[Any]) -> set[int]:
+    """Return the ids of snapshots that were never main's: none that main's log names comes after them.
+
+    What is older than the log, which expiry cuts, is kept by a tag, and these name states of main.
+    """
+    known = {r.snapshot_id: r for r in rows}
+    logged = [r for r in rows if r.made_current_at]
+    begins: dict[str, Any] = {}
+    for r in logged:
+        begins[r.name] = min(begins.get(r.name, r.committed_at), r.committed_at)
+    ours = {r.snapshot_id for r in rows if r.committed_at < begins.get(r.name, r.committed_at)}
+    for r in logged:
+        at = r
+        while at is not None and at.snapshot_id not in ours:
+            ours.add(at.snapshot_id)
+            at = known.get(at.parent_id)
+    return known.keys() - ours
+
+
 def record(book: Workbook) -> None:
     """Take the commits that the tables' snapshots tell of into `commits`; those that are there already stay as they are."""
-    if (there := _snapshots(book)) is not None:
+    if (there := _snapshots(book, _existing(book))) is not None:
         _write(book, "commits", _COMMITS, there, ["name", "snapshot_id"])
 
 
@@ -183,7 +204,7 @@ def _told(book: Workbook) -> DataFrame:
     """Return every commit that the ledger or a snapshot tells of, once."""
     from pyspark.sql import functions as F
 
-    told = _snapshots(book)
+    told = _snapshots(book, _existing(book))
     if told is None:
         raise TableError("none of the tables exists", "run 00_setup first")
     if kept := _there(book, "commits"):
@@ -242,9 +263,7 @@ def history(book: Workbook, table: str, newest: int = 5) -> list[dict[str, Any]]
 
     if not book.exists(book.specs[table]):
         return []
-    snapshots = (
-        book.spark.table(f"{book.name(book.specs[table])}.snapshots").orderBy(F.desc("committed_at")).limit(newest)
-    )
+    snapshots = _snapshots(book, [book.name(book.specs[table])]).orderBy(F.desc("committed_at")).limit(newest)
     return [
         {
             "committed": r.committed_at.strftime("%Y-%m-%d %H:%M:%S"), "kind": r.summary.get("frazil.kind", r.operation),
