@@ -107,6 +107,7 @@ def ecdf(a: Analysis) -> Figure | None:
     axes.set_xlabel("from source commit to commit in the lake")
     axes.set_ylabel("% of changes")
     axes.set_ylim(0, 112)
+    axes.set_yticks(range(0, 101, 20))
     seconds_axis(axes, rows["seconds"], "x")
     figure.legend(loc="outside right upper", fontsize=8)
     return figure

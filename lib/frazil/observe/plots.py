@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#3b6ea5", "#e0a030", "#5aa469", "#b0506a", "#7a6aa8", "#4aa3a3", "#8c6d46", "#707070", "#c06030")
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800)
+"""Seconds between the ticks of a time axis."""
 _STYLE = {
     "figure.dpi": 110, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
     "font.size": 10, "axes.titleweight": "bold", "axes.titlesize": 11, "axes.titlelocation": "left", "legend.frameon": False,
@@ -62,7 +65,7 @@ def seconds_axis(axes, values, axis: str = "y") -> None:
 
 def durations(axis) -> None:
     """Let the ticks of an axis that counts in seconds say durations as people do."""
-    from matplotlib.ticker import FuncFormatter, LogFormatter
+    from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 
     class Minor(LogFormatter):
         """Ticks between powers of ten, where there are less than one and a half of these."""
@@ -70,6 +73,17 @@ def durations(axis) -> None:
         def __call__(self, x, pos=None):
             return tick(x) if super().__call__(x, pos) else ""
 
+    class Whole(MaxNLocator):
+        """Ticks at whole seconds, minutes, hours where the axis is long enough for that."""
+
+        def tick_values(self, vmin, vmax):
+            step = next((s for s in STEPS if vmax - vmin <= 8 * s), None)
+            if step is None or vmax - vmin < 4:
+                return super().tick_values(vmin, vmax)
+            return [n * step for n in range(math.floor(vmin / step), math.ceil(vmax / step) + 1)]
+
+    if axis.get_scale() == "linear":
+        axis.set_major_locator(Whole("auto", steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda x, _: tick(x)))
     if axis.get_scale() == "log":
         axis.set_minor_formatter(Minor(minor_thresholds=(1, 0.4)))

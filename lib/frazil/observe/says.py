@@ -133,7 +133,7 @@ def skew(a: Analysis) -> str:
     """Say which clocks contradict each other, or that none was caught."""
     if not a.skew:
         return (
-            "No stage took less than no time, so no clock was caught going wrong. A clock that is ahead at the source, or behind "
+            "No stage took less than no time by more than its clocks can tell (whole seconds on S3), so none was caught going wrong. A clock that is ahead at the source, or behind "
             "it by less than a stage takes, cannot be told from a delay."
         )
     worst = max(a.skew, key=lambda r: r["at_least_s"])
