@@ -55,6 +55,13 @@ def test_a_whole_number_serves_as_a_float(params):
     assert (hours, type(hours)) == (3.0, float)
 
 
+def test_a_run_until_stopped_is_said_as_the_readme_has_it(params):
+    """YAML reads `inf` as a text: in the file, and behind `frazil run -p`."""
+    params(cdc_merge={"run_for_s": "inf"})
+    assert resolve("cdc_merge", {}).settings.run_for_s == float("inf")
+    assert resolve("cdc_merge", {"run_for_s": "inf", "trigger_s": 1}).settings.run_for_s == float("inf")
+
+
 def test_what_is_no_plain_value_in_the_cell_is_left_alone(params):
     resolve(
         "setup",

@@ -339,9 +339,9 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
 
 
 def _checked(name: str, value: Any, kind: Any, where: str) -> Any:
-    """Return the value if it is of the parameter's type (an int also serves as a float); else raise."""
+    """Return the value if it is of the parameter's type (an int also serves as a float, and the text inf); else raise."""
     base = get_origin(kind) or kind
-    if base is float and type(value) is int:
+    if base is float and (type(value) is int or value == "inf"):  # YAML has inf as a text
         return float(value)
     good = type(value) is base
     if good and base is list:
