@@ -306,6 +306,33 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
     assert code == runs.OK, out
 
 
+WAITS = """
+from pathlib import Path
+from frazil.flows.stop import stop_requests
+from frazil.observe.report import Record
+with stop_requests(print) as stop:
+    Path("there").touch()
+    stop.wait(200)
+Record("setup", "ok", tables={"t": {"status": "created"}})
+"""
+
+
+@pytest.mark.notebooks
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("waits", [True, False], ids=["a cell that ends when asked", "any other"])
+def test_a_signal_to_the_command_reaches_the_notebook(tmp_path, number, waits):
+    """Who stops a service knows the command's process alone; papermill would die of it and leave the kernel."""
+    made = with_stub(place_of(tmp_path), WAITS if waits else 'open("there", "w"); import time; time.sleep(200)')
+    ran = frazil(made, "run", "00_setup", "--env", "demo")
+    wait_for(lambda: (made / "there").exists())
+    family = psutil.Process(ran.pid).children(recursive=True)
+    ran.send_signal(number)
+    code, out = ended(ran)
+    assert (code, last_run(made)["outcome"]) == ((runs.OK, "ok") if waits else (runs.FAILED, "failed")), out
+    assert waits or last_run(made)["cause"] == "stopped"
+    assert not [p for p in family if p.is_running()]
+
+
 @pytest.mark.notebooks
 @pytest.mark.parametrize(
     ("code", "cause"),

@@ -6,9 +6,12 @@ import argparse
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -168,9 +171,10 @@ def _papermill(file: Path, folder: Path, given: dict[str, Any], timeout: float, 
     command = [sys.executable, "-m", "papermill", str(file), str(out), "-k", "python3", "--no-progress-bar", "--log-output", "-y", json.dumps(given)]  # fmt: skip
     environment = {**os.environ, "FRAZIL_PARAMS": str(find_params())}
     with open(log, "ab") as kept:
-        child = subprocess.Popen(command, cwd=find_params().parent, env=environment, stdout=kept, stderr=kept, pass_fds=[lock.fileno()])  # fmt: skip
+        child = subprocess.Popen(command, cwd=find_params().parent, env=environment, stdout=kept, stderr=kept, pass_fds=[lock.fileno()], start_new_session=True)  # fmt: skip
         try:
-            child.wait(timeout or None)
+            with _passed_on(child) as stopped:
+                child.wait(timeout or None)
         except subprocess.TimeoutExpired:
             _end(child)
             return {"outcome": "timed out", "cause": f"stopped after {timeout:g} s"}
@@ -181,11 +185,40 @@ def _papermill(file: Path, folder: Path, given: dict[str, Any], timeout: float, 
     error, cause = _error(out) if child.returncode else ("", "")
     record = read_record(out) if out.exists() else None
     if child.returncode and not error:
-        error, cause = "DeadKernelError", f"the notebook did not end, see {log}"
+        error, cause = "DeadKernelError", "stopped" if stopped else f"the notebook did not end, see {log}"
     facts: dict[str, Any] = {"outcome": runs.outcome_of(record, error), "cause": cause or runs.why(record)}
     tables = (record or {}).get("tables", {})
     rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values() if "status" in t)
     return {**facts, "tables": tables, "rows": rows}
+
+
+@contextmanager
+def _passed_on(child: subprocess.Popen) -> Iterator[list[int]]:
+    """Pass the first SIGTERM or SIGINT on to the notebook, and give what came; the second one ends papermill and all below it.
+
+    Who stops a service sends it to this process alone, and papermill would die of it. A cell that runs for long ends with
+    what is under way (`flows.stop`), and the notebook goes on to its end; at any other moment the kernel ends.
+    """
+    import psutil
+
+    came: list[int] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        came.append(number)
+        if len(came) > 1:
+            raise SystemExit(128 + number)
+        below = psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
+        kernels = [p for p in below if "ipykernel_launcher" in " ".join(p.cmdline())]
+        for process in kernels or [child]:
+            process.terminate()
+
+    main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, on_signal) for n in (signal.SIGTERM, signal.SIGINT) if main}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _end(child: subprocess.Popen) -> None:
