@@ -429,3 +429,9 @@ def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(lo
     assert "the self-test failed" in loaded.history("t")[0].summary()["frazil.lane-reason"]
     assert (1, "B") in loaded.rows("t")
     assert not [t for t in loaded.spark.catalog.listTables(f"lake.{loaded.space}") if "selftest" in t.name]
+    monkeypatch.undo()
+    monkeypatch.setattr(lanes, "_tested", {})
+    loaded.changes("t", U(1, "C"), name=FILE3).merged(lane="rowdelta")
+    assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta"
+    namespace = Path(loaded.iceberg("t").location().removeprefix("file:")).parent
+    assert not [p for root in (loaded.root, namespace) for p in root.rglob("*selftest*")]

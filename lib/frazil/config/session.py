@@ -149,7 +149,8 @@ def _build(settings: Settings) -> SparkSession:
             return builder.getOrCreate()
     except Exception as e:
         raise SessionError(
-            f"Spark did not start: {str(e).strip().splitlines()[0]}", f"is Java 17 on the PATH? See {log}"
+            f"Spark did not start: {str(e).strip().splitlines()[0]}",
+            f"{'install the package' if isinstance(e, ImportError) else 'is Java 17 on the PATH?'} See {log}",
         ) from e
 
 

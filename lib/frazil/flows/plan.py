@@ -178,7 +178,7 @@ def _order(book: Workbook, spec: TableSpec) -> str:
 def _how(book: Workbook, spec: TableSpec, exists: bool, batch_mb: float) -> dict[str, Any]:
     """Say in which way a table will be written: lane, format version, and what its deletes are."""
     version = tables.format_of(book.spark, book.name(spec)) if exists else book.format_version
-    lane, why = book.lanes.expect(book.name(spec), spec, batch_mb) if exists and batch_mb else ("merge", "")
+    lane, why = book.lanes.expect(book.name(spec), spec, batch_mb) if exists else ("merge", "")
     return {
         "lane": spec.policy if spec.policy != "key" else lane if lane == "merge" else f"{lane}: {why}", "format": version,
         "deletes": "none" if spec.policy == "append" else "deletion vectors" if version > 2 else "position deletes",

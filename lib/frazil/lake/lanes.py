@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -74,7 +75,7 @@ class Lanes:
         if partial:
             return "merge", "rows that do not carry every column"
         if megabytes > self.max_mb:
-            return "merge", f"{megabytes:.0f} MB of changes, above rowdelta_max_mb"
+            return "merge", f"{megabytes:.3g} MB of changes, above rowdelta_max_mb ({self.max_mb})"
         merge, delta = (self._guess(name, lane, megabytes) for lane in ("merge", "rowdelta"))
         if self.mode == "rowdelta":
             return "rowdelta", "set"
@@ -167,4 +168,13 @@ def self_test(lanes: Lanes, beside: str, version: int) -> str:
     except Exception as e:
         return f"the self-test failed: {jvm.cause(e)}"
     finally:
-        lanes.spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
+        _drop(lanes.spark, name)
+        shutil.rmtree(lane.rows.folder, ignore_errors=True)
+
+
+def _drop(spark: SparkSession, name: str) -> None:
+    """Drop a scratch table, and of a local one its folder too, which Iceberg leaves with what was never committed."""
+    folder = jvm.local_path(jvm.load_table(spark, name).location()) if spark.catalog.tableExists(name) else None
+    spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
+    if folder and Path(folder).name == name.rsplit(".", 1)[-1]:
+        shutil.rmtree(folder, ignore_errors=True)
