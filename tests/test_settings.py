@@ -1,10 +1,12 @@
 """Parameters and table specs: what wins over what, and refusals that name the cure."""
 
 import json
+import os
 
 import pytest
 import yaml
 
+from frazil.config import session
 from frazil.config.settings import ParameterError, find_params, resolve
 from frazil.config.spec import SpecError, load_specs, parse_spec
 from helpers import spec_of
@@ -207,3 +209,28 @@ def test_two_tables_with_one_target_are_refused(tmp_path):
 def test_a_folder_without_specs_is_refused(tmp_path):
     with pytest.raises(SpecError, match="no table specs"):
         load_specs(tmp_path)
+
+
+# --- the session
+
+
+@pytest.mark.parametrize("said", ["unknown resolver null", "no such file"])
+def test_a_start_that_lost_a_race_for_the_jars_is_tried_again(tmp_path, monkeypatch, said):
+    """Two runs that start at once share a cache without locks; any other failure is not tried again."""
+    log, starts, pauses = tmp_path / "runs/spark.log", [], []
+    monkeypatch.setattr(session.time, "sleep", pauses.append)
+
+    def start():
+        starts.append(1)
+        if len(starts) < 3:
+            os.write(1, f":: {said}\n".encode())
+            raise RuntimeError("Java gateway process exited")
+        return "spark"
+
+    if said == "no such file":
+        with pytest.raises(RuntimeError, match="exited"):
+            session._started(start, str(log))
+        assert len(starts) == 1
+    else:
+        assert session._started(start, str(log)) == "spark" and len(pauses) == 2
+    assert said in log.read_text()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +49,8 @@ KAFKA = {
 DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.8"]
 LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
 """Local files by Java's own calls; see `jvm.plain_local_files`."""
+JARS_RACE = b"unknown resolver null"
+"""What Ivy, which finds the jars, says of a note in its cache that another start was just writing."""
 READ_ONLY = "jdbc.open_mode"
 """SQLite's own: opened with 1, the catalog's file cannot be written, so no commit can be made whoever tries."""
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -145,13 +149,28 @@ def _build(settings: Settings) -> SparkSession:
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        with _jvm_output_to(log):
-            return builder.getOrCreate()
+        return _started(builder.getOrCreate, log)
     except Exception as e:
         raise SessionError(
             f"Spark did not start: {str(e).strip().splitlines()[0]}",
             f"{'install the package' if isinstance(e, ImportError) else 'is Java 17 on the PATH?'} See {log}",
         ) from e
+
+
+def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
+    """Start Spark, again where it lost a race for its jars: what finds them locks nothing, and reads notes that another start writes."""
+    for pause in (1.0, 3.0, 6.0, 0.0):
+        before = os.path.getsize(log) if os.path.exists(log) else 0
+        try:
+            with _jvm_output_to(log):
+                return start()
+        except Exception:
+            with open(log, "rb") as told:
+                told.seek(before)
+                if not pause or JARS_RACE not in told.read():
+                    raise
+        time.sleep(pause * (0.5 + random.random()))
+    raise AssertionError("unreachable")
 
 
 def _yield_to_others(nice: int) -> None:
