@@ -30,10 +30,10 @@ def passes(monkeypatch, hook):
     """Call `hook(table)` before each pass over a table, and return the list of passes made."""
     real, made = cdc._one_pass, []
 
-    def one_pass(book, spec, before):
+    def one_pass(book, spec, *rest):
         made.append(spec.source)
         hook(spec.target.rsplit(".", 1)[-1], made.count(spec.source))
-        return real(book, spec, before)
+        return real(book, spec, *rest)
 
     monkeypatch.setattr(cdc, "_one_pass", one_pass)
     return made
@@ -57,6 +57,28 @@ def test_a_signal_ends_an_endless_run_with_its_batches_committed(two, monkeypatc
     table = began[0]
     assert done[table].status == "merged" and two.rows(table) == [(1, "new")]
     assert any("stopping once" in line for line in two.said)
+
+
+@spark
+def test_a_backlog_shows_each_batch_and_what_came_meanwhile(world, monkeypatch):
+    files, lines = [f"20240101-10{n:02d}00000.csv" for n in range(8)], []
+    world.table("t").load("t", (1, "old"))
+    for name in files[:6]:
+        world.changes("t", U(1, name), name=name)
+    world.loaded()
+
+    def shown(self, table, line, important=False):
+        lines.append(line)
+        for name in files[6:] if len(lines) == 1 else ():
+            world.changes("t", U(1, name), name=name)
+        if ", 0 file" in line and ", 0 file" not in "".join(lines[:-1]):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(board.Board, "set", shown)
+    world.merge(run_for_s=120, trigger_s=0.1, max_batch_files=2)
+    left = [line.rsplit(", ", 1)[1] for line in lines]
+    assert left[:3] == ["4 file(s) pending", "4 file(s) pending", "2 file(s) pending"], lines
+    assert left[-1] == "0 file(s) pending" and world.rows("t") == [(1, files[-1])]
 
 
 @spark
@@ -168,8 +190,8 @@ def kill():
     os.kill(context._gateway.proc.pid, signal.SIGKILL)
     book.spark.sql("select 1").toArrow()
 
-def one_pass(book, spec, before):
-    done = real(book, spec, before)
+def one_pass(book, spec, *rest):
+    done = real(book, spec, *rest)
     {end}()
     return done
 

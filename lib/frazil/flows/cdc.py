@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
@@ -44,7 +46,7 @@ def run(book: Workbook) -> list[TableResult]:
     follow_source(book)
 
     def work(spec: TableSpec) -> TableResult:
-        return _one_pass(book, spec, total[spec.source].counts.get("batches", 0))
+        return _one_pass(book, spec, total[spec.source].counts.get("batches", 0), lambda so_far: show(board, so_far))
 
     if not book.settings.run_for_s:
         for result in book.each_table(work):
@@ -62,9 +64,12 @@ def run(book: Workbook) -> list[TableResult]:
     return list(total.values())
 
 
-def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
-    """Apply what is pending behind one table's position now; what comes meanwhile waits, so that other tables get their turn."""
-    s, name = book.settings, book.name(spec)
+def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[TableResult], None]) -> TableResult:
+    """Apply what is pending behind one table's position now; what comes meanwhile waits, so that other tables get their turn.
+
+    In a run that lasts, `tell` hears of each batch: a pass through a backlog is long.
+    """
+    s, name, began = book.settings, book.name(spec), time.monotonic()
     done, end = TableResult(spec.source, "unchanged", "nothing new"), ""
     if not before:
         commit.remove_abandoned_branches(book.spark, name)
@@ -74,9 +79,9 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
         base = read_base(book.spark, name)
         quarantine.look_after(book, spec, base)
         there = book.objects(spec, base.position, watch=not done.counts)
-        pending = pending_changes(there, base.position, spec.source)
-        end = end or (pending[-1].name if pending else "")
-        pending = [o for o in pending if o.name <= end]
+        waiting = pending_changes(there, base.position, spec.source)
+        end = end or (waiting[-1].name if waiting else "")
+        pending = [o for o in waiting if o.name <= end]
         if not pending:
             break
         if held := _held(there, base.position):
@@ -94,8 +99,10 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int) -> TableResult:
             return TableResult(spec.source, "skipped", str(e), counts=done.counts)
         done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
-        done.live["pending"] = left
-        if not s.run_for_s:
+        done.live["pending"] = len(waiting) - len(files)  # with what came since
+        if s.run_for_s:
+            tell(replace(done, seconds=time.monotonic() - began))
+        else:
             book.progress(
                 f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left"
             )
