@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.changes.changeset import change_set
-from frazil.changes.collapse import last_per_key, passed_keys
-from frazil.changes.keyless import appended, net_rows
-from frazil.changes.quarantine import with_aside
+from frazil.changes.collapse import passed_keys
 from frazil.config.spec import TableSpec
-from frazil.dms import ends
-from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject, SourceError
-from frazil.dms.position import Position, after_changes
-from frazil.dms.read import CHANGE_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
+from frazil.dms.position import Position
+from frazil.dms.read import has_stray_quote
 from frazil.flows import quarantine
+from frazil.flows.batch import Batch, Plan, plan_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, keyless, merge
 from frazil.lake.commit import Commit
-from frazil.lake.rowdelta import RowDelta, UnfitError
+from frazil.lake.locator import arrow
+from frazil.lake.rowdelta import UnfitError
 from frazil.lake.tables import Base
 from frazil.observe import latency
 
@@ -30,46 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "passed": 0, "age": None, "dms": None}
-SMALL_MB = 4
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Changes to apply at once, of files or of a stream: `read(whole)` gives raw rows, `after(batch id)` the position behind.
-
-    `may_be_split`: see `read.may_be_split`. `size` is what the snapshot summary tells of files, messages, bytes.
-    """
-
-    read: Callable[[bool], DataFrame]
-    after: Callable[[str], Position]
-    size: dict[str, int]
-    may_be_split: bool = False
-    files: tuple[DmsObject, ...] = ()
-    look: Callable[[bool], Callable[[bool], None]] = lambda whole: lambda bad: None
-    """See `ends.look`."""
-
-    @property
-    def megabytes(self) -> float:
-        """How large it is."""
-        return self.size_mb(self.size)
-
-    @staticmethod
-    def size_mb(size: dict[str, int]) -> float:
-        """Return how large a batch of this `size` is; a message is taken for 500 bytes."""
-        return size.get("bytes", 500 * size.get("messages", 0)) / 1e6
-
-
-def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> Batch:
-    """Return the batch that change files make."""
-    hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
-    return Batch(
-        lambda whole: read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole),
-        lambda batch: after_changes(base.position, files, batch),
-        {"files": len(files), "bytes": sum(f.size for f in files)},
-        may_be_split(files, book.endpoint, hidden),
-        tuple(files),
-        lambda whole: ends.look(spec, book.endpoint, files, hidden, whole),
-    )
 
 
 def apply_batch(
@@ -82,48 +39,28 @@ def apply_batch(
     batch before anything is written; one in files that were read in pieces may be but a text with a newline, so these are
     read `whole` first.
     """
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as F
-
     picked_up = time.time()
     if whole is None:
         whole = not given.may_be_split
-    raw, all_end = given.read(whole), given.look(whole)
-    seen, order = Observation(), Observation()
-    partial, aside = "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
-    carries = aside and spec.policy == "key" and not partial  # bad rows go along until the batch is known
-    changes = (with_aside if carries else change_set)(raw, spec).observe(
-        seen, F.expr("count(*) as changes"), F.expr("count(bad) as bad"),
-        *[F.expr(f"count_if(op = '{op}') as {op}") for op in ("I", "U", "D")],
-        *latency.measures(picked_up), *([F.expr("min(row_no) as first")] if len(given.files) == 1 else []),
-    )  # fmt: skip
-    if partial and not spec.key and not spec.optional:
-        raise EndpointError(
-            f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
-            "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
-        )
+    raw, all_end = None if given.again else given.read(whole), given.look(whole)
+    partial, aside = raw is not None and "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
     lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial or spec.narrow)
-    if lane and given.megabytes < SMALL_MB:
-        changes = changes.coalesce(1)  # one task, no shuffle
-    if spec.policy == "append":
-        batch = appended(changes, good_only=aside)
-    elif spec.policy == "multiset":
-        batch = net_rows(changes)
-    else:
-        good = changes.where("bad is null") if aside and not carries else changes
-        batch = last_per_key(good, spec, order, partial, places=aside)
-    found, bad = batch, None
-    if carries:
-        batch = found.persist().where("aside is null").drop("aside")
+    plan = plan_of(spec, given, raw, lane, aside)
+    raw, found, batch, bad = plan.raw, plan.found, plan.batch, None
+    carries = found is not batch  # bad rows go along until the batch is known
     try:
         try:
-            rows, keys, bounds = _collapsed(spec, batch, lane, cache=not carries)
+            rows, keys, bounds = _collapsed(spec, plan)
         except Exception as error:
             if whole or not has_stray_quote(error):
                 raise
             return apply_batch(book, spec, base, given, whole=True)
         # Spark has no observation of nothing; without a key there is no order to contradict.
-        stats = {**NO_ROWS, **seen.get, **(order.get if spec.key else {})} if keys else _counted(raw, spec, aside)
+        stats = {**NO_ROWS, **latency.picked_up(plan.observed(), picked_up)} if keys else _counted(raw, spec, aside)
+        if plan.messages not in (None, stats["changes"]):
+            raise SourceError(
+                f"{spec.source}: of {plan.messages} messages {stats['changes']} were read", "run again, with new files"
+            )
         if stats["bad"] and not whole:
             return apply_batch(book, spec, base, given, whole=True)
         all_end(stats["bad"] > 0)
@@ -170,17 +107,17 @@ def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame, partial: bool
         )
 
 
-def _collapsed(spec: TableSpec, batch: DataFrame, lane: RowDelta | None, cache: bool) -> tuple[Any, int, list | None]:
+def _collapsed(spec: TableSpec, plan: Plan) -> tuple[Any, int, list | None]:
     """Run a batch's first job: bring it to the driver for a row delta, else cache it; return its rows there, its keys, their bounds."""
     from pyspark.sql import functions as F
 
-    if lane:
-        rows = lane.collect(batch.drop("place"))
+    if plan.brought is not None:
+        rows = arrow(plan.brought)
         return rows, rows.num_rows, None
-    if cache:
-        batch.persist()
+    if plan.found is plan.batch:
+        plan.batch.persist()
     first = F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
-    keys, *bounds = batch.agg(F.count("*"), F.min(first), F.max(first)).first()
+    keys, *bounds = plan.batch.agg(F.count("*"), F.min(first), F.max(first)).first()
     return None, keys, bounds
 
 

@@ -11,7 +11,8 @@ from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, is_other_load, pending_changes, take_batch
 from frazil.dms.read import CHANGE_PHASE
 from frazil.flows import quarantine, streams, watch
-from frazil.flows.apply import apply_batch, of_files
+from frazil.flows.apply import apply_batch
+from frazil.flows.batch import of_files
 from frazil.flows.loop import keep_on, show
 from frazil.flows.shape import follow
 from frazil.flows.source import follow_source

@@ -20,7 +20,7 @@ from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.shapes import shapes
 from frazil.errors import FrazilError
 from frazil.flows import stream_look, watch
-from frazil.flows.apply import Batch
+from frazil.flows.batch import Batch
 from frazil.flows.full_load import verdict
 from frazil.flows.shape import FromStream, shape
 from frazil.flows.source import follow_source

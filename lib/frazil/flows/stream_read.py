@@ -28,7 +28,7 @@ APART = "load records lie behind the load that was applied: run 01_full_load wit
 
 @dataclass(frozen=True)
 class Group:
-    """Messages of one partition that are alike: how many, the first and last place, the first arrival, their columns, one that is unreadable."""
+    """Messages of one partition that are alike: how many, of how many bytes, the first and last place, the first arrival, their columns, one that is unreadable."""
 
     object: str
     kind: str | None
@@ -37,6 +37,7 @@ class Group:
     table: str | None
     readable: bool
     count: int
+    bytes: int
     first: int
     last: int
     arrived: int
@@ -84,7 +85,7 @@ def groups_of(frame: DataFrame) -> list[Group]:
 
     by = ["object", "kind", "operation", "schema", "table"]
     found = frame.groupBy(*by).agg(
-        F.expr(f"first({READABLE})").alias("readable"), F.count("*").alias("count"), F.min("offset").alias("first"), F.max("offset").alias("last"),
+        F.expr(f"first({READABLE})").alias("readable"), F.count("*").alias("count"), F.expr("coalesce(sum(octet_length(value)), 0)").alias("bytes"), F.min("offset").alias("first"), F.max("offset").alias("last"),
         F.expr("unix_millis(min(arrived))").alias("arrived"), 
         F.expr(f"min_by(if({READABLE}, null, left(value, 200)), offset)").alias("sample"),
         F.expr(NAMES_SQL).alias("columns"),
@@ -180,8 +181,13 @@ def rows_of(
     before: tuple[str, int] | None = None,
 ) -> DataFrame:
     """Return the raw rows of a table behind a position, and `before` a place if one is given: load records, or changes."""
-    phase, partitions = LOAD_PHASE if loads else CHANGE_PHASE, len(begin.keys() - {ARRIVED})
     rows = messages_of(book, spec, frame, loads, begin, before)
+    return raw_of(book, spec, rows, loads, len(begin.keys() - {ARRIVED}))
+
+
+def raw_of(book: Workbook, spec: TableSpec, rows: DataFrame, loads: bool, partitions: int) -> DataFrame:
+    """Return the raw rows that a table's own messages make, out of so many partitions."""
+    phase = LOAD_PHASE if loads else CHANGE_PHASE
     return raw_rows(rows, spec, book.mappings, book.before_field, phase, book.stream.scheme, partitions)
 
 

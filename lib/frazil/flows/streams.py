@@ -13,12 +13,25 @@ from frazil.dms.position import Position
 from frazil.dms.streams import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
-from frazil.flows.apply import Batch, apply_batch
+from frazil.flows.apply import apply_batch
+from frazil.flows.batch import Batch
 from frazil.flows.loop import LONGEST_PAUSE_S, show
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
+from frazil.flows.small import Again, Brought, Small
 from frazil.flows.stream_look import begin_of, only_topic
-from frazil.flows.stream_read import APART, WAITS, Group, definitions, messages, own, require_known, rows_of, seen_of
+from frazil.flows.stream_read import (
+    APART,
+    WAITS,
+    Group,
+    definitions,
+    messages,
+    own,
+    raw_of,
+    require_known,
+    rows_of,
+    seen_of,
+)
 from frazil.flows.told import require_one_meaning
 from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
@@ -43,6 +56,7 @@ class _Run:
         """Tables that are left out, and until when."""
         self.pause: dict[str, float] = {}
         self.made: dict[str, str] = {}
+        self.small, self.brought = Small(book.spark), Brought(None, [])
         self.board = Board(book.progress) if book.settings.run_for_s else None
 
     def _each(self, work: Callable[[TableSpec], TableResult]) -> None:
@@ -69,6 +83,7 @@ class _Run:
             return False
         taken = self.book.stream.take(self.book.spark, nearest_start(going), self.book.settings.max_batch_messages)
         with messages(self.book, taken) as (frame, groups):
+            self.brought = Brought(frame, groups)
             for met in meet(self.book, groups):
                 self.total[met.table], self.out[met.table] = met, float("inf")
             self._each(lambda spec: self._apply(spec, frame, groups, taken))
@@ -152,10 +167,20 @@ class _Run:
             lambda whole: rows_of(self.book, shaped.spec, frame, loads=False, begin=at, before=before),
             lambda batch: self._at(spec, base, batch, end),
             {"messages": count},
+            again=None if before else self._again(shaped.spec, frame, at),
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
         result.add(TableResult(spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
         return True
+
+    def _again(self, spec: TableSpec, frame, at: Offsets) -> Again | None:
+        """Return the changes behind a place as a small batch, if they are one."""
+        book = self.book
+        lines, table = self.brought.of(book.mappings.target_name(spec), at), self.small.of(spec.source, frame)
+        if not lines or not table:
+            return None
+        partitions = len(at)
+        return Again(table, lines, (partitions,), lambda rows: raw_of(book, spec, rows, False, partitions))
 
     def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
         """Return a table's position at a place; which streams it is of is noted once, as they were then, if it needs them."""
@@ -228,6 +253,7 @@ def run(book: Workbook) -> list[TableResult]:
     if trouble:
         raise trouble
     run.settle()
+    run.small.close()
     book.lanes.save()
     return list(run.total.values())
 

@@ -15,7 +15,7 @@ from frazil.lake.commit import BusyError, Commit, PositionMovedError
 from frazil.lake.deltafiles import NewFile, in_order, partition_sql, write_deletes, write_rows
 from frazil.lake.fold import Fold
 from frazil.lake.keyindex import key_sql
-from frazil.lake.locator import Locator, MismatchError, UnfitError, arrow, live_rows
+from frazil.lake.locator import Locator, MismatchError, UnfitError, live_rows
 from frazil.lake.tables import BATCH, POSITION, TAG, Base, read_base
 
 if TYPE_CHECKING:
@@ -36,22 +36,23 @@ class RowDelta:
         self.rows = Locator(spark, name, spec, folder, limit_mb)
         self.partitioning: list[tuple[int, str, str]] | None = None
 
-    def collect(self, batch: DataFrame) -> Table:
-        """Bring a collapsed batch to the driver: `op`, the key's numbers `key0` …, the row's columns `c0` …, its partition `p0` …."""
+    def parts(self) -> list[str]:
+        """Return the SQL of a row's partition values, by the spec that the table was last seen to have."""
         if self.partitioning is None:
             self.partitioning = jvm_schema.partition_fields(self.spark, jvm.load_table(self.spark, self.name))
-        parts = partition_sql(self.name, self.partitioning)
-        return arrow(
-            batch.selectExpr(
-                "op",
-                *[f"{k} as key{i}" for i, k in enumerate(key_sql(self.spec, "after."))],
-                *[f"after.{field_name(c)} as c{i}" for i, c in enumerate(self.spec.names)],
-                *[f"{p} as p{i}" for i, p in enumerate(parts)],
-            )
+        return partition_sql(self.name, self.partitioning)
+
+    def shaped(self, batch: DataFrame) -> DataFrame:
+        """Return a collapsed batch as `apply` takes it: `op`, the key's numbers `key0` …, the row's columns `c0` …, its partition `p0` …."""
+        return batch.selectExpr(
+            "op",
+            *[f"{k} as key{i}" for i, k in enumerate(key_sql(self.spec, "after."))],
+            *[f"after.{field_name(c)} as c{i}" for i, c in enumerate(self.spec.names)],
+            *[f"{p} as p{i}" for i, p in enumerate(self.parts())],
         )
 
     def apply(self, base: Base, position: Position, rows: Table, summary: dict[str, str]) -> Commit:
-        """Commit a collapsed batch (from `collect`) with its position; data, deletes and position change in one swap.
+        """Commit a collapsed batch, `shaped` and brought to the driver, with its position; data, deletes and position change in one swap.
 
         Raises PositionMovedError where another run moved the position, BusyError where others always came first, UnfitError where the merge lane has to do it.
         """

@@ -34,17 +34,23 @@ def shares(points: Sequence[float]) -> tuple[float, ...]:
     return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
 
 
-def measures(picked_up: float) -> list[Column]:
+def measures() -> list[Column]:
     """Return the aggregates that a batch observes of its changes: quantiles of two delays, in milliseconds, as JSON arrays.
 
-    `age`: source commit → picked up; `dms`: source commit → DMS wrote. Null where DMS writes no timestamp column.
+    `age`: source commit → 1970, see `picked_up`; `dms`: source commit → DMS wrote. Null where DMS writes no timestamp column.
     """
     from pyspark.sql import functions as F
 
-    age = f"{round(picked_up * 1000)}L - unix_millis(commit_ts)"
+    age = "- unix_millis(commit_ts)"
     dms = "unix_millis(written_at) - unix_millis(commit_ts)"
     points = f"array({', '.join(f'{q}D' for q in QUANTILES)})"
     return [F.expr(f"to_json(percentile_approx({c}, {points}, 1000)) as {n}") for n, c in (("age", age), ("dms", dms))]
+
+
+def picked_up(observed: dict[str, Any], at: float) -> dict[str, Any]:
+    """Return what a batch observed, with `age` as source commit → picked up `at`: its plan does not know when that will be."""
+    points = json.loads(observed["age"] or "null")
+    return {**observed, "age": points and json.dumps([p + round(at * 1000) for p in points])}
 
 
 def _points(delays: list[tuple[float, int]]) -> list[int]:

@@ -1,0 +1,133 @@
+"""A batch of changes, and what Spark is to do with it: typed, ordered, collapsed; each learnt figure observed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from frazil.changes.changeset import change_set
+from frazil.changes.collapse import last_per_key
+from frazil.changes.keyless import appended, net_rows
+from frazil.changes.quarantine import with_aside
+from frazil.config.spec import TableSpec
+from frazil.dms import ends
+from frazil.dms.endpoint import EndpointError
+from frazil.dms.objects import DmsObject
+from frazil.dms.position import Position, after_changes
+from frazil.dms.read import CHANGE_PHASE, may_be_split, may_hide_open_text, read_rows
+from frazil.flows.small import Again
+from frazil.flows.workbook import Workbook
+from frazil.lake import jvm
+from frazil.lake.rowdelta import RowDelta
+from frazil.lake.tables import Base
+from frazil.observe import latency
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SMALL_MB = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What Spark does with a batch: its `raw` rows, all that was `found`, the `batch` to merge, and what is `brought` for a row delta."""
+
+    raw: DataFrame
+    found: DataFrame
+    batch: DataFrame
+    brought: DataFrame | None
+    observed: Callable[[], dict[str, Any]]
+    """What the first job learnt; to be called after it."""
+    messages: int | None = None
+    """How many changes it must have found, where that is known."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Changes to apply at once, of files or of a stream: `read(whole)` gives raw rows, `after(batch id)` the position behind.
+
+    `may_be_split`: see `read.may_be_split`. `size` is what the snapshot summary tells of files, messages, bytes.
+    """
+
+    read: Callable[[bool], DataFrame]
+    after: Callable[[str], Position]
+    size: dict[str, int]
+    may_be_split: bool = False
+    files: tuple[DmsObject, ...] = ()
+    look: Callable[[bool], Callable[[bool], None]] = lambda whole: lambda bad: None
+    """See `ends.look`."""
+    again: Again | None = None
+    """Where it is a small one of a stream: its messages, to be read by the plan of an earlier one."""
+
+    @property
+    def megabytes(self) -> float:
+        """How large it is."""
+        return self.size_mb(self.size)
+
+    @staticmethod
+    def size_mb(size: dict[str, int]) -> float:
+        """Return how large a batch of this `size` is; a message is taken for 500 bytes."""
+        return size.get("bytes", 500 * size.get("messages", 0)) / 1e6
+
+
+def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> Batch:
+    """Return the batch that change files make."""
+    hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
+    return Batch(
+        lambda whole: read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole),
+        lambda batch: after_changes(base.position, files, batch),
+        {"files": len(files), "bytes": sum(f.size for f in files)},
+        may_be_split(files, book.endpoint, hidden),
+        tuple(files),
+        lambda whole: ends.look(spec, book.endpoint, files, hidden, whole),
+    )
+
+
+def plan_of(spec: TableSpec, given: Batch, raw: DataFrame | None, lane: RowDelta | None, aside: bool) -> Plan:
+    """Return what Spark is to do with a batch: for a small one of a stream, that goes to a row delta, what it did with the one before."""
+    if not (given.again and lane and spec.policy == "key" and not aside):
+        return _plan(spec, given.read(True) if raw is None else raw, given, lane, aside)
+    key = (spec, *lane.parts())
+    made = given.again.plan(key, lambda rows: _plan(spec, rows, given, lane, aside, again=True))
+    return replace(made, messages=len(given.again.lines))
+
+
+def _plan(
+    spec: TableSpec, raw: DataFrame, given: Batch, lane: RowDelta | None, aside: bool, again: bool = False
+) -> Plan:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    seen, order = ("seen", "order") if again else (Observation(), Observation())
+    partial = "absent" in raw.columns
+    carries = aside and spec.policy == "key" and not partial  # bad rows go along until the batch is known
+    changes = (with_aside if carries else change_set)(raw, spec).observe(
+        seen, F.expr("count(*) as changes"), F.expr("count(bad) as bad"),
+        *[F.expr(f"count_if(op = '{op}') as {op}") for op in ("I", "U", "D")],
+        *latency.measures(), *([F.expr("min(row_no) as first")] if len(given.files) == 1 else []),
+    )  # fmt: skip
+    if partial and not spec.key and not spec.optional:
+        raise EndpointError(
+            f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
+            "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
+        )
+    if lane and given.megabytes < SMALL_MB:
+        changes = changes.coalesce(1)  # one task, no shuffle
+    if spec.policy == "append":
+        batch = appended(changes, good_only=aside)
+    elif spec.policy == "multiset":
+        batch = net_rows(changes)
+    else:
+        good = changes.where("bad is null") if aside and not carries else changes
+        batch = last_per_key(good, spec, order, partial, places=aside)
+    found = batch.persist() if carries else batch
+    batch = found.where("aside is null").drop("aside") if carries else batch
+    brought = lane.shaped(batch.drop("place")) if lane else None
+
+    def observed() -> dict[str, Any]:
+        if again:
+            return jvm.observed(brought)
+        return {**seen.get, **(order.get if spec.key else {})}
+
+    return Plan(raw, found, batch, brought, observed)
