@@ -23,7 +23,7 @@ from frazil.changes.quarantine import unreadable  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
 from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  # noqa: E402
-from frazil.flows.stream_read import groups_of  # noqa: E402
+from frazil.flows.stream_groups import groups_of  # noqa: E402
 from frazil.flows.unreadable import READABLE  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from torture.files import BAD, _value  # noqa: E402

@@ -178,7 +178,7 @@ class Kafka:
         begin = {p: begin.get(p, 0) for p in ends}
         end = _limited(begin, ends, most) if most else ends
         frame = self._read(spark, begin, end) if begin != end else None
-        return Taken(frame, end, end == ends and not new)
+        return Taken(frame, end, end == ends and not new, count=sum(end[p] - begin[p] for p in end))
 
     def _read(self, spark: SparkSession, begin: Offsets, end: Offsets) -> DataFrame:
         def told(offsets: Offsets) -> dict[str, dict[str, int]]:

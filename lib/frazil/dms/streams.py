@@ -41,13 +41,14 @@ class ExpiredError(StreamError):
 class Taken:
     """What one read took: messages (`object`, `offset`, `arrived`, `value`), where it ends, and whether it reached what was there.
 
-    `release` frees what Spark holds of it.
+    `release` frees what Spark holds of it. `count`: how many messages it has at most, where that is known.
     """
 
     frame: DataFrame | None
     end: Offsets
     caught_up: bool
     release: Callable[[], None] = lambda: None
+    count: int | None = None
 
 
 def stream_of(partition: str) -> str:

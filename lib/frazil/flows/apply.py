@@ -52,14 +52,18 @@ def apply_batch(
         try:
             rows, keys, bounds = _collapsed(spec, plan)
         except Exception as error:
+            if given.again:
+                given.again.forget()
             if whole or not has_stray_quote(error):
                 raise
             return apply_batch(book, spec, base, given, whole=True)
         # Spark has no observation of nothing; without a key there is no order to contradict.
-        stats = {**NO_ROWS, **latency.picked_up(plan.observed(), picked_up)} if keys else _counted(raw, spec, aside)
-        if plan.messages not in (None, stats["changes"]):
+        seen = {**NO_ROWS, **plan.observed()} if keys else _counted(raw, spec, aside)
+        stats = latency.picked_up(seen, picked_up)
+        if (keys or spec.policy == "key") and plan.messages not in (None, stats["changes"]):
             raise SourceError(
-                f"{spec.source}: of {plan.messages} messages {stats['changes']} were read", "run again, with new files"
+                f"{spec.source}: {plan.messages} messages were written down, and {stats['changes']} read again",
+                "run again; nothing of this batch was applied",
             )
         if stats["bad"] and not whole:
             return apply_batch(book, spec, base, given, whole=True)

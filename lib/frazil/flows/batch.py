@@ -86,10 +86,16 @@ def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]
 
 def plan_of(spec: TableSpec, given: Batch, raw: DataFrame | None, lane: RowDelta | None, aside: bool) -> Plan:
     """Return what Spark is to do with a batch: for a small one of a stream, that goes to a row delta, what it did with the one before."""
-    if not (given.again and lane and spec.policy == "key" and not aside):
-        return _plan(spec, given.read(True) if raw is None else raw, given, lane, aside)
-    key = (spec, *lane.parts())
-    made = given.again.plan(key, lambda rows: _plan(spec, rows, given, lane, aside, again=True))
+    if given.again is None:
+        return _plan(spec, raw, given, lane, aside)
+    if lane and spec.policy == "key" and not aside:
+        made = given.again.plan(
+            (spec, *lane.parts()),
+            lambda rows: _plan(spec, rows, given, lane, aside, again=True),
+            keep=lambda plan: jvm.is_one_stage(plan.brought),
+        )
+    else:
+        made = _plan(spec, given.again.rows(), given, lane, aside)
     return replace(made, messages=len(given.again.lines))
 
 
@@ -112,7 +118,7 @@ def _plan(
             f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
             "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
         )
-    if lane and given.megabytes < SMALL_MB:
+    if lane and (again or given.megabytes < SMALL_MB):
         changes = changes.coalesce(1)  # one task, no shuffle
     if spec.policy == "append":
         batch = appended(changes, good_only=aside)

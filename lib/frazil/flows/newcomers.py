@@ -10,7 +10,8 @@ from frazil.dms.control import Definition
 from frazil.dms.messages import routed
 from frazil.dms.streams import StreamError
 from frazil.errors import FrazilError
-from frazil.flows.stream_read import Group, groups_of, records_of
+from frazil.flows.stream_groups import Group, groups_of
+from frazil.flows.stream_read import records_of
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import tables
 

@@ -8,22 +8,22 @@ length was when it was planned, and who applies the batch compares the number of
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from frazil.dms.streams import ARRIVED, Offsets
+from frazil.flows.stream_groups import BY, FACTS
+from frazil.lake.locator import arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from frazil.flows.stream_read import Group
-
-MOST_MB = 8
+MOST, LONGEST = 8000, 8192
+"""How many messages are few, and how many bytes one of these may have."""
 COLUMNS = {
     "object": "string", "offset": "", "arrived": "bigint", "value": "string", "broken": "boolean", "kind": "string", "operation": "string",
     "schema": "string", "table": "string", "built": "string", "committed": "string", "spread": "string",
@@ -33,37 +33,43 @@ T = TypeVar("T")
 
 
 class Brought:
-    """What one read took, brought to the driver: a JSON text of each message, by table, with its place."""
+    """Messages of one read on the driver: what each is (`stream_groups.FACTS`), and changes as lines of a table's file."""
 
-    def __init__(self, frame: DataFrame | None, groups: list[Group]):
-        self.frame, self.lock = frame, Lock()
-        self.small = frame is not None and sum(g.bytes for g in groups) < MOST_MB << 20
+    def __init__(self, messages: list[dict[str, Any]]):
+        self.messages, self.tables = messages, {}
+        for m in messages:
+            if m["line"]:
+                self.tables.setdefault((m["schema"], m["table"]), []).append(m)
 
-    def of(self, name: tuple[str, str], begin: Offsets) -> list[str] | None:
-        """Return the changes of a table behind a position; None if these are no small batch."""
-        if not self.small or ARRIVED in begin:
+    def of(self, table: tuple[str, str], begin: Offsets) -> list[str] | None:
+        """Return the changes of a table behind a position; None if offsets alone do not tell which these are."""
+        if ARRIVED in begin:
             return None
-        with self.lock:
-            mine = self._lines.get(name, [])
-        return [line for partition, place, line in mine if place >= begin.get(partition, 0)]
+        return [m["line"] for m in self.tables.get(table, ()) if int(m["offset"]) >= begin.get(m["object"], 0)]
 
-    @cached_property
-    def _lines(self) -> dict[tuple[str, str], list[tuple[str, int, str]]]:
-        told = {"arrived": "unix_micros(arrived)", "value": "base64(cast(value as binary))"}
-        struct = ", ".join(f"{told.get(c, f'`{c}`')} as `{c}`" for c in COLUMNS)
-        wanted = self.frame.where("kind = 'data' and operation <> 'load'")
-        found: dict[tuple[str, str], list[tuple[str, int, str]]] = {}
-        for r in wanted.selectExpr("schema", "`table`", "object", "offset", f"to_json(struct({struct}))").collect():
-            found.setdefault((r[0], r[1]), []).append((r[2], int(r[3]), r[4]))
-        return found
+
+def bring_messages(frame: DataFrame) -> Brought | None:
+    """Bring `routed` messages to the driver, unless one is too long."""
+    told = {
+        **{c: f"`{c}`" for c in COLUMNS},
+        "arrived": "unix_micros(arrived)",
+        "value": "base64(cast(value as binary))",
+    }
+    line = f"to_json(struct({', '.join(f'{sql} as `{c}`' for c, sql in told.items())}))"
+    facts = {n: f"`{n}`" for n in (*BY, "offset")} | FACTS
+    facts["line"] = f"if(kind = 'data' and operation <> 'load', {line}, null)"
+    long = f"octet_length(value) > {LONGEST}"
+    given = frame.selectExpr(*[f"if({long}, null, {sql}) as `{n}`" for n, sql in facts.items()], f"{long} as long")
+    rows = arrow(given).to_pylist()
+    return None if any(r["long"] for r in rows) else Brought(rows)
 
 
 class Table:
     """One table's file and what was planned over it."""
 
-    def __init__(self, spark: SparkSession, folder: Path, offset: str):
-        self.spark, self.file, self.offset = spark, folder / "messages.json", offset
-        self.key: Any = None
+    def __init__(self, spark: SparkSession, folder: str, offset: str):
+        self.spark, self.file, self.offset = spark, Path(folder) / "messages.json", offset
+        self.key: tuple | None = None
         self.made: Any = None
 
     def rows(self) -> DataFrame:
@@ -77,20 +83,37 @@ class Table:
 
 @dataclass(frozen=True)
 class Again:
-    """A small batch of messages: their lines, and how a table's raw rows come of them; `key` tells what they depend on."""
+    """A small batch of messages: their lines, and how a table's raw rows come of them; `key` tells what these depend on."""
 
     table: Table
     lines: list[str]
     key: tuple
     raw: Callable[[DataFrame], DataFrame]
 
-    def plan(self, key: tuple, make: Callable[[DataFrame], T]) -> T:
-        """Write the messages into the table's file; return what `make` made of its raw rows when first asked for by this key."""
+    def rows(self) -> DataFrame:
+        """Write the messages into the table's file; return its raw rows."""
+        self._write()
+        return self.raw(self.table.rows())
+
+    def plan(self, key: tuple, make: Callable[[DataFrame], T], keep: Callable[[T], bool]) -> T:
+        """Write the messages into the table's file; return what `make` made of its raw rows when first asked for by this key.
+
+        It is made each time unless it is one to `keep`.
+        """
+        table, wanted = self.table, (*self.key, *key)
+        if table.key == wanted:
+            self._write()
+            return table.made
+        table.key, table.made = None, make(self.rows())
+        table.key = wanted if keep(table.made) else None
+        return table.made
+
+    def _write(self) -> None:
         self.table.file.write_text(f"[{','.join(self.lines)}]")
-        if self.table.key != (wanted := (*self.key, *key)):
-            self.table.key, self.table.made = None, make(self.raw(self.table.rows()))
-            self.table.key = wanted
-        return self.table.made
+
+    def forget(self) -> None:
+        """Plan anew next time: Spark keeps in a plan that it could not be run."""
+        self.table.key = self.table.made = None
 
 
 class Small:
@@ -98,22 +121,23 @@ class Small:
 
     def __init__(self, spark: SparkSession):
         self.spark, self.tables = spark, {}
-        self.folder = tempfile.TemporaryDirectory(prefix="frazil-") if _is_local(spark) else None
+        self.folder = tempfile.mkdtemp(prefix="frazil-") if _is_local(spark) else None
 
-    def of(self, table: str, frame: DataFrame) -> Table | None:
+    @property
+    def possible(self) -> bool:
+        """Whether there may be any."""
+        return self.folder is not None
+
+    def of(self, table: str, frame: DataFrame) -> Table:
         """Return a table's file and plan."""
-        if not self.folder:
-            return None
         if table not in self.tables:
-            folder = Path(self.folder.name) / table
-            folder.mkdir()
-            self.tables[table] = Table(self.spark, folder, dict(frame.dtypes)["offset"])
+            self.tables[table] = Table(self.spark, tempfile.mkdtemp(dir=self.folder), dict(frame.dtypes)["offset"])
         return self.tables[table]
 
     def close(self) -> None:
         """Remove the files."""
-        if self.folder:
-            self.folder.cleanup()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _is_local(spark: SparkSession) -> bool:

@@ -18,8 +18,9 @@ from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start,
 from frazil.flows import quarantine
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
+from frazil.flows.stream_groups import Group
 from frazil.flows.stream_look import only_topic
-from frazil.flows.stream_read import APART, Group, messages, messages_of, own, require_known, rows_of
+from frazil.flows.stream_read import APART, messages, messages_of, own, require_known, rows_of
 from frazil.flows.streams import keep_position
 from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
@@ -230,7 +231,7 @@ def run(book: Workbook) -> list[TableResult]:
     load = _Load(book)
     found = {r.table: r for r in book.each_table(load.look)}
     failed = [t for t, r in found.items() if r.failed]
-    with messages(book, *load.read(failed)) as (frame, groups):
+    with messages(book, *load.read(failed)) as (frame, groups, _):
         met = {r.table: r for r in meet(book, groups)}
         if made := [t for t, r in met.items() if not r.failed]:
             book.progress(f"reading again, from the start of {', '.join(made)}")

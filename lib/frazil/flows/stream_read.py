@@ -4,98 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.control import CREATE, TELLING, Definition, definition
-from frazil.dms.messages import CHANGE_PHASE, COLUMN_NAMES, LOAD_PHASE, common_fields, known_columns, raw_rows, routed
+from frazil.dms.control import CREATE, Definition, definition
+from frazil.dms.messages import CHANGE_PHASE, LOAD_PHASE, common_fields, known_columns, raw_rows, routed
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql, stream_of
 from frazil.flows import unreadable
+from frazil.flows.small import MOST, Brought, bring_messages
+from frazil.flows.stream_groups import NAMES_SQL, Group, grouped, groups_of
 from frazil.flows.told import names_in_messages
-from frazil.flows.unreadable import READABLE
 from frazil.flows.workbook import Workbook
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WAITS = "the full load is applied: run 01_full_load"
-NAMES_SQL = f"array_distinct(flatten(collect_set(if(kind = 'data', {COLUMN_NAMES}, null))))"
-"""The SQL of all names in the data of some messages."""
-APART = "load records lie behind the load that was applied: run 01_full_load with on_changed_load=reload"
-
-
-@dataclass(frozen=True)
-class Group:
-    """Messages of one partition that are alike: how many, of how many bytes, the first and last place, the first arrival, their columns, one that is unreadable."""
-
-    object: str
-    kind: str | None
-    operation: str | None
-    schema: str | None
-    table: str | None
-    readable: bool
-    count: int
-    bytes: int
-    first: int
-    last: int
-    arrived: int
-    sample: str | None
-    columns: tuple[str, ...]
-    records: tuple[tuple[str, int, str], ...] = ()
-    """Control records that may hold a definition: when DMS made each, its place, and its text."""
-
-    @property
-    def is_load(self) -> bool:
-        """Whether these are load records."""
-        return self.kind == "data" and self.operation == "load"
-
-    def behind(self, position: Offsets) -> bool:
-        """Whether some of them lie behind a position."""
-        return self.last >= position.get(self.object, 0)
 
 
 @contextmanager
-def messages(book: Workbook, *taken: Taken) -> Iterator[tuple[DataFrame | None, list[Group]]]:
-    """Hold what reads took for all tables, with its groups, and name what belongs to no table; no frame where nothing is there."""
+def messages(
+    book: Workbook, *taken: Taken, bring: bool = False
+) -> Iterator[tuple[DataFrame | None, list[Group], Brought | None]]:
+    """Hold what reads took for all tables, with its groups, and name what belongs to no table; no frame where nothing is there.
+
+    `bring`: have the messages on the driver too, where they are few.
+    """
     from pyspark import StorageLevel
     from pyspark.sql import DataFrame
 
     frames = [t.frame for t in taken if t.frame is not None]
-    fields = common_fields(book.specs.values(), book.mappings, book.before_field)
-    frame = None
+    whole = reduce(DataFrame.unionByName, frames) if frames else None
+    few = bring and sum(MOST if t.count is None else t.count for t in taken) < MOST
+    frame = routed(whole) if frames and few else None
+    brought = bring_messages(frame) if frame is not None else None
+    if frames and not brought:
+        frame = routed(whole, common_fields(book.specs.values(), book.mappings, book.before_field))
     if frames:
-        frame = routed(reduce(DataFrame.unionByName, frames), fields).persist(StorageLevel.MEMORY_AND_DISK)
+        frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        groups = groups_of(frame) if frame else []
+        groups = grouped(brought.messages) if brought else groups_of(frame) if frames else []
         unreadable.look_after(book, frame, groups)
         _tell(book, groups)
-        yield frame, groups
+        yield frame, groups, brought
     finally:
-        if frame:
+        if frames:
             frame.unpersist()
         for t in taken:
             t.release()
-
-
-def groups_of(frame: DataFrame) -> list[Group]:
-    """Return the groups of `routed` messages: all that the driver learns of them."""
-    from pyspark.sql import functions as F
-
-    by = ["object", "kind", "operation", "schema", "table"]
-    found = frame.groupBy(*by).agg(
-        F.expr(f"first({READABLE})").alias("readable"), F.count("*").alias("count"), F.expr("coalesce(sum(octet_length(value)), 0)").alias("bytes"), F.min("offset").alias("first"), F.max("offset").alias("last"),
-        F.expr("unix_millis(min(arrived))").alias("arrived"), 
-        F.expr(f"min_by(if({READABLE}, null, left(value, 200)), offset)").alias("sample"),
-        F.expr(NAMES_SQL).alias("columns"),
-        F.expr(f"collect_list(if(kind = 'control' and operation in {TELLING}, struct(built, offset, value), null))").alias("records"),
-    )  # fmt: skip
-    return [
-        Group(**{**r.asDict(), "first": int(r["first"]), "last": int(r["last"]), "columns": tuple(r["columns"]),
-                 "records": tuple((built or "", int(place), text) for built, place, text in r["records"])})
-        for r in found.collect()
-    ]  # fmt: skip
 
 
 def _tell(book: Workbook, groups: list[Group]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
@@ -18,12 +19,12 @@ from frazil.flows.batch import Batch
 from frazil.flows.loop import LONGEST_PAUSE_S, show
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
-from frazil.flows.small import Again, Brought, Small
+from frazil.flows.small import Again, Small
+from frazil.flows.stream_groups import Group
 from frazil.flows.stream_look import begin_of, only_topic
 from frazil.flows.stream_read import (
     APART,
     WAITS,
-    Group,
     definitions,
     messages,
     own,
@@ -56,7 +57,7 @@ class _Run:
         """Tables that are left out, and until when."""
         self.pause: dict[str, float] = {}
         self.made: dict[str, str] = {}
-        self.small, self.brought = Small(book.spark), Brought(None, [])
+        self.small, self.brought = Small(book.spark), None
         self.board = Board(book.progress) if book.settings.run_for_s else None
 
     def _each(self, work: Callable[[TableSpec], TableResult]) -> None:
@@ -82,8 +83,7 @@ class _Run:
         if not going:
             return False
         taken = self.book.stream.take(self.book.spark, nearest_start(going), self.book.settings.max_batch_messages)
-        with messages(self.book, taken) as (frame, groups):
-            self.brought = Brought(frame, groups)
+        with messages(self.book, taken, bring=self.small.possible) as (frame, groups, self.brought):
             for met in meet(self.book, groups):
                 self.total[met.table], self.out[met.table] = met, float("inf")
             self._each(lambda spec: self._apply(spec, frame, groups, taken))
@@ -175,11 +175,11 @@ class _Run:
 
     def _again(self, spec: TableSpec, frame, at: Offsets) -> Again | None:
         """Return the changes behind a place as a small batch, if they are one."""
-        book = self.book
-        lines, table = self.brought.of(book.mappings.target_name(spec), at), self.small.of(spec.source, frame)
-        if not lines or not table:
+        book, partitions = self.book, len(at)
+        lines = self.brought.of(book.mappings.target_name(spec), at) if self.brought else None
+        if not lines:
             return None
-        partitions = len(at)
+        table = self.small.of(spec.source, frame)
         return Again(table, lines, (partitions,), lambda rows: raw_of(book, spec, rows, False, partitions))
 
     def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
@@ -232,7 +232,7 @@ def run(book: Workbook) -> list[TableResult]:
     """
     s, run, trouble = book.settings, _Run(book), None
     until = time.monotonic() + s.run_for_s
-    with book.interruptible():
+    with book.interruptible(), closing(run.small):
         while not book.stop.is_set():
             began, more = time.monotonic(), False
             try:
@@ -253,7 +253,6 @@ def run(book: Workbook) -> list[TableResult]:
     if trouble:
         raise trouble
     run.settle()
-    run.small.close()
     book.lanes.save()
     return list(run.total.values())
 

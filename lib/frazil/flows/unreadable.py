@@ -14,7 +14,7 @@ from frazil.lake import commit, quarantine
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from frazil.flows.stream_read import Group
+    from frazil.flows.stream_groups import Group
 
 READABLE = "coalesce(operation is not null and (kind = 'control' or (kind = 'data' and schema is not null and `table` is not null)), false)"
 """The SQL of whether a message's metadata say what it is and of which table."""

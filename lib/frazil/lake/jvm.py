@@ -288,6 +288,11 @@ def metadata_bytes(table: JavaTable) -> int:
     return table.io().newInputFile(table.operations().current().metadataFileLocation()).getLength()
 
 
+def is_one_stage(frame: DataFrame) -> bool:
+    """Tell whether each action on this very DataFrame reads its sources again: Spark keeps what a stage before the last one gave."""
+    return "Exchange" not in frame._jdf.queryExecution().executedPlan().toString()
+
+
 def observed(frame: DataFrame) -> dict[str, Any]:
     """Return what the last action on this very DataFrame observed; an `Observation` tells of the first one only.
 

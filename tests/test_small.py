@@ -1,0 +1,201 @@
+"""Small batches of a stream: planned once, read anew each time, and never mistaken for the one before."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from frazil.dms.messages import routed
+from frazil.dms.streams import ARRIVED
+from frazil.flows import apply, batch, small, streams
+from frazil.flows.stream_groups import grouped, groups_of
+from frazil.lake import jvm
+from stream_world import STAMP, KafkaWorld
+
+pytestmark = pytest.mark.spark
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def w(kafka, spark, catalog_options, tmp_path):
+    return KafkaWorld(kafka, tmp_path / "w", f"small{next(_numbers)}", catalog_options)
+
+
+@pytest.fixture
+def plans(monkeypatch):
+    """Note each plan that Spark makes of a batch."""
+    made, plan = [], batch._plan
+
+    def noted(spec, *given, **more):
+        made.append(spec)
+        return plan(spec, *given, **more)
+
+    monkeypatch.setattr(batch, "_plan", noted)
+    return made
+
+
+def _run(w, monkeypatch, *steps, **settings):
+    """Make one pass per step, each after that has sent its messages; a run ends after the last one."""
+    real, waiting = streams._Run.one_pass, list(steps)
+
+    def one_pass(self):
+        if waiting:
+            waiting.pop(0)()
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self)
+
+    monkeypatch.setattr(streams._Run, "one_pass", one_pass)
+    done = w.merge(lane="rowdelta", run_for_s=600, trigger_s=0, **settings)
+    monkeypatch.setattr(streams._Run, "one_pass", real)
+    return done
+
+
+def _counts(w) -> list[dict]:
+    rows = w.spark.sql(f"SELECT summary FROM {w.name('t')}.snapshots ORDER BY committed_at").collect()
+    return [json.loads(r.summary["frazil.counts"]) for r in rows if r.summary.get("frazil.kind") == "changes"]
+
+
+def test_batches_of_any_size_go_through_one_plan(w, plans, monkeypatch):
+    w.table("t").message("load", id=1, v="a").loaded()
+    folders = {p.name for p in Path(small.tempfile.gettempdir()).glob("frazil-*")}
+
+    def few():
+        w.message("insert", id=2, v="b")
+
+    def many():
+        for i in range(10, 400):
+            w.message("insert", id=i, v="x" * 50)
+
+    def others():
+        w.message("update", id=2, v="c").message("delete", id=1).message("update", id=500, v="d", was={"id": 10})
+
+    done = _run(w, monkeypatch, few, many, others, few)
+    assert done["t"].counts["batches"] == 4 and len(plans) == 1
+    assert w.rows("t") == [(2, "b"), *[(i, "x" * 50) for i in range(11, 400)], (500, "d")]
+    assert [(c["changes"], c["I"], c["U"], c["D"]) for c in _counts(w)] == [(1, 1, 0, 0), (390, 390, 0, 0), (3, 0, 2, 1), (1, 1, 0, 0)]  # fmt: skip
+    assert {p.name for p in Path(small.tempfile.gettempdir()).glob("frazil-*")} <= folders
+
+
+def test_a_plan_is_made_anew_when_the_table_or_its_partitioning_changes(w, plans, monkeypatch):
+    w.table("t").message("load", id=1, v="a").loaded()
+    more = {"new": {"type": "STRING", "length": 9}}
+    _run(
+        w, monkeypatch,
+        lambda: w.message("insert", id=2, v="b"),
+        lambda: w.control("add-column", id="INT64", v="STRING", **more).message("insert", id=3, v="c", new="n"),
+        lambda: (w.spark.sql(f"ALTER TABLE {w.name('t')} ADD PARTITION FIELD v"), w.message("insert", id=4, v="d", new="m")),
+        lambda: w.message("insert", id=5, v="e", new="l"),
+        on_schema_change=json.dumps({"new": "add"}),
+    )  # fmt: skip
+    assert w.rows("t") == [(1, "a", None), (2, "b", None), (3, "c", "n"), (4, "d", "m"), (5, "e", "l")]
+    assert len(plans) >= 3
+
+
+def test_a_bad_row_stops_its_batch_and_not_the_plan(w, plans, monkeypatch):
+    w.table("t", "id INT8", "n INT4").message("load", id=1, n=1).loaded()
+    done = _run(
+        w, monkeypatch,
+        lambda: w.message("insert", id=2, n=2),
+        lambda: w.message("insert", id=3, n=3_000_000_000),
+    )  # fmt: skip
+    assert done["t"].status == "failed" and "offset 2" in done["t"].note and "3000000000" in done["t"].note
+    assert w.rows("t") == [(1, 1), (2, 2)] and len(plans) == 1
+
+
+def test_lines_that_are_not_read_again_stop_the_batch(w, monkeypatch):
+    w.table("t").message("load", id=1, v="a").loaded()
+    real = small.Table.rows
+    monkeypatch.setattr(small.Table, "rows", lambda self: real(self).where("offset <> 2"))
+    w.message("insert", id=2, v="b").message("insert", id=3, v="c")
+    done = w.merge(lane="rowdelta")
+    assert "2 messages were written down, and 1 read again" in done["t"].note
+    assert w.rows("t") == [(1, "a")]
+
+
+def test_a_plan_that_could_not_be_run_is_forgotten(w, plans, monkeypatch):
+    w.table("t").message("load", id=1, v="a").loaded()
+    real, failing = apply.arrow, [True]
+
+    def arrow(rows):
+        if failing:
+            failing.clear()
+            raise OSError("no such luck")
+        return real(rows)
+
+    monkeypatch.setattr(apply, "arrow", arrow)
+    _run(w, monkeypatch, lambda: w.message("insert", id=2, v="b"), lambda: streams.time.sleep(1.5))
+    assert w.rows("t") == [(1, "a"), (2, "b")] and len(plans) == 2
+
+
+def test_a_plan_of_several_stages_is_not_used_again(spark, tmp_path):
+    """Spark keeps what the first stage gave: the second action would not see the new file."""
+    (tmp_path / "f").write_text("a")
+    lines = spark.read.text((tmp_path / "f").as_uri(), wholetext=True)
+    one, two = lines.coalesce(1).selectExpr("upper(value) v"), lines.repartition(3).selectExpr("upper(value) v")
+    assert jvm.is_one_stage(one) and not jvm.is_one_stage(two)
+    assert one.collect() == two.collect() == [("A",)]
+    (tmp_path / "f").write_text("longer than it was")
+    assert one.collect() == [("LONGER THAN IT WAS",)] and two.collect() == [("A",)]
+
+
+def test_messages_come_back_as_they_were(spark, tmp_path):
+    at = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+    texts = [
+        b'{"data":{"id":1},"metadata":{"record-type":"data","operation":"insert","schema-name":"p","table-name":"t","timestamp":"x"}}',
+        '{"data":{"v":"a\\tb\\u00e9\\"\U0001f427"},"metadata":{"record-type":"data","operation":"update","schema-name":"p\\n","table-name":"t"}}'.encode(),
+        b'{"data":{"v":"\xff\xfe"},"metadata":{"record-type":"data","operation":"delete","schema-name":"p","table-name":"t"}}',
+    ]
+    messages = spark.createDataFrame(
+        [("topic/0", 2**53 + 1 + i, at, text) for i, text in enumerate(texts)],
+        "object string, offset bigint, arrived timestamp, value binary",
+    )
+    frame = routed(messages).drop("m")
+    brought = small.bring_messages(frame)
+    table = small.Table(spark, str(tmp_path), "bigint")
+    lines = [line for name in (("p", "t"), ("p\n", "t")) for line in brought.of(name, {})]
+    table.file.write_text(f"[{','.join(lines)}]")
+    assert table.rows().dtypes == frame.dtypes
+    told = [f.withColumn("value", f.value.cast("binary")).orderBy("offset").collect() for f in (frame, table.rows())]
+    assert len(told[0]) == 3 and told[0] == told[1]
+    assert len(brought.of(("p", "t"), {"topic/0": 2**53 + 2})) == 1
+    assert brought.of(("p", "t"), {ARRIVED: 1}) is None
+
+
+def test_few_messages_are_grouped_as_many_are(spark):
+    def message(kind: str = "data", operation: str = "insert", table: str = "t", **data) -> str:
+        about = {
+            "record-type": kind,
+            "operation": operation,
+            "schema-name": "p",
+            "table-name": table,
+            "timestamp": STAMP,
+        }
+        return json.dumps({"data": data, "metadata": about})
+
+    texts = [
+        message(id=1), message(id=2, v="b"), message(table="u", id=1), message("control", "add-column", id=3), message("control", "drop-table"),
+        message(operation="load", id=5), "no message", None, '{"metadata": {}}', message("control", "create-table"), message("control", "add-column"),
+    ]  # fmt: skip
+    rows = [(f"topic/{i % 2}", 100 - i, datetime(2026, 1, 1, 0, 0, i, 999, UTC), t and t.encode()) for i, t in enumerate(texts)]  # fmt: skip
+    frame = routed(spark.createDataFrame(rows, "object string, offset bigint, arrived timestamp, value binary"))
+
+    def known(groups):
+        alike = {(g.object, g.kind, g.operation, g.schema, g.table): replace(g, columns=(), records=()) for g in groups}
+        return alike, {k: ({*g.columns}, {*g.records}) for k, g in zip(alike, groups, strict=True)}
+
+    few = known(grouped(small.bring_messages(frame).messages))
+    assert few == known(groups_of(frame)) and len(few[0]) == 9
+
+
+def test_long_messages_stay_with_spark(spark):
+    given = [("topic/0", i, datetime(2026, 1, 1, tzinfo=UTC), b"x" * n) for i, n in enumerate((10, small.LONGEST + 1))]
+    frame = routed(spark.createDataFrame(given, "object string, offset bigint, arrived timestamp, value binary"))
+    assert small.bring_messages(frame) is None and small.bring_messages(frame.where("offset = 0"))
