@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WAITS = "the full load is applied: run 01_full_load"
+APART = "load records lie behind the load that was applied: run 01_full_load with on_changed_load=reload"
 
 
 @contextmanager
