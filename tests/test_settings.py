@@ -234,3 +234,24 @@ def test_a_start_that_lost_a_race_for_the_jars_is_tried_again(tmp_path, monkeypa
     else:
         assert session._started(start, str(log)) == "spark" and len(pauses) == 2
     assert said in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("master", "environment", "options", "collects"),
+    [
+        ("local[*]", "", {}, True),
+        ("local[2]", "-Xss4m", {"spark.driver.extraJavaOptions": "-Dx=1"}, True),
+        ("local[*]", "-XX:+UseG1GC", {}, False),
+        ("local[*]", "", {"spark.driver.extraJavaOptions": "-XX:+UseZGC"}, False),
+        ("yarn", "", {}, False),
+    ],
+)
+def test_a_local_session_chooses_its_collector_unless_somebody_did(monkeypatch, master, environment, options, collects):
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", environment)
+    assert bool(session.collector_conf(session.Settings(spark_options=options), master)) is collects
+
+
+@pytest.mark.spark
+def test_the_session_runs_with_the_collector_that_was_chosen(spark):
+    beans = spark._jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
+    assert {bean.getName() for bean in beans} == {"PS MarkSweep", "PS Scavenge"}

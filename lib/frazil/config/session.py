@@ -105,6 +105,20 @@ def s3_conf(line: str) -> dict[str, str]:
     return {f"spark.hadoop.fs.{key}": value for key, value in given.items() if value}
 
 
+def collector_conf(settings: Settings, master: str) -> dict[str, str]:
+    """Return the JVM setting by which a local session collects garbage, unless somebody chose how: two collectors do not start.
+
+    Java's own choice, G1, keeps pauses short at the cost of work beside the program; batches ask for the least work.
+    """
+    told = [
+        os.environ.get(v, "") for v in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+    ]
+    told += [v for k, v in settings.spark_options.items() if k.endswith("JavaOptions")]
+    if not master.startswith("local") or any("GC" in each for each in told):
+        return {}
+    return {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
+
+
 def _build(settings: Settings) -> SparkSession:
     import pyspark
     from pyspark.sql import SparkSession
@@ -138,6 +152,7 @@ def _build(settings: Settings) -> SparkSession:
         "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
         # A machine that sleeps (a laptop, a paused VM) has lost no executor: Spark would give up its only one, and end minutes later.
         **({"spark.storage.blockManagerHeartbeatTimeoutMs": "30d"} if master.startswith("local") else {}),
+        **collector_conf(settings, master),
         **catalog_conf(settings),
         **settings.spark_options,
     }

@@ -28,6 +28,8 @@ KIND = "fold"
 SMALL_BYTES = 1 << 18
 """Rows of a commit that take more memory than this are not kept: their files are not that small."""
 AT_WORK_S, LOOK_BACK = 60.0, 200
+SPREAD = 0.618034
+"""Multiples of the golden ratio, without their integers, lie evenly, however many there are."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,13 @@ class Young:
 
 
 class Fold:
-    """The newest small files of one table and their rows, until there are enough commits of them; 0: never."""
+    """The newest small files of one table and their rows, until there are `after` commits of them; 0: never.
 
-    def __init__(self, after: int):
-        self.after, self.commits = after, 0
+    The tables of a run commit in step, so the `nth` one's first fold comes earlier: else one pass would wait for all folds.
+    """
+
+    def __init__(self, after: int, nth: int = 0):
+        self.after, self.commits = after, int(after * (nth * SPREAD % 1))
         self.young: list[Young] = []
 
     def remember(self, rows: Table, written: list[NewFile], snapshot: int) -> None:

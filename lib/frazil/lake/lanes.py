@@ -13,6 +13,7 @@ from frazil.config.spec import Column, TableSpec
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rowdelta
+from frazil.lake.fold import Fold
 from frazil.lake.rowdelta import MismatchError, RowDelta, UnfitError
 from frazil.lake.tables import create_table, read_base
 
@@ -63,7 +64,8 @@ class Lanes:
         if reason := self.costs[name].unfit or self.missing(name):
             return None, reason
         if name not in self.open or self.open[name].spec != spec:
-            self.open[name] = RowDelta(self.spark, name, spec, self.folder, self.limit_mb, self.fold_after)
+            small = Fold(self.fold_after, len(self.open))
+            self.open[name] = RowDelta(self.spark, name, spec, self.folder, self.limit_mb, small)
         return self.open[name], why
 
     def expect(self, name: str, spec: TableSpec, megabytes: float, partial: bool = False) -> tuple[str, str]:

@@ -29,10 +29,16 @@ class RowDelta:
     """One table's lane: where its rows lie, and how a batch is committed."""
 
     def __init__(
-        self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, limit_mb: int = 2048, fold_after: int = 0
+        self,
+        spark: SparkSession,
+        name: str,
+        spec: TableSpec,
+        folder: Path,
+        limit_mb: int = 2048,
+        small: Fold | None = None,
     ):
         self.spark, self.name, self.spec = spark, name, spec
-        self.small = Fold(fold_after)
+        self.small = small or Fold(0)
         self.rows = Locator(spark, name, spec, folder, limit_mb)
         self.partitioning: list[tuple[int, str, str]] | None = None
 
