@@ -25,7 +25,7 @@ lab: env ## Open the notebooks in JupyterLab
 
 test: env lint spark35-env ## Run all tests, two files at a time, on both Spark lines
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder
-	.venv35/bin/python -m pytest tests/test_end_to_end.py tests/test_fold.py
+	.venv35/bin/python -m pytest tests/test_end_to_end.py tests/test_fold.py tests/test_small.py
 
 spark35-env: .venv35/.ready ## Build the environment of the second Spark line (3.5)
 .venv35/.ready: lib/pyproject.toml
