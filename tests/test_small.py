@@ -150,7 +150,7 @@ def test_messages_come_back_as_they_were(spark, tmp_path):
     texts = [
         b'{"data":{"id":1},"metadata":{"record-type":"data","operation":"insert","schema-name":"p","table-name":"t","timestamp":"x"}}',
         '{"data":{"v":"a\\tb\\u00e9\\"\U0001f427"},"metadata":{"record-type":"data","operation":"update","schema-name":"p\\n","table-name":"t"}}'.encode(),
-        b'{"data":{"v":"\xff\xfe"},"metadata":{"record-type":"data","operation":"delete","schema-name":"p","table-name":"t"}}',
+        '{"data":{"v":"\ufffd\0"},"metadata":{"record-type":"data","operation":"delete","schema-name":"p","table-name":"t"}}'.encode(),
     ]
     messages = spark.createDataFrame(
         [("topic/0", 2**53 + 1 + i, at, text) for i, text in enumerate(texts)],
@@ -194,7 +194,10 @@ def test_few_messages_are_grouped_as_many_are(spark):
     assert few == known(groups_of(frame)) and len(few[0]) == 10
 
 
-def test_long_messages_stay_with_spark(spark):
-    given = [("topic/0", i, datetime(2026, 1, 1, tzinfo=UTC), b"x" * n) for i, n in enumerate((10, small.LONGEST + 1))]
+@pytest.mark.parametrize(
+    "odd", [b"x" * (small.LONGEST + 1), b'{"\xff": 1}', b"\xed\xa0\x80"], ids=["long", "not UTF-8", "surrogate"]
+)
+def test_odd_messages_stay_with_spark(spark, odd):
+    given = [("topic/0", i, datetime(2026, 1, 1, tzinfo=UTC), value) for i, value in enumerate((b"x", None, odd))]
     frame = routed(spark.createDataFrame(given, "object string, offset bigint, arrived timestamp, value binary"))
-    assert small.bring_messages(frame) is None and small.bring_messages(frame.where("offset = 0"))
+    assert small.bring_messages(frame) is None and len(small.bring_messages(frame.where("offset < 2")).messages) == 2

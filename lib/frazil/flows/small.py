@@ -49,7 +49,7 @@ class Brought:
 
 
 def bring_messages(frame: DataFrame) -> Brought | None:
-    """Bring `routed` messages to the driver, unless one is too long."""
+    """Bring `routed` messages to the driver, unless one is too long, or no text: Arrow has only texts that are UTF-8."""
     told = {
         **{c: f"`{c}`" for c in COLUMNS},
         "arrived": "unix_micros(arrived)",
@@ -58,10 +58,12 @@ def bring_messages(frame: DataFrame) -> Brought | None:
     line = f"to_json(struct({', '.join(f'{sql} as `{c}`' for c, sql in told.items())}))"
     facts = {n: f"`{n}`" for n in (*BY, "offset")} | FACTS
     facts["line"] = f"if(kind = 'data' and operation <> 'load', {line}, null)"
-    long = f"octet_length(value) > {LONGEST}"
-    given = frame.selectExpr(*[f"if({long}, null, {sql}) as `{n}`" for n, sql in facts.items()], f"{long} as long")
+    odd = f"coalesce(octet_length(value) > {LONGEST} or encode(value, 'UTF-8') <> cast(value as binary), false)"
+    given = frame.selectExpr("*", f"{odd} as odd").selectExpr(
+        *[f"if(odd, null, {sql}) as `{n}`" for n, sql in facts.items()], "odd"
+    )
     rows = arrow(given).to_pylist()
-    return None if any(r["long"] for r in rows) else Brought(rows)
+    return None if any(r["odd"] for r in rows) else Brought(rows)
 
 
 class Table:
