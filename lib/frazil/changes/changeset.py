@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from frazil.changes.types import convert_sql, exact_sql, kept_sql, lake_type, mask_sql, value_type
 from frazil.config.spec import Column, TableSpec
-from frazil.config.sqltext import literal
+from frazil.config.sqltext import field_name, literal
 from frazil.dms import faults
 from frazil.dms.csv import JSON, SHARED
 from frazil.dms.faults import FAULT, MESSAGE
@@ -99,6 +99,20 @@ def _struct(prefix: str, columns: Sequence[Column]) -> str:
 def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Type the raw rows of `dms` and mark those that are bad; no row is dropped or repaired."""
     return shaped(marked(rows, spec), spec)
+
+
+def load_rows(rows: DataFrame, spec: TableSpec, good_only: bool) -> DataFrame:
+    """Return the columns of raw load rows, typed: of the good rows only, or else Spark fails at the first that is bad.
+
+    Without the struct `after`, which Spark would make of each row and take apart again.
+    """
+    typed = marked(rows, spec)
+    values = [mask_sql(c, f"v{i}") for i, c in enumerate(spec.columns)]
+    if good_only:
+        typed = typed.where("bad is null")
+    else:
+        values[0] = f"if(bad is null, {values[0]}, raise_error(bad))"
+    return typed.selectExpr(*[f"{v} as {field_name(c.name)}" for v, c in zip(values, spec.columns, strict=True)])
 
 
 def shaped(rows: DataFrame, spec: TableSpec, *more: str) -> DataFrame:

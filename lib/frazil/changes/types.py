@@ -59,10 +59,11 @@ def exact_sql(column: Column, text: str, value: str) -> str:
     kind = column.dms_type if column.lake != "string" else "STRING"
     if kind in ("NUMERIC", "UINT8"):
         scale = column.arguments[1] if kind == "NUMERIC" else 0
-        short = f"octet_length({text}) - instr({text}, '.') <= {scale} or not contains({text}, '.')"
-        zeros = f"length(rtrim('0', substring_index({text}, '.', -1))) <= {scale}"
+        fraction = f"substring_index({text}, '.', -1)"  # all of it, where there is no point
+        short = f"octet_length({fraction}) <= {scale} or not contains({text}, '.')"
+        zeros = f"length(rtrim('0', {fraction})) <= {scale}"
         # Two bytes behind the point, or two in all, have no room for an exponent.
-        usual = f"octet_length({text}) - instr({text}, '.') <= {min(scale, 2)}"
+        usual = f"octet_length({fraction}) <= {min(scale, 2)}"
         return f"{usual} or (not contains({text}, 'e-') and not contains({text}, 'E-') and ({short} or {zeros}))"
     if kind in ("REAL4", "REAL8"):
         java = " or ".join([f"endswith({text}, '{c}')" for c in "fFdD"] + [f"contains({text}, '{c}')" for c in "xX"])
@@ -75,10 +76,13 @@ def exact_sql(column: Column, text: str, value: str) -> str:
         digit = f"substring({text}, 10, 1) between '0' and '9'"  # and no white space, which a cast passes by
         return f"octet_length({text}) = 10 and {dashes} and {digit} and {value} < date'10000-01-01'"
     if kind == "DATETIME":
-        long = f"octet_length({text}) >= 19 and substring({text}, 5, 1) = '-'"
+        long = f"octet_length({text}) >= 19 and instr({text}, '-') = 5"
         if column.utc:
             return long
-        usual = f"octet_length({text}) = 26 and instr({text}, '.') = 20 and try_cast(substring({text}, 21) as int) is not null"
+        fraction = f"substring_index({text}, '.', -1)"  # found from behind: what goes through the text from its begin takes longer
+        usual = (
+            f"octet_length({text}) = 26 and octet_length({fraction}) = 6 and try_cast({fraction} as int) is not null"
+        )
         zone = f"instr({text}, '+') > 0 or instr(substring({text}, 11), '-') > 0 or lower({text}) rlike '[a-z]$' or endswith({text}, 'GMT0')"
         return f"({usual}) or ({long} and not ({zone}))"
     return ""

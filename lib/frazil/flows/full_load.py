@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from frazil.changes.changeset import BadRowError, change_set
+from frazil.changes.changeset import BadRowError, change_set, load_rows
 from frazil.changes.keyless import appended
 from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.spec import TableSpec
@@ -122,13 +122,13 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
 
     def load(whole: bool, bad: int = 0) -> Commit:
         all_end = ends.look(spec, book.endpoint, files, hidden, whole)
-        typed = change_set(rows(whole), spec)
-        if not bad:
-            typed = typed.withColumn("after", F.expr("if(bad is null, after, raise_error(bad))"))
         if spec.policy == "append":
+            typed = change_set(rows(whole), spec)
+            if not bad:
+                typed = typed.withColumn("after", F.expr("if(bad is null, after, raise_error(bad))"))
             new = appended(typed, good_only=bad > 0)
         else:
-            new = (typed.where("bad is null") if bad else typed).select("after.*")
+            new = load_rows(rows(whole), spec, good_only=bad > 0)
 
         def write(branch: str, properties: dict[str, str]) -> None:
             merge.replace_rows(book.spark, branch, new, properties, empty_first=action != "load")
@@ -172,20 +172,21 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
 def _all_differ(loaded: DataFrame, spec: TableSpec) -> bool:
     """Tell whether keys that are whole numbers are seen to differ, a bit for each: much cheaper than to group rows by them.
 
-    Only where they lie close together, so that the bits of the numbers between them take no more than 4 bytes a row.
+    Only where they lie close together, so that there is at most a group of 64 bits for each two rows.
     """
     from pyspark.sql import functions as F
 
     key = f"`{spec.key[0]}`"
     if len(spec.key) > 1 or loaded.schema[spec.key[0]].dataType.typeName() not in ("integer", "long"):
         return False
-    first, last, count = loaded.agg(F.expr(f"min({key})"), F.expr(f"max({key})"), F.expr("count(*)")).first()
+    ((first, last, count),) = loaded.agg(F.expr(f"min({key})"), F.expr(f"max({key})"), F.expr("count(*)")).collect()
     if not count or last - first > CLOSE * count:
         return False
-    bits = loaded.groupBy(F.expr(f"bitmap_bucket_number({key})")).agg(
-        F.expr(f"bitmap_construct_agg(bitmap_bit_position({key})) as bits")
+    bits = loaded.groupBy(F.expr(f"shiftright({key}, 6)")).agg(
+        F.expr(f"bit_or(shiftleft(1L, cast({key} & 63 as int))) as bits")
     )
-    return bits.agg(F.expr("sum(bitmap_count(bits))")).first()[0] == count
+    ((differ,),) = bits.agg(F.expr("sum(bit_count(bits))")).collect()
+    return differ == count
 
 
 def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:
