@@ -46,33 +46,46 @@ def last_per_key(
     observation: Observation | None = None,
     partial: bool = False,
     places: bool = False,
+    keys: bool = False,
 ) -> DataFrame:
     """Collapse a change set to the last event per key: `op` (`D`, or an upsert), `after`, and that event's `commit_ts`.
 
     The observation, if given, gets `out_of_sequence`: for how many events DMS's own sequence contradicts the order of
     their key. Only its time prefix (16 digits) is compared, since the counter behind it restarts with the task. And
     `passed`: for how many keys there may be what `passed_keys` returns.
-    `partial`: rows may lack columns; see `fold.fold`. `places`: with `place`, where in the batch that event lies. Bad rows
-    that are there with what is kept of them (`aside`) stay, each by itself.
+    `partial`: rows may lack columns; see `fold.fold`. `places`: with `place`, where in the batch that event lies. `keys`: with the
+    key as columns of its own, `k0` …, by which Spark has spread the rows. Bad rows that are there with what is kept of them (`aside`)
+    stay, each by itself.
     """
     if partial:
         return fold(events(changes, spec, "missing"), spec, observation)
-    return last_event(events(changes, spec, *[c for c in changes.columns if c == "aside"]), spec, observation, places)
+    return last_event(
+        events(changes, spec, *[c for c in changes.columns if c == "aside"]), spec, observation, places, keys
+    )
 
 
 def last_event(
-    split: DataFrame, spec: TableSpec, observation: Observation | None = None, places: bool = False
+    split: DataFrame,
+    spec: TableSpec,
+    observation: Observation | None = None,
+    places: bool = False,
+    keys: bool = False,
 ) -> DataFrame:
     """Return the last of `events` per key; see `last_per_key`."""
     from pyspark.sql import functions as F
 
     aside = ["aside"] if "aside" in split.columns else []
     good = [f"{a} is null" for a in aside]
-    of_key = ", ".join([*(f"after.{field_name(k)}" for k in spec.key), *good])
-    newest_first = f"over (partition by {of_key} order by {', '.join(f'{c} desc' for c in (*ORDER, 'step'))})"
+    of_key = [f"after.{field_name(k)}" for k in spec.key]
+    if keys:
+        split = split.selectExpr("*", *[f"{k} as k{i}" for i, k in enumerate(of_key)])
+        of_key = [f"k{i}" for i in range(len(of_key))]
+    newest_first = (
+        f"over (partition by {', '.join([*of_key, *good])} order by {', '.join(f'{c} desc' for c in (*ORDER, 'step'))})"
+    )
     time = "substring(change_seq, 1, 16)"
     ranked = split.selectExpr(
-        "op", "after", "commit_ts", *([f"{PLACE} as place"] if places else []), *aside,
+        "op", "after", "commit_ts", *([f"{PLACE} as place"] if places else []), *aside, *(of_key if keys else []),
         f"row_number() {newest_first} as rank",
         f"{' and '.join([f'lead({time}) {newest_first} > {time}', *good])} as backwards",
         f"{passes_sql('lead', newest_first)} as passes",

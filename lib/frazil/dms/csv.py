@@ -40,7 +40,7 @@ FEW = 32
 """So many files at most are told apart one by one in SQL."""
 
 
-def written_at(files: list[DmsObject], phase: int) -> str:
+def written_at(files: Iterable[DmsObject], phase: int) -> str:
     """Return the SQL of the time at which DMS wrote an `object`, by its name; null for load files.
 
     Of a few files the times are stated, to be found by halving; of many they are computed per row, which costs more. The

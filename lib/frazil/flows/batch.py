@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from frazil.changes.keyless import appended, net_rows
 from frazil.changes.quarantine import with_aside
 from frazil.config.spec import TableSpec
 from frazil.dms import ends
+from frazil.dms.csv import written_at
 from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position, after_changes
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SMALL_MB = 4
+SAMPLED_MB = 16
+"""Of so many MB all changes count for the quantiles of delays; of n times as many each nth."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Batch:
     files: tuple[DmsObject, ...] = ()
     look: Callable[[bool], Callable[[bool], None]] = lambda whole: lambda bad: None
     """See `ends.look`."""
+    contests: bool = True
+    """Rows may tell of keys that changed, or carry DMS's own sequence: so there may be something that contradicts their order."""
     again: Again | None = None
     """Where it is a small one of a stream: its messages, to be read by the plan of an earlier one."""
 
@@ -74,6 +80,7 @@ class Batch:
 def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> Batch:
     """Return the batch that change files make."""
     hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
+    told = book.mappings.before_image(spec) or book.mappings.sequence_column(spec)
     return Batch(
         lambda whole: read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole),
         lambda batch: after_changes(base.position, files, batch),
@@ -81,6 +88,7 @@ def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]
         may_be_split(files, book.endpoint, hidden),
         tuple(files),
         lambda whole: ends.look(spec, book.endpoint, files, hidden, whole),
+        contests=bool(told),
     )
 
 
@@ -105,13 +113,18 @@ def _plan(
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    seen, order = ("seen", "order") if again else (Observation(), Observation())
+    seen: Any = "seen" if again else Observation()
+    order: Any = "order" if again else Observation() if spec.key and given.contests else None
     partial = "absent" in raw.columns
     carries = aside and spec.policy == "key" and not partial  # bad rows go along until the batch is known
-    changes = (with_aside if carries else change_set)(raw, spec).observe(
+    changes = (with_aside if carries else change_set)(raw, spec)
+    if sampled := bool(given.files) and given.megabytes > SAMPLED_MB:
+        every = math.ceil(given.megabytes / SAMPLED_MB)
+        changes = latency.sample(changes, every, written_at(given.files, CHANGE_PHASE))
+    changes = changes.observe(
         seen, F.expr("count(*) as changes"), F.expr("count(bad) as bad"),
-        *[F.expr(f"count_if(op = '{op}') as {op}") for op in ("I", "U", "D")],
-        *latency.measures(), *([F.expr("min(row_no) as first")] if len(given.files) == 1 else []),
+        *[F.expr(f"count(if(op = '{op}', 1, null)) as {op}") for op in ("I", "U", "D")],
+        *latency.measures(sampled), *([F.expr("min(row_no) as first")] if len(given.files) == 1 else []),
     )  # fmt: skip
     if partial and not spec.key and not spec.optional:
         raise EndpointError(
@@ -126,7 +139,7 @@ def _plan(
         batch = net_rows(changes)
     else:
         good = changes.where("bad is null") if aside and not carries else changes
-        batch = last_per_key(good, spec, order, partial, places=aside)
+        batch = last_per_key(good, spec, order, partial, places=aside, keys=lane is None)
     found = batch.persist() if carries else batch
     batch = found.where("aside is null").drop("aside") if carries else batch
     brought = lane.shaped(batch.drop("place")) if lane else None
@@ -134,6 +147,6 @@ def _plan(
     def observed() -> dict[str, Any]:
         if again:
             return jvm.observed(brought)
-        return {**seen.get, **(order.get if spec.key else {})}
+        return {**seen.get, **(order.get if order else {})}
 
     return Plan(raw, found, batch, brought, observed)

@@ -26,10 +26,19 @@ def bound(value: Any) -> str | None:
     return None
 
 
-def merge_sql(target: str, view: str, spec: TableSpec, low: Any = None, high: Any = None, partial: bool = False) -> str:
+def merge_sql(
+    target: str,
+    view: str,
+    spec: TableSpec,
+    low: Any = None,
+    high: Any = None,
+    partial: bool = False,
+    spread: bool = False,
+) -> str:
     """Return the MERGE of a collapsed batch (`op`, `after`) into a table; `partial`: columns named in `missing` stay.
 
-    `low` and `high` bound the first key column: literals in ON are what Iceberg can prune files by.
+    `low` and `high` bound the first key column: literals in ON are what Iceberg can prune files by. `spread`: the batch has its
+    key as `k0` … too, by which its rows are spread already; Spark does not see that of a field of `after`, and would do it again.
     """
 
     def value(name: str) -> str:
@@ -37,7 +46,7 @@ def merge_sql(target: str, view: str, spec: TableSpec, low: Any = None, high: An
         new = f"s.after.`{name}`"
         return f"CASE WHEN array_contains(s.missing, {literal(name)}) THEN t.`{name}` ELSE {new} END" if kept else new
 
-    on = [f"t.`{k}` = s.after.`{k}`" for k in spec.key]
+    on = [f"t.`{k}` = {f's.k{i}' if spread else f's.after.`{k}`'}" for i, k in enumerate(spec.key)]
     bounds = (bound(low), bound(high))
     if None not in bounds:
         on.append(f"t.`{spec.key[0]}` BETWEEN {bounds[0]} AND {bounds[1]}")
@@ -67,7 +76,9 @@ def merge(
         batch = _completed(spark, target, batch, spec) if moved else batch
     batch.createOrReplaceTempView(view)
     try:
-        jvm.sql_with_commit_properties(spark, merge_sql(target, view, spec, *bounds, bool(partial)), summary)
+        jvm.sql_with_commit_properties(
+            spark, merge_sql(target, view, spec, *bounds, bool(partial), "k0" in batch.columns), summary
+        )
     finally:
         spark.catalog.dropTempView(view)
 

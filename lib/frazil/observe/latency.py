@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.dms.newest import moment
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
     from frazil.dms.objects import DmsObject
 
@@ -25,6 +25,7 @@ QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95,
 """The points kept of delays that each change has."""
 OF_FILES = (0.0, 0.5, 0.95, 0.99, 1.0)
 """The points kept of delays that each file has."""
+AGE = "- unix_millis(commit_ts)"
 P50, P99 = QUANTILES.index(0.5), QUANTILES.index(0.99)
 
 
@@ -34,17 +35,32 @@ def shares(points: Sequence[float]) -> tuple[float, ...]:
     return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
 
 
-def measures() -> list[Column]:
+def measures(sampled: bool = False) -> list[Column]:
     """Return the aggregates that a batch observes of its changes: quantiles of two delays, in milliseconds, as JSON arrays.
 
     `age`: source commit → 1970, see `picked_up`; `dms`: source commit → DMS wrote. Null where DMS writes no timestamp column.
+    `sampled`: of the columns that `sample` gives, but for the least and the greatest `age`, which are of all changes.
     """
     from pyspark.sql import functions as F
 
-    age = "- unix_millis(commit_ts)"
-    dms = "unix_millis(written_at) - unix_millis(commit_ts)"
+    age, dms = ("age", "dms") if sampled else (AGE, f"unix_millis(written_at) {AGE}")
     points = f"array({', '.join(f'{q}D' for q in QUANTILES)})"
-    return [F.expr(f"to_json(percentile_approx({c}, {points}, 1000)) as {n}") for n, c in (("age", age), ("dms", dms))]
+    of_age, of_dms = (f"percentile_approx({delay}, {points}, 1000)" for delay in (age, dms))
+    if sampled:
+        of_age = f"concat(array(min({AGE})), slice({of_age}, 2, {len(QUANTILES) - 2}), array(max({AGE})))"
+    return [F.expr(f"to_json({of_age}) as age"), F.expr(f"to_json({of_dms}) as dms")]
+
+
+def sample(changes: DataFrame, every: int, written_at: str) -> DataFrame:
+    """Return changes with the delays of each `every`th as `age` and `dms`, instead of `written_at`, whose SQL is given.
+
+    Of many changes some are enough, and to work out for each when its file was written takes longer than to order them.
+    """
+    from pyspark.sql import functions as F
+
+    delays = {"age": AGE, "dms": f"unix_millis({written_at}) {AGE}"}
+    some = {name: F.expr(f"if(row_no % {every} = 0, {delay}, null)") for name, delay in delays.items()}
+    return changes.withColumns(some).drop("written_at")
 
 
 def picked_up(observed: dict[str, Any], at: float) -> dict[str, Any]:
