@@ -24,7 +24,7 @@ def _plain(world, table: str, to: str) -> float:
 
 def run(quick: bool = False) -> list[dict]:
     """Load the same files by turns with plain Spark and with Frazil, each time into a new place."""
-    files, per_file, repeats = (2, 100_000, 1) if quick else (10, 400_000, 3)
+    files, per_file, repeats = (2, 100_000, 1) if quick else (20, 400_000, 3)
     ours, plain = [], []
     with lake() as world:
         for turn in range(repeats + 1):
