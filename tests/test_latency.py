@@ -1,5 +1,6 @@
 """Latency over many commits: merged sketches, idle sources, clocks that contradict each other, advice."""
 
+import json
 import random
 import threading
 import time
@@ -7,15 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from pyspark.sql import functions as F
 
 from frazil.config.settings import LatencySettings
 from frazil.dms.objects import DmsObject
-from frazil.flows import freshness, visible
+from frazil.flows import batch, freshness, visible
 from frazil.lake import jvm
 from frazil.observe import anatomy, lake_charts, latency_charts, ledger, says
 from frazil.observe.advice import Seen, Setting, fit
 from frazil.observe.analysis import Analysis
-from frazil.observe.latency import OF_FILES, QUANTILES, shares, sketch
+from frazil.observe.latency import OF_FILES, QUANTILES, measures, sample, shares, sketch
 from helpers import FILE2, FILE3, D, I, U
 
 SCHEMA = """table string, snapshot_id long, committed_ms long, visible_ms long, changes long, files long, bytes long, picked_up_ms long,
@@ -48,6 +50,43 @@ def test_a_points_share_is_of_the_changes_nearest_to_it():
     for points in (QUANTILES, OF_FILES):
         assert abs(sum(shares(points)) - 1) < 1e-9
     assert shares((0.0, 0.5, 1.0)) == (0.25, 0.5, 0.25)
+
+
+def test_of_many_changes_some_make_the_sketch_and_the_least_and_greatest_age_are_of_all(spark):
+    """Commit times spread over 1,000 s, one a week before; the file was written 5 s after the last of them."""
+    week, written = 604_800, "timestamp_seconds(1700000005)"
+    commit_ts = f"timestamp_seconds(1700000000 - if(id = 3, {week}, id / 100)) as commit_ts"
+    changes = spark.range(100_000).selectExpr("id as row_no", commit_ts, f"{written} as written_at")
+    whole, some = changes.agg(*measures()).first(), sample(changes, 10, written)
+    assert "written_at" not in some.columns and some.where("dms is not null").count() == 10_000
+    sampled = some.agg(*measures(sampled=True)).first()
+    for name in ("age", "dms"):
+        all_points, points = json.loads(whole[name]), json.loads(sampled[name])
+        assert len(points) == len(QUANTILES) and points == sorted(points)
+        inner = list(zip(all_points, points, strict=True))[1:-1]
+        assert all(abs(a - b) <= 3_000 for a, b in inner), inner  # of 1,000,000 ms
+    assert json.loads(sampled["age"])[0] == json.loads(whole["age"])[0]
+    assert json.loads(sampled["age"])[-1] == json.loads(whole["age"])[-1] == (week - 1_700_000_000) * 1000
+    nothing = changes.withColumn("commit_ts", F.expr("cast(null as timestamp)"))
+    told = sample(nothing, 10, written).agg(*measures(sampled=True)).first()
+    assert (told["age"], told["dms"]) == (None, None)
+
+
+def test_a_large_batch_is_applied_and_told_of_as_a_small_one(world, monkeypatch):
+    """The times of few rows are looked at, and nothing contradicts the order where no rule brings what could."""
+    counts, sketches, rules = [], [], world.rules
+    for table, limit in (("a", 16), ("b", 0.0001), ("c", 0.0001)):
+        monkeypatch.setattr(batch, "SAMPLED_MB", limit)
+        world.rules = {"rules": []} if table == "c" else rules
+        world.table(table).load(table, (1, "a"), (2, "b")).loaded()
+        world.changes(table, *[U(1, f"v{n}") for n in range(60)], D(2), I(3, "c")).merged(tables=[f"public.{table}"])
+        assert world.rows(table) == [(1, "v59"), (3, "c")]
+        told = world.history(table)[0].summary()
+        counts.append(json.loads(told["frazil.counts"]))
+        sketches.append(json.loads(told["frazil.latency"]))
+    assert all({**c, "bytes": 0} == {**counts[0], "bytes": 0} for c in counts) and counts[0]["U"] == 60, counts
+    assert all(len(s["age"]) == len(s["dms"]) == len(QUANTILES) for s in sketches), sketches
+    assert len({s["picked_up"] - s["age"][-1] for s in sketches}) == 1  # when the first was committed
 
 
 def test_a_sketch_tells_of_files_by_their_names_and_landing_and_stays_small():

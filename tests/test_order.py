@@ -1,6 +1,7 @@
 """Order and meaning of changes: the last change per key stands, whatever the files, commits and key changes between."""
 
 import random
+import re
 
 import pytest
 
@@ -155,6 +156,18 @@ def test_changes_that_contradict_the_sequence_are_counted_and_file_order_stands(
     assert world.rows("t") == [(1, "early"), (2, "y")]
     assert any("1 change(s) contradict" in line for line in world.said)
     assert '"out_of_sequence":1' in world.history("t")[0].summary()["frazil.counts"]
+
+
+def test_the_merge_takes_rows_as_they_were_spread_to_be_ordered(world):
+    world.table("t", "a INT8", "b WSTRING(9)", "v WSTRING(9)", key=["a", "b"]).load("t", (1, "x", "l")).loaded()
+    world.changes("t", U(1, "x", "new"), I(2, "y", "z"))
+    batch = last_per_key(*world.change_set("t"), keys=True).persist()
+    assert (batch.columns, batch.count()) == (["op", "after", "commit_ts", "k0", "k1"], 2)
+    spread = batch._jdf.queryExecution().sparkPlan().outputPartitioning().toString()
+    assert re.search(r"hashpartitioning\(k0#\d+L?, k1#", spread, re.IGNORECASE), spread
+    batch.unpersist()
+    world.merged()
+    assert world.rows("t") == [(1, "x", "new"), (2, "y", "z")]
 
 
 def test_an_update_of_a_missing_key_inserts_and_a_delete_of_one_does_nothing(world):
