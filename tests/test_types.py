@@ -65,6 +65,7 @@ WALL_CLOCK = {
     "2024-06-12 10:30:25": datetime(2024, 6, 12, 10, 30, 25),
     "2024-06-12T10:30:25.5": datetime(2024, 6, 12, 10, 30, 25, 500000),
     "2024-03-31 02:30:00.000000": datetime(2024, 3, 31, 2, 30),  # does not exist in Berlin, but does on a wall clock
+    "2024-06-12 10:30:25.854359000": datetime(2024, 6, 12, 10, 30, 25, 854359),
     "0001-01-01 00:00:00.000000": datetime.min,
     "9999-12-31 23:59:59.999999": datetime.max,
 }
@@ -72,7 +73,8 @@ NOT_WALL_CLOCK = [
     "10:30:25", "10:30:25.8543591234", "1996", "2024-06-12", "2024-06-12 25:00:00", "2024-02-30 00:00:00", "infinity", "abc",
     "2024-06-12 10:30:25+02:00", "2024-06-12 10:30:25Z", "2024-06-12 10:30:25 GMT0",
     # As long as DMS's own form:
-    "2024-06-12 10:30:25.12345Z", "2024-06-12 10:30:25.123+01", "2024-06-12 10:30:25.123-01", "2024-06-12 10:30:25.1 GMT0", "2024-6-2 10:30:25.000000001",
+    "2024-06-12 10:30:25.12345Z", "2024-06-12 10:30:25.123+01", "2024-06-12 10:30:25.123-01", "2024-06-12 10:30:25.1 GMT0", "2024-6-2 10:30:25.00000001",
+    "2024-06-12 10:30:25.854359001",
 ]  # fmt: skip
 
 ROWS = [
@@ -141,11 +143,16 @@ def test_utc_datetimes_are_instants_whatever_the_session_zone(spark, zone):
     ]
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        got = cast_all(spark, Column("x", "DATETIME", utc=True), [*texts, "10:30:25", "1996", "abc"], "unix_micros({})")
+        got = cast_all(
+            spark,
+            Column("x", "DATETIME", utc=True),
+            [*texts, "10:30:25", "1996", "abc", "2024-06-12 10:30:25.854359001+02:00"],
+            "unix_micros({})",
+        )
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert lake_type(Column("x", "DATETIME", utc=True)) == "timestamp"
-    assert got == [1_000_002, 1_000_000, 1_000_000, 1_711_852_200_000_000, -62_135_596_800_000_000, None, None, None]
+    assert got == [1_000_002, 1_000_000, 1_000_000, 1_711_852_200_000_000, -62_135_596_800_000_000, *[None] * 4]
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])

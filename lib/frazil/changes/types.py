@@ -54,7 +54,7 @@ def exact_sql(column: Column, text: str, value: str) -> str:
     """Return the SQL condition under which a cast `value` is exactly what its `text` says; empty: always.
 
     Refused are digits that would be rounded off, a real that overflows or that only Java reads, a date with a time behind
-    it, a bare year, half a byte of hex, a wall-clock time with a zone. The forms that DMS writes are told first and cheaply.
+    it, a bare year, a part of a microsecond, half a byte of hex, a wall-clock time with a zone. The forms that DMS writes are told first and cheaply.
     """
     kind = column.dms_type if column.lake != "string" else "STRING"
     if kind in ("NUMERIC", "UINT8"):
@@ -76,10 +76,14 @@ def exact_sql(column: Column, text: str, value: str) -> str:
         digit = f"substring({text}, 10, 1) between '0' and '9'"  # and no white space, which a cast passes by
         return f"octet_length({text}) = 10 and {dashes} and {digit} and {value} < date'10000-01-01'"
     if kind == "DATETIME":
-        long = f"octet_length({text}) >= 19 and instr({text}, '-') = 5"
+        # Found from behind: what goes through the text from its begin takes longer.
+        fraction = f"substring_index({text}, '.', -1)"
+        micros = (
+            f"octet_length({fraction}) <= 6 or not contains({text}, '.') or not {text} rlike '[.][0-9]{{6}}[0-9]*[1-9]'"
+        )
+        long = f"octet_length({text}) >= 19 and instr({text}, '-') = 5 and ({micros})"
         if column.utc:
             return long
-        fraction = f"substring_index({text}, '.', -1)"  # found from behind: what goes through the text from its begin takes longer
         usual = (
             f"octet_length({text}) = 26 and octet_length({fraction}) = 6 and try_cast({fraction} as int) is not null"
         )
