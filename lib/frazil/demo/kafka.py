@@ -34,6 +34,8 @@ group.initial.rebalance.delay.ms=0
 num.network.threads=1
 num.io.threads=2
 log.cleaner.enable=false
+# Messages stay, however old their own times say that they are: tests send some of years ago.
+log.retention.ms=-1
 """
 
 
