@@ -76,19 +76,17 @@ def exact_sql(column: Column, text: str, value: str) -> str:
         digit = f"substring({text}, 10, 1) between '0' and '9'"  # and no white space, which a cast passes by
         return f"octet_length({text}) = 10 and {dashes} and {digit} and {value} < date'10000-01-01'"
     if kind == "DATETIME":
-        # Found from behind: what goes through the text from its begin takes longer.
-        fraction = f"substring_index({text}, '.', -1)"
+        # Found from behind: what goes through the text from its begin takes longer. A year of four digits shows in the value.
+        fraction, at = f"substring_index({text}, '.', -1)", f"{value_type(column)}'{{:04}}-01-01 00:00:00'"
+        usual = f"octet_length({text}) = 26 and octet_length({fraction}) = 6 and {value} >= {at.format(1)} and {value} < {at.format(10000)}"
         micros = (
             f"octet_length({fraction}) <= 6 or not contains({text}, '.') or not {text} rlike '[.][0-9]{{6}}[0-9]*[1-9]'"
         )
         long = f"octet_length({text}) >= 19 and instr({text}, '-') = 5 and ({micros})"
         if column.utc:
-            return long
-        usual = (
-            f"octet_length({text}) = 26 and octet_length({fraction}) = 6 and try_cast({fraction} as int) is not null"
-        )
+            return f"({usual}) or ({long})"
         zone = f"instr({text}, '+') > 0 or instr(substring({text}, 11), '-') > 0 or lower({text}) rlike '[a-z]$' or endswith({text}, 'GMT0')"
-        return f"({usual}) or ({long} and not ({zone}))"
+        return f"({usual} and try_cast({fraction} as int) is not null) or ({long} and not ({zone}))"
     return ""
 
 
