@@ -6,7 +6,7 @@ import resource
 import time
 from statistics import median
 
-from bench._lake import Changes, fill, lake
+from bench._lake import Changes, fill, lake, link_files
 from frazil.flows.cdc import run as merge
 
 
@@ -33,14 +33,6 @@ def _bare(world, table: str, paths: list[str]) -> float:
     return time.perf_counter() - began
 
 
-def _backlog(world, table: str, like: str) -> list[str]:
-    """Give a table the change files of another one; return their paths."""
-    there = [world.root / f"source/public/{t}" for t in (like, table)]
-    for file in there[0].glob("2*.csv"):
-        (there[1] / file.name).hardlink_to(file)
-    return [str(f) for f in there[1].glob("2*.csv")]
-
-
 def run(quick: bool = False) -> list[dict]:
     """Drain the same backlog by Frazil with its defaults, and by bare Spark, by turns, each time into a new table."""
     rows, files, per_file, repeats = (200_000, 10, 10_000, 1) if quick else (1_000_000, 50, 100_000, 3)
@@ -53,8 +45,8 @@ def run(quick: bool = False) -> list[dict]:
         for _ in range(files):
             changes.write(world, "files", per_file)
         for turn in turns:
-            bare.append(_bare(world, f"bare{turn}", _backlog(world, f"bare{turn}", "files")))
-            _backlog(world, f"ours{turn}", "files")
+            bare.append(_bare(world, f"bare{turn}", link_files(world, f"bare{turn}", "files")))
+            link_files(world, f"ours{turn}", "files")
             book = world.book(tables=[f"public.ours{turn}"], lane="auto", max_batch_mb=1024)
             began = time.perf_counter()
             (done,) = merge(book)

@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from bench._lake import COLUMNS, lake
+from bench._lake import COLUMNS, lake, link_files
 from frazil.config.settings import FullLoadSettings, SetupSettings
 from frazil.flows import full_load, setup
 
@@ -38,9 +38,7 @@ def run(quick: bool = False) -> list[dict]:
                     )  # fmt: skip
                     world.write(table, f"LOAD{f + 1:08X}.csv", text)
             if turn:
-                for file in (world.root / "source/public/t0").iterdir():
-                    (world.root / f"source/public/{table}").mkdir(exist_ok=True)
-                    (world.root / f"source/public/{table}/{file.name}").hardlink_to(file)
+                link_files(world, table, "t0")
             settings = {"tables": [f"public.{table}"]}
             setup.create_tables(world.book(SetupSettings, **settings))
             book = world.book(FullLoadSettings, **settings)

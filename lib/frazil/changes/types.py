@@ -77,8 +77,9 @@ def exact_sql(column: Column, text: str, value: str) -> str:
         return f"octet_length({text}) = 10 and {dashes} and {digit} and {value} < date'10000-01-01'"
     if kind == "DATETIME":
         # Found from behind: what goes through the text from its begin takes longer. A year of four digits shows in the value.
-        fraction, at = f"substring_index({text}, '.', -1)", f"{value_type(column)}'{{:04}}-01-01 00:00:00'"
-        usual = f"octet_length({text}) = 26 and octet_length({fraction}) = 6 and {value} >= {at.format(1)} and {value} < {at.format(10000)}"
+        fraction, time = f"substring_index({text}, '.', -1)", value_type(column)
+        years = f"{value} between {time}'0001-01-01 00:00:00' and {time}'9999-12-31 23:59:59.999999'"
+        usual = f"octet_length({text}) = 26 and octet_length({fraction}) = 6 and {years}"
         micros = (
             f"octet_length({fraction}) <= 6 or not contains({text}, '.') or not {text} rlike '[.][0-9]{{6}}[0-9]*[1-9]'"
         )
