@@ -330,6 +330,15 @@ def test_a_bad_change_is_named_with_file_row_and_cure_and_nothing_of_its_batch_i
     assert (world.rows("t"), world.head("t"), world.branches("t")) == ([(1, "a", 1)], head, [])
 
 
+@spark
+@pytest.mark.parametrize("text", ["yesterday", "7", "I", "2024-01-01"])
+def test_a_load_row_with_something_else_in_the_place_of_its_time_is_refused(world, text):
+    world.table("t", "id INT8", "v WSTRING(9)").write("t", LOAD1, f"{TS},1,a,,\n{text},2,b,,\n").setup()
+    result = world.full_load()["t"]
+    assert result.failed and f"{LOAD1} row 2: commit timestamp '{text}' is not" in result.note
+    assert world.rows("t") == []
+
+
 STRAY = ['"x"y', '"say" ""hi"""', '"a"b"']
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from frazil.config.spec import SpecError, parse_spec
-from helpers import FILE1, FILE2, ONE_COMMIT, D, I, U, csv_field
+from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, D, I, U, csv_field
 
 spark = pytest.mark.spark
 NO_RULES = {"rules": []}
@@ -149,6 +149,20 @@ def test_a_table_without_a_key_is_refused_alone(world):
     created, loaded = w.setup(), w.full_load()
     assert created["t"].failed and "has no key" in created["t"].note and "without_key: append" in created["t"].note
     assert loaded["t"].failed and loaded["u"].status == "loaded"
+
+
+@spark
+def test_the_time_of_a_load_row_must_be_one_where_it_is_kept_and_else_look_like_one(world):
+    no_day = "2024-02-31 00:00:00.000000"
+    w = declare(world.table("keyed").table("kept", key=()), "kept", without_key="append")
+    w.load("keyed", (1, "a")).load("kept", (1, "a"))
+    for table in ("keyed", "kept"):
+        file = w.root / "source/public" / table / LOAD1
+        w.write(table, LOAD1, file.read_text().replace(ONE_COMMIT, no_day))
+    w.setup()
+    results = w.full_load()
+    assert (w.rows("keyed"), w.rows("kept")) == ([(1, "a")], [])
+    assert results["kept"].failed and f"commit timestamp '{no_day}' is not" in results["kept"].note
 
 
 @spark

@@ -5,12 +5,14 @@ from decimal import Decimal
 from struct import pack, unpack
 
 import pytest
+import yaml
 
 from frazil.changes.types import LAKE_TYPES, exact_sql, lake_type, value_sql
 from frazil.config.spec import TYPES, Column
 from frazil.dms.csv import FEW, written_at
 from frazil.dms.objects import DmsObject
 from frazil.dms.read import CHANGE_PHASE
+from helpers import FILE1, LOAD1, ONE_COMMIT
 
 pytestmark = pytest.mark.spark
 
@@ -187,6 +189,28 @@ def test_with_an_empty_null_token_an_empty_field_is_null_and_a_quoted_one_is_an_
 def test_with_null_token_NULL_an_empty_field_is_an_empty_value_and_no_number(new_world):
     got = read_fields(new_world(CsvNullValue="NULL"), ",,", '"","",""', "NULL,NULL,NULL", "null,00,7")
     assert got == [("", b"", None), ("", b"", None), (None, None, None), ("null", b"\0", 7)]
+
+
+@pytest.mark.parametrize("phase", ["load", "change"])
+@pytest.mark.parametrize("token", ["", "NULL"])
+def test_an_empty_field_of_a_type_without_an_empty_value_is_null_quoted_or_not(new_world, token, phase):
+    kinds = ["INT8", "NUMERIC(9,2)", "REAL8", "DATE", "DATETIME", "TIME", "BOOLEAN"]
+    w = new_world(CsvNullValue=token).table("t", "id INT8", *[f"c{n} {kind}" for n, kind in enumerate(kinds)])
+    fields = [",".join(empty for _ in kinds) for empty in ("", '""')]
+    rows = [f"{ONE_COMMIT},{n},{line},," for n, line in enumerate(fields)]
+    if phase == "load":
+        w.write("t", LOAD1, "".join(f"{row}\n" for row in rows)).loaded()
+    else:
+        w.load("t").loaded().write("t", FILE1, "".join(f"I,{row}\n" for row in rows)).merged()
+    assert w.rows("t") == [(n, *[None] * len(kinds)) for n in (0, 1)]
+
+
+def test_an_empty_field_of_a_column_that_is_kept_as_text_is_null_all_the_same(new_world):
+    w = new_world(CsvNullValue="").table("t", "id INT8", "n NUMERIC(9,2)")
+    w.specs["t"]["columns"][1]["lake"] = "string"
+    (w.root / "specs/t.yml").write_text(yaml.safe_dump(w.specs["t"]))
+    w.write("t", LOAD1, f'{ONE_COMMIT},1,,,\n{ONE_COMMIT},2,"",,\n{ONE_COMMIT},3,1.50,,\n').loaded()
+    assert w.rows("t") == [(1, None), (2, None), (3, "1.50")]
 
 
 def test_spaces_around_a_text_are_kept(new_world):

@@ -22,9 +22,9 @@ from frazil.changes.types import convert_sql, exact_sql, kept_sql, lake_type, ma
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sqltext import field_name, literal
 from frazil.dms import faults
-from frazil.dms.csv import JSON, SHARED
+from frazil.dms.csv import JSON, PARQUET, SHARED
 from frazil.dms.faults import FAULT, MESSAGE
-from frazil.dms.layout import COMMIT_TIME
+from frazil.dms.layout import CHANGE_PHASE, COMMIT_TIME
 from frazil.dms.storage import readable
 from frazil.errors import FrazilError
 
@@ -48,21 +48,28 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
     """
     kinds = dict(rows.dtypes)
 
-    def misfit(raw: str, typed: str, c: Column, mark: str = "") -> list[str]:
+    def misfit(raw: str, typed: str, c: Column, mark: str = "", where: str = "") -> list[str]:
         if value_type(c) == kinds[raw] == "string":
             return [f"when contains({raw}, '\ufffd') then {literal(mark + c.name)}"]  # put for bytes that are not UTF-8
         if kinds[raw] == value_type(c):
             return []
         exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else kept_sql(c, raw, typed)
         wrong = f"{typed} is null or not ({exact})" if exact else f"{typed} is null"
-        return [f"when {raw} is not null and ({wrong}) then {literal(mark + c.name)}"]
+        if kinds[raw] == "string":  # an empty field of CSV is null: asked last, so of what seems wrong alone
+            wrong = f"({wrong}) and ({raw} <> '' or form in ('{JSON}', '{PARQUET}'))"
+        return [f"when {where}{raw} is not null and ({wrong}) then {literal(mark + c.name)}"]
 
     at = {n: i for i, n in enumerate(spec.names)}
+    times = misfit("commit_ts", "at", COMMIT_TS)
+    if times and kinds["commit_ts"] == "string" and spec.policy != "append":  # of a load row's nothing is kept
+        likely = "octet_length(commit_ts) >= 19 and instr(commit_ts, '-') = 5"  # and no other field, or layout
+        times = misfit("commit_ts", "at", COMMIT_TS, where=f"phase = {CHANGE_PHASE} and ")
+        times.append(f"when phase <> {CHANGE_PHASE} and not ({likely}) then '{COMMIT_TS.name}'")
     checks = [
         f"when corrupt is not null then if(form = '{JSON}' and not startswith(corrupt, '{MESSAGE}'), {FAULT}, '{FIELDS}')",
         f"when op is null or op not in ('I', 'U', 'D') then '{OP}'",
         *[f"when a{at[k]} is null then '{KEY}'" for k in spec.key],
-        *misfit("commit_ts", "at", COMMIT_TS),
+        *times,
     ]
     if spec.policy == "multiset":
         checks.append(

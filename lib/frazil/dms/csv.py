@@ -2,7 +2,7 @@
 
 A raw row has: `phase` (0 load, 1 change), `object` (base name), `path` (its URI), `block` and `row_no` (its place in the
 object), `written_at` (when DMS wrote the object, by its name; null for load files), `op`, `commit_ts`, `change_seq` (text),
-`a0`, `a1` … (the spec's columns, in its order), `b0`, `b1` … (the key's old values), `corrupt` (the line, where it has
+`a0`, `a1` … (the spec's columns, in its order; empty may be null, see `_is_cast`), `b0`, `b1` … (the key's old values), `corrupt` (the line, where it has
 too many or too few fields), `raw` (its bytes; fields may be quoted otherwise), `form` (`STATED` …), `layout` (the roles of its
 fields), and under UseCsvNoSupValue `absent` (the columns that the source's log did not carry, or null). What nobody asks
 for is not computed.
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
-from frazil.config.columns import TEXTS
+from frazil.config.columns import TEXTS, Column
 from frazil.config.spec import TableSpec
 from frazil.config.sqltext import literal
 from frazil.dms.endpoint import Endpoint, Mappings
@@ -129,6 +129,14 @@ def _value(field: str, token: str, has_empty: bool) -> str:
     )
 
 
+def _is_cast(spec: TableSpec, column: Column) -> bool:
+    """Tell whether an empty field of a column may stay empty in raw rows, as its cast is null all the same.
+
+    `changeset` takes it for null, which spares a comparison for each value. That of a key stays to be seen by who has but raw rows.
+    """
+    return column.name not in spec.key and column.lake != "string" and column.dms_type not in HAVE_EMPTY | {"TIME"}
+
+
 def _names_sql(conditions: dict[str, str]) -> str:
     """The SQL of the names whose condition holds, as an array; null where none does."""
     names = ", ".join(f"if({condition}, {literal(name)}, null)" for name, condition in conditions.items())
@@ -225,7 +233,8 @@ def raw_rows(
 
     def after(column, image: str = "after") -> str:
         field = at.get(f"{image}:{column.name}")
-        return _value(field, token, column.dms_type in HAVE_EMPTY) if field else "cast(null as string)"
+        may_be_empty = column.dms_type in HAVE_EMPTY or (image == "after" and _is_cast(spec, column))
+        return _value(field, token, may_be_empty) if field else "cast(null as string)"
 
     def before(name: str) -> str:
         """Of a key that did not change nothing is written: only a quoted field is an empty text that the key was."""

@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-CLOSE = 32
-"""Keys lie close together if there are at most so many whole numbers for each."""
-
-
 class DuplicateKeyError(FrazilError):
     """A load holds a key more than once: the declared key is not the table's key, or two loads are mixed."""
 
@@ -170,22 +166,21 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
 
 
 def _all_differ(loaded: DataFrame, spec: TableSpec) -> bool:
-    """Tell whether keys that are whole numbers are seen to differ, a bit for each: much cheaper than to group rows by them.
+    """Tell whether keys that are whole numbers are seen to differ: a bit for each, in groups of 64.
 
-    Only where they lie close together, so that there is at most a group of 64 bits for each two rows.
+    Where they lie close together that is much cheaper than to group rows by them, and elsewhere no dearer.
     """
     from pyspark.sql import functions as F
 
     key = f"`{spec.key[0]}`"
     if len(spec.key) > 1 or loaded.schema[spec.key[0]].dataType.typeName() not in ("integer", "long"):
         return False
-    ((first, last, count),) = loaded.agg(F.expr(f"min({key})"), F.expr(f"max({key})"), F.expr("count(*)")).collect()
-    if not count or last - first > CLOSE * count:
-        return False
     bits = loaded.groupBy(F.expr(f"shiftright({key}, 6)")).agg(
-        F.expr(f"bit_or(shiftleft(1L, cast({key} & 63 as int))) as bits")
+        F.expr(f"bit_or(shiftleft(1L, cast({key} & 63 as int))) as bits"), F.expr("count(*) as count")
     )
-    ((differ,),) = bits.agg(F.expr("sum(bit_count(bits))")).collect()
+    ((differ, count),) = bits.agg(
+        F.expr("coalesce(sum(bit_count(bits)), 0)"), F.expr("coalesce(sum(count), 0)")
+    ).collect()
     return differ == count
 
 
