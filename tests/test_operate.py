@@ -322,7 +322,10 @@ Record("setup", "ok", tables={"t": {"status": "created"}})
 @pytest.mark.parametrize("waits", [True, False], ids=["a cell that ends when asked", "any other"])
 def test_a_signal_to_the_command_reaches_the_notebook(tmp_path, number, waits):
     """Who stops a service knows the command's process alone; papermill would die of it and leave the kernel."""
-    made = with_stub(place_of(tmp_path), WAITS if waits else 'open("there", "w"); import time; time.sleep(200)')
+    zombie = 'import os, time; os.posix_spawn("/bin/true", ["true"], {})\n'  # as Spark leaves them now and then
+    made = with_stub(
+        place_of(tmp_path), zombie + (WAITS if waits else 'time.sleep(2); open("there", "w"); time.sleep(200)')
+    )
     ran = frazil(made, "run", "00_setup", "--env", "demo")
     wait_for(lambda: (made / "there").exists())
     family = psutil.Process(ran.pid).children(recursive=True)

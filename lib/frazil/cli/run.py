@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import yaml
 
@@ -26,6 +26,9 @@ from frazil.flows import watch
 from frazil.flows.workbook import Workbook
 from frazil.observe import runs
 from frazil.observe.report import read_record
+
+if TYPE_CHECKING:
+    import psutil
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -207,10 +210,14 @@ def _passed_on(child: subprocess.Popen) -> Iterator[list[int]]:
         came.append(number)
         if len(came) > 1:
             raise SystemExit(128 + number)
-        below = psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
-        kernels = [p for p in below if "ipykernel_launcher" in " ".join(p.cmdline())]
-        for process in kernels or [child]:
-            process.terminate()
+        for process in [p for p in _below(child) if is_kernel(p)] or [child]:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+
+    def is_kernel(process: psutil.Process) -> bool:
+        with suppress(psutil.NoSuchProcess):  # one that has ended since, or whose end nobody has taken notice of
+            return "ipykernel_launcher" in " ".join(process.cmdline())
+        return False
 
     main = threading.current_thread() is threading.main_thread()
     before = {n: signal.signal(n, on_signal) for n in (signal.SIGTERM, signal.SIGINT) if main}
@@ -221,18 +228,27 @@ def _passed_on(child: subprocess.Popen) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+def _below(child: subprocess.Popen) -> list[psutil.Process]:
+    """Return the processes that a child has started, and those that these have; none where it has ended."""
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
+    return []
+
+
 def _end(child: subprocess.Popen) -> None:
     """End papermill and its kernel, which has a process group of its own, and Spark below it."""
     import psutil
 
-    family = psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
+    family = _below(child)
     child.terminate()
-    _, alive = psutil.wait_procs([psutil.Process(child.pid)] if child.poll() is None else [], timeout=5)
-    for process in [*alive, *family]:
-        try:
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(5)
+    child.kill()
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
     child.wait()
 
 
