@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
+from frazil.dms import kafka_reader
 from frazil.dms.messages import routed
 from frazil.dms.streams import ARRIVED
-from frazil.flows import apply, batch, small, streams
+from frazil.flows import apply, batch, small, stream_read, streams
 from frazil.flows.stream_groups import grouped, groups_of
 from frazil.lake import jvm
 from stream_world import STAMP, KafkaWorld
@@ -107,6 +109,84 @@ def test_a_bad_row_stops_its_batch_and_not_the_plan(w, plans, monkeypatch):
     )  # fmt: skip
     assert done["t"].status == "failed" and "offset 2" in done["t"].note and "3000000000" in done["t"].note
     assert w.rows("t") == [(1, 1), (2, 2)] and len(plans) == 1
+
+
+def test_the_client_reads_what_spark_reads_from_wherever(w, kafka):
+    w = KafkaWorld(kafka, w.root / "two", f"{w.space}two", w.catalog_options, partitions=2)
+    stream = w.table("t").book().stream
+
+    def both(position: dict, most: int = 0) -> dict:
+        taken = stream.take(w.spark, position, most)
+        rows = taken.frame.selectExpr("object", "offset", "unix_millis(arrived)", "value").collect()
+        by_spark = sorted((*r[:3], r[3] and bytes(r[3])) for r in rows)
+        assert sorted(taken.at_once(), key=lambda m: m[:2]) == sorted(by_spark, key=lambda m: m[:2])
+        return taken.end
+
+    for i, value in enumerate(("a", None, b"\xff", "", "x" * 100_000)):
+        w.send(value, partition=i % 2, at_ms=1_770_000_000_123 + i)
+    first = both({})
+    w.send("more", partition=1)
+    second = both(first)
+    for i in range(60):
+        w.send(f"yet more {i}", partition=i > 9)
+    third = both(second, 4)
+    begin, reader = third, kafka_reader.Reader({"bootstrap.servers": kafka.brokers})
+    for p, count in ((0, 1), (1, 40), (0, 5), (1, 8)):  # what comes from behind an end is not lost
+        name = f"{w.topic}/{p}"
+        end = {**begin, name: begin[name] + count}
+        assert [m[:2] for m in reader.read(begin, end)] == [(name, o) for o in range(begin[name], end[name])]
+        begin = end
+    assert both({}) == both(first) == both(begin)
+
+
+def test_the_client_passes_by_what_a_transaction_leaves_in_the_log(w, kafka):
+    from confluent_kafka import Producer
+
+    stream, end = w.table("t").book().stream, {}
+    for n, way in enumerate(("commit_transaction", "abort_transaction") * 2):
+        producer = Producer({"bootstrap.servers": kafka.brokers, "transactional.id": f"{w.topic}{n}", "log_level": 0})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(w.topic, f"{n}", partition=0)
+        producer.flush(30)
+        getattr(producer, way)(30)
+        taken = stream.take(w.spark, end)
+        assert [m[3] for m in taken.at_once()] == [bytes(r.value) for r in taken.frame.collect()] == [b"%d" % n]
+        end = taken.end
+
+
+def test_few_messages_are_read_without_a_job_for_them_and_by_one_where_the_client_fails(w, monkeypatch):
+    w.table("t").message("load", id=1, v="a").loaded()
+    read, at_once = [], kafka_reader.Reader.read
+
+    def spark_reads(frame):
+        read.append(frame)
+        return bring(frame)
+
+    bring = stream_read.bring_messages
+    monkeypatch.setattr(stream_read, "bring_messages", spark_reads)
+
+    def fail():
+        monkeypatch.setattr(kafka_reader.Reader, "read", lambda *_: None)
+        w.message("insert", id=4, v="d")
+
+    def recover():
+        monkeypatch.setattr(kafka_reader.Reader, "read", at_once)
+        w.message("insert", id=5, v="e")
+
+    add = [lambda i=i: w.message("insert", id=i, v="b") for i in (2, 3)]
+    _run(w, monkeypatch, *add, fail, recover)
+    assert len(read) == 1 and [r[0] for r in w.rows("t")] == [1, 2, 3, 4, 5]
+
+
+def test_messages_that_expired_are_not_read_by_the_client(w):
+    stream = w.table("t").book().stream
+    for n in range(4):
+        w.send(f"{n}")
+    taken, admin = stream.take(w.spark, {}), w.kafka.admin()
+    for done in admin.delete_records([TopicPartition(w.topic, 0, 2)]).values():
+        done.result(30)
+    assert taken.at_once() is None
 
 
 def test_lines_that_are_not_read_again_stop_the_batch(w, monkeypatch):

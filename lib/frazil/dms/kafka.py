@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sqltext import beside, literal
+from frazil.dms.kafka_reader import Reader
 from frazil.dms.streams import (
     RELOAD,
     ExpiredError,
@@ -83,6 +84,10 @@ class Kafka:
         except ImportError:
             raise StreamError("confluent-kafka is not installed", "pip install 'frazil[kafka]'") from None
         return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0, **_login()})
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader({"bootstrap.servers": self.brokers, **_login()})
 
     def _patiently(self, ask: Callable[[], Any]) -> Any:
         """Return what the brokers say; while a leader is elected, ask again."""
@@ -178,7 +183,8 @@ class Kafka:
         begin = {p: begin.get(p, 0) for p in ends}
         end = _limited(begin, ends, most) if most else ends
         frame = self._read(spark, begin, end) if begin != end else None
-        return Taken(frame, end, end == ends and not new, count=sum(end[p] - begin[p] for p in end))
+        count = sum(end[p] - begin[p] for p in end)
+        return Taken(frame, end, end == ends and not new, count=count, at_once=lambda: self._reader.read(begin, end))
 
     def _read(self, spark: SparkSession, begin: Offsets, end: Offsets) -> DataFrame:
         def told(offsets: Offsets) -> dict[str, dict[str, int]]:

@@ -37,11 +37,15 @@ class ExpiredError(StreamError):
     decision = True
 
 
+Message = tuple[str, int, int, bytes | None]
+
+
 @dataclass(frozen=True)
 class Taken:
     """What one read took: messages (`object`, `offset`, `arrived`, `value`), where it ends, and whether it reached what was there.
 
-    `release` frees what Spark holds of it. `count`: how many messages it has at most, where that is known.
+    `release` frees what Spark holds of it. `count`: how many messages it has at most, where that is known. `at_once` reads
+    the same messages without Spark, as (partition, offset, arrived in ms, value), or gives None where that fails.
     """
 
     frame: DataFrame | None
@@ -49,6 +53,7 @@ class Taken:
     caught_up: bool
     release: Callable[[], None] = lambda: None
     count: int | None = None
+    at_once: Callable[[], list[Message] | None] = lambda: None
 
 
 def stream_of(partition: str) -> str:

@@ -8,6 +8,8 @@ length was when it was planned, and who applies the batch compares the number of
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -15,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from frazil.dms.streams import ARRIVED, Offsets
+from frazil.dms.messages import routed
+from frazil.dms.streams import ARRIVED, Message, Offsets
 from frazil.flows.stream_groups import BY, FACTS
 from frazil.lake.locator import arrow
 
@@ -50,6 +53,11 @@ class Brought:
 
 def bring_messages(frame: DataFrame) -> Brought | None:
     """Bring `routed` messages to the driver, unless one is too long, or no text: Arrow has only texts that are UTF-8."""
+    return _brought(_told(frame))
+
+
+def _told(frame: DataFrame) -> DataFrame:
+    """Return what `Brought` holds of `routed` messages."""
     told = {
         **{c: f"`{c}`" for c in COLUMNS},
         "arrived": "unix_micros(arrived)",
@@ -59,11 +67,21 @@ def bring_messages(frame: DataFrame) -> Brought | None:
     facts = {n: f"`{n}`" for n in (*BY, "offset")} | FACTS
     facts["line"] = f"if(kind = 'data' and operation <> 'load', {line}, null)"
     odd = f"coalesce(octet_length(value) > {LONGEST} or encode(value, 'UTF-8') <> cast(value as binary), false)"
-    given = frame.selectExpr("*", f"{odd} as odd").selectExpr(
+    return frame.selectExpr("*", f"{odd} as odd").selectExpr(
         *[f"if(odd, null, {sql}) as `{n}`" for n, sql in facts.items()], "odd"
     )
-    rows = arrow(given).to_pylist()
+
+
+def _brought(told: DataFrame) -> Brought | None:
+    rows = arrow(told).to_pylist()
     return None if any(r["odd"] for r in rows) else Brought(rows)
+
+
+def _is_odd(value: bytes | None) -> bool:
+    try:
+        return value is not None and len(value.decode().encode()) > LONGEST
+    except UnicodeDecodeError:
+        return True
 
 
 class Table:
@@ -124,6 +142,31 @@ class Small:
     def __init__(self, spark: SparkSession):
         self.spark, self.tables = spark, {}
         self.folder = tempfile.mkdtemp(prefix="frazil-") if _is_local(spark) else None
+        self.told: DataFrame | None = None
+
+    def bring(self, messages: list[Message]) -> Brought | None:
+        """Return what Spark makes of messages that were read without it; None as by `bring_messages`, or if it did not see them all."""
+        if any(_is_odd(value) for *_, value in messages):
+            return None
+        file = Path(self.folder) / "read.json"
+        file.write_text(json.dumps([
+            {"object": p, "offset": offset, "arrived": at, "value": value and base64.b64encode(value).decode()}
+            for p, offset, at, value in messages
+        ]))  # fmt: skip
+        if self.told is None:
+            text = self.spark.read.text(file.as_uri(), wholetext=True)
+            kinds = "object: string, offset: bigint, arrived: bigint, value: string"
+            rows = text.selectExpr(f"inline(from_json(value, 'array<struct<{kinds}>>'))").coalesce(1)
+            read = rows.selectExpr(
+                "object", "offset", "timestamp_millis(arrived) as arrived", "unbase64(value) as value"
+            )
+            self.told = _told(routed(read))
+        try:
+            brought = _brought(self.told)
+        except Exception:
+            self.told = None  # Spark keeps in a plan that it could not be run
+            raise
+        return brought if brought and len(brought.messages) == len(messages) else None
 
     @property
     def possible(self) -> bool:

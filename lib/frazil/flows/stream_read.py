@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from frazil.dms.control import CREATE, Definition, definition
 from frazil.dms.messages import CHANGE_PHASE, LOAD_PHASE, common_fields, known_columns, raw_rows, routed
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql, stream_of
 from frazil.flows import unreadable
-from frazil.flows.small import MOST, Brought, bring_messages
+from frazil.flows.small import MOST, Brought, Small, bring_messages
 from frazil.flows.stream_groups import NAMES_SQL, Group, grouped, groups_of
 from frazil.flows.told import names_in_messages
 from frazil.flows.workbook import Workbook
@@ -26,23 +26,22 @@ APART = "load records lie behind the load that was applied: run 01_full_load wit
 
 @contextmanager
 def messages(
-    book: Workbook, *taken: Taken, bring: bool = False
+    book: Workbook, *taken: Taken, small: Small | None = None
 ) -> Iterator[tuple[DataFrame | None, list[Group], Brought | None]]:
     """Hold what reads took for all tables, with its groups, and name what belongs to no table; no frame where nothing is there.
 
-    `bring`: have the messages on the driver too, where they are few.
+    With `small` the messages are on the driver too, where they are few; the frame is then not cached, as hardly anything asks for it.
     """
     from pyspark import StorageLevel
     from pyspark.sql import DataFrame
 
     frames = [t.frame for t in taken if t.frame is not None]
     whole = reduce(DataFrame.unionByName, frames) if frames else None
-    few = bring and sum(MOST if t.count is None else t.count for t in taken) < MOST
+    few = small and small.possible and sum(MOST if t.count is None else t.count for t in taken) < MOST
     frame = routed(whole) if frames and few else None
-    brought = bring_messages(frame) if frame is not None else None
+    brought = _bring(small, frame, taken) if frame is not None else None
     if frames and not brought:
         frame = routed(whole, common_fields(book.specs.values(), book.mappings, book.before_field))
-    if frames:
         frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         groups = grouped(brought.messages) if brought else groups_of(frame) if frames else []
@@ -50,10 +49,17 @@ def messages(
         _tell(book, groups)
         yield frame, groups, brought
     finally:
-        if frames:
+        if frames and not brought:
             frame.unpersist()
         for t in taken:
             t.release()
+
+
+def _bring(small: Small, frame: DataFrame, taken: Sequence[Taken]) -> Brought | None:
+    """Bring few messages to the driver: as the stream's own client reads them, where it can, else by Spark."""
+    read = [t.at_once() for t in taken if t.frame is not None]
+    brought = None if None in read else small.bring([m for messages in read for m in messages])
+    return brought or bring_messages(frame)
 
 
 def _tell(book: Workbook, groups: list[Group]) -> None:

@@ -83,7 +83,7 @@ class _Run:
         if not going:
             return False
         taken = self.book.stream.take(self.book.spark, nearest_start(going), self.book.settings.max_batch_messages)
-        with messages(self.book, taken, bring=self.small.possible) as (frame, groups, self.brought):
+        with messages(self.book, taken, small=self.small) as (frame, groups, self.brought):
             for met in meet(self.book, groups):
                 self.total[met.table], self.out[met.table] = met, float("inf")
             self._each(lambda spec: self._apply(spec, frame, groups, taken))

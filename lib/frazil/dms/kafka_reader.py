@@ -1,0 +1,74 @@
+"""A few messages of Kafka by its C client: a Spark job over them makes a new consumer each time, which takes longer than to read them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from frazil.dms.streams import Message, Offsets
+
+PATIENCE_S = 5
+
+
+class Reader:
+    """One consumer for all reads of a run; it goes on where the last one ended, with what it has fetched in the meantime."""
+
+    def __init__(self, config: dict[str, Any]):
+        from confluent_kafka import Consumer
+
+        # As Spark reads: what belongs to no finished transaction too, and an offset that has expired is an error.
+        self.consumer = Consumer({
+            "group.id": "frazil", "enable.auto.commit": False, "auto.offset.reset": "error",
+            "isolation.level": "read_uncommitted", "enable.partition.eof": True, "queued.max.messages.kbytes": 16384, "log_level": 0, **config,
+        })  # fmt: skip
+        self.at: Offsets = {}
+        self.ahead: list[Any] = []
+        """Messages behind the last read's end."""
+
+    def read(self, begin: Offsets, end: Offsets) -> list[Message] | None:
+        """Return the messages between two places; None where they do not come soon, or something is wrong: Spark will tell what."""
+        if begin != self.at:
+            self._assign(begin)
+        found, ahead, left = self.ahead, [], {p for p in end if begin[p] < end[p]}
+        messages: list[Message] = []
+        self.at, until = {}, time.monotonic() + PATIENCE_S
+        while True:
+            for m in found:
+                partition, offset = f"{m.topic()}/{m.partition()}", m.offset()
+                if m.error() and not _is_end(m):
+                    return None
+                if not m.error() and offset < end[partition]:
+                    messages.append((partition, offset, m.timestamp()[1], m.value()))
+                elif not m.error():
+                    ahead.append(m)
+                if (
+                    offset + (not m.error()) >= end[partition]
+                ):  # the end of a partition is told by the offset that comes next
+                    left.discard(partition)
+            if not left:
+                self.at, self.ahead = dict(end), ahead
+                return messages
+            if time.monotonic() > until:
+                return None
+            wanted = sum(end[p] - begin[p] for p in end) - len(messages)  # it waits until so many are there
+            found = self.consumer.consume(min(max(wanted, 1), 1000), timeout=0.02)
+
+    def _assign(self, begin: Offsets) -> None:
+        from confluent_kafka import TopicPartition
+
+        self.ahead = []
+        self.consumer.assign([TopicPartition(*_named(p), offset) for p, offset in begin.items()])
+
+
+def _named(partition: str) -> tuple[str, int]:
+    topic, number = partition.rsplit("/", 1)
+    return topic, int(number)
+
+
+def _is_end(message: Any) -> bool:
+    from confluent_kafka import KafkaError
+
+    return message.error().code() == KafkaError._PARTITION_EOF
+
+
+__all__ = ["Reader"]
