@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import signal
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -261,9 +262,9 @@ def test_few_messages_are_grouped_as_many_are(spark):
 
     texts = [
         message(id=1), message(id=2, v="b"), message(table="u", id=1), message("control", "add-column", id=3), message("control", "drop-table"),
-        message(operation="load", id=5), "no message", None, '{"metadata": {}}', message("control", "create-table"), message("control", "add-column"),
+        message(operation="load", id=5), "no message", None, '{"metadata": {}}', message("control", "create-table"), message("control", "add-column"), "",
     ]  # fmt: skip
-    rows = [(f"topic/{i % 2}", 100 - i, datetime(2026, 1, 1, 0, 0, i, 999, UTC), t and t.encode()) for i, t in enumerate(texts)]  # fmt: skip
+    rows = [(f"topic/{i % 2}", 100 - i, datetime(2026, 1, 1, 0, 0, i, 999, UTC), None if t is None else t.encode()) for i, t in enumerate(texts)]  # fmt: skip
     frame = routed(spark.createDataFrame(rows, "object string, offset bigint, arrived timestamp, value binary"))
 
     def known(groups):
@@ -272,6 +273,12 @@ def test_few_messages_are_grouped_as_many_are(spark):
 
     few = known(grouped(small.bring_messages(frame).messages))
     assert few == known(groups_of(frame)) and len(few[0]) == 10
+    given = [(r[0], r[1], int(r[2].timestamp()) * 1000, r[3]) for r in rows]
+    with closing(small.Small(spark)) as by_client:
+        assert known(grouped(by_client.bring(given).messages)) == few
+        assert known(grouped(by_client.bring(given[:3]).messages)) == known(
+            grouped(small.bring_messages(frame.where("offset > 97")).messages)
+        )
 
 
 @pytest.mark.parametrize(
@@ -281,3 +288,6 @@ def test_odd_messages_stay_with_spark(spark, odd):
     given = [("topic/0", i, datetime(2026, 1, 1, tzinfo=UTC), value) for i, value in enumerate((b"x", None, odd))]
     frame = routed(spark.createDataFrame(given, "object string, offset bigint, arrived timestamp, value binary"))
     assert small.bring_messages(frame) is None and len(small.bring_messages(frame.where("offset < 2")).messages) == 2
+    with closing(small.Small(spark)) as by_client:
+        messages = [("topic/0", i, 0, value) for i, value in enumerate((b"x", None, odd))]
+        assert by_client.bring(messages) is None and len(by_client.bring(messages[:2]).messages) == 2

@@ -35,15 +35,17 @@ class Reader:
         while True:
             for m in found:
                 partition, offset = f"{m.topic()}/{m.partition()}", m.offset()
-                if m.error() and not _is_end(m):
-                    return None
-                if not m.error() and offset < end[partition]:
+                if m.error():  # where a partition ends now its offset tells what comes next
+                    if not _is_end(m):
+                        return None
+                    following = offset
+                elif offset < end[partition]:
                     messages.append((partition, offset, m.timestamp()[1], m.value()))
-                elif not m.error():
+                    following = offset + 1
+                else:
                     ahead.append(m)
-                if (
-                    offset + (not m.error()) >= end[partition]
-                ):  # the end of a partition is told by the offset that comes next
+                    following = offset
+                if following >= end[partition]:
                     left.discard(partition)
             if not left:
                 self.at, self.ahead = dict(end), ahead
