@@ -61,7 +61,7 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
 
     at = {n: i for i, n in enumerate(spec.names)}
     times = misfit("commit_ts", "at", COMMIT_TS)
-    if times and kinds["commit_ts"] == "string" and spec.policy != "append":  # of a load row's nothing is kept
+    if kinds["commit_ts"] == "string" and spec.policy != "append":  # of a load row's nothing is kept
         likely = "octet_length(commit_ts) >= 19 and instr(commit_ts, '-') = 5"  # and no other field, or layout
         times = misfit("commit_ts", "at", COMMIT_TS, where=f"phase = {CHANGE_PHASE} and ")
         times.append(f"when phase <> {CHANGE_PHASE} and not ({likely}) then '{COMMIT_TS.name}'")

@@ -26,6 +26,7 @@ from frazil.dms.streams import (
     moment,
     named_places,
     named_source,
+    numbered,
     stream_of,
 )
 from frazil.errors import nearest
@@ -190,8 +191,8 @@ class Kafka:
         def told(offsets: Offsets) -> dict[str, dict[str, int]]:
             by_topic: dict[str, dict[str, int]] = {}
             for p in (p for p in end if begin[p] < end[p]):
-                topic, number = p.rsplit("/", 1)
-                by_topic.setdefault(topic, {})[number] = offsets[p]
+                topic, number = numbered(p)
+                by_topic.setdefault(topic, {})[str(number)] = offsets[p]
             return by_topic
 
         given = {f"kafka.{k}": v for k, v in _for_java(_login()).items()}
@@ -210,7 +211,7 @@ class Kafka:
         ends = self.ends()
         if not (count := sum(e - position.get(p, 0) for p, e in ends.items())):
             return 0, 0.0
-        firsts = [TopicPartition(*p.rsplit("/", 1)[:1], int(p.rsplit("/", 1)[1]), position.get(p, 0)) for p, e in ends.items() if position.get(p, 0) < e]  # fmt: skip
+        firsts = [TopicPartition(*numbered(p), position.get(p, 0)) for p, e in ends.items() if position.get(p, 0) < e]  # fmt: skip
         consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "frazil", "enable.auto.commit": False, "log_level": 0, **_login()})  # fmt: skip
         times = []
         for first in firsts:

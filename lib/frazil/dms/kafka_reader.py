@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from frazil.dms.streams import Message, Offsets
+from frazil.dms.streams import Message, Offsets, numbered
 
 PATIENCE_S = 5
 
@@ -59,12 +59,7 @@ class Reader:
         from confluent_kafka import TopicPartition
 
         self.ahead = []
-        self.consumer.assign([TopicPartition(*_named(p), offset) for p, offset in begin.items()])
-
-
-def _named(partition: str) -> tuple[str, int]:
-    topic, number = partition.rsplit("/", 1)
-    return topic, int(number)
+        self.consumer.assign([TopicPartition(*numbered(p), offset) for p, offset in begin.items()])
 
 
 def _is_end(message: Any) -> bool:

@@ -61,6 +61,12 @@ def stream_of(partition: str) -> str:
     return partition.rpartition("/")[0]
 
 
+def numbered(partition: str) -> tuple[str, int]:
+    """Return the topic that a partition of Kafka is of, and its number there."""
+    topic, _, number = partition.rpartition("/")
+    return topic, int(number)
+
+
 def remade(was: dict[str, str], now: dict[str, str]) -> list[str]:
     """Return the names under which there are other topics or streams now."""
     return [name for name, told in was.items() if now.get(name, told) != told]
