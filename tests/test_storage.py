@@ -14,7 +14,8 @@ from pyiceberg.catalog import load_catalog
 
 import reference
 from frazil.cli import main
-from frazil.config.session import SDK_BUNDLES, get_spark, needs_s3, s3_conf
+from frazil.config.jars import SDK_BUNDLES
+from frazil.config.session import get_spark, needs_s3, s3_conf
 from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
 from frazil.config.spec import parse_spec
 from frazil.demo.seaweed import Seaweed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import random
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,45 +12,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from frazil.config import jars
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PACKAGES = {
-    "4.1": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"],
-    "3.5": ["org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"],
-}
-HADOOP_AWS = {
-    "4.1": [
-        "org.apache.hadoop:hadoop-aws:3.4.2",
-        *[f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "s3-transfer-manager", "sts", "sso", "ssooidc")],
-        *[f"software.amazon.awssdk:{m}:2.29.52" for m in ("apache-client", "netty-nio-client")],
-    ],
-    "3.5": [
-        "org.apache.hadoop:hadoop-aws:3.3.4",
-        *[f"com.amazonaws:aws-java-sdk-{m}:1.12.262" for m in ("s3", "sts", "dynamodb")],
-    ],
-}
-"""Spark's way to S3 on a workstation: of the Hadoop that pyspark carries, with the few modules of AWS's SDK that it uses."""
-SIGV4 = [f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "sts", "kms", "apache-client")]
-"""What Iceberg's REST catalog signs its calls with, where catalog option `rest.sigv4-enabled` asks for it."""
-SDK_BUNDLES = "software.amazon.awssdk:bundle,com.amazonaws:aws-java-sdk-bundle"
-"""All of AWS's SDK in one jar of 600 MB: left out."""
 DEFAULT_CHAIN = {
     "4.1": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
     "3.5": "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
 }
-KAFKA = {
-    "4.1": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
-    "3.5": "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
-}
-DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.8"]
-LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
-"""Local files by Java's own calls; see `jvm.plain_local_files`."""
-JARS_RACE = b"unknown resolver null"
-"""What Ivy, which finds the jars, says of a note in its cache that another start was just writing."""
 READ_ONLY = "jdbc.open_mode"
 """SQLite's own: opened with 1, the catalog's file cannot be written, so no commit can be made whoever tries."""
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -124,15 +96,13 @@ def _build(settings: Settings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     line = ".".join(pyspark.__version__.split(".")[:2])
-    if line not in PACKAGES:
+    if line not in jars.ICEBERG:
         raise SessionError(f"no Iceberg runtime for pyspark {pyspark.__version__}", "install pyspark 4.1.x or 3.5.x")
     cores, s3 = str(os.cpu_count() or 2), needs_s3(settings)
-    extra = (HADOOP_AWS[line] if s3 else []) + (SIGV4 if "rest.sigv4-enabled" in settings.catalog_options else [])
     master = os.environ.get("FRAZIL_MASTER", "local[*]")
-    extra += [KAFKA[line]] if settings.source.startswith("kafka://") else []
     conf = {
-        "spark.jars.packages": ",".join([*PACKAGES[line], *DRIVERS, LOCAL_FILES, *extra]),
-        **({"spark.jars.excludes": SDK_BUNDLES, **s3_conf(line)} if s3 else {}),
+        "spark.jars.packages": ",".join(jars.packages(line, settings, s3)),
+        **({"spark.jars.excludes": jars.SDK_BUNDLES, **s3_conf(line)} if s3 else {}),
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": cores,
@@ -163,29 +133,35 @@ def _build(settings: Settings) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("frazil")
     for key, value in conf.items():
         builder = builder.config(key, value)
-    try:
-        return _started(builder.getOrCreate, log)
-    except Exception as e:
-        raise SessionError(
-            f"Spark did not start: {str(e).strip().splitlines()[0]}",
-            f"{'install the package' if isinstance(e, ImportError) else 'is Java 17 on the PATH?'} See {log}",
-        ) from e
+    return _started(builder.getOrCreate, log)
 
 
 def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
-    """Start Spark, again where it lost a race for its jars: what finds them locks nothing, and reads notes that another start writes."""
-    for pause in (1.0, 3.0, 6.0, 0.0):
+    """Start Spark, once more where fetching its jars broke off; raise SessionError with what its log says where it does not start."""
+    for left in (1, 0):
         before = os.path.getsize(log) if os.path.exists(log) else 0
         try:
-            with _jvm_output_to(log):
+            with jars.fetched_alone(), _jvm_output_to(log):
                 return start()
-        except Exception:
-            with open(log, "rb") as told:
+        except Exception as e:
+            with open(log, encoding="utf-8", errors="replace") as told:
                 told.seek(before)
-                if not pause or JARS_RACE not in told.read():
-                    raise
-        time.sleep(pause * (0.5 + random.random()))
+                said = told.read()
+            if left and any(each in said for each in jars.BROKEN_OFF):
+                time.sleep(3)
+                continue
+            raise _not_started(e, said, log) from e
     raise AssertionError("unreachable")
+
+
+def _not_started(error: Exception, said: str, log: str) -> SessionError:
+    why = re.findall(r'Exception in thread "main" [\w.$]+: (.+)', said)[-1:] or str(error).strip().splitlines()
+    cure = "is Java 17 on the PATH?"
+    if isinstance(error, ImportError):
+        cure = "install the package"
+    elif "unresolved dependency" in why[0] or "download failed" in why[0]:
+        cure = "can this machine reach Maven Central, or the mirror named in the Spark option spark.jars.ivySettings?"
+    return SessionError(f"Spark did not start: {why[0]}", f"{cure} See {log}")
 
 
 def _yield_to_others(nice: int) -> None:

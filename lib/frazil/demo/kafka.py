@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import atexit
 import base64
-import os
 import subprocess
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
+from frazil.config import jars
 from frazil.demo.process import free_ports, stop_process
 from frazil.errors import FrazilError
 
 VERSION = "4.1.0"
-JARS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frazil" / f"kafka-{VERSION}"
+JARS = jars.CACHE / f"kafka-{VERSION}"
 _JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
 _PROPERTIES = """
 process.roles=broker,controller
@@ -50,16 +50,19 @@ def _jars() -> str:
     import pyspark
 
     libs = JARS / "libs"
-    if not (JARS / "whole").is_file():
-        ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-        pattern = f"{libs}/[artifact]-[revision](-[classifier]).[ext]"
-        done = subprocess.run(
-            ["java", "-jar", str(ivy), "-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default",
-             "-retrieve", pattern], capture_output=True, text=True, timeout=600,
-        )  # fmt: skip
-        if done.returncode or not list(libs.glob("kafka_*.jar")):
-            raise KafkaError(f"Kafka's jars cannot be had: {(done.stdout + done.stderr)[-300:]}", "is Maven reachable?")
-        (JARS / "whole").touch()
+    with jars.fetched_alone():
+        if not (JARS / "whole").is_file():
+            ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+            pattern = f"{libs}/[artifact]-[revision](-[classifier]).[ext]"
+            done = subprocess.run(
+                ["java", "-jar", str(ivy), "-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default",
+                 "-retrieve", pattern], capture_output=True, text=True, timeout=600,
+            )  # fmt: skip
+            if done.returncode or not list(libs.glob("kafka_*.jar")):
+                raise KafkaError(
+                    f"Kafka's jars cannot be had: {(done.stdout + done.stderr)[-300:]}", "is Maven reachable?"
+                )
+            (JARS / "whole").touch()
     return f"{libs}/*"
 
 

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from frazil.config.session import LOCAL_FILES
+from frazil.config.jars import LOCAL_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
