@@ -57,9 +57,9 @@ def test_of_many_changes_some_make_the_sketch_and_the_least_and_greatest_age_are
     week, written = 604_800, "timestamp_seconds(1700000005)"
     commit_ts = f"timestamp_seconds(1700000000 - if(id = 3, {week}, id / 100)) as commit_ts"
     changes = spark.range(100_000).selectExpr("id as row_no", commit_ts, f"{written} as written_at")
-    whole, some = changes.agg(*measures()).first(), sample(changes, 10, written)
-    assert "written_at" not in some.columns and some.where("dms is not null").count() == 10_000
-    sampled = some.agg(*measures(sampled=True)).first()
+    whole, some = changes.agg(*measures()).first(), sample(changes, 10)
+    assert "written_at" not in some.columns and some.where("age is not null").count() == 10_000
+    sampled = some.agg(*measures(written)).first()
     for name in ("age", "dms"):
         all_points, points = json.loads(whole[name]), json.loads(sampled[name])
         assert len(points) == len(QUANTILES) and points == sorted(points)
@@ -68,7 +68,7 @@ def test_of_many_changes_some_make_the_sketch_and_the_least_and_greatest_age_are
     assert json.loads(sampled["age"])[0] == json.loads(whole["age"])[0]
     assert json.loads(sampled["age"])[-1] == json.loads(whole["age"])[-1] == (week - 1_700_000_000) * 1000
     nothing = changes.withColumn("commit_ts", F.expr("cast(null as timestamp)"))
-    told = sample(nothing, 10, written).agg(*measures(sampled=True)).first()
+    told = sample(nothing, 10).agg(*measures(written)).first()
     assert (told["age"], told["dms"]) == (None, None)
 
 

@@ -118,13 +118,14 @@ def _plan(
     partial = "absent" in raw.columns
     carries = aside and spec.policy == "key" and not partial  # bad rows go along until the batch is known
     changes = (with_aside if carries else change_set)(raw, spec)
-    if sampled := bool(given.files) and given.megabytes > SAMPLED_MB:
-        every = math.ceil(given.megabytes / SAMPLED_MB)
-        changes = latency.sample(changes, every, written_at(given.files, CHANGE_PHASE))
+    written = ""
+    if given.files and given.megabytes > SAMPLED_MB:
+        changes = latency.sample(changes, math.ceil(given.megabytes / SAMPLED_MB))
+        written = written_at(given.files, CHANGE_PHASE)
     changes = changes.observe(
         seen, F.expr("count(*) as changes"), F.expr("count(bad) as bad"),
         *[F.expr(f"count(if(op = '{op}', 1, null)) as {op}") for op in ("I", "U", "D")],
-        *latency.measures(sampled), *([F.expr("min(row_no) as first")] if len(given.files) == 1 else []),
+        *latency.measures(written), *([F.expr("min(row_no) as first")] if len(given.files) == 1 else []),
     )  # fmt: skip
     if partial and not spec.key and not spec.optional:
         raise EndpointError(

@@ -35,32 +35,34 @@ def shares(points: Sequence[float]) -> tuple[float, ...]:
     return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
 
 
-def measures(sampled: bool = False) -> list[Column]:
+def measures(written_at: str = "") -> list[Column]:
     """Return the aggregates that a batch observes of its changes: quantiles of two delays, in milliseconds, as JSON arrays.
 
     `age`: source commit → 1970, see `picked_up`; `dms`: source commit → DMS wrote. Null where DMS writes no timestamp column.
-    `sampled`: of the columns that `sample` gives, but for the least and the greatest `age`, which are of all changes.
+    `written_at`: of the changes of a `sample`, with the SQL of when an object was written; but the least and the greatest
+    `age` are of all changes.
     """
     from pyspark.sql import functions as F
 
-    age, dms = ("age", "dms") if sampled else (AGE, f"unix_millis(written_at) {AGE}")
+    age, dms = AGE, f"unix_millis(written_at) {AGE}"
+    if written_at:
+        age, dms = "age", f"if(age is null, null, unix_millis({written_at}) + age)"
     points = f"array({', '.join(f'{q}D' for q in QUANTILES)})"
     of_age, of_dms = (f"percentile_approx({delay}, {points}, 1000)" for delay in (age, dms))
-    if sampled:
+    if written_at:
         of_age = f"concat(array(min({AGE})), slice({of_age}, 2, {len(QUANTILES) - 2}), array(max({AGE})))"
     return [F.expr(f"to_json({of_age}) as age"), F.expr(f"to_json({of_dms}) as dms")]
 
 
-def sample(changes: DataFrame, every: int, written_at: str) -> DataFrame:
-    """Return changes with the delays of each `every`th as `age` and `dms`, instead of `written_at`, whose SQL is given.
+def sample(changes: DataFrame, every: int) -> DataFrame:
+    """Return changes with the `age` of each `every`th, and without `written_at`.
 
-    Of many changes some are enough, and to work out for each when its file was written takes longer than to order them.
+    Of many changes some are enough, and to work out for each when its file was written takes longer than to order them. For
+    these `measures` does it: beside the casts it would make a method of more than 8,000 bytes, which no JVM compiles.
     """
     from pyspark.sql import functions as F
 
-    delays = {"age": AGE, "dms": f"unix_millis({written_at}) {AGE}"}
-    some = {name: F.expr(f"if(row_no % {every} = 0, {delay}, null)") for name, delay in delays.items()}
-    return changes.withColumns(some).drop("written_at")
+    return changes.withColumn("age", F.expr(f"if(row_no % {every} = 0, {AGE}, null)")).drop("written_at")
 
 
 def picked_up(observed: dict[str, Any], at: float) -> dict[str, Any]:
