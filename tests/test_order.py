@@ -40,13 +40,22 @@ def test_rows_keep_their_order_over_many_files_and_partitions(world, spark):
     for minute in range(30):
         texts = [f"{minute}\n{row}" for row in range(20)]  # newlines within values
         world.changes("t", *[U(key, text) for text in texts for key in (1, 2)], name=f"20240101-10{minute:02}00000.csv")
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
     spark.conf.set("spark.sql.files.maxPartitionBytes", "2000")
     try:
         changes, _ = world.change_set("t")
         assert changes.rdd.getNumPartitions() > 5
         assert world.collapsed("t") == {1: (1, "29\n19"), 2: (2, "29\n19")}
     finally:
-        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+
+
+def test_a_large_batch_is_read_in_as_many_pieces_as_there_are_cores(spark, tmp_path):
+    """Its 50 files would be five pieces by Spark's own setting, of which one core reads the last alone."""
+    for number in range(50):
+        with open(tmp_path / f"{number}.csv", "wb") as file:
+            file.truncate(6_400_000)  # no byte of it is read
+    assert spark.read.text(str(tmp_path)).rdd.getNumPartitions() == 2
 
 
 def test_a_collapsed_batch_carries_nothing_but_what_the_lanes_read(world):

@@ -25,6 +25,13 @@ DEFAULT_CHAIN = {
 }
 READ_ONLY = "jdbc.open_mode"
 """SQLite's own: opened with 1, the catalog's file cannot be written, so no commit can be made whoever tries."""
+LOCAL = {
+    # A machine that sleeps (a laptop, a paused VM) has lost no executor: Spark would give up its only one, and end minutes later.
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "30d",
+    # A backlog's files in as many even pieces as there are cores: of smaller ones the last is read by one core alone, and each has its own newest row of a key.
+    "spark.sql.files.maxPartitionBytes": "512m",
+}
+"""What a session on one machine has, and a cluster's own settings are not to be changed by."""
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -120,8 +127,7 @@ def _build(settings: Settings) -> SparkSession:
         "spark.sql.ui.explainMode": "simple",  # each query's plan is written out for a page that nobody opens
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
-        # A machine that sleeps (a laptop, a paused VM) has lost no executor: Spark would give up its only one, and end minutes later.
-        **({"spark.storage.blockManagerHeartbeatTimeoutMs": "30d"} if master.startswith("local") else {}),
+        **(LOCAL if master.startswith("local") else {}),
         **collector_conf(settings, master),
         **catalog_conf(settings),
         **settings.spark_options,
