@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from frazil.config.session import get_spark
-from frazil.config.settings import MaintenanceSettings, Settings
-from frazil.flows import cdc, maintenance
+from frazil.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings, Settings, SetupSettings
+from frazil.flows import cdc, full_load, maintenance, setup
+from frazil.flows.workbook import Workbook, raise_if_failed
 from helpers import World
+from reference import workspace
 
 COLUMNS = ("id INT8", "cust INT4", "qty INT4", "price NUMERIC(12,2)", "amount NUMERIC(12,2)", "placed DATETIME",
            "status STRING(10)", "note STRING(20)")  # fmt: skip
@@ -33,6 +35,23 @@ def lake() -> Iterator[World]:
         world.rules = {"rules": []}
         get_spark(Settings(root=folder, catalog_options=options, spark_options=MEMORY))
         yield world
+
+
+def tiny(kind: type[Settings], place: Path, **more) -> Workbook:
+    """Open a workbook on the tiny source; it says nothing."""
+    lake = {"type": "jdbc", "uri": "jdbc:sqlite:lake/catalog.db", "warehouse": "lake/warehouse"}
+    given = kind(root=str(place), source="s3", endpoint="params/endpoint.json", mappings="params/mappings.json", specs="params/tiny",
+                 catalog_options=lake, **more)  # fmt: skip
+    return Workbook(given, lambda text: None)
+
+
+def tiny_lake(folder: Path, readers: list[str]) -> Path:
+    """Set up, load and merge the two tables of the tiny source, and return the place."""
+    place = workspace(folder)
+    setup.create_tables(tiny(SetupSettings, place, readers=readers))
+    raise_if_failed(full_load.run(tiny(FullLoadSettings, place)))
+    raise_if_failed(cdc.run(tiny(CdcMergeSettings, place)))
+    return place
 
 
 def fill(world: World, table: str, rows: int, files: int) -> None:

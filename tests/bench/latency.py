@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+from bench._lake import tiny, tiny_lake
 from frazil.config.settings import (
     CdcMergeSettings,
     FullLoadSettings,
@@ -34,11 +35,11 @@ from frazil.observe import ledger
 from frazil.observe.advice import Seen, Setting, fit, seen
 from frazil.observe.analysis import Analysis
 from frazil.observe.latency import OF_FILES, QUANTILES
-from reference import workspace
 
 ROOT = Path(__file__).parents[2]
 RATE = 6.0
 FITTED = (Setting(1, 32_000, 3), Setting(4, 32_000, 1), Setting(8, 32_000, 6))
+QUICK = (Setting(1, 32_000, 2), Setting(2, 32_000, 1), Setting(3, 32_000, 2))
 PREDICTED = (
     Setting(2, 32_000, 2),
     Setting(1, 32_000, 8),
@@ -47,17 +48,6 @@ PREDICTED = (
     Setting(2, 32_000, 6),
     Setting(10, 1, 3),
 )
-
-
-def _quiet(text: str) -> None:
-    pass
-
-
-def _tiny(kind, place: Path, **more):
-    """Return the settings of a notebook on the tiny source."""
-    lake = {"type": "jdbc", "uri": "jdbc:sqlite:lake/catalog.db", "warehouse": "lake/warehouse"}
-    return kind(root=str(place), source="s3", endpoint="params/endpoint.json", mappings="params/mappings.json", specs="params/tiny",
-                catalog_options=lake, **more)  # fmt: skip
 
 
 def fill(book: Workbook, count: int, hours: float = 24.0) -> None:
@@ -91,7 +81,7 @@ def fill(book: Workbook, count: int, hours: float = 24.0) -> None:
 
 def _notebook(place: Path, commits: int) -> float:
     """Return the seconds of the latency notebook, Spark's start included, over so many commits."""
-    fill(Workbook(_tiny(LatencySettings, place), _quiet), commits)
+    fill(tiny(LatencySettings, place), commits)
     command = [
         sys.executable,
         "-m",
@@ -116,7 +106,7 @@ def _notebook(place: Path, commits: int) -> float:
 
 def _plan(place: Path, snapshots: int) -> list[float]:
     """Give a table so many snapshots, in one change of its metadata, and return the seconds of some maintenance plans."""
-    book = Workbook(_tiny(MaintenanceSettings, place, tables=["app.visit"]), _quiet)
+    book = tiny(MaintenanceSettings, place, tables=["app.visit"])
     name = book.name(book.specs["app.visit"])
     operations = jvm.load_table(book.spark, name).operations()
     base, ice = operations.current(), book.spark._jvm.org.apache.iceberg
@@ -156,7 +146,7 @@ def _shop(scale: float, tables: list[str]) -> Iterator[tuple]:
         def book(kind, **more):
             return Workbook(kind(root=str(place), source="s3", specs="params/shop", endpoint="params/shop.endpoint.json", tables=tables,
                                  mappings="params/shop.mappings.json", catalog="advice", catalog_options=lake, readers=["spark"], **more),
-                            _quiet)  # fmt: skip
+                            lambda text: None)  # fmt: skip
 
         with StandIn(
             postgres.connect, place / "params/shop.endpoint.json", place / "params/shop.mappings.json", place / "s3"
@@ -204,36 +194,33 @@ def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> Seen:
 
 def _advice(quick: bool) -> list[dict]:
     """Fit the model on three measured settings and hold its predictions of others against measurements."""
-    seconds, predicted = (5.0, PREDICTED[:2]) if quick else (18.0, PREDICTED)
+    seconds, fitted, predicted = (5.0, QUICK, PREDICTED[:1]) if quick else (18.0, FITTED, PREDICTED)
     tables = ["shop.orders"] if quick else ["shop.customers", "shop.events", "shop.orders", "shop.payments"]
     with _shop(0.02 if quick else 0.2, tables) as world:
-        _measure(world, FITTED[0], 3.0 if quick else 10.0, 99)  # warms the JVM up
-        measured = {x: _measure(world, x, seconds, seed) for seed, x in enumerate((*FITTED, *predicted))}
+        _measure(world, fitted[0], 3.0 if quick else 10.0, 99)  # warms the JVM up
+        measured = {x: _measure(world, x, seconds, seed) for seed, x in enumerate((*fitted, *predicted))}
     (ROOT / "runs/bench").mkdir(parents=True, exist_ok=True)
     (ROOT / "runs/bench/advice.txt").write_text("\n".join(map(repr, measured.values())) + "\n")
-    model, errors = fit([measured[x] for x in FITTED]), []
-    for x in (*FITTED, *predicted):
+    model, errors = fit([measured[x] for x in fitted]), []
+    for x in (*fitted, *predicted):
         p50, p95 = model.latency(x)
         real, off = measured[x], (p50 / measured[x].p50 - 1, p95 / measured[x].p95 - 1)
-        errors += [] if x in FITTED else [abs(o) for o in off]
-        print(f"  {'fitted   ' if x in FITTED else 'predicted'} interval {x.interval_s:4g} s, min file {x.min_file_kb:6g} KB, trigger {x.trigger_s:4g} s: "
+        errors += [] if x in fitted else [abs(o) for o in off]
+        print(f"  {'fitted   ' if x in fitted else 'predicted'} interval {x.interval_s:4g} s, min file {x.min_file_kb:6g} KB, trigger {x.trigger_s:4g} s: "
               f"p50 {real.p50:5.2f} s measured, {p50:5.2f} model ({off[0]:+.0%}); p95 {real.p95:5.2f}, {p95:5.2f} ({off[1]:+.0%})", flush=True)  # fmt: skip
-    told = f"{len(predicted)} settings predicted from {len(FITTED)} measured, {len(tables)} tables, {RATE:g} transactions/s, {seconds:g} s each; p50 and p95; worst {max(errors):.2f}"
+    told = f"{len(predicted)} settings predicted from {len(fitted)} measured, {len(tables)} tables, {RATE:g} transactions/s, {seconds:g} s each; p50 and p95; worst {max(errors):.2f}"
     return [{"name": "advice_error_median", "value": round(median(errors), 3), "unit": "share", "conditions": told}]
 
 
 def run(quick: bool = False) -> list[dict]:
-    """Measure all three; quick: 2,000 commits, 300 snapshots, one table and two predictions."""
+    """Measure all three; quick: 2,000 commits, 300 snapshots, one table and one prediction."""
     commits, snapshots = (2_000, 300) if quick else (100_000, 10_000)
     with tempfile.TemporaryDirectory(prefix="frazil-latency-") as folder:
-        place = workspace(Path(folder))
-        setup.create_tables(Workbook(_tiny(SetupSettings, place, readers=["trino"]), _quiet))
-        raise_if_failed(full_load.run(Workbook(_tiny(FullLoadSettings, place), _quiet)))
-        raise_if_failed(cdc.run(Workbook(_tiny(CdcMergeSettings, place), _quiet)))
+        place = tiny_lake(Path(folder), readers=["trino"])
         notebook = _notebook(place, commits)
         print(f"  the notebook took {notebook:.1f} s", flush=True)
         plans = _plan(place, snapshots)
-        print(f"  plans took {plans} s", flush=True)
+        print(f"  plans took {', '.join(f'{p:.2f}' for p in plans)} s", flush=True)
     return [
         {"name": "latency_notebook_100k_s", "value": round(notebook, 1), "unit": "s",
          "conditions": f"{commits:,} commits of 2 tables over 24 h in the ledger, by papermill, Spark's start included, local[2]"},

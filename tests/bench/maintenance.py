@@ -10,6 +10,8 @@ import json
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -24,6 +26,7 @@ from frazil.config.settings import (
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake import compact, jvm, jvm_rewrite
+from frazil.lake.fold import left_to_ingestion
 from frazil.observe import lake_charts, ledger
 from frazil.observe.analysis import Analysis, frame
 from frazil.observe.plots import Chart
@@ -129,6 +132,23 @@ class Bench:
             lines = [f"U,{at},{i},{1_000_000 + self.number},changed" for at, i in zip(stamps, ids, strict=True)]
             self.write(f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(due))}{int(due % 1 * 1000):03}.csv", lines)
 
+    @contextmanager
+    def ingesting(self, seconds: float) -> Iterator[None]:
+        """Let changes come and be applied inside the block, for so many seconds at most; raise what the merge failed on."""
+        stop, ended = threading.Event(), []
+        book = self.book(CdcMergeSettings, run_for_s=seconds, trigger_s=0.5, lane="auto")
+        both = [threading.Thread(target=self.feed, args=(stop,)), threading.Thread(target=lambda: ended.extend(cdc.run(book)))]  # fmt: skip
+        for thread in both:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            book.stop.set()
+            for thread in both:
+                thread.join()
+        raise_if_failed(ended)
+
     def differing(self) -> int:
         """Return how many rows are not what the replay says, missing and doubled ones among them."""
         import numpy as np
@@ -150,7 +170,8 @@ def _windows(
     spark, name, done = bench.book(SetupSettings).spark, "bench.bench.wear", []
     table = jvm.load_table(spark, name)
     tasks = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
-    planned = {f for piece in compact.slices(spark, tasks, table.spec().specId(), s) for f in piece.files}
+    pieces = compact.slices(spark, tasks, table.spec().specId(), s, left_to_ingestion(spark, table))
+    planned = {f for piece in pieces for f in piece.files}
     windows = []
     for number in range(2 * pairs):
         began, busy = time.time(), bool(number % 2)
@@ -173,21 +194,9 @@ def run(quick: bool = False) -> list[dict]:
             f"  {rows:,} rows with {commits:,} commits of updates behind them after {time.time() - began:.0f} s",
             flush=True,
         )
-        stop, ended = threading.Event(), []
-        feeding = threading.Thread(target=bench.feed, args=(stop,))
-        merging = threading.Thread(
-            target=lambda: ended.extend(
-                cdc.run(bench.book(CdcMergeSettings, run_for_s=warm + seconds * 2 * pairs, trigger_s=0.5, lane="auto"))
-            )
-        )
-        feeding.start()
-        merging.start()
-        time.sleep(warm)  # the first batches warm up, and build the key index
-        windows, done, planned = _windows(bench, seconds, pairs, s)
-        stop.set()
-        for thread in (feeding, merging):
-            thread.join()
-        raise_if_failed(ended)
+        with bench.ingesting(2 * (warm + seconds * 2 * pairs)):
+            time.sleep(warm)  # the first batches warm up, and build the key index
+            windows, done, planned = _windows(bench, seconds, pairs, s)
         raise_if_failed(cdc.run(bench.book(CdcMergeSettings, lane="auto")))
         wrong = bench.differing()
         assert wrong == 0, f"{wrong} rows differ from the replay"

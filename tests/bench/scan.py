@@ -7,7 +7,7 @@ from bench._lake import fill, lake, many_commits, scan_s
 
 def run(quick: bool = False) -> list[dict]:
     """Make 1,200 commits (an hour at a trigger of 3 s, here back to back), scan, rewrite everything, scan again."""
-    rows, commits, every = (200_000, 40, 20) if quick else (5_000_000, 1_200, 60)
+    rows, commits, every = (200_000, 20, 10) if quick else (5_000_000, 1_200, 60)
     with lake() as world:
         fill(world, "t", rows, 12)
         many_commits(world, "t", rows, commits, 600, every)

@@ -93,7 +93,7 @@ def _cpu_s(pid: int) -> float:
 
 def _files(quick: bool) -> list[dict]:
     """Let the feed run beside continuous ingestion; return the latency's quantiles and what a scan costs afterwards."""
-    rows, files, seconds = (200_000, 4, 15) if quick else (5_000_000, 12, 150)
+    rows, files, seconds = (200_000, 4, 10) if quick else (5_000_000, 12, 150)
     with lake() as world:
         fill(world, "t", rows, files)
         clean, warm = scan_s(world, "t"), Changes(rows, seed=9)
@@ -185,7 +185,7 @@ def _source(folder: Path, rows: int, seconds: int, warm_s: int) -> Iterator[tupl
 
 
 def _whole_way(quick: bool) -> list[dict]:
-    rows, seconds, warm_s = (2_000, 15, 10) if quick else (50_000, 600, 60)
+    rows, seconds, warm_s = (2_000, 10, 8) if quick else (50_000, 600, 60)
     with (
         tempfile.TemporaryDirectory(prefix="frazil-visible-") as name,
         _source(Path(name), rows, seconds, warm_s) as (world, pids),
