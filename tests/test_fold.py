@@ -8,7 +8,7 @@ import yaml
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.flows import cdc
-from frazil.lake import compact, fold, history, jvm_rewrite
+from frazil.lake import compact, fold, history
 from frazil.lake.locator import Locator
 from helpers import D, I, U
 from test_rowdelta import files, random_changes
@@ -158,8 +158,7 @@ def test_maintenance_leaves_young_files_to_the_next_fold(loaded, monkeypatch):
     table = loaded.iceberg("t")
     young = fold.left_to_ingestion(loaded.spark, table)
     assert len(young) == 2 and young < set(data_files(loaded))
-    tasks = jvm_rewrite.Tasks(loaded.spark, table, table.currentSnapshot().snapshotId())
-    (piece,) = compact.slices(loaded.spark, tasks, table.spec().specId(), MaintenanceSettings(root="."), young)
+    (piece,) = compact.slices(loaded.spark, table, MaintenanceSettings(root="."))
     assert set(piece.files) == set(data_files(loaded)) - young
     monkeypatch.setattr(fold, "AT_WORK_S", 0.0)
     assert not fold.left_to_ingestion(loaded.spark, table)

@@ -54,9 +54,8 @@ def main() -> int:
         print(f"no group {', '.join(unknown)}; there are: {', '.join(groups())}", file=sys.stderr)
         return 2
     wanted = asked.groups or [g for g in groups() if g != "quarantine"]  # which `streams` measures too
-    if (
-        len(wanted) > 1 and not asked.quick
-    ):  # a process of its own for each: none finds a warm JVM, or memory that is taken
+    if len(wanted) > 1 and not asked.quick:
+        # A process of its own for each: none finds a warm JVM, or memory that is taken.
         return max(subprocess.call([sys.executable, str(HERE), group]) for group in wanted)
     failed = [g for g in sorted(wanted, key=lambda g: g not in KAFKA) if not _measured(g, asked.quick)]
     print(f"kept in {RESULTS}" + (f"; failed: {', '.join(failed)}" if failed else ""))
@@ -65,7 +64,7 @@ def main() -> int:
 
 def _measured(group: str, quick: bool) -> bool:
     """Run a group, print and keep its figures, and end its Spark session; tell whether it went well."""
-    from pyspark.sql import SparkSession
+    from bench._lake import stop_spark
 
     began = time.monotonic()
     print(f"— {group}", flush=True)
@@ -75,8 +74,7 @@ def _measured(group: str, quick: bool) -> bool:
         traceback.print_exc()
         return False
     finally:
-        if spark := SparkSession.getActiveSession():
-            spark.stop()
+        stop_spark()
     keep(rows)
     for r in rows:
         print(f"  {r['name']:32} {r['value']:>14,} {r['unit']:10} {r['conditions']}", flush=True)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from pyspark.sql import SparkSession
 
 from frazil.config.session import get_spark
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings, Settings, SetupSettings
@@ -52,6 +53,12 @@ def tiny_lake(folder: Path, readers: list[str]) -> Path:
     raise_if_failed(full_load.run(tiny(FullLoadSettings, place)))
     raise_if_failed(cdc.run(tiny(CdcMergeSettings, place)))
     return place
+
+
+def stop_spark() -> None:
+    """End the Spark session, if there is one: the next lake has a session of its own, in the same JVM."""
+    if spark := SparkSession.getActiveSession():
+        spark.stop()
 
 
 def fill(world: World, table: str, rows: int, files: int) -> None:

@@ -13,7 +13,8 @@ def run(quick: bool = False) -> list[dict]:
     with lake() as world:
         fill(world, "t", rows, 4)
         timed = many_commits(world, "t", rows, commits, 50, every)
-    window, middle = (5, 10) if quick else (50, 100)
+    window = 5 if quick else 50
+    middle = 2 * window
     early, late = median(timed[middle - window : middle + window]), median(timed[-window:])
     told = f"50 changes a commit, {rows:,} rows, maintenance every {every} commits; {early:.3f} s around commit {middle}, {late:.3f} s around commit {commits:,}"
     name = f"commit_{commits}_vs_{middle}"

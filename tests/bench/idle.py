@@ -11,9 +11,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench._lake import tiny, tiny_lake
-from frazil.config.session import get_spark
-from frazil.config.settings import CdcMergeSettings
+from bench._lake import stop_spark, tiny_lake
 from frazil.observe import runs
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +33,7 @@ def run(quick: bool = False) -> list[dict]:
     """
     with tempfile.TemporaryDirectory(prefix="frazil-idle-") as folder:
         place, times = tiny_lake(Path(folder), readers=["spark", "duckdb", "pyiceberg"]), 1 if quick else 9
-        get_spark(tiny(CdcMergeSettings, place).settings).stop()
+        stop_spark()
         shutil.copytree(ROOT / "notebooks", place / "notebooks")
         command = ["frazil.cli", "run", "--env", "demo"]
         notebook = str(place / "notebooks/02_cdc_merge.ipynb")

@@ -26,7 +26,6 @@ from frazil.config.settings import (
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake import compact, jvm, jvm_rewrite
-from frazil.lake.fold import left_to_ingestion
 from frazil.observe import lake_charts, ledger
 from frazil.observe.analysis import Analysis, frame
 from frazil.observe.plots import Chart
@@ -168,10 +167,7 @@ def _windows(
 ) -> tuple[list[tuple[float, float, bool]], list[dict], set]:
     """Alternate windows without and with compaction; return them, what each compaction did, and the files that the plan named."""
     spark, name, done = bench.book(SetupSettings).spark, "bench.bench.wear", []
-    table = jvm.load_table(spark, name)
-    tasks = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
-    pieces = compact.slices(spark, tasks, table.spec().specId(), s, left_to_ingestion(spark, table))
-    planned = {f for piece in pieces for f in piece.files}
+    planned = {f for piece in compact.slices(spark, jvm.load_table(spark, name), s) for f in piece.files}
     windows = []
     for number in range(2 * pairs):
         began, busy = time.time(), bool(number % 2)

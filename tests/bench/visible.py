@@ -26,10 +26,9 @@ HERE = Path(__file__)
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "lib")]
 
 import yaml  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
 
 from bench import _pipeline  # noqa: E402
-from bench._lake import MEMORY, Changes, fill, lake, scan_s  # noqa: E402
+from bench._lake import MEMORY, Changes, fill, lake, scan_s, stop_spark  # noqa: E402
 from frazil.config.session import get_spark  # noqa: E402
 from frazil.config.settings import MaintenanceSettings, Settings  # noqa: E402
 from frazil.demo.kafka import Kafka  # noqa: E402
@@ -239,8 +238,7 @@ def run(quick: bool = False) -> list[dict]:
     """Measure the whole way, then files, each with a Spark session of its own: their catalogs lie elsewhere."""
     found = _whole_way(quick)
     print(f"  {found[0]['name']} {found[0]['value']} s: {found[0]['conditions']}", flush=True)
-    if spark := SparkSession.getActiveSession():
-        spark.stop()
+    stop_spark()
     return found + _files(quick)
 
 

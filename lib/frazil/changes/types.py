@@ -59,9 +59,8 @@ def exact_sql(column: Column, text: str, value: str) -> str:
     table of ten columns too long for the JVM to compile.
     """
     kind = column.dms_type if column.lake != "string" else "STRING"
-    fraction = (
-        f"substring_index({text}, '.', -1)"  # all of it, where there is no point; from behind, which takes less time
-    )
+    # Found from behind, which takes less time; all of the text, where there is no point.
+    fraction = f"substring_index({text}, '.', -1)"
     if kind in ("NUMERIC", "UINT8"):
         scale = column.arguments[1] if kind == "NUMERIC" else 0
         usual = f"octet_length({fraction}) <= {min(scale, 2)}"  # no room for an exponent

@@ -41,14 +41,14 @@ class Slice:
     rows: int
 
 
-def slices(
-    spark: SparkSession, tasks: jvm_rewrite.Tasks, spec_id: int, s: MaintenanceSettings, young: set[str]
-) -> list[Slice]:
+def slices(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSettings) -> list[Slice]:
     """Pack the files that are small, or of which much is deleted, into slices of about the target size; smallest first.
 
-    Files of another partition spec, those with equality deletes and the `young` ones are left alone; a slice never
-    spans partitions.
+    Files of another partition spec, those with equality deletes and those that ingestion will replace itself are left
+    alone; a slice never spans partitions.
     """
+    tasks = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
+    spec_id, young = table.spec().specId(), left_to_ingestion(spark, table)
     bins: dict[str, list[tuple[int, int, bool, str]]] = {}
     for path, told in tasks.told.items():
         file, deletes = told["data-file"], told.get("delete-files") or []
@@ -89,8 +89,7 @@ def compact(
     """
     remove_abandoned_branches(spark, name)  # a dead batch must not hold compaction up
     table, began = jvm.load_table(spark, name), time.monotonic()
-    tasks = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
-    planned = slices(spark, tasks, table.spec().specId(), s, left_to_ingestion(spark, table))
+    planned = slices(spark, table, s)
     counts = dict.fromkeys(("slices", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
     counts |= {"planned_files": sum(len(p.files) for p in planned), "attempts": 0, "given_up": 0}
     done, head = 0, 0
