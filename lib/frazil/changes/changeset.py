@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from frazil.changes.types import convert_sql, exact_sql, kept_sql, lake_type, mask_sql, value_type
 from frazil.config.spec import Column, TableSpec
-from frazil.config.sqltext import field_name, literal
+from frazil.config.sql import identifier, literal
 from frazil.dms import faults
 from frazil.dms.csv import JSON, PARQUET, SHARED
 from frazil.dms.faults import FAULT, MESSAGE
@@ -119,7 +119,7 @@ def load_rows(rows: DataFrame, spec: TableSpec, good_only: bool) -> DataFrame:
         typed = typed.where("bad is null")
     else:
         values[0] = f"if(bad is null, {values[0]}, raise_error(bad))"
-    return typed.selectExpr(*[f"{v} as {field_name(c.name)}" for v, c in zip(values, spec.columns, strict=True)])
+    return typed.selectExpr(*[f"{v} as {identifier(c.name)}" for v, c in zip(values, spec.columns, strict=True)])
 
 
 def shaped(rows: DataFrame, spec: TableSpec, *more: str) -> DataFrame:

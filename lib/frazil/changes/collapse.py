@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frazil.changes.changeset import ORDER
 from frazil.changes.fold import fold, passes_sql
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import field_name, literal
+from frazil.config.sql import identifier, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -19,7 +19,7 @@ PLACE = "struct(cast(phase as bigint) as phase, object, lpad(cast(row_no as stri
 
 def _moved(spec: TableSpec) -> str:
     """The SQL of whether an update changed the key."""
-    names = map(field_name, spec.key)
+    names = map(identifier, spec.key)
     parts = [f"(before.{k} is not null and not before.{k} <=> after.{k})" for k in names]
     return f"(op = 'U' and ({' or '.join(parts)}))"
 
@@ -31,7 +31,7 @@ def events(changes: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
     `more`: columns to carry along.
     """
     kinds = {f.name: f.dataType.simpleString() for f in changes.schema["after"].dataType}
-    old = {c: f"before.{field_name(c)}" if c in spec.key else f"cast(null as {kinds[c]})" for c in spec.names}
+    old = {c: f"before.{identifier(c)}" if c in spec.key else f"cast(null as {kinds[c]})" for c in spec.names}
     old_row = f"named_struct({', '.join(f'{literal(c)}, {value}' for c, value in old.items())})"
     delete = f"named_struct('step', 0, 'op', 'D', 'after', {old_row})"
     apply, arrive = (f"named_struct('step', {step}, 'op', op, 'after', after)" for step in (1, 2))
@@ -76,7 +76,7 @@ def last_event(
 
     aside = ["aside"] if "aside" in split.columns else []
     good = [f"{a} is null" for a in aside]
-    of_key = [f"after.{field_name(k)}" for k in spec.key]
+    of_key = [f"after.{identifier(k)}" for k in spec.key]
     if keys:
         split = split.selectExpr("*", *[f"{k} as k{i}" for i, k in enumerate(of_key)])
         of_key = [f"k{i}" for i in range(len(of_key))]
@@ -103,7 +103,7 @@ def passed_keys(changes: DataFrame, spec: TableSpec, ever: bool = False) -> Data
     If the key is free that is one row on its way (3 → 4 → 5). If it is stored, one statement changed keys among stored rows:
     the row that left is the old one, and the one that came should stay. `ever`: also where more came after that.
     """
-    keys, order = [f"after.{field_name(k)}" for k in spec.key], ", ".join((*ORDER, "step"))
+    keys, order = [f"after.{identifier(k)}" for k in spec.key], ", ".join((*ORDER, "step"))
     by_key = f"over (partition by {', '.join(keys)} order by {order}"
     seen = events(changes, spec).selectExpr(
         "op", "after", "step", *ORDER, f"{passes_sql('lag', by_key + ')')} as frazil_passes",

@@ -17,7 +17,7 @@ from frazil.changes.changeset import FIELDS, OLD, marked, reason_sql, shaped
 from frazil.changes.collapse import PLACE, events, last_event
 from frazil.changes.types import lake_type, mask_sql
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import beside, literal
+from frazil.config.sql import beside, literal
 from frazil.dms.csv import JSON
 
 if TYPE_CHECKING:

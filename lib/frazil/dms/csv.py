@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS, Column
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import literal
+from frazil.config.sql import literal
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, as_written, named_layout, operation_sql, stated_layout
 from frazil.dms.newest import moment

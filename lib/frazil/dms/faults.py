@@ -7,7 +7,7 @@ import re
 
 from frazil.config.columns import TEXTS
 from frazil.config.spec import Column, TableSpec
-from frazil.config.sqltext import field_name, literal
+from frazil.config.sql import identifier, literal
 from frazil.dms.layout import COMMIT_TIME
 
 NUMBER = r"\s*:\s*(-0|-?[0-9]+[.eE])"
@@ -63,7 +63,7 @@ def wrong_sql(spec: TableSpec, names: dict[str, str], spread: bool) -> str:
         found.append(f"spread in ('transaction-id', 'attribute-name') then {literal(MESSAGE + SPREAD)}")
         found.append(f"spread = 'primary-key' and ({moved or 'false'}) then {literal(MESSAGE + CROSSES)}")
     unfit = " ".join(
-        f"when d{at[c]} is null and t.data.{field_name(n)} is not null then {label[c]}" for c, n in names.items()
+        f"when d{at[c]} is null and t.data.{identifier(n)} is not null then {label[c]}" for c, n in names.items()
     )
     found.append(f"m.corrupt is not null then case {unfit} else '{MESSAGE}' end")
     found.append(f"committed is not null and at is null then '{COMMIT_TIME}'")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.sqltext import beside, literal
+from frazil.config.sql import beside, literal
 from frazil.dms.kafka_reader import Reader
 from frazil.dms.streams import (
     RELOAD,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from frazil.config.spec import Column, PastLayout, TableSpec
-from frazil.config.sqltext import literal
+from frazil.config.sql import literal
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
 from frazil.dms.newest import CHANGES, moment

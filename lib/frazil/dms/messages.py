@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import Column, TableSpec
-from frazil.config.sqltext import field_name, literal
+from frazil.config.sql import identifier, literal
 from frazil.dms.csv import JSON
 from frazil.dms.faults import is_typed, wrong_sql
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
@@ -69,8 +69,8 @@ class Fields:
     @property
     def sql(self) -> str:
         """The members of a message's struct, with `corrupt`."""
-        data, old = (", ".join(f"{field_name(n)}: {kind}" for n, kind in f.items()) for f in (self.data, self.old))
-        image = f", {field_name(self.before_field)}: struct<{old}>" if old else ""
+        data, old = (", ".join(f"{identifier(n)}: {kind}" for n, kind in f.items()) for f in (self.data, self.old))
+        image = f", {identifier(self.before_field)}: struct<{old}>" if old else ""
         return f"data: struct<{data}>{image}, corrupt: string"
 
     def has(self, other: Fields) -> bool:
@@ -185,14 +185,14 @@ def raw_rows(
         rows = rows.withColumn("m", F.from_json("value", f"struct<{fields.sql}>", _PERMISSIVE))
 
     def old(k: str) -> str:
-        fields = [f"m.{field_name(before_field)}.{field_name(names[k])}"] if k in names else ["null"]
-        fields += [f"m.data.{field_name(images[k])}"] if k in images else []
+        fields = [f"m.{identifier(before_field)}.{identifier(names[k])}"] if k in names else ["null"]
+        fields += [f"m.data.{identifier(images[k])}"] if k in images else []
         return f"if(operation = 'update', coalesce({', '.join(fields)}), null)"
 
     at = {c: i for i, c in enumerate(spec.names)}
-    given = {f"d{at[c]}": f"coalesce({', '.join(f'm.data.{field_name(n)}' for n in (name, *former[c]))}, null)" for c, name in names.items()}  # fmt: skip
+    given = {f"d{at[c]}": f"coalesce({', '.join(f'm.data.{identifier(n)}' for n in (name, *former[c]))}, null)" for c, name in names.items()}  # fmt: skip
     given |= {f"o{i}": old(k) for i, k in enumerate(spec.identity)}
-    told = ", ".join(f"{field_name(n)}: string" for n in names.values())
+    told = ", ".join(f"{identifier(n)}: string" for n in names.values())
     texts = f"from_json(value, {literal(f'struct<data: struct<{told}>>')})"
     given |= {"at": _moment("committed", "timestamp"), "t": f"case when m.corrupt is not null then {texts} end"}
     values = {f"a{i}": _value(c, f"d{i}") if c.name in names else "cast(null as string)" for i, c in enumerate(spec.columns)}  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import field_name, literal
+from frazil.config.sql import identifier, literal
 from frazil.dms.csv import PARQUET, lacking, line_sql, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import named_layout, operation_sql
@@ -155,14 +155,14 @@ def _read_group(
     texts = {f"{image}:{c.name}" for image in ("after", "before") for c in spec.columns if c.dms_type in TEXTS}
     # A text may come without the mark that it is one: Spark reads its bytes as text all the same.
     schema = [(n, pa.string() if r in texts and t == pa.binary() else t) for r, (n, t) in zip(layout.roles, schema, strict=True)]  # fmt: skip
-    declared = ", ".join(f"{field_name(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
+    declared = ", ".join(f"{identifier(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
     frame = (
         spark.read.schema(declared)
         .option("datetimeRebaseMode", "CORRECTED").option("int96RebaseMode", "CORRECTED")
         .option("parquet.page.verify-checksum.enabled", True)
         .parquet(*[f.path for f in files])
     )  # fmt: skip
-    values = [_read_sql(spark, field_name(n), t) for n, t in schema]
+    values = [_read_sql(spark, identifier(n), t) for n, t in schema]
     at = dict(zip(layout.roles, values, strict=True))
     line = line_sql([_text(v, str(t) if pa.types.is_time(t) else spark_type(t, where)) for v, (_, t) in zip(values, schema, strict=True)])  # fmt: skip
 

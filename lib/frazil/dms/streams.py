@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.config.sqltext import beside, literal
+from frazil.config.sql import beside, literal
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:

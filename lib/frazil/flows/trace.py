@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.changes.changeset import change_set
 from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import literal
+from frazil.config.sql import literal
 from frazil.config.times import clock
 from frazil.dms.position import Position
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows

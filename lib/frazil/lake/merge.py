@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import literal
+from frazil.config.sql import literal
 from frazil.lake import jvm
 
 if TYPE_CHECKING:

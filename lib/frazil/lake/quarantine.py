@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from frazil.changes.quarantine import OPEN, RECORD, UNREADABLE, newest
-from frazil.config.sqltext import literal
+from frazil.config.sql import literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import field_name
+from frazil.config.sql import identifier
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import commit, jvm, jvm_rowdelta, jvm_schema
@@ -53,7 +53,7 @@ class RowDelta:
         return batch.selectExpr(
             "op",
             *[f"{k} as key{i}" for i, k in enumerate(key_sql(self.spec, "after."))],
-            *[f"after.{field_name(c)} as c{i}" for i, c in enumerate(self.spec.names)],
+            *[f"after.{identifier(c)} as c{i}" for i, c in enumerate(self.spec.names)],
             *[f"{p} as p{i}" for i, p in enumerate(self.parts())],
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
-from frazil.config.sqltext import literal
+from frazil.config.sql import literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm

@@ -1,4 +1,4 @@
-"""SQL text: the one place where a value becomes a literal."""
+"""SQL text: the only place that makes a value a literal and a name an identifier."""
 
 
 def literal(text: str) -> str:
@@ -6,8 +6,8 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def field_name(name: str) -> str:
-    """Return a name as Spark SQL takes it, whatever characters it has."""
+def identifier(name: str) -> str:
+    """Quote a name as one part of an identifier in Spark SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
