@@ -144,6 +144,8 @@ from types import SimpleNamespace
 os.environ["FRAZIL_PARAMS"] = {params!r}
 from frazil.config.settings import resolve
 from frazil.flows.workbook import TableResult, Workbook
+from frazil.lake import jvm
+jvm.use = lambda spark: None
 cancelled, begun = set(), []
 context = SimpleNamespace(
     setJobGroup=lambda group, told: None, cancelJobGroup=cancelled.add,

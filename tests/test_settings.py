@@ -294,7 +294,9 @@ def test_a_spark_that_does_not_start_says_what_its_log_says(tmp_path, cache, mon
 )
 def test_a_local_session_chooses_its_collector_unless_somebody_did(monkeypatch, master, environment, options, collects):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", environment)
-    assert bool(session.collector_conf(session.Settings(spark_options=options), master)) is collects
+    assert (
+        "spark.driver.defaultJavaOptions" in session.local_conf(session.Settings(spark_options=options), master)
+    ) is collects
 
 
 @pytest.mark.spark

@@ -33,7 +33,7 @@ SIGV4 = [f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "sts", "kms", "ap
 SDK_BUNDLES = "software.amazon.awssdk:bundle,com.amazonaws:aws-java-sdk-bundle"
 """All of AWS's SDK in one jar of 600 MB: left out."""
 KAFKA = {
-    "4.1": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+    "4.1": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
     "3.5": "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
 }
 DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.8"]

@@ -26,12 +26,17 @@ DEFAULT_CHAIN = {
 READ_ONLY = "jdbc.open_mode"
 """SQLite's own: opened with 1, the catalog's file cannot be written, so no commit can be made whoever tries."""
 LOCAL = {
+    # Executors on other machines would look for the driver on their own.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
     # A machine that sleeps (a laptop, a paused VM) has lost no executor: Spark would give up its only one, and end minutes later.
     "spark.storage.blockManagerHeartbeatTimeoutMs": "30d",
     # A backlog's files in as many even pieces as there are cores: of smaller ones the last is read by one core alone, and each has its own newest row of a key.
     "spark.sql.files.maxPartitionBytes": "512m",
 }
 """What a session on one machine has, and a cluster's own settings are not to be changed by."""
+WITH_PATHS = ("jdbc", "hadoop", "hive")
+"""Types of catalogs whose warehouse is a folder; another one's may be an ARN, an account or a name."""
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -44,7 +49,9 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
     name, given = f"spark.sql.catalog.{settings.catalog}", dict(settings.catalog_options)
     if not given:
         return {}
-    for key, prefix in (("uri", "jdbc:sqlite:"), ("warehouse", "")):
+    kind = (given.get("type") or given.get("catalog-impl", "")).rsplit(".", 1)[-1].lower().removesuffix("catalog")
+    places = {"uri": "jdbc:sqlite:", **({"warehouse": ""} if kind in WITH_PATHS else {})}
+    for key, prefix in places.items():
         value = given.get(key, "")
         if value.startswith(prefix) and "://" not in value:
             place = os.path.join(settings.root, value[len(prefix) :])
@@ -57,6 +64,8 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
             given[READ_ONLY] = "1"
         given.setdefault("jdbc.schema-version", "V1")
         given.setdefault("jdbc.busy_timeout", "60000")
+        # Iceberg 1.10 leaves a query open on one of two connections, and with it a lock that no other process gets past.
+        given.setdefault("clients", "1")
     given.setdefault("cache-enabled", "false")
     return {name: "org.apache.iceberg.spark.SparkCatalog", **{f"{name}.{k}": v for k, v in given.items()}}
 
@@ -84,7 +93,16 @@ def s3_conf(line: str) -> dict[str, str]:
     return {f"spark.hadoop.fs.{key}": value for key, value in given.items() if value}
 
 
-def collector_conf(settings: Settings, master: str) -> dict[str, str]:
+def local_conf(settings: Settings, master: str) -> dict[str, str]:
+    """Return what a session on this machine alone has; a cluster's cores and addresses are not those of the driver."""
+    if not master.startswith("local"):
+        return {}
+    cores = str(os.cpu_count() or 2)
+    sizes = {"spark.sql.shuffle.partitions": cores, "spark.default.parallelism": cores}
+    return {**LOCAL, **sizes, **collector_conf(settings)}
+
+
+def collector_conf(settings: Settings) -> dict[str, str]:
     """Return the JVM setting by which a local session collects garbage, unless somebody chose how: two collectors do not start.
 
     Java's own choice, G1, keeps pauses short at the cost of work beside the program; batches ask for the least work.
@@ -93,7 +111,7 @@ def collector_conf(settings: Settings, master: str) -> dict[str, str]:
         os.environ.get(v, "") for v in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
     ]
     told += [v for k, v in settings.spark_options.items() if k.endswith("JavaOptions")]
-    if not master.startswith("local") or any("GC" in each for each in told):
+    if any("GC" in each for each in told):
         return {}
     return {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
 
@@ -105,18 +123,14 @@ def _build(settings: Settings) -> SparkSession:
     line = ".".join(pyspark.__version__.split(".")[:2])
     if line not in jars.ICEBERG:
         raise SessionError(f"no Iceberg runtime for pyspark {pyspark.__version__}", "install pyspark 4.1.x or 3.5.x")
-    cores, s3 = str(os.cpu_count() or 2), needs_s3(settings)
+    s3 = needs_s3(settings)
     master = os.environ.get("FRAZIL_MASTER", "local[*]")
     conf = {
         "spark.jars.packages": ",".join(jars.packages(line, settings, s3)),
         **({"spark.jars.excludes": jars.SDK_BUNDLES, **s3_conf(line)} if s3 else {}),
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": cores,
-        "spark.default.parallelism": cores,
         "spark.driver.memory": "4g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
@@ -127,12 +141,12 @@ def _build(settings: Settings) -> SparkSession:
         "spark.sql.ui.explainMode": "simple",  # each query's plan is written out for a page that nobody opens
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
-        **(LOCAL if master.startswith("local") else {}),
-        **collector_conf(settings, master),
+        **local_conf(settings, master),
         **catalog_conf(settings),
         **settings.spark_options,
     }
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
     _yield_to_others(settings.nice)  # the JVM inherits it
     log = os.path.join(settings.root, settings.runs, settings.env, "spark.log")
@@ -256,6 +270,8 @@ def get_spark(settings: Settings) -> SparkSession:
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
     # Where one value of a message does not fit its type, the others are wanted all the same; it is Spark's default.
     spark.conf.set("spark.sql.json.enablePartialResults", "true")
+    # Names, comments and values with `${…}` in them are what they are: Spark would put variables of the environment in.
+    spark.conf.set("spark.sql.variable.substitute", "false")
     # What Spark infers from filters is of no use here, and with many columns it never comes to an end of it.
     spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
     for key in ("spark.wap.id", "spark.wap.branch"):

@@ -152,7 +152,7 @@ def staged(
     name, target = book.ops("quarantine"), book.name(spec)
 
     def stage() -> bool:
-        book.spark.sparkContext.setJobGroup(spec.source, spec.source)  # to be stopped with the table's other jobs
+        book.take_thread(spec)
         found = records()
         if found is not None:
             quarantine.stage(book.spark, name, found, batch, target, base)

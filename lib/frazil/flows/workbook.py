@@ -277,6 +277,11 @@ class Workbook:
         if spec.source in self.stopped:
             raise self.stopped[spec.source]
 
+    def take_thread(self, spec: TableSpec) -> None:
+        """Let this thread work for a table: by the workbook's session, with jobs that are stopped with the table's others."""
+        jvm.use(self.spark)
+        self.spark.sparkContext.setJobGroup(spec.source, spec.source)
+
     def attempt(self, spec: TableSpec, work: Callable[[TableSpec], TableResult]) -> TableResult:
         """Run `work` for one table; any error of it becomes a result with status `failed`, its trace goes to the log.
 
@@ -286,7 +291,7 @@ class Workbook:
         require_alive(self.folder)
         self.at_work.add(spec.source)
         try:
-            self.spark.sparkContext.setJobGroup(spec.source, spec.source)
+            self.take_thread(spec)
             self.require_way(spec)
             with reading(spec, self.endpoint.header):
                 result = work(spec)

@@ -36,6 +36,11 @@ def package(spark: SparkSession, name: str) -> Any:
     return JavaPackage(name, spark.sparkContext._gateway._gateway_client, jvm_id=spark._jvm._id)
 
 
+def use(spark: SparkSession) -> None:
+    """Make a session this thread's own. Spark 3.5 parses an expression as the thread's session says, and without one as it likes."""
+    package(spark, "org.apache.spark.sql").SparkSession.setActiveSession(spark._jsparkSession)
+
+
 def local_path(location: str) -> str | None:
     """Return the path of a location on this machine, None for another one."""
     parts = urlsplit(location)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +22,13 @@ _watched: list[SparkContext] = []
 
 
 def _process() -> subprocess.Popen | None:
-    """Return the JVM's process, if this process has started it: where a service has, it is the service's to look after."""
+    """Return the JVM's process, if this process has started it: where a service has, it is the service's to look after.
+
+    A gateway that Livy made answers any name that it lacks with a Java member.
+    """
     from pyspark import SparkContext
 
-    return getattr(SparkContext._gateway, "proc", None)
+    return vars(SparkContext._gateway).get("proc") if SparkContext._gateway else None
 
 
 def watch(spark: SparkSession) -> None:
@@ -35,16 +37,23 @@ def watch(spark: SparkSession) -> None:
     if process is None or context in _watched:
         return
     _watched[:] = [context]
+    stop, asked = context.stop, threading.Event()
+
+    def stop_in_order() -> None:
+        asked.set()  # on a cluster a stop can take a minute, in which the context says already that it has stopped
+        stop()
+
+    context.stop = stop_in_order
 
     def look() -> None:
-        stopped = 0
-        while process.poll() is None and context._jsc is not None:  # None: stopped from Python
+        while process.poll() is None and not asked.is_set():
+            stopped = False
             with suppress(Exception):  # it ended, or was stopped from Python, since the line before
-                stopped = stopped + 1 if context._jsc.sc().isStopped() else 0
-            if stopped == 2:  # once may be in the middle of a stop from Python
+                stopped = context._jsc.sc().isStopped()
+            if stopped and not asked.is_set():
                 log.error("the SparkContext has stopped by itself: its JVM is ended")
                 process.kill()
-            time.sleep(LOOK_S)
+            asked.wait(LOOK_S)
 
     threading.Thread(target=look, daemon=True).start()
 

@@ -19,9 +19,7 @@ def bound(value: Any) -> str | None:
         return None
     if isinstance(value, int | Decimal):
         return str(value)
-    if isinstance(value, str) and not set(value) & set(
-        "'\\$"
-    ):  # quotes are escaped differently by 3.5 and 4.1; ${…} is substituted
+    if isinstance(value, str) and not set(value) & set("'\\"):  # these are escaped differently by 3.5 and 4.1
         return f"'{value}'"
     return None
 
