@@ -176,3 +176,21 @@ def test_a_parameters_cell_holds_only_literals_with_a_help(file):
             assert isinstance(statement, ast.Assign | ast.AnnAssign), line
             ast.literal_eval(statement.value)
             assert re.search(r"  # \S", line), line
+
+
+# --- SQL
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(FRAZIL)))
+def test_only_one_module_makes_a_name_an_identifier(module):
+    """No other text of the code has a backtick beside a value, or one without its fellow."""
+    if module == FRAZIL / "config/sql.py":
+        return
+    nodes = list(ast.walk(ast.parse(module.read_text())))
+    docs = {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
+    formatted = [n for n in nodes if isinstance(n, ast.JoinedStr)]
+    parts = {id(p) for f in formatted for p in f.values}
+    texts = ["".join(p.value if isinstance(p, ast.Constant) else "\0" for p in f.values) for f in formatted]
+    plain = [n for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in docs | parts]
+    assert not [t for t in texts if "`\0" in t or "\0`" in t]
+    assert not [n.value for n in plain if n.value.count("`") % 2]

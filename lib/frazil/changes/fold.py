@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import ORDER
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -35,7 +36,10 @@ def fold(events: DataFrame, spec: TableSpec, observation: Observation | None = N
         F.array(*[F.when(F.col(f"h{i}").isNull(), F.lit(c)) for i, c in enumerate(spec.names) if c not in spec.key])
     )
     missing = F.when((F.col("op") != "D") & F.col("stored") & _open(spec), still)
-    after = [(F.col(f"key.`{c}`") if c in spec.key else F.col(f"h{i}.v")).alias(c) for i, c in enumerate(spec.names)]
+    after = [
+        (F.col(f"key.{identifier(c)}") if c in spec.key else F.col(f"h{i}.v")).alias(c)
+        for i, c in enumerate(spec.names)
+    ]
     return last.select(
         "op", F.struct(*after).alias("after"), "commit_ts",
         missing.alias("missing"), F.when(missing.isNotNull(), F.col("source")).alias("source"),
@@ -55,10 +59,10 @@ def _segments(events: DataFrame, spec: TableSpec, observation: Observation | Non
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    key, order = [F.col(f"after.`{k}`") for k in spec.key], (*ORDER, "step")
+    key, order = [F.col(f"after.{identifier(k)}") for k in spec.key], (*ORDER, "step")
     of_key, arrives = Window.partitionBy(*key).orderBy(*order), F.col("step") == 2
     begins = F.coalesce(F.lag("op").over(of_key) == "D", F.lit(False)) | arrives
-    time, own_key = F.substring("change_seq", 1, 16), ", ".join(f"after.`{k}`" for k in spec.key)
+    time, own_key = F.substring("change_seq", 1, 16), ", ".join(f"after.{identifier(k)}" for k in spec.key)
     rows = events.select(
         "*",
         F.struct(*ORDER).alias("id"),
@@ -74,9 +78,11 @@ def _segments(events: DataFrame, spec: TableSpec, observation: Observation | Non
 
     def held(c: str):
         carried = (F.col("op") != "D") & ~F.coalesce(F.array_contains("missing", c), F.lit(False))
-        return F.last(F.when(carried, F.struct(F.col(f"after.`{c}`").alias("v"))), ignorenulls=True).over(of_segment)
+        return F.last(F.when(carried, F.struct(F.col(f"after.{identifier(c)}").alias("v"))), ignorenulls=True).over(
+            of_segment
+        )
 
-    own = F.struct(*[F.col(f"after.`{k}`").alias(k) for k in spec.key])
+    own = F.struct(*[F.col(f"after.{identifier(k)}").alias(k) for k in spec.key])
     return rows.select(
         "op", "step", "commit_ts", "id", "last", own.alias("key"), F.when(F.lit(False), own).alias("source"),
         (F.col("segment") == 0).alias("stored"), F.first(F.when(arrives, F.col("id"))).over(of_segment).alias("origin"),

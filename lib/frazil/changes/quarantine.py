@@ -17,7 +17,7 @@ from frazil.changes.changeset import FIELDS, OLD, marked, reason_sql, shaped
 from frazil.changes.collapse import PLACE, events, last_event
 from frazil.changes.types import lake_type, mask_sql
 from frazil.config.spec import TableSpec
-from frazil.config.sql import beside, literal
+from frazil.config.sql import beside, identifier, literal
 from frazil.dms.csv import JSON
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _texts(spec: TableSpec, values: list[str]) -> str:
 
 def key_sql(spec: TableSpec, row: str) -> str:
     """Return the SQL of the key of a struct of the table's columns, as records have it."""
-    return _texts(spec, [f"{row}.`{k}`" for k in spec.key])
+    return _texts(spec, [f"{row}.{identifier(k)}" for k in spec.key])
 
 
 def with_aside(rows: DataFrame, spec: TableSpec) -> DataFrame:

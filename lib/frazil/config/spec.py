@@ -10,6 +10,7 @@ import yaml
 
 from frazil.config.changes import POLICIES, Changes, PastLayout, parse_changes, parse_layouts
 from frazil.config.columns import TYPES, Column, SpecError, parse_column, require_known
+from frazil.config.sql import identifier
 from frazil.errors import nearest
 
 WITHOUT_KEY = ("refuse", "append", "multiset")
@@ -121,7 +122,7 @@ def _partition(entries, names: list[str], where: str) -> tuple[str, ...]:
                 f"{where}: partition: '{entry}' is no column of the lake, nor a transform of one",
                 "write a column's name, year(c), month(c), day(c), hour(c), bucket(16, c) or truncate(4, c)",
             )
-        inner = f"`{column}`"
+        inner = identifier(column)
         fields.append(
             f"{found[1]}s({inner})" if found[1] else f"{found[3]}({found[4]}, {inner})" if found[3] else inner
         )
@@ -135,7 +136,7 @@ def _sort(entries, names: list[str], where: str) -> tuple[str, ...]:
         found = re.fullmatch(r"(.+?)(?: +(asc|desc))?", str(entry).strip(), re.I)
         if not found or found[1] not in names:
             raise SpecError(f"{where}: sort: no column '{entry}' in the lake", "write a column's name, or 'name desc'")
-        fields.append(f"`{found[1]}` {(found[2] or 'asc').upper()}")
+        fields.append(f"{identifier(found[1])} {(found[2] or 'asc').upper()}")
     return tuple(fields)
 
 

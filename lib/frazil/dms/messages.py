@@ -44,18 +44,18 @@ def routed(messages: DataFrame, fields: Fields | None = None) -> DataFrame:
     from pyspark.sql import functions as F
 
     named = {**ROUTE, **MORE}
-    about = f"struct<{', '.join(f'`{n}`: string' for n in named)}>"
+    about = f"struct<{', '.join(f'{identifier(n)}: string' for n in named)}>"
     more = f", {fields.sql}" if fields and fields.data else ""
     alone = r"""regexp_extract(value, '"metadata":\\s*(\\{[^{}\\\\]*\\}\\s*)\\}\\s*$', 1)"""
     rows = messages.withColumn("value", F.col("value").cast("string"))
     parsed = F.from_json("value", f"struct<metadata: {about}{more}>", _PERMISSIVE if more else {})
     rows = rows.withColumn("m", parsed).withColumn("said", F.col("m.metadata"))
-    broken = " or ".join(f"said.`{n}` is null" for n in ROUTE)
+    broken = " or ".join(f"said.{identifier(n)} is null" for n in ROUTE)
     said = F.when(F.expr(broken), F.coalesce(F.from_json(F.expr(alone), about), F.col("said"))).otherwise(F.col("said"))
     # What need not be the same twice is computed once: else Spark would compute it again in the filters behind this.
     rows = rows.withColumns({"said": F.when(F.spark_partition_id() >= 0, said), "broken": F.expr(broken)})
     kept = ("object", "offset", "arrived", "value", "broken", *(["m"] if more else []))
-    return rows.select(*kept, *[F.col(f"said.`{n}`").alias(a) for n, a in named.items()])
+    return rows.select(*kept, *[F.col(f"said.{identifier(n)}").alias(a) for n, a in named.items()])
 
 
 @dataclass(frozen=True)

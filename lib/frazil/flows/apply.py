@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.changes.changeset import change_set
 from frazil.changes.collapse import passed_keys
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.position import Position
 from frazil.dms.read import has_stray_quote
@@ -100,7 +101,7 @@ def apply_batch(
 def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame, partial: bool, files: tuple[DmsObject, ...]) -> None:
     """Raise SourceError where a key is stored that rows only passed on their way to another; see `collapse.passed_keys`."""
     keys = passed_keys(change_set(raw, spec).where("bad is null"), spec, ever=partial)
-    stored = book.spark.table(book.name(spec)).select(*[f"`{k}`" for k in spec.key])
+    stored = book.spark.table(book.name(spec)).select(*[identifier(k) for k in spec.key])
     if hit := keys.join(stored, list(spec.key), "left_semi").limit(3).collect():
         away = f" move the change files from before that load away ({files[0].name} …)," if files else ""
         named = "; ".join(", ".join(f"{k}={v}" for k, v in row.asDict().items()) for row in hit)
@@ -120,7 +121,7 @@ def _collapsed(spec: TableSpec, plan: Plan) -> tuple[Any, int, list | None]:
         return rows, rows.num_rows, None
     if plan.found is plan.batch:
         plan.batch.persist()
-    first = F.col(f"after.`{spec.key[0]}`") if spec.key else F.lit(None)
+    first = F.col(f"after.{identifier(spec.key[0])}") if spec.key else F.lit(None)
     keys, *bounds = plan.batch.agg(F.count("*"), F.min(first), F.max(first)).first()
     return None, keys, bounds
 

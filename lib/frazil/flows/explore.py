@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 from frazil.config.times import clock, instant
 from frazil.dms.position import Position
 from frazil.errors import FrazilError, nearest
@@ -136,14 +137,16 @@ def difference(book: Workbook, table: str, since: str | int, until: str | int, b
     columns = [c for c in new.columns if c in old.columns and c not in spec.key]
 
     def side(rows: DataFrame, name: str) -> DataFrame:
-        return rows.select(*[f"`{k}`" for k in spec.key], F.struct(F.lit(1).alias("_there"), *[f"`{c}`" for c in columns]).alias(name))  # fmt: skip
+        return rows.select(*[identifier(k) for k in spec.key], F.struct(F.lit(1).alias("_there"), *[identifier(c) for c in columns]).alias(name))  # fmt: skip
 
     both = side(old, "old").join(side(new, "new"), list(spec.key), "full_outer")
-    equal = reduce(lambda x, c: x & F.col(f"old.`{c}`").eqNullSafe(F.col(f"new.`{c}`")), columns, F.lit(True))
+    equal = reduce(
+        lambda x, c: x & F.col(f"old.{identifier(c)}").eqNullSafe(F.col(f"new.{identifier(c)}")), columns, F.lit(True)
+    )
     change = F.when(F.col("old").isNull(), "inserted").when(F.col("new").isNull(), "deleted").when(~equal, "updated")
     marked = both.withColumn("change", change).where("change is not null").persist()
     found = {r[0]: r[1] for r in marked.groupBy("change").count().collect()}
-    rows = marked.orderBy("change", *[f"`{k}`" for k in spec.key]).limit(show).collect() if found else []
+    rows = marked.orderBy("change", *[identifier(k) for k in spec.key]).limit(show).collect() if found else []
     marked.unpersist()  # not after an interrupt: that has closed the connection that this would ask by
     sample = [
         {"change": r.change, **{k: r[k] for k in spec.key}, "column": c,

@@ -10,6 +10,7 @@ from frazil.changes.changeset import BadRowError, change_set, load_rows
 from frazil.changes.keyless import appended
 from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 from frazil.dms import ends
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import (
@@ -172,7 +173,7 @@ def _all_differ(loaded: DataFrame, spec: TableSpec) -> bool:
     """
     from pyspark.sql import functions as F
 
-    key = f"`{spec.key[0]}`"
+    key = identifier(spec.key[0])
     if len(spec.key) > 1 or loaded.schema[spec.key[0]].dataType.typeName() not in ("integer", "long"):
         return False
     bits = loaded.groupBy(F.expr(f"shiftright({key}, 6)")).agg(
@@ -189,7 +190,7 @@ def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:
 
     if _all_differ(loaded, spec):
         return []
-    keys = [F.col(f"`{k}`") for k in spec.key]
+    keys = [F.col(identifier(k)) for k in spec.key]
     return loaded.groupBy(*keys).count().where("count > 1").limit(3).collect()
 
 
@@ -201,13 +202,13 @@ def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> tuple[s
     def typed(k: str) -> str:
         raw_name = f"a{spec.names.index(k)}"
         typed = convert_sql(spec.column(k), raw_name, kinds[raw_name])
-        return f"{mask_sql(spec.column(k), typed)} as `{k}`"
+        return f"{mask_sql(spec.column(k), typed)} as {identifier(k)}"
 
     keys = raw.select("path", *[F.expr(typed(k)) for k in spec.key])
     lines = []
     for row in twice:
         shown = ", ".join(f"{k}={row[k]}" for k in spec.key)
-        same = [F.col(f"`{k}`").eqNullSafe(F.lit(row[k])) for k in spec.key]
+        same = [F.col(identifier(k)).eqNullSafe(F.lit(row[k])) for k in spec.key]
         where = same[0]
         for condition in same[1:]:
             where = where & condition

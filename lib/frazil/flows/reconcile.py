@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.changes.types import mask_sql, value_type
 from frazil.config.connection import SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec
+from frazil.config.sql import identifier
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import jvm, jvm_schema
 from frazil.lake.evolution import with_told
@@ -41,18 +42,21 @@ def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) 
             f"{spec.source} has no key to compare rows by", "leave it out by the parameter 'tables'"
         )
 
-    typed = source.select(*[F.col(f"`{c.name}`").cast(value_type(c)).alias(c.name) for c in spec.columns])
-    typed = typed.select(*[F.expr(mask_sql(c, f"`{c.name}`")).alias(c.name) for c in spec.columns])
+    typed = source.select(*[F.col(identifier(c.name)).cast(value_type(c)).alias(c.name) for c in spec.columns])
+    typed = typed.select(*[F.expr(mask_sql(c, identifier(c.name))).alias(c.name) for c in spec.columns])
 
     def side(frame: DataFrame, name: str) -> DataFrame:
-        keys = [F.col(f"`{k}`").alias(f"k{i}") for i, k in enumerate(spec.key)]
-        return frame.select(*keys, F.struct(*[F.col(f"`{c}`") for c in spec.names]).alias(name))
+        keys = [F.col(identifier(k)).alias(f"k{i}") for i, k in enumerate(spec.key)]
+        return frame.select(*keys, F.struct(*[F.col(identifier(c)) for c in spec.names]).alias(name))
 
     keys = [f"k{i}" for i in range(len(spec.key))]
     both = side(typed, "source").join(
-        side(lake.select(*[F.col(f"`{c}`") for c in spec.names]), "lake"), on=keys, how="full_outer"
+        side(lake.select(*[F.col(identifier(c)) for c in spec.names]), "lake"), on=keys, how="full_outer"
     )
-    same = reduce(lambda a, b: a & b, [F.col(f"source.`{c}`").eqNullSafe(F.col(f"lake.`{c}`")) for c in spec.names])
+    same = reduce(
+        lambda a, b: a & b,
+        [F.col(f"source.{identifier(c)}").eqNullSafe(F.col(f"lake.{identifier(c)}")) for c in spec.names],
+    )
     there = F.col("source").isNotNull() & F.col("lake").isNotNull()
     marked = both.withColumn("differs", ~(there & same))
     count = marked.agg(F.count("source"), F.count("lake"), F.count_if("differs")).first()

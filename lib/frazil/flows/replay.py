@@ -15,6 +15,7 @@ from frazil.changes import quarantine as aside
 from frazil.changes.collapse import PLACE
 from frazil.changes.keyless import appended
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 from frazil.dms.again import read_again
 from frazil.dms.csv import JSON, SHARED
 from frazil.dms.layout import CHANGE_PHASE
@@ -175,7 +176,7 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
     good, records = rows.where(f"outcome = '{aside.APPLY}'"), _now(rows)
     if spec.key:
         changes = aside.collapsed(rows, spec).persist()
-        first = F.col(f"after.`{spec.key[0]}`")
+        first = F.col(f"after.{identifier(spec.key[0])}")
         bounds = tuple(changes.agg(F.min(first), F.max(first)).first())
         is_open = F.col("status").isin(*aside.OPEN)
         # One that is still bad must not be applied later over what came after it and is applied now.

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from frazil.config.sql import identifier
 from frazil.dms.messages import routed
 from frazil.dms.streams import ARRIVED, Message, Offsets
 from frazil.flows.stream_groups import BY, FACTS
@@ -59,16 +60,16 @@ def bring_messages(frame: DataFrame) -> Brought | None:
 def _told(frame: DataFrame) -> DataFrame:
     """Return what `Brought` holds of `routed` messages."""
     told = {
-        **{c: f"`{c}`" for c in COLUMNS},
+        **{c: identifier(c) for c in COLUMNS},
         "arrived": "unix_micros(arrived)",
         "value": "base64(cast(value as binary))",
     }
-    line = f"to_json(struct({', '.join(f'{sql} as `{c}`' for c, sql in told.items())}))"
-    facts = {n: f"`{n}`" for n in (*BY, "offset")} | FACTS
+    line = f"to_json(struct({', '.join(f'{sql} as {identifier(c)}' for c, sql in told.items())}))"
+    facts = {n: identifier(n) for n in (*BY, "offset")} | FACTS
     facts["line"] = f"if(kind = 'data' and operation <> 'load', {line}, null)"
     odd = f"coalesce(octet_length(value) > {LONGEST} or encode(value, 'UTF-8') <> cast(value as binary), false)"
     return frame.selectExpr("*", f"{odd} as odd").selectExpr(
-        *[f"if(odd, null, {sql}) as `{n}`" for n, sql in facts.items()], "odd"
+        *[f"if(odd, null, {sql}) as {identifier(n)}" for n, sql in facts.items()], "odd"
     )
 
 
@@ -95,11 +96,11 @@ class Table:
 
     def rows(self) -> DataFrame:
         """Return what the file holds, whatever that is by then, in the columns of `messages.routed`."""
-        kinds = ", ".join(f"`{c}`: {kind or self.offset}" for c, kind in COLUMNS.items())
+        kinds = ", ".join(f"{identifier(c)}: {kind or self.offset}" for c, kind in COLUMNS.items())
         told = {"arrived": "timestamp_micros(arrived)", "value": "cast(unbase64(value) as string)"}
         text = self.spark.read.text(self.file.as_uri(), wholetext=True)
         rows = text.selectExpr(f"inline(from_json(value, 'array<struct<{kinds}>>'))")
-        return rows.selectExpr(*[f"{told.get(c, f'`{c}`')} as `{c}`" for c in COLUMNS]).coalesce(1)
+        return rows.selectExpr(*[f"{told.get(c, identifier(c))} as {identifier(c)}" for c in COLUMNS]).coalesce(1)
 
 
 @dataclass(frozen=True)

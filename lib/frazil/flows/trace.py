@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.changes.changeset import change_set
 from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
-from frazil.config.sql import literal
+from frazil.config.sql import identifier, literal
 from frazil.config.times import clock
 from frazil.dms.position import Position
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows
@@ -33,19 +33,19 @@ def key_sql(spec: TableSpec, key: list[str], row: str = "") -> str:
     if len(key) != len(spec.key):
         raise ExploreError(f"{len(key)} value(s) for the key of {spec.source}", f"give {', '.join(spec.key)}, in this order")  # fmt: skip
     values = [f"try_cast({literal(str(v))} as {lake_type(spec.column(k))})" for k, v in zip(spec.key, key, strict=True)]
-    return " and ".join(f"{row}`{k}` = {v}" for k, v in zip(spec.key, values, strict=True))
+    return " and ".join(f"{row}{identifier(k)} = {v}" for k, v in zip(spec.key, values, strict=True))
 
 
 def first_key(book: Workbook, table: str) -> list[str]:
     """Return the key of a row that was changed last, as texts: something to look at."""
     spec = spec_of(book, table)
-    name, columns = book.name(spec), ", ".join(f"cast(`{k}` as string)" for k in spec.key)
+    name, columns = book.name(spec), ", ".join(f"cast({identifier(k)} as string)" for k in spec.key)
     require_table(book.spark, name)
     newest = book.spark.sql(
         f"select data_file.file_path from {name}.entries where status < 2 and data_file.content = 0 order by sequence_number desc limit 1"
     ).first()
     order = ["_last_updated_sequence_number desc"] if format_of(book.spark, name) > 2 else []
-    last = f"order by {', '.join([*order, *(f'`{k}`' for k in spec.key)])}"  # how rows lie in a file is Spark's matter
+    last = f"order by {', '.join([*order, *(identifier(k) for k in spec.key)])}"  # how rows lie in a file is Spark's matter
     for where in [f"where _file = {literal(newest[0])} {last}", ""] if newest and spec.key else []:
         if row := book.spark.sql(f"select {columns} from {name} {where} limit 1").first():
             return list(row)
@@ -124,7 +124,7 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
         raise ExploreError(f"{table}: no kept snapshot of a batch tells where this key comes from", "ask for one of key_history, of a load or of changes")  # fmt: skip
     raw, spec = _raw(book, spec, made, *_between(states, made))
     first = {r[0]: r[1] - 1 for r in raw.groupBy("object").agg(F.min("row_no")).collect()}
-    moved = " and ".join(f"before.`{k}` is not null" for k in spec.key)
+    moved = " and ".join(f"before.{identifier(k)} is not null" for k in spec.key)
     rows = change_set(raw, spec).where(f"({where}) or ({moved} and {key_sql(spec, key, 'before.')})")
     found = rows.orderBy("object", "block", "row_no").collect()
     return [

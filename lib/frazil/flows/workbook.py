@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.session import get_spark
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spec import TableSpec, load_specs, parse_changes
+from frazil.config.sql import identifier
 from frazil.dms.documents import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.kafka import Kafka
@@ -257,7 +258,7 @@ class Workbook:
         spec = self.specs[table]
         if not self.exists(spec):
             return []
-        rows, keys = self.spark.table(self.name(spec)), [f"`{k}`" for k in spec.key]
+        rows, keys = self.spark.table(self.name(spec)), [identifier(k) for k in spec.key]
         return [row.asDict() for row in (rows.orderBy(*keys) if keys else rows).limit(count).collect()]
 
     def plan(self, look: Callable[[TableSpec], dict[str, Any]]) -> list[dict[str, Any]]:

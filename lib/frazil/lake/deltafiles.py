@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 from frazil.lake import jvm, jvm_rowdelta, jvm_schema
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def partition_sql(name: str, fields: list[tuple[int, str, str]]) -> list[str]:
     listed = []
     for _, transform, column in fields:
         kind, width = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", transform).groups()
-        value = f"after.`{column}`"
+        value = f"after.{identifier(column)}"
         known = {"identity": value, "void": "null", "bucket": f"{system}.bucket({width}, {value})",
                  "truncate": f"{system}.truncate({width}, {value})"}  # fmt: skip
         listed.append(known.get(kind) or f"{system}.{kind}s({value})")

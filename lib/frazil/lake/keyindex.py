@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,7 @@ def key_sql(spec: TableSpec, row: str = "") -> list[str]:
     type that a column had before it was widened. Different keys get different numbers: a digest, unlike a hash for speed,
     has no collisions that could be made on purpose.
     """
-    columns = [(f"{row}`{k}`", lake_type(spec.column(k))) for k in spec.key]
+    columns = [(f"{row}{identifier(k)}", lake_type(spec.column(k))) for k in spec.key]
     kinds = [kind for _, kind in columns]
     if kinds in (["int"], ["bigint"]):
         return [f"cast({columns[0][0]} as bigint)"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 from frazil.lake import jvm
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ def apply_net(spark: SparkSession, target: str, net: DataFrame, spec: TableSpec,
     """
     name, branch = target.rsplit(".branch_", 1)
     gone, gains = "frazil_gone_" + summary["frazil.batch"], "frazil_gains_" + summary["frazil.batch"]
-    columns = ", ".join(f"`{c}`" for c in spec.names)
-    same = " AND ".join(f"t.`{c}` <=> s.after.`{c}`" for c in spec.names)
+    columns = ", ".join(map(identifier, spec.names))
+    same = " AND ".join(f"t.{identifier(c)} <=> s.after.{identifier(c)}" for c in spec.names)
     net.where("net < 0").createOrReplaceTempView(gone)
     net.where("net > 0").createOrReplaceTempView(gains)
     copies = f"SELECT after, cast(net AS int) AS copies FROM {gains}"

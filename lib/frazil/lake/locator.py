@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta, jvm_schema
 from frazil.lake.carry import ORDER, file_name
@@ -260,7 +261,7 @@ class Locator:
         ends = pc.min_max(rows[f"c{self.spec.names.index(self.spec.key[0])}"]).as_py()
         low, high = bound(ends["min"]), bound(ends["max"])
         if low and high:  # literals are what Iceberg can prune files by
-            table = table.where(f"`{self.spec.key[0]}` BETWEEN {low} AND {high}")
+            table = table.where(f"{identifier(self.spec.key[0])} BETWEEN {low} AND {high}")
         placed = table.select(
             "_file", "_pos", *[F.expr(k).alias(n) for k, n in zip(key_sql(self.spec), keys, strict=True)]
         )

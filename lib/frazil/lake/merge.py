@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.config.sql import literal
+from frazil.config.sql import identifier, literal
 from frazil.lake import jvm
 
 if TYPE_CHECKING:
@@ -41,18 +41,22 @@ def merge_sql(
 
     def value(name: str) -> str:
         kept = partial and name not in spec.key
-        new = f"s.after.`{name}`"
-        return f"CASE WHEN array_contains(s.missing, {literal(name)}) THEN t.`{name}` ELSE {new} END" if kept else new
+        new = f"s.after.{identifier(name)}"
+        return (
+            f"CASE WHEN array_contains(s.missing, {literal(name)}) THEN t.{identifier(name)} ELSE {new} END"
+            if kept
+            else new
+        )
 
-    on = [f"t.`{k}` = {f's.k{i}' if spread else f's.after.`{k}`'}" for i, k in enumerate(spec.key)]
+    on = [f"t.{identifier(k)} = {f's.k{i}' if spread else f's.after.{identifier(k)}'}" for i, k in enumerate(spec.key)]
     bounds = (bound(low), bound(high))
     if None not in bounds:
-        on.append(f"t.`{spec.key[0]}` BETWEEN {bounds[0]} AND {bounds[1]}")
-    columns = [f"`{c}`" for c in spec.names]
+        on.append(f"t.{identifier(spec.key[0])} BETWEEN {bounds[0]} AND {bounds[1]}")
+    columns = [identifier(c) for c in spec.names]
     return (
         f"MERGE INTO {target} t USING {view} s ON {' AND '.join(on)} "
         f"WHEN MATCHED AND s.op = 'D' THEN DELETE "
-        f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.`{c}` = {value(c)}' for c in spec.names)} "
+        f"WHEN MATCHED THEN UPDATE SET {', '.join(f't.{identifier(c)} = {value(c)}' for c in spec.names)} "
         f"WHEN NOT MATCHED AND s.op <> 'D' THEN INSERT ({', '.join(columns)}) VALUES ({', '.join(f's.after.{c}' for c in columns)})"
     )
 
@@ -85,12 +89,14 @@ def _completed(spark: SparkSession, target: str, batch: DataFrame, spec: TableSp
     """Give partial rows whose key changed what is stored under the old key: after that they are whole."""
     from pyspark.sql import functions as F
 
-    key = F.struct(*[F.col(f"`{k}`") for k in spec.key]).alias("source")
-    stored = spark.table(target).select(key, F.struct(*[F.col(f"`{c}`") for c in spec.names]).alias("old"))
+    key = F.struct(*[F.col(identifier(k)) for k in spec.key]).alias("source")
+    stored = spark.table(target).select(key, F.struct(*[F.col(identifier(c)) for c in spec.names]).alias("old"))
     wanted = stored.join(batch.where("source is not null").select("source").distinct(), "source", "left_semi")
     moved = F.col("source").isNotNull()
     after = [
-        F.when(moved & F.array_contains("missing", c), F.col(f"old.`{c}`")).otherwise(F.col(f"after.`{c}`")).alias(c)
+        F.when(moved & F.array_contains("missing", c), F.col(f"old.{identifier(c)}"))
+        .otherwise(F.col(f"after.{identifier(c)}"))
+        .alias(c)
         for c in spec.names
     ]
     return batch.join(wanted, "source", "left").select(
@@ -105,7 +111,7 @@ def replace_rows(spark: SparkSession, target: str, rows: DataFrame, summary: dic
     try:
         if empty_first:
             spark.sql(f"DELETE FROM {target}")
-        columns = ", ".join(f"`{c}`" for c in rows.columns)
+        columns = ", ".join(identifier(c) for c in rows.columns)
         jvm.sql_with_commit_properties(spark, f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {view}", summary)
     finally:
         spark.catalog.dropTempView(view)

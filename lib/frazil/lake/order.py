@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
+from frazil.config.sql import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 def quoted(name: str) -> str:
     """Return a column's name as Spark's expressions take any name."""
-    return f"`{name}`"
+    return identifier(name)
 
 
 def sorted_rows(rows: DataFrame, s: MaintenanceSettings) -> DataFrame:

@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from frazil.changes.quarantine import OPEN, RECORD, UNREADABLE, newest
-from frazil.config.sql import literal
+from frazil.config.sql import identifier, literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
@@ -42,7 +42,7 @@ def create(spark: SparkSession, name: str) -> None:
     with _one_at_a_time:
         if not spark.catalog.tableExists(name):
             create_namespaces(spark, [name])
-            columns = ", ".join(f"`{c}` {kind}" for c, kind in RECORD.items())
+            columns = ", ".join(f"{identifier(c)} {kind}" for c, kind in RECORD.items())
             properties = "'commit.retry.num-retries' = '20', 'write.metadata.delete-after-commit.enabled' = 'true'"
             spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
         table = jvm.load_table(spark, name)
@@ -109,7 +109,7 @@ def _insert(spark: SparkSession, target: str, records: DataFrame, batch: str, su
     view = "frazil_quarantine_" + batch
     records.coalesce(1).createOrReplaceTempView(view)
     try:
-        columns = ", ".join(f"`{c}`" for c in RECORD)
+        columns = ", ".join(identifier(c) for c in RECORD)
         jvm.sql_with_commit_properties(spark, f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {view}", summary)
     finally:
         spark.catalog.dropTempView(view)

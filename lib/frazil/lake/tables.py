@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
-from frazil.config.sql import literal
+from frazil.config.sql import identifier, literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
@@ -60,12 +60,14 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
     created = not spark.catalog.tableExists(name)
     if created:
         columns = ", ".join(
-            f"`{c.name}` {lake_type(c)}{' NOT NULL' if c.name in spec.key else ''}"
+            f"{identifier(c.name)} {lake_type(c)}{' NOT NULL' if c.name in spec.key else ''}"
             + (f" COMMENT {literal(c.comment)}" if c.comment else "")
             for c in spec.columns
         )
         if spec.policy == "append":
-            columns += "".join(f", `{n}` {kind} COMMENT {literal(c)}" for n, (kind, c) in OPERATION_COLUMNS.items())
+            columns += "".join(
+                f", {identifier(n)} {kind} COMMENT {literal(c)}" for n, (kind, c) in OPERATION_COLUMNS.items()
+            )
         properties = {
             "format-version": str(version),
             "write.merge.mode": "merge-on-read", "write.update.mode": "merge-on-read", "write.delete.mode": "merge-on-read",
@@ -84,7 +86,7 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
         ]):  # fmt: skip
             spark.sql(f"ALTER TABLE {name} WRITE {order}")
         if spec.key and not any(spec.column(k).dms_type in ("REAL4", "REAL8") for k in spec.key):
-            spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(f'`{k}`' for k in spec.key)}")
+            spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(identifier(k) for k in spec.key)}")
     table = jvm.load_table(spark, name)
     if table.currentSnapshot() is None:
         jvm.start_position(table, TAG, POSITION, Position().to_json)
@@ -138,8 +140,8 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
         shown = ", ".join(f"{n}: table {has.get(n, '–')}, spec {wants.get(n, '–')}" for n in differ)
         raise TableError(f"{name} and its spec differ ({shown})", f"correct {spec.file}, or alter the table")
     if spec.key:
-        keys = ", ".join(f"`{k}`" for k in spec.key)
-        empty = " or ".join(f"`{k}` is null" for k in spec.key)
+        keys = ", ".join(identifier(k) for k in spec.key)
+        empty = " or ".join(f"{identifier(k)} is null" for k in spec.key)
         twice = spark.sql(f"select {keys}, count(*) copies from {name} group by {keys} having count(*) > 1 or {empty} limit 3").collect()  # fmt: skip
         if twice:
             shown = "; ".join(", ".join(f"{k}={r[k]}" for k in spec.key) + f" ({r.copies} times)" for r in twice)
@@ -164,7 +166,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     parent = jvm.load_table(spark, name).currentSnapshot().parentId()
     if parent != (held and held.snapshotId()):
         spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}')")
-        spark.sql(f"ALTER TABLE {name} DROP TAG `{TAG}`")
+        spark.sql(f"ALTER TABLE {name} DROP TAG {identifier(TAG)}")
         raise TableError(f"{name} was written to while it was looked at", "stop the other pipeline first, then adopt")
 
 
