@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.config import jars
+from frazil.config import jars, jvm_options
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
 
@@ -118,6 +118,7 @@ def collector_conf(settings: Settings) -> dict[str, str]:
 
 def _build(settings: Settings) -> SparkSession:
     import pyspark
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     line = ".".join(pyspark.__version__.split(".")[:2])
@@ -150,10 +151,17 @@ def _build(settings: Settings) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
     _yield_to_others(settings.nice)  # the JVM inherits it
     log = os.path.join(settings.root, settings.runs, settings.env, "spark.log")
-    builder = SparkSession.builder.master(master).appName("frazil")
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    return _started(builder.getOrCreate, log)
+    conf = {"spark.master": master, "spark.app.name": "frazil", **conf}
+
+    def start() -> SparkSession:
+        with jvm_options.handed_over(conf):
+            SparkContext._ensure_initialized()  # a builder with options would put them on the command line
+        builder = SparkSession.builder
+        for key, value in conf.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+    return _started(start, log)
 
 
 def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
