@@ -19,7 +19,9 @@ Each is written as the lowest that tells it, for older code to read.
 OPTIONAL = ("owed", "lacks", "skips", "stream", "stream_load", "stream_of", "topic")
 """Not written where there is nothing to say."""
 NO_LOAD = "none"
-"""Stands for the digest of a load without files: the table was empty when DMS loaded it."""
+"""Stands for the digest of a load of which nothing was found: the table was empty when DMS loaded it."""
+STREAM_LOAD = "stream"
+"""Stands for the digest of a load that came through a stream."""
 MAX_RECENT = 64
 MAX_NAMED = 200
 """Of a load with more files than this it is not kept which they were."""
@@ -73,6 +75,11 @@ class Position:
         return bool(self.load_digest)
 
     @property
+    def awaits_load(self) -> bool:
+        """Whether no load was found and no change is applied yet: load data that comes now is the first load."""
+        return self.load_digest == NO_LOAD and not self.last and not self.owed
+
+    @property
     def look_from(self) -> str:
         """The name from which on `recent` is complete: an hour back, or its first name once it is full; listings begin there."""
         if len(self.recent) == MAX_RECENT:
@@ -123,8 +130,9 @@ def after_load(position: Position, objects: TableObjects, batch: str, replay: bo
 
 
 def is_other_load(objects: TableObjects, position: Position) -> bool:
-    """Tell whether load files lie there, and are not those that were applied; of a table that is not loaded none were."""
-    return bool(objects.loads) and position.loaded and objects.load_digest != position.load_digest
+    """Tell whether load files are there that differ from those applied; for a table without any load they are the first."""
+    applied = position.loaded and not position.awaits_load
+    return bool(objects.loads) and applied and objects.load_digest != position.load_digest
 
 
 def _load_files(objects: TableObjects) -> dict[str, str]:

@@ -8,10 +8,9 @@ from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.config.times import instant
 from frazil.dms.newest import CHANGES, moment
-from frazil.dms.position import Position, after_load
+from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.dms.transactions import NAME
 from frazil.errors import FrazilError, nearest
-from frazil.flows.stream_load import LOADED
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, tables
 
@@ -31,7 +30,11 @@ def adopt(book: Workbook, table: str, position: str) -> str:
     if book.stream:
         begin = book.stream.start(position)
         stated = Position(
-            batch=commit.new_batch(), load_digest=LOADED, stream=begin, stream_load=begin, stream_of=book.stream.made()
+            batch=commit.new_batch(),
+            load_digest=STREAM_LOAD,
+            stream=begin,
+            stream_load=begin,
+            stream_of=book.stream.made(),
         )
         tables.adopt(book.spark, book.name(spec), spec, stated)
         return f"{book.name(spec)} goes on from " + ", ".join(f"{p}: {offset}" for p, offset in begin.items())

@@ -10,7 +10,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import Position, is_other_load, pending_changes, take_batch
 from frazil.dms.read import CHANGE_PHASE
-from frazil.flows import quarantine, streams, watch
+from frazil.flows import full_load, quarantine, streams, watch
 from frazil.flows.apply import apply_batch
 from frazil.flows.batch import of_files
 from frazil.flows.loop import keep_on, show
@@ -23,12 +23,15 @@ from frazil.lake.tables import read_base
 from frazil.observe.board import Board
 
 
-def _held(there: TableObjects, position: Position) -> str:
-    """Say what changes wait for, if they do: they belong on top of the load that lies there, and on no other."""
-    if not position.loaded:
-        return "the full load is applied"
-    if is_other_load(there, position):
-        return "the load files that changed are applied: run 01_full_load, see on_changed_load"
+def _held(there: TableObjects, position: Position, pending: int) -> str:
+    """Say what waits, and for what: changes belong on top of the load that is there, and of no other."""
+    if position.awaits_load and there.loads and not pending:  # DMS may still be writing: only a change ends a load
+        return f"{len(there.loads)} load file(s) came after 01_full_load found none: run it again"
+    waits = f"{pending} change file(s) wait until" if pending else ""
+    if waits and not position.loaded:
+        return f"{waits} the full load is applied: run 01_full_load"
+    if waits and is_other_load(there, position):
+        return f"{waits} the load files that changed are applied: run 01_full_load, see on_changed_load"
     return ""
 
 
@@ -83,12 +86,13 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         waiting = pending_changes(there, base.position, spec.source)
         end = end or (waiting[-1].name if waiting else "")
         pending = [o for o in waiting if o.name <= end]
+        if held := _held(there, base.position, len(pending)):
+            return TableResult(spec.source, "held", held, counts=done.counts)
         if not pending:
             break
-        if held := _held(there, base.position):
-            return TableResult(
-                spec.source, "held", f"{len(pending)} change file(s) wait until {held}", counts=done.counts
-            )
+        if base.position.awaits_load and there.loads:
+            done.add(full_load.apply_load(book, spec, there, base, "load"))
+            continue
         files = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
         book.check_files(spec, replace(there, changes=tuple(files)))
         book.tell_of_others(files)

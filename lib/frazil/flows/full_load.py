@@ -37,21 +37,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+EMPTY = "no load files yet: counts as empty; its changes are applied as they come"
+
+
 class DuplicateKeyError(FrazilError):
     """A load holds a key more than once: the declared key is not the table's key, or two loads are mixed."""
 
 
 def verdict(there: TableObjects, position: Position, on_changed_load: str) -> str:
-    """Say what a table needs: `load`, `reload`, `refuse`, or why it needs nothing.
+    """Say what a table needs: `load`, `load nothing`, `reload`, `replay`, `refuse`, or `loaded`: nothing.
 
-    DMS writes no load file for a table without rows, and its changes only once the load is over: a table with change files
-    alone was empty when it was loaded (`load nothing`: only its position says so from then on).
+    DMS writes no load file for an empty table. `load nothing` records that, so that changes may start. A load file that
+    comes before the first change is applied is still the first load.
     """
-    if not there.loads and not position.loaded:
-        return "load nothing" if there.changes else "no load files"
     if not there.loads:
-        return "loaded"
-    if not position.loaded:
+        return "loaded" if position.loaded else "load nothing"
+    if not position.loaded or position.awaits_load:
         return "load"
     if on_changed_load == "replay":
         return "replay"
@@ -75,20 +76,25 @@ def run(book: Workbook) -> list[TableResult]:
             commit.commit_batch(
                 book.spark, book.name(spec), base, position, lambda branch, summary: None, {"frazil.kind": "load"}
             )
-            return TableResult(
-                spec.source, "loaded", "no load files, but change files: counts as empty when DMS loaded it"
-            )
-        if action not in ("load", "reload", "replay"):
-            return TableResult(spec.source, "unchanged" if action == "loaded" else "empty", action)
+            if there.changes:
+                note = "no load files, but change files: counts as empty when DMS loaded it"
+                return TableResult(spec.source, "loaded", note)
+            return TableResult(spec.source, "empty", EMPTY)
+        if action == "loaded":
+            return TableResult(spec.source, "unchanged", EMPTY if base.position.awaits_load else action)
         if action == "replay":
             require_replayable(there, base.position, spec.source)
-        book.check_files(spec, there)
-        book.progress(
-            f"{spec.source}: {action} of {len(there.loads)} file(s), {sum(o.size for o in there.loads) / 1e6:.1f} MB"
-        )
-        return _load(book, spec, there, base, action)
+        return apply_load(book, spec, there, base, action)
 
     return book.each_table(work)
+
+
+def apply_load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
+    """Apply a table's load files: `load`, `reload` or `replay`."""
+    book.check_files(spec, there)
+    size = sum(o.size for o in there.loads) / 1e6
+    book.progress(f"{spec.source}: {action} of {len(there.loads)} file(s), {size:.1f} MB")
+    return _load(book, spec, there, base, action)
 
 
 def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.dms.control import CREATE
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.position import Position
+from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.statistics import TableStatistics, read_statistics
 from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, place_by_sql, remade, stream_of
 from frazil.flows import quarantine
@@ -20,8 +22,7 @@ from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
 from frazil.flows.stream_groups import Group
 from frazil.flows.stream_look import only_topic
-from frazil.flows.stream_read import APART, messages, messages_of, own, require_known, rows_of
-from frazil.flows.streams import keep_position
+from frazil.flows.stream_read import APART, keep_position, messages, messages_of, own, require_known, rows_of
 from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
@@ -30,8 +31,7 @@ from frazil.lake.tables import Base, read_base
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-LOADED = "stream"
-"""The load digest of a table that was loaded from a stream."""
+EMPTY = "no load records yet: counts as empty; its changes are applied as they come"
 
 
 class _Load:
@@ -39,10 +39,11 @@ class _Load:
 
     def __init__(self, book: Workbook):
         self.book, s = book, book.settings
-        if s.on_changed_load == "replay":
+        self.policy, self.over = getattr(s, "on_changed_load", "refuse"), getattr(s, "load_over", "changes")
+        if self.policy == "replay":
             raise ParameterError("on_changed_load = 'replay' is for files", "write reload")
         self.statistics: dict[str, TableStatistics] | None = None
-        if s.load_over not in ("changes", "declared"):
+        if self.over not in ("changes", "declared"):
             self.statistics = read_statistics(s.path("load_over"))
         self.earliest, self.kept = book.stream.earliest(), book.stream.kept()
         self.base: dict[str, Base] = {}
@@ -55,7 +56,7 @@ class _Load:
     def look(self, spec: TableSpec) -> TableResult:
         """Find where a table's load records would begin."""
         commit.remove_abandoned_branches(self.book.spark, self.book.name(spec))
-        base, again = read_base(self.book.spark, self.book.name(spec)), self.book.settings.on_changed_load == "reload"
+        base, again = read_base(self.book.spark, self.book.name(spec)), self.policy == "reload"
         if again and (names := remade(base.position.stream_of, self.kept.made)):
             base = replace(base, position=_without(base.position, names))
         self.base[spec.source] = base
@@ -90,18 +91,21 @@ class _Load:
         base, begin = self.base[spec.source], self.begin[spec.source]
         mine = own(self.book, spec, groups)
         loads = [g for g in mine if g.is_load and g.behind(begin)]
-        if base.position.loaded:
+        if base.position.loaded and not base.position.awaits_load:
             if not loads:
                 return TableResult(spec.source, "unchanged", "loaded")
-            if self.book.settings.on_changed_load != "reload":
+            if self.policy != "reload":
                 return TableResult(spec.source, "held", APART)
         require_readable(self.book, spec, groups, begin, only_topic(self.book, spec, base.position))
         old, over = self._around(spec, frame, loads)
         loads = [] if over is None else loads
-        if waits := self._waits(spec, mine, over):
+        begun = bool(loads) or any(not g.is_load and g.first < self.seen.get(g.object, 0) for g in mine)
+        if waits := self._waits(spec, loads, over):
             return TableResult(spec.source, "held", waits)
         if lost := self._may_lack(spec, loads, groups):
             return TableResult(spec.source, "held", lost)
+        if not begun:
+            return self._nothing(spec, base)
         # What lies before the load in its partition is contained in it.
         self.begin[spec.source] = furthest(begin, {p: place + 1 for p, place in old.items()})
         starts = {
@@ -111,7 +115,7 @@ class _Load:
         if ARRIVED in self.end:
             stream[ARRIVED] = max(stream[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
-            base.position, batch=commit.new_batch(), load_digest=LOADED, stream=stream, stream_load=self.end, stream_of=self.kept.made,
+            base.position, batch=commit.new_batch(), load_digest=STREAM_LOAD, stream=stream, stream_load=self.end, stream_of=self.kept.made,
             topic=self.book.topic(spec), lacks=(), skips=(),
         )  # fmt: skip
         if not loads:
@@ -121,6 +125,18 @@ class _Load:
         spec = follow(self.book, spec, base, FromStream(names), CHANGE_PHASE).spec
         require_known(self.book, spec, names, f"the load records of {self.book.stream.scheme}")
         return self._load(spec, frame, base, position)
+
+    def _nothing(self, spec: TableSpec, base: Base) -> TableResult:
+        """Record that neither load records nor changes were there when the first part was read."""
+        if base.position.awaits_load:
+            return TableResult(spec.source, "unchanged", EMPTY)
+        begin = furthest(self.begin[spec.source], self.seen)
+        position = replace(
+            base.position, batch=commit.new_batch(), load_digest=NO_LOAD, stream=begin, stream_load=begin,
+            stream_of=self.kept.made, topic=self.book.topic(spec),
+        )  # fmt: skip
+        keep_position(self.book, spec, base, position, "load")
+        return TableResult(spec.source, "empty", EMPTY)
 
     def _around(self, spec: TableSpec, frame: DataFrame | None, loads: list[Group]) -> tuple[Offsets, bool | None]:
         """Return by partition the last change before the last load record, and whether the first part has one behind all of these.
@@ -148,31 +164,32 @@ class _Load:
         rows = found.collect()
         return {p: int(before) for p, before, _ in rows if before is not None}, any(after for *_, after in rows)
 
-    def _waits(self, spec: TableSpec, mine: list[Group], over: bool | None) -> str:
+    def _waits(self, spec: TableSpec, loads: list[Group], over: bool | None) -> str:
         """Say what is missing until a table's load is known to be over."""
-        if self.book.settings.load_over == "declared":
+        if self.over == "declared":
             return ""
         if self.statistics is not None:
             known = self.statistics.get(spec.source)
-            return "" if known and known.loaded else "DMS's statistics do not call the table completed"
-        if over is not None:
-            return (
-                "" if over else "no change of it was seen behind its load records: its load may go on (see load_over)"
-            )
-        begun = any(not g.is_load and g.first < self.seen.get(g.object, 0) for g in mine)
-        return "" if begun else "no change of it was seen: its load may go on (see load_over)"
+            if not known or not known.loaded:
+                return "DMS's statistics do not call the table completed"
+            rows = known.full_load_rows
+            return "" if loads or not rows else f"no load records are there, of {rows:,} row(s) by DMS"
+        if over is False:
+            return "no change of it was seen after its load records: its load may go on (see load_over)"
+        return ""
 
     def _may_lack(self, spec: TableSpec, loads: list[Group], groups: list[Group]) -> str:
         """Say so where the first load records may have expired, and no create-table record that is there tells that they have not.
 
         DMS sends that record before them, and what came later than something that is kept is kept.
         """
-        if self.statistics is not None or self.book.settings.load_over == "declared":
+        if self.statistics is not None or self.over == "declared":
             return ""
-        cut = self.cut.get(spec.source, set()) & {g.object for g in loads}
+        cut = {p for p in self.cut.get(spec.source, ()) if self.book.may_lie(spec, stream_of(p))}
+        cut &= {g.object for g in loads} or cut
         name = self.book.mappings.target_name(spec)
         made = [g.arrived for g in groups if g.operation == CREATE and (g.schema, g.table) == name]
-        first = {p: min(g.arrived for g in groups if g.object == p) for p in cut}
+        first = {p: min((g.arrived for g in groups if g.object == p), default=math.inf) for p in cut}
         if not (lost := sorted(p for p in cut if not any(first[p] <= at for at in made))):
             return ""
         begins = (
@@ -186,6 +203,7 @@ class _Load:
     def _load(self, spec: TableSpec, frame: DataFrame, base: Base, position) -> TableResult:
         from pyspark.sql import functions as F
 
+        again = base.position.loaded and not base.position.awaits_load
         raw = rows_of(self.book, spec, frame, loads=True, begin=self.begin[spec.source])
         changes = change_set(raw, spec)
         bad, total = changes.agg(F.count("bad"), F.count("*")).first()
@@ -203,7 +221,7 @@ class _Load:
                 )
 
             def write(branch: str, properties: dict[str, str]) -> None:
-                merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=base.position.loaded)
+                merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=again)
                 ready()
 
             with quarantine.beside(self.book, spec, base, position.batch, bad, raw) as ready:
@@ -212,7 +230,7 @@ class _Load:
                 )
         finally:
             rows.unpersist()
-        word = "reloaded" if base.position.loaded else "loaded"
+        word = "reloaded" if again else "loaded"
         counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
         return TableResult(spec.source, word, "", counts=counts)
 
@@ -224,6 +242,16 @@ def _without(position: Position, names: list[str]) -> Position:
         return {p: o for p, o in places.items() if stream_of(p) not in names}
 
     return replace(position, stream=others(position.stream), stream_load=others(position.stream_load))
+
+
+def first_loads(book: Workbook, tables: Collection[str]) -> list[TableResult]:
+    """Load tables for which 01_full_load found nothing and of which messages have come since."""
+    load, others = _Load(book), [t for t in book.specs if t not in tables]
+    looked = book.each_table(load.look, skip=others)
+    failed = [r for r in looked if r.failed]
+    out = [*others, *(r.table for r in failed)]
+    with messages(book, *load.read(out)) as (frame, groups, _):
+        return [*failed, *book.each_table(lambda spec: load.take(spec, frame, groups), skip=out)]
 
 
 def run(book: Workbook) -> list[TableResult]:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.dms.control import CREATE, Definition, definition
 from frazil.dms.messages import CHANGE_PHASE, LOAD_PHASE, common_fields, known_columns, raw_rows, routed
+from frazil.dms.position import Position
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql, stream_of
 from frazil.flows import unreadable
 from frazil.flows.small import MOST, Brought, Small, bring_messages
 from frazil.flows.stream_groups import NAMES_SQL, Group, grouped, groups_of
 from frazil.flows.told import names_in_messages
 from frazil.flows.workbook import Workbook
+from frazil.lake import commit
+from frazil.lake.tables import Base
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,6 +79,13 @@ def _tell(book: Workbook, groups: list[Group]) -> None:
     if others:
         named = ", ".join(f"{n} ({c})" for n, c in sorted(others.items()))
         book.progress(f"messages of tables without a spec, passed by: {named}")
+
+
+def keep_position(book: Workbook, spec: TableSpec, base: Base, position: Position, kind: str = "position") -> None:
+    """Commit a position without rows."""
+    commit.commit_batch(
+        book.spark, book.name(spec), base, position, lambda branch, summary: None, {"frazil.kind": kind}
+    )
 
 
 def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from frazil.config.spec import TableSpec
 from frazil.dms.control import Definition
 from frazil.dms.messages import CHANGE_PHASE
-from frazil.dms.position import Position
+from frazil.dms.position import STREAM_LOAD, Position
 from frazil.dms.streams import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
 from frazil.errors import FrazilError
-from frazil.flows import quarantine
+from frazil.flows import quarantine, stream_load
 from frazil.flows.apply import apply_batch
 from frazil.flows.batch import Batch
 from frazil.flows.loop import LONGEST_PAUSE_S, show
@@ -26,6 +26,7 @@ from frazil.flows.stream_read import (
     APART,
     WAITS,
     definitions,
+    keep_position,
     messages,
     own,
     raw_of,
@@ -57,12 +58,17 @@ class _Run:
         """Tables that are left out, and until when."""
         self.pause: dict[str, float] = {}
         self.made: dict[str, str] = {}
+        self.first: set[str] = set()
+        """Tables whose first load has to be looked for in the whole stream."""
         self.small, self.brought = Small(book.spark), None
         self.board = Board(book.progress) if book.settings.run_for_s else None
 
     def _each(self, work: Callable[[TableSpec], TableResult]) -> None:
         """Let every table work that is not left out; one that fails or waits is left out of this run, or for a while."""
-        for result in self.book.each_table(work, skip=list(self.out), quiet=self.board is not None):
+        self._take(self.book.each_table(work, skip=list(self.out), quiet=self.board is not None))
+
+    def _take(self, results: list[TableResult]) -> None:
+        for result in results:
             table, stuck = result.table, result.status in ("failed", "held", "skipped")
             self.total[table].add(result)
             if self.board is not None:
@@ -75,6 +81,7 @@ class _Run:
 
     def one_pass(self) -> bool:
         """Read once what lies behind the tables' positions; return whether more lies there."""
+        self.first = set()
         self.out = {t: until for t, until in self.out.items() if until > time.monotonic()}
         kept = self.book.stream.kept()
         self.made = kept.made
@@ -88,7 +95,17 @@ class _Run:
                 self.total[met.table], self.out[met.table] = met, float("inf")
             self._each(lambda spec: self._apply(spec, frame, groups, taken))
         self.passes += bool(groups)
-        return not taken.caught_up and len(self.out) < len(self.total)
+        loaded = self._first_loads(taken.end) if self.first else False
+        return loaded or (not taken.caught_up and len(self.out) < len(self.total))
+
+    def _first_loads(self, end: Offsets) -> bool:
+        """Load the tables that 01_full_load found empty; return whether any of them can go on."""
+        results = stream_load.first_loads(self.book, self.first)
+        for r in results:
+            if r.status == "unchanged":  # the whole stream has nothing of it
+                self.at[r.table] = furthest(self.at[r.table], end)
+        self._take(results)
+        return any(r.status == "loaded" for r in results)
 
     def _look(self, spec: TableSpec, kept: Kept) -> TableResult:
         """Read a table's position and hold it against the stream."""
@@ -106,6 +123,12 @@ class _Run:
         end, base, at = taken.end, self.base[spec.source], self.at[spec.source]
         require_readable(self.book, spec, groups, at, only_topic(self.book, spec, base.position))
         mine = own(self.book, spec, groups)
+        if base.position.awaits_load and any(g.behind(at) for g in mine):
+            if not taken.caught_up or any(g.is_load and g.behind(at) for g in mine):
+                self.first.add(spec.source)
+                return TableResult(spec.source, "unchanged", "nothing new")
+            # DMS sends a table's changes after its load: all was read, so it was empty then.
+            base = replace(base, position=replace(base.position, load_digest=STREAM_LOAD))
         if any(g.is_load and g.behind(base.position.stream_load) for g in mine):
             return TableResult(spec.source, "held", f"changes wait: {APART}")
         pending = [g for g in mine if not g.is_load and g.behind(at)]
@@ -217,13 +240,6 @@ def _sum(groups: list[Group]) -> tuple[int, frozenset[str]]:
     return sum(g.count for g in groups), frozenset(n for g in groups for n in g.columns)
 
 
-def keep_position(book: Workbook, spec: TableSpec, base: Base, position, kind: str = "position") -> None:
-    """Commit a position without rows."""
-    commit.commit_batch(
-        book.spark, book.name(spec), base, position, lambda branch, summary: None, {"frazil.kind": kind}
-    )
-
-
 def run(book: Workbook) -> list[TableResult]:
     """Apply what lies behind the tables' positions, read once for all, until nothing is left or `max_batches` passes are made.
 
@@ -257,4 +273,4 @@ def run(book: Workbook) -> list[TableResult]:
     return list(run.total.values())
 
 
-__all__ = ["keep_position", "run"]
+__all__ = ["run"]

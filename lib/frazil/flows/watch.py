@@ -48,11 +48,17 @@ def _pending(
 ) -> tuple[Position, int, float]:
     """Return a table's position, how many change files (of a stream: messages of any table) lie behind it, and how long the oldest waits.
 
-    Raises a FrazilError where the table has no position, with `same_load` also where the load files are not those applied.
+    Raises a FrazilError where the table has no position or its first load waits, with `same_load` also where the load files
+    are not those applied.
     """
     table = lookup.get_table(catalog, spec.target)
     position = lookup.position_of(table)
     there = None if book.stream else book.objects(spec, position)
+    if there and there.loads and position.awaits_load:
+        raise FrazilError(
+            f"{spec.source}: {len(there.loads)} load file(s) came after 01_full_load found none",
+            "run 01_full_load again",
+        )
     if there and same_load:
         require_same_load(there, position, table.properties.get(LOAD), spec.source)
     return position, *behind(book, spec, position, kept, there)
