@@ -203,7 +203,7 @@ class _Load:
     def _load(self, spec: TableSpec, frame: DataFrame, base: Base, position) -> TableResult:
         from pyspark.sql import functions as F
 
-        again = base.position.loaded and not base.position.awaits_load
+        again = base.position.loaded and (not base.position.awaits_load or self.policy == "reload")
         raw = rows_of(self.book, spec, frame, loads=True, begin=self.begin[spec.source])
         changes = change_set(raw, spec)
         bad, total = changes.agg(F.count("bad"), F.count("*")).first()
