@@ -1,0 +1,288 @@
+"""Changes: the typed rows of files and messages, in the order in which DMS wrote them, apart from the bad ones.
+
+A batch of changes has these columns. `number` is the row's number in its file, or its offset.
+
+| column | meaning |
+|---|---|
+| `number` | the row's place in its file, from 1, or its offset |
+| `op` | `I`, `U` (both upserts) or `D` |
+| `commit_ts` | when the source committed; null where DMS does not write it |
+| `change_seq` | DMS's own sequence, a second witness of the order |
+| `new_0`, `new_1` … | the columns of the spec, typed, before any mask |
+| `old_0`, `old_1` … | old values of the columns that identify a row; null where an update left them as they were |
+| `absent_3` … | whether the row does not carry that column at all; only for columns that some row lacks |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.config.columns import TEXTS, Column
+from frazil.config.spec import TableSpec
+from frazil.core.types import REPLACEMENT, arrow_type, type_texts
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+FIELDS, OP, KEY, COMMIT_TIME, WHOLE = "<fields>", "<op>", "<key>", "<timestamp>", "<whole>"
+"""What is wrong with a row that is not the value of one column."""
+HAVE_EMPTY = TEXTS | {"BYTES", "BLOB"}
+"""Types that have an empty value: an empty field of any other type is null."""
+OPERATIONS = ("I", "U", "D")
+COMMIT_TS = Column(COMMIT_TIME, "DATETIME", utc=True)
+
+
+@dataclass(frozen=True)
+class FieldRules:
+    """What a field of CSV means: CsvNullValue, CsvNoSupValue, and the texts of the operation column."""
+
+    null: str = ""
+    not_carried: str | None = None
+    operations: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be applied: `column` names the column, or is one of FIELDS, OP, KEY, COMMIT_TIME, WHOLE."""
+
+    number: int
+    column: str
+    reason: str
+    of_old_value: bool = False
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The good rows of one block, and the bad ones."""
+
+    rows: pa.RecordBatch
+    bad: tuple[BadRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """Where a check fails (`mask`), what it is about, and how to say so of one row."""
+
+    mask: np.ndarray
+    column: str
+    texts: pa.Array | None
+    words: str
+    of_old_value: bool = False
+
+
+def type_records(
+    fields: pa.RecordBatch, numbers: np.ndarray, roles: Sequence[str], spec: TableSpec, rules: FieldRules
+) -> Changes:
+    """Return the changes that records of CSV are; `roles` tells what each field is.
+
+    A role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>`, or `skip`. Rows without any value are no changes.
+    """
+    at = dict(zip(roles, fields.columns, strict=True))
+    absent = _absent(at, spec, rules)
+    texts = {role: _meaning(role, text, spec, rules) for role, text in at.items() if role != "skip"}
+    return _typed(texts, absent, numbers, spec, _filled(fields))
+
+
+def _typed(texts: dict[str, pa.Array], absent: dict[str, pa.Array], numbers: np.ndarray, spec: TableSpec, filled: np.ndarray) -> Changes:  # fmt: skip
+    import pyarrow as pa
+
+    nothing = pa.nulls(len(numbers), pa.string())
+    op = texts.get("op", pa.array(["I"]).take(pa.array([0] * len(numbers))) if "op" not in texts else nothing)
+    faults = [_unknown_operation(op), _missing_key(texts, spec, nothing)]
+    commit_ts, fault = _value(COMMIT_TS, texts.get("ts", nothing))
+    faults.append(fault)
+    faults.append(_no_old_row(op, texts, spec))
+    columns: dict[str, pa.Array] = {}
+    for i, name in enumerate(spec.identity):
+        columns[f"old_{i}"], fault = _value(spec.column(name), texts.get(f"before:{name}", nothing), old=True)
+        faults.append(fault)
+    for i, column in enumerate(spec.columns):
+        columns[f"new_{i}"], fault = _value(column, texts.get(f"after:{column.name}", nothing))
+        faults.append(fault)
+    head = {"number": pa.array(numbers), "op": op, "commit_ts": commit_ts, "change_seq": texts.get("seq", nothing)}
+    lacking = {f"absent_{spec.names.index(c)}": mask for c, mask in absent.items()}
+    rows = pa.RecordBatch.from_pydict({**head, **columns, **lacking})
+    return _parted(rows, numbers, [f for f in faults if f], filled, spec)
+
+
+# --- what a field means
+
+
+def _meaning(role: str, text: pa.Array, spec: TableSpec, rules: FieldRules) -> pa.Array:
+    """Return a field's text: null where it means null or was not carried, empty where it means an empty value."""
+    import pyarrow.compute as pc
+
+    if role in ("op", "ts", "seq"):
+        text = _without(text, "", rules.null)
+        return _operations(text, rules) if role == "op" else text
+    image, name = role.split(":", 1)
+    column = spec.column(name)
+    has_empty = column.dms_type in HAVE_EMPTY
+    if rules.not_carried is not None:
+        text = _without(text, rules.not_carried)
+    if image == "before" and spec.policy != "multiset":  # nothing is written of a key that did not change
+        return _without(text, rules.null) if has_empty and rules.null else text if has_empty else _without(text, "", rules.null)  # fmt: skip
+    if not rules.null:
+        return text if has_empty else _without(text, "")
+    return _without(pc.fill_null(text, ""), rules.null) if has_empty else _without(text, "", rules.null)
+
+
+def _without(texts: pa.Array, *words: str) -> pa.Array:
+    """Return texts in which some words are null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for word in set(words):
+        equal = pc.fill_null(pc.equal(texts, word), False)
+        if pc.any(equal).as_py():
+            texts = pc.if_else(equal, pa.scalar(None, texts.type), texts)
+    return texts
+
+
+def _operations(texts: pa.Array, rules: FieldRules) -> pa.Array:
+    """Return operations as I, U and D, where the column has texts of its own; an unknown text stays."""
+    import pyarrow.compute as pc
+
+    given = rules.operations or {}
+    if all(text == op for text, op in given.items()):
+        return texts
+    found = texts
+    for text, op in given.items():
+        found = pc.if_else(pc.fill_null(pc.equal(texts, text), False), op, found)
+    return found
+
+
+def _absent(at: dict[str, pa.Array], spec: TableSpec, rules: FieldRules) -> dict[str, pa.Array]:
+    """Return, by column, which rows do not carry it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = len(next(iter(at.values())))
+    found = {c: pa.array([True]).take(pa.array([0] * rows)) for c in spec.optional if f"after:{c}" not in at}
+    if rules.not_carried is not None:
+        for name in spec.names:
+            if (field := at.get(f"after:{name}")) is not None:
+                found[name] = pc.fill_null(pc.equal(field, rules.not_carried), False)
+    return {c: mask for c, mask in found.items() if pc.any(mask).as_py()}
+
+
+def _filled(fields: pa.RecordBatch) -> np.ndarray:
+    """Tell which rows have any value."""
+    import numpy as np
+
+    filled = np.zeros(fields.num_rows, bool)
+    for column in fields.columns:
+        if not column.null_count:
+            return np.ones(fields.num_rows, bool)
+        filled |= column.is_valid().to_numpy(zero_copy_only=False)
+    return filled
+
+
+# --- what is wrong with a row
+
+
+def _value(column: Column, texts: pa.Array, old: bool = False) -> tuple[pa.Array, _Fault | None]:
+    values, misfit = type_texts(column, texts)
+    if misfit is None:
+        return values, None
+    kind = arrow_type(column)
+    words = f"does not fit {column.type} ({_lake_words(column)} in the lake)"
+    if str(kind) == "string":
+        words = f"holds U+FFFD ({REPLACEMENT}): bytes that are not UTF-8, or that character itself"
+    if column.name == COMMIT_TIME:
+        words = "is not yyyy-MM-dd HH:mm:ss.SSSSSS"
+    return values, _Fault(_as_mask(misfit), column.name, texts, words, old)
+
+
+def _lake_words(column: Column) -> str:
+    """Return how Spark names a column's type in the lake."""
+    kind = str(arrow_type(column))
+    names = {
+        "int32": "int", "int64": "bigint", "float": "float", "double": "double", "bool": "boolean", "binary": "binary",
+        "date32[day]": "date", "timestamp[us]": "timestamp_ntz", "timestamp[us, tz=UTC]": "timestamp",
+    }  # fmt: skip
+    return names.get(kind, kind.replace("decimal128", "decimal").replace(", ", ","))
+
+
+def _unknown_operation(op: pa.Array) -> _Fault | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unknown = pc.invert(pc.is_in(op, pa.array(OPERATIONS)))
+    return _Fault(_as_mask(unknown), OP, op, "") if pc.any(unknown).as_py() else None
+
+
+def _missing_key(texts: dict[str, pa.Array], spec: TableSpec, nothing: pa.Array) -> _Fault | None:
+    import numpy as np
+
+    missing = np.zeros(len(nothing), bool)
+    names = []
+    for name in spec.key:
+        part = texts.get(f"after:{name}", nothing)
+        if part.null_count:
+            missing |= part.is_null().to_numpy(zero_copy_only=False)
+            names.append(name)
+    return _Fault(missing, KEY, None, ", ".join(names)) if names else None
+
+
+def _no_old_row(op: pa.Array, texts: dict[str, pa.Array], spec: TableSpec) -> _Fault | None:
+    """Of a table that is compared by whole rows, an update has to have the old row."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if spec.policy != "multiset":
+        return None
+    blind = pc.fill_null(pc.equal(op, "U"), False).to_numpy(zero_copy_only=False).copy()
+    for name in spec.names:
+        if (old := texts.get(f"before:{name}")) is not None:
+            blind &= old.is_null().to_numpy(zero_copy_only=False)
+    return _Fault(blind, WHOLE, None, "") if np.any(blind) else None
+
+
+def _as_mask(mask: pa.Array) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    return pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+
+
+def _parted(rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], filled: np.ndarray, spec: TableSpec) -> Changes:  # fmt: skip
+    """Part good rows from bad ones; of a bad row the first fault counts."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not faults:
+        return Changes(rows if filled.all() else rows.filter(pa.array(filled)))
+    wrong = np.zeros(rows.num_rows, bool)
+    bad: list[BadRow] = []
+    for fault in faults:
+        for i in np.flatnonzero(fault.mask & filled & ~wrong):
+            bad.append(BadRow(int(numbers[i]), fault.column, _reason(fault, int(i), spec), fault.of_old_value))
+        wrong |= fault.mask
+    good = rows.filter(pa.array(filled & ~wrong))
+    return Changes(good, tuple(sorted(bad, key=lambda row: row.number)))
+
+
+def _reason(fault: _Fault, row: int, spec: TableSpec) -> str:
+    """Return what is wrong with one row, in words that show no masked value."""
+    text = fault.texts[row].as_py() if fault.texts is not None else None
+    shown = "None" if text is None else "'" + text[:100].replace("\n", "\\n") + "'"
+    if fault.column == OP:
+        return f"unknown operation {shown}, none that stands for I, U or D"
+    if fault.column == KEY:
+        return f"no value in key column {fault.words}"
+    if fault.column == WHOLE:
+        return "an update without the old row: add before-image columns with column-filter 'all'"
+    if fault.column == COMMIT_TIME:
+        return f"commit timestamp {shown} {fault.words}"
+    shown = "a masked value" if spec.column(fault.column).mask else shown
+    return f"{'old value of ' if fault.of_old_value else ''}column '{fault.column}': {shown} {fault.words}"
+
+
+def wrong_width(number: int, fields: int, line: str, spec: TableSpec) -> BadRow:
+    """Return the bad row for a line with too many or too few fields."""
+    shown = "the line holds columns that are masked or left out" if spec.hides else "'" + line[:200] + "'"
+    reason = f"{fields} fields, too many or too few for {len(spec.file_columns)} columns and those that DMS adds: {shown}"  # fmt: skip
+    return BadRow(number, FIELDS, reason)

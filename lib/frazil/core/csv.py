@@ -1,0 +1,319 @@
+"""CSV as DMS writes it: a file's bytes become records, whose fields are still text, block by block.
+
+A field is null where nothing stands between two delimiters, and an empty text where two quotes do. Row numbers begin at 1,
+after the header; lines without any character do not count.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from frazil.errors import FrazilError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+BLOCK = 8 << 20
+"""Bytes that are read and parsed together; a row that is longer makes its block longer."""
+BOM = b"\xef\xbb\xbf"
+QUOTE, NEWLINE = b'"', b"\n"
+
+
+class RowBordersError(FrazilError):
+    """Quotes that leave open where rows end: no row of the file after that place can be trusted."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How the fields and rows of a file are told apart (CsvDelimiter, CsvRowDelimiter, Rfc4180, AddColumnName)."""
+
+    delimiter: str = ","
+    row_delimiter: str = "\n"
+    quotes: bool = True
+    header: bool = False
+
+
+@dataclass(frozen=True)
+class WrongWidth:
+    """A row with too many or too few fields."""
+
+    number: int
+    fields: int
+    line: str
+
+
+@dataclass(frozen=True)
+class Records:
+    """Rows of one block: `fields` has one column of texts per field, `numbers` each row's number in the file."""
+
+    fields: pa.RecordBatch
+    numbers: np.ndarray
+    wrong_width: tuple[WrongWidth, ...] = ()
+
+
+def read_records(stream: BinaryIO, width: int, dialect: Dialect, where: str, block: int = BLOCK) -> Iterator[Records]:
+    """Yield the records of a CSV file that has `width` fields in a row; `where` names the file in errors.
+
+    Raises RowBordersError, with the row, where a quoted text does not end or goes on after its closing quote.
+    """
+    first = 1
+    try:
+        for text, restored in _blocks(stream, dialect, block):
+            records = _parse(text, width, dialect, restored, first)
+            first += len(records.numbers) + len(records.wrong_width)
+            yield records
+    except _BrokenQuotes as e:
+        raise RowBordersError(
+            f"{where} row {first + e.rows_before}: {e.what}, so nobody can tell where rows end",
+            "fetch the file again, if it was cut off; else have DMS write it again, or correct the row",
+        ) from None
+
+
+def read_header(start: bytes, dialect: Dialect) -> list[str]:
+    """Return the column names in the first line of a file's first bytes."""
+    line = start.removeprefix(BOM).decode("utf-8", "replace").split(dialect.row_delimiter, 1)[0].rstrip("\r\n")
+    csv.field_size_limit(1 << 30)
+    quoting = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
+    return next(csv.reader([line], delimiter=dialect.delimiter, quoting=quoting), [])
+
+
+# --- blocks of whole rows
+
+
+class _BrokenQuotes(Exception):
+    """Quotes that leave open where a row ends, after so many whole rows of a block."""
+
+    def __init__(self, rows_before: int, what: str):
+        self.rows_before, self.what = rows_before, what
+
+
+def _blocks(stream: BinaryIO, dialect: Dialect, size: int) -> Iterator[tuple[bytes, dict[str, str]]]:
+    """Yield blocks that end with a row, in standard form, and what to put back in their texts."""
+    form, rest, wanted = _StandardForm(dialect), b"", size
+    header, chunk = dialect.header, stream.read(size).removeprefix(BOM)
+    while True:
+        last = not chunk
+        data = rest + form.standard(chunk, last)
+        end = _end_of_rows(data, dialect.quotes, form.delimiter, last)
+        begin = _first_row(data, dialect, form.delimiter) if header and end else 0
+        header = header and not end
+        if end > begin:
+            yield data[begin:end], form.restored
+        rest, wanted = data[end:], size if end else max(size, len(data))  # a longer row than the block: twice as much
+        if last:
+            return
+        chunk = stream.read(wanted)
+
+
+_NEVER_IN_TEXT = [chr(c) for c in range(0xFDD0, 0xFDF0)]
+"""Code points that Unicode keeps out of texts for ever."""
+
+
+class _StandardForm:
+    """Turn a file's own delimiters into comma and newline, and move aside what would be taken for them.
+
+    Arrow knows no other row delimiter, and takes a lone carriage return for one.
+    """
+
+    def __init__(self, dialect: Dialect):
+        aside = iter(_NEVER_IN_TEXT)
+        self._steps: list[tuple[bytes, bytes]] = []
+        self._own: dict[bytes, tuple[str, str]] = {}
+        self.restored: dict[str, str] = {}
+        """What stands in the texts for what, as far as it was met."""
+        rows, fields = dialect.row_delimiter, dialect.delimiter
+        own_delimiter = len(fields) > 1 or not fields.isascii()
+        self.delimiter = b"," if own_delimiter else fields.encode()
+        swaps = [(rows, "\n")] if rows != "\n" else []
+        swaps += [(fields, ",")] if own_delimiter else []
+        parked = {standard: next(aside) for _, standard in swaps}
+        self._steps += [(own.encode(), parked[standard].encode()) for own, standard in swaps]
+        for text in (*[standard for _, standard in swaps], "\r"):
+            place = next(aside)
+            self._steps.append((text.encode(), place.encode()))
+            self._own[text.encode()] = (place, text)
+        for own, standard in swaps:
+            self._steps.append((parked[standard].encode(), standard.encode()))
+            self._own[parked[standard].encode()] = (standard, own)
+        self._longest = max(len(own) for own, _ in self._steps) - 1
+        self._held = b""
+
+    def standard(self, chunk: bytes, last: bool) -> bytes:
+        """Return the next bytes in standard form; a part of a delimiter at their end waits for the rest."""
+        data = self._held + chunk
+        keep = 0 if last or len(self._steps) == 1 else self._longest
+        self._held, data = data[len(data) - keep :], data[: len(data) - keep]
+        for own, standard in self._steps:
+            if own in data:
+                data = data.replace(own, standard)
+                if own in self._own:
+                    self.restored |= [self._own[own]]
+        return data
+
+
+def _end_of_rows(data: bytes, with_quotes: bool, delimiter: bytes, last: bool) -> int:
+    """Return where the last whole row of a block ends: its end, for the last block of a file."""
+    if not with_quotes or QUOTE not in data:
+        return len(data) if last else data.rfind(NEWLINE) + 1
+    quotes = _quote_places(data)
+    if not _is_regular(data, quotes, delimiter) or (last and len(quotes) % 2):
+        return _scan(data, delimiter, last)
+    return len(data) if last else _last_border(data, quotes)
+
+
+def _quote_places(data: bytes) -> np.ndarray:
+    import numpy as np
+
+    return np.flatnonzero(np.frombuffer(data, "uint8") == QUOTE[0])
+
+
+def _is_regular(data: bytes, quotes: np.ndarray, delimiter: bytes) -> bool:
+    """Tell whether each quote begins a field, ends one, or is one of a pair: then odd ones open and even ones close."""
+    import numpy as np
+
+    raw = np.frombuffer(data, "uint8")
+    opening, closing = quotes[::2], quotes[1::2]
+    before = raw[np.maximum(opening, 1) - 1]
+    after = raw[np.minimum(closing + 1, len(raw) - 1)]
+    borders = [delimiter[0], NEWLINE[0]]
+    begins = np.isin(before, borders) | (opening == 0)
+    begins[1:] |= opening[1:] == closing[: len(opening) - 1] + 1  # the second of a pair
+    ends = np.isin(after, borders) | (closing == len(raw) - 1)
+    pairs = min(len(closing), len(opening) - 1)
+    ends[:pairs] |= opening[1 : pairs + 1] == closing[:pairs] + 1
+    return bool(begins.all() and ends.all())
+
+
+def _last_border(data: bytes, quotes: np.ndarray) -> int:
+    """Return the place after the last newline outside of quotes; 0: there is none."""
+    import numpy as np
+
+    end = data.rfind(NEWLINE)
+    while end >= 0:
+        open_quotes = int(np.searchsorted(quotes, end))
+        if open_quotes % 2 == 0:
+            return end + 1
+        end = data.rfind(NEWLINE, 0, int(quotes[open_quotes - 1]))
+    return 0
+
+
+_AFTER_QUOTE = (
+    "a quoted text goes on after its closing quote (do rows end with \\r\\n, and CsvRowDelimiter does not say so?)"
+)
+
+
+def _scan(data: bytes, delimiter: bytes, last: bool) -> int:
+    """Go through a block field by field, where its quotes are not as RFC 4180 has them; return where its last row ends.
+
+    A quote in a field that does not begin with one stands for itself.
+    """
+    field = _field_form(delimiter)
+    at, end, row = 0, 0, 0
+    while at < len(data):
+        found = field.match(data, at)
+        if not found:
+            open_ended = data[at:].count(QUOTE) % 2 == 1 and not re.match(rb'"(?:[^"]|"")*"', data[at:])
+            if open_ended and not last:
+                return end
+            raise _BrokenQuotes(row, "a quoted text does not end" if open_ended else _AFTER_QUOTE)
+        at = found.end()
+        if found[1] == NEWLINE:
+            end, row = at, row + 1
+        elif found[1] == b"":
+            return len(data) if last else end
+    return len(data) if last else end
+
+
+def _first_row(data: bytes, dialect: Dialect, delimiter: bytes) -> int:
+    """Return where the first row of a block ends."""
+    form = _field_form(delimiter) if dialect.quotes else re.compile(rb"[^\n]*(\n|\Z)")
+    at = 0
+    while (found := form.match(data, at)) and found[1] not in (NEWLINE, b""):
+        at = found.end()
+    return found.end() if found else len(data)
+
+
+def _field_form(delimiter: bytes) -> re.Pattern[bytes]:
+    """Return the pattern of one field with what ends it."""
+    d = re.escape(delimiter)
+    return re.compile(rb'(?:"(?:[^"]|"")*"|(?!")[^' + d + rb"\n]*)(" + d + rb"|\n|\Z)")
+
+
+# --- fields
+
+
+def _parse(text: bytes, width: int, dialect: Dialect, restored: dict[str, str], first: int) -> Records:
+    import numpy as np
+
+    wrong: list[WrongWidth] = []
+
+    def keep(row) -> str:
+        wrong.append(WrongWidth(first + row.number - 1, row.actual_columns, row.text))
+        return "skip"
+
+    fields = _split(_as_utf8(text), width, dialect, keep)
+    fields = _put_back(fields, restored) if restored else fields
+    numbers = np.arange(first, first + fields.num_rows + len(wrong))
+    if wrong:
+        numbers = np.delete(numbers, [row.number - first for row in wrong])
+    return Records(fields, numbers, tuple(wrong))
+
+
+def _as_utf8(text: bytes) -> bytes:
+    """Return a text in which bytes that are no character show as U+FFFD, and which ends with a newline."""
+    if not text.isascii():
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            text = text.decode("utf-8", "replace").encode()
+    return text if text.endswith(NEWLINE) else text + NEWLINE  # else Arrow reads an empty last field as an empty text
+
+
+def _split(text: bytes, width: int, dialect: Dialect, keep) -> pa.RecordBatch:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    names = [str(i) for i in range(width)]
+    parse = pc.ParseOptions(
+        delimiter=_StandardForm(dialect).delimiter.decode(),
+        quote_char='"' if dialect.quotes else False,
+        newlines_in_values=dialect.quotes and QUOTE in text,
+        invalid_row_handler=keep,
+    )
+    convert = pc.ConvertOptions(
+        check_utf8=False,
+        column_types=dict.fromkeys(names, pa.string()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    read = pc.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1)
+    columns = pc.read_csv(pa.BufferReader(text), read, parse, convert).columns
+    whole = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in columns]
+    return pa.RecordBatch.from_arrays(whole, names)
+
+
+def _put_back(fields: pa.RecordBatch, restored: dict[str, str]) -> pa.RecordBatch:
+    """Give texts back what stood in them before the block was brought into standard form."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = list(fields.columns)
+    for standard, own in sorted(restored.items()):  # the standard delimiters first: others give them back
+        for i, column in enumerate(columns):
+            if pc.any(pc.match_substring(column, standard)).as_py():
+                columns[i] = pc.replace_substring(column, standard, own)
+    return pa.RecordBatch.from_arrays(columns, schema=fields.schema)
+
+
+def line_of(fields: list[str | None], dialect: Dialect) -> bytes:
+    """Return the line that holds these fields; null is empty, and an empty text is quoted."""
+    if not dialect.quotes:
+        return dialect.delimiter.join(f or "" for f in fields).encode()
+    parts = ["" if f is None else '"' + f.replace('"', '""') + '"' for f in fields]
+    return dialect.delimiter.join(parts).encode()

@@ -1,0 +1,151 @@
+"""Order and meaning of changes: a changed key is a delete and an upsert, then the last change per key stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from frazil.config.spec import TableSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+APPLY, LEAVE, ARRIVE = 1, 0, 2
+"""The steps of a change: any plain one; a row that leaves its old key; the same row as it comes to its new key."""
+SEQUENCE_TIME = 16
+"""Digits of DMS's sequence that are a time; the counter after them starts again with the task."""
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The last event per key.
+
+    `rows` has the columns of changes and `step`. `out_of_sequence` counts events that DMS's own sequence orders otherwise;
+    `reused` counts keys that a row came to and then left within one commit time.
+    """
+
+    rows: pa.Table
+    out_of_sequence: int = 0
+    reused: int = 0
+
+
+def events(changes: pa.Table, spec: TableSpec) -> pa.Table:
+    """Return changes, in order, with each changed key split in two, and the column `step`.
+
+    An update that changed the key becomes a delete of the old key (LEAVE) and an upsert of the new one (ARRIVE). So a chain
+    1 → 2 → 3 needs no care later: each old key's last event is its delete.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    moved = moves(changes, spec)
+    if not moved.any():
+        return changes.append_column("step", pa.array(np.full(len(changes), APPLY, "int8")))
+    arrive = np.where(moved, ARRIVE, APPLY).astype("int8")
+    left = _left_behind(changes.filter(pa.array(moved)), spec)
+    both = pa.concat_tables([
+        left.append_column("step", pa.array(np.full(len(left), LEAVE, "int8"))),
+        changes.append_column("step", pa.array(arrive)),
+    ])  # fmt: skip
+    places = np.concatenate([np.flatnonzero(moved), np.arange(len(changes))])
+    return both.take(pa.array(np.lexsort((both["step"].to_numpy(), places))))
+
+
+def moves(changes: pa.Table, spec: TableSpec) -> np.ndarray:
+    """Tell which changes are updates that changed the key."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    moved = np.zeros(len(changes), bool)
+    for i, name in enumerate(spec.key):
+        old, new = changes[f"old_{i}"], changes[f"new_{spec.names.index(name)}"]
+        if old.null_count < len(old):
+            moved |= pc.fill_null(pc.not_equal(old, new), False).to_numpy()
+    return moved & pc.equal(changes["op"], "U").to_numpy() if moved.any() else moved
+
+
+def _left_behind(moved: pa.Table, spec: TableSpec) -> pa.Table:
+    """Return the deletes of the old keys; a part of a key that has no old value stayed as it is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = {name: moved[name] for name in moved.column_names}
+    columns["op"] = pa.array(["D"] * len(moved))
+    for i, name in enumerate(spec.names):
+        new = moved[f"new_{i}"]
+        old = moved[f"old_{spec.key.index(name)}"] if name in spec.key else None
+        columns[f"new_{i}"] = pa.nulls(len(moved), new.type) if old is None else pc.coalesce(old, new)
+    return pa.table(columns, schema=moved.schema)
+
+
+def key_codes(rows: pa.Table, spec: TableSpec) -> np.ndarray:
+    """Return a number per row that is the same for equal keys, and for no others."""
+    import numpy as np
+
+    codes = np.zeros(len(rows), "int64")
+    for name in spec.key:
+        part = _codes(rows[f"new_{spec.names.index(name)}"])
+        if codes.any():
+            _, codes = np.unique(codes, return_inverse=True)
+            codes = codes * (int(part.max(initial=0)) + 1)
+        codes = codes + part
+    return codes
+
+
+def _codes(values: pa.ChunkedArray) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(values.type):
+        values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 and 0.0 are one key
+    encoded = values.combine_chunks().dictionary_encode("encode")
+    return encoded.indices.to_numpy().astype("int64")
+
+
+def latest_per_key(changes: pa.Table, spec: TableSpec) -> Latest:
+    """Collapse changes that are in order to the last event per key."""
+    import numpy as np
+    import pyarrow as pa
+
+    steps = events(changes, spec)
+    if not len(steps):
+        return Latest(steps)
+    codes = key_codes(steps, spec)
+    order = np.argsort(codes, kind="stable")
+    in_order = codes[order]
+    follows = np.append(False, in_order[1:] == in_order[:-1])
+    last = np.append(in_order[1:] != in_order[:-1], True)
+    reused = _reuses(steps, order, follows)
+    backwards = _goes_back(steps, order, follows)
+    kept = np.sort(order[last])
+    return Latest(steps.take(pa.array(kept)), int(backwards.sum()), int((reused & last).sum()))
+
+
+def _reuses(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarray:
+    """Tell, in key order, where a row leaves a key right after one came to it, in one commit time."""
+    import numpy as np
+    import pyarrow as pa
+
+    step = steps["step"].to_numpy()[order]
+    found = follows & (step == LEAVE) & (np.roll(step, 1) == ARRIVE)
+    if not found.any():
+        return found
+    times = steps["commit_ts"].combine_chunks().cast(pa.int64()).fill_null(np.iinfo("int64").min).to_numpy()[order]
+    return found & (times == np.roll(times, 1))
+
+
+def _goes_back(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarray:
+    """Tell, in key order, where DMS's sequence is earlier than that of the event before."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    sequence = steps["change_seq"]
+    if sequence.null_count == len(sequence) or not follows.any():
+        return np.zeros(len(order), bool)
+    time = pc.utf8_slice_codeunits(pc.fill_null(sequence, ""), 0, SEQUENCE_TIME).combine_chunks()
+    ranks = time.dictionary_encode()
+    place = np.argsort(np.argsort(ranks.dictionary.to_numpy(zero_copy_only=False).astype(str), kind="stable"))
+    rank = place[ranks.indices.to_numpy()][order]
+    known = sequence.is_valid().to_numpy()[order]
+    return follows & known & np.roll(known, 1) & (rank < np.roll(rank, 1))

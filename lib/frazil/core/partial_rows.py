@@ -1,0 +1,97 @@
+"""Partial rows: a column that the source's log did not carry keeps the value that the row had before.
+
+Its value is that of the nearest earlier change of the row which carried it: under its own key, or under the key that the row
+had before it moved. What no change of the batch carries is taken from the stored row, or is null after a delete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from frazil.config.spec import TableSpec
+from frazil.core.latest_per_key import APPLY, ARRIVE, LEAVE, events, key_codes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class _Row:
+    """What is known of one row: for each column the event that carried it, and the stored row that has the others."""
+
+    carried: dict[int, int] = field(default_factory=dict)
+    stored: int | None = None
+    """An event whose key the stored row has; None: there is no stored row to take values from."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The last event per key with all values that the batch carries.
+
+    `missing` has, for each row, the columns that stay as they are stored; `source` the event in `steps` whose key the stored
+    row has, or -1.
+    """
+
+    rows: pa.Table
+    missing: list[list[str]]
+    source: list[int]
+    steps: pa.Table
+
+
+def fill(changes: pa.Table, spec: TableSpec) -> Filled:
+    """Collapse changes that are in order, and that may lack columns, to the last event per key."""
+    import numpy as np
+
+    steps = events(changes, spec)
+    keys = key_codes(steps, spec).tolist()
+    ops, step = steps["op"].to_pylist(), steps["step"].to_pylist()
+    absent = _absent_columns(steps, spec)
+    values = [i for i, name in enumerate(spec.names) if name not in spec.key]
+    rows: dict[int, _Row] = {}
+    last: dict[int, int] = {}
+    moving = _Row()
+    for event, key in enumerate(keys):
+        before = rows.get(key) or _Row(stored=event)
+        if step[event] == LEAVE:
+            moving = before
+        if ops[event] == "D":
+            rows[key] = _Row()
+        else:
+            base = moving if step[event] == ARRIVE else before
+            now = {i: event for i in values if not (i in absent and absent[i][event])}
+            rows[key] = _Row(base.carried | now, base.stored)
+        last[key] = event
+    order = np.array(sorted(last.values()), "int64")
+    return _gathered(steps, spec, [rows[keys[e]] for e in order.tolist()], order)
+
+
+def _absent_columns(steps: pa.Table, spec: TableSpec) -> dict[int, list[bool]]:
+    return {
+        i: steps[f"absent_{i}"].fill_null(False).to_pylist()
+        for i in range(len(spec.names))
+        if f"absent_{i}" in steps.column_names
+    }
+
+
+def _gathered(steps: pa.Table, spec: TableSpec, rows: list[_Row], order) -> Filled:
+    """Take each value from the event that carried it."""
+    import pyarrow as pa
+
+    taken = steps.take(pa.array(order))
+    columns = {name: taken[name] for name in taken.column_names if not name.startswith("absent_")}
+    deletes = [op == "D" for op in taken["op"].to_pylist()]
+    missing: list[list[str]] = [[] for _ in rows]
+    for i, name in enumerate(spec.names):
+        if name in spec.key:
+            continue
+        places = [row.carried.get(i) for row in rows]
+        columns[f"new_{i}"] = steps[f"new_{i}"].take(pa.array(places, pa.int64()))
+        for n, place in enumerate(places):
+            if place is None and not deletes[n] and rows[n].stored is not None:
+                missing[n].append(name)
+    source = [row.stored if row.stored is not None and gaps else -1 for row, gaps in zip(rows, missing, strict=True)]
+    return Filled(pa.table(columns), missing, source, steps)
+
+
+__all__ = ["APPLY", "Filled", "fill"]

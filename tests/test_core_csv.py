@@ -1,0 +1,180 @@
+"""CSV in DMS's dialects becomes records and changes: against a plain reader, block by block; no Spark."""
+
+import gzip
+import io
+import random
+from datetime import datetime
+
+import pytest
+
+from frazil.config.spec import parse_spec
+from frazil.core.changes import COMMIT_TIME, FIELDS, KEY, OP, FieldRules, type_records, wrong_width
+from frazil.core.csv import Dialect, RowBordersError, read_header, read_records
+from helpers import spec_of
+from mutated_files import BAD, COLUMNS, DIALECTS, NAMES, judge, mutated_file, valid_file
+
+SPEC = parse_spec(spec_of("public.t", *COLUMNS))
+ROLES = ("op", "ts", *[f"after:{n}" for n in NAMES])
+PLAIN, ANY = Dialect(), FieldRules()
+BLOCKS = (64, 300, 1 << 20)
+
+
+def read(raw: bytes, width: int, dialect: Dialect = PLAIN, block: int = 1 << 20) -> list[tuple[int, list]]:
+    """Return (row number, fields) of each record, or (row number, count of fields) of one that is too wide or narrow."""
+    found = []
+    for records in read_records(io.BytesIO(raw), width, dialect, "a.csv", block):
+        rows = [list(r.values()) for r in records.fields.to_pylist()]
+        found += [
+            *zip(records.numbers.tolist(), rows, strict=True),
+            *[(w.number, w.fields) for w in records.wrong_width],
+        ]
+    return sorted(found, key=lambda row: row[0])
+
+
+@pytest.mark.parametrize("block", [4, 1 << 20])
+@pytest.mark.parametrize(
+    ("dialect", "text", "rows"),
+    [
+        (Dialect(), 'a,b\n"x,\ny","z ""q"""\n,""\n', [["a", "b"], ["x,\ny", 'z "q"'], [None, ""]]),
+        (Dialect(), 'a,b"c\n"",', [["a", 'b"c'], ["", None]]),
+        (Dialect(), 'a,"p\r\nq"\nb,c\rd\n', [["a", "p\r\nq"], ["b", "c\rd"]]),
+        (Dialect("|"), "a,b|c\n", [["a,b", "c"]]),
+        (Dialect("§", "\x1e"), 'a,b§"c§\x1ed"\x1e\n§,\x1e', [["a,b", "c§\x1ed"], ["\n", ","]]),
+        (Dialect(",", "\r\n"), 'a,b\r\n1,"p\r\nq\nr"\r\n', [["a", "b"], ["1", "p\r\nq\nr"]]),
+        (Dialect("\t", quotes=False), '"a\tb"\n', [['"a', 'b"']]),
+        (Dialect(header=True), 'id,"v\nw"\n1,2\n', [["1", "2"]]),
+        (Dialect(), "\ufeffa,b\n", [["a", "b"]]),
+        (Dialect(), "", []),
+    ],
+)  # fmt: skip
+def test_fields_are_told_apart_in_every_dialect(dialect, text, rows, block):
+    assert [fields for _, fields in read(text.encode(), 2, dialect, block)] == rows
+
+
+def test_rows_of_another_width_are_named_by_number():
+    assert read(b"1,2\n\n1\n1,2,3\n4,5\n", 2) == [(1, ["1", "2"]), (2, 1), (3, 3), (4, ["4", "5"])]
+
+
+@pytest.mark.parametrize(
+    ("text", "row"), [('1,2\n"a,b\n3,4\n', 2), ('1,2\n3,"a"b\n', 2), ('"1","2"x\n', 1), ('a,b\r\n1,"c"\r\n', 2)]
+)
+def test_quotes_that_leave_rows_open_stop_the_file_by_row(text, row):
+    with pytest.raises(RowBordersError, match=f"a.csv row {row}"):
+        read(text.encode(), 2)
+
+
+def test_a_text_longer_than_a_block_is_read_whole():
+    long = "x" * 100_000 + '""' + "\n" * 50
+    assert read(f'1,"{long}"\n2,b\n'.encode(), 2, block=64) == [
+        (1, ["1", long.replace('""', '"')]), (2, ["2", "b"]),
+    ]  # fmt: skip
+
+
+def test_bytes_that_are_no_character_show():
+    assert read(b"a,\xff\xfe\n1,\xc3\xbc\n", 2) == [(1, ["a", "\ufffd\ufffd"]), (2, ["1", "ü"])]
+
+
+def test_a_header_is_read_with_its_quotes():
+    assert read_header(b'\xef\xbb\xbfOp|"a|b"|c\r\n1|2|3\n', Dialect("|")) == ["Op", "a|b", "c"]
+
+
+def outcome(raw: bytes, dialect, block: int) -> list | None:
+    """Return each row of a file as (op, values …) or BAD; None where its row borders cannot be told."""
+    found = []
+    try:
+        own = Dialect(dialect.delimiter, "\n", dialect.quotes, dialect.header)
+        for records in read_records(io.BytesIO(raw), len(ROLES), own, "a.csv", block):
+            changes = type_records(records.fields, records.numbers, ROLES, SPEC, FieldRules(dialect.null))
+            for row in changes.rows.to_pylist():
+                found.append((row["number"], (row["op"], *[row[f"new_{i}"] for i in range(len(NAMES))])))
+            found += [(bad.number, BAD) for bad in changes.bad]
+            found += [(wrong.number, BAD) for wrong in records.wrong_width]
+    except RowBordersError:
+        return None
+    return [row for _, row in sorted(found, key=lambda pair: pair[0])]
+
+
+def test_mutated_files_mean_what_a_plain_reader_says():
+    r, dialects, read_right = random.Random(11), [d for d in DIALECTS if d.ending == ".csv"], 0
+    for _ in range(700):
+        dialect = r.choice(dialects)
+        raw = mutated_file(r, valid_file(r, dialect), dialect)
+        said, got = judge(raw, dialect), outcome(raw, dialect, r.choice(BLOCKS))
+        if said is None:  # not text, a header that is none, or quotes that do not end
+            assert got is None or BAD in got or dialect.header, raw
+            continue
+        assert got is not None and len(got) == len(said), raw
+        for mine, plain in zip(got, said, strict=True):
+            assert mine is BAD or mine == plain, raw
+            read_right += mine is not BAD
+    assert read_right > 2000
+
+
+def test_gzip_is_read_as_a_stream():
+    raw = gzip.compress(b"1,a\n2,b\n" * 1000)
+    with gzip.open(io.BytesIO(raw)) as stream:
+        rows = sum(len(r.numbers) for r in read_records(stream, 2, Dialect(), "a.csv.gz", 512))
+    assert rows == 2000
+
+
+# --- what a row is
+
+
+def typed(text: str, spec, roles, rules=ANY):
+    (records,) = read_records(io.BytesIO(text.encode()), len(roles), Dialect(), "a.csv")
+    return type_records(records.fields, records.numbers, roles, spec, rules)
+
+
+T = parse_spec(spec_of("public.t", "id INT4", "v WSTRING(9)", "n NUMERIC(9,2)"))
+ROW = ("op", "ts", "after:id", "after:v", "after:n", "before:id")
+
+
+def test_a_bad_row_is_named_with_its_first_fault():
+    text = (
+        'I,2024-01-01 00:00:00,1,a,1.50,\n'
+        'X,2024-01-01 00:00:00,2,a,1.50,\n'
+        'I,2024-01-01 00:00:00,,a,1.50,\n'
+        'I,yesterday,4,a,1.50,\n'
+        'U,2024-01-01 00:00:00,5,a,1.50,abc\n'
+        'I,2024-01-01 00:00:00,6,a,1.505,\n'
+        'I,2024-01-01 00:00:00,x,a,y,\n'
+        ',,,,,\n'
+        'D,2024-01-01 00:00:00,8,,,\n'
+    )  # fmt: skip
+    changes = typed(text, T, ROW)
+    assert changes.rows["number"].to_pylist() == [1, 9]
+    assert [(b.number, b.column, b.of_old_value) for b in changes.bad] == [
+        (2, OP, False), (3, KEY, False), (4, COMMIT_TIME, False), (5, "id", True), (6, "n", False), (7, "id", False),
+    ]  # fmt: skip
+    assert "column 'n': '1.505' does not fit NUMERIC(9,2) (decimal(9,2) in the lake)" in changes.bad[4].reason
+    assert changes.rows["commit_ts"][0].as_py().replace(tzinfo=None) == datetime(2024, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("null", "line", "v", "n"),
+    [("", 'I,,1,,,', None, None), ("", 'I,,1,"","",', "", None), ("", "I,,1,NULL,,", "NULL", None),
+     ("NULL", "I,,1,,,", "", None), ("NULL", 'I,,1,"NULL",NULL,', None, None), ("NULL", "I,,1,null,1,", "null", 1)],
+)  # fmt: skip
+def test_null_and_empty_are_told_apart(null, line, v, n):
+    changes = typed(line + "\n", T, ROW, FieldRules(null))
+    assert not changes.bad
+    assert (changes.rows["new_1"][0].as_py(), changes.rows["new_2"][0].as_py()) == (v, n)
+
+
+def test_a_column_that_the_log_did_not_carry_is_absent_and_not_null():
+    changes = typed("U,,1,?,2,\nU,,2,,2,\n", T, ROW, FieldRules("", "?"))
+    assert changes.rows["absent_1"].to_pylist() == [True, False]
+    assert changes.rows["new_1"].to_pylist() == [None, None] and not changes.bad
+
+
+def test_operations_go_by_their_own_texts():
+    changes = typed("INSERT,,1,a,1,\nD,,2,a,1,\n", T, ROW, FieldRules(operations={"INSERT": "I", "DEL": "D"}))
+    assert changes.rows["op"].to_pylist() == ["I", "D"]
+
+
+def test_a_masked_value_is_not_shown():
+    columns = [{"name": "id", "type": "INT4"}, {"name": "v", "type": "INT4", "mask": "sha256"}]
+    spec = parse_spec({"source": "public.t", "target": "public.t", "key": ["id"], "columns": columns})
+    (bad,) = typed("I,1,secret\n", spec, ("op", "after:id", "after:v")).bad
+    assert bad.column == "v" and "secret" not in bad.reason
+    assert "secret" not in wrong_width(1, 2, "1,secret", spec).reason and wrong_width(1, 2, "", spec).column == FIELDS
