@@ -24,6 +24,7 @@ def catalog_options(tmp_path_factory):
 @pytest.fixture(scope="session")
 def spark(catalog_options, tmp_path_factory):
     os.environ["FRAZIL_MASTER"] = "local[2]"
+    os.environ["FRAZIL_TEST_MARKER"] = "never-to-be-seen"  # what `${env:FRAZIL_TEST_MARKER}` would be replaced by
     options = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
     session = get_spark(
         Settings(

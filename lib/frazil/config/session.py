@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config import jars, jvm_options
+from frazil.config.lakes import session_for
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
 
@@ -247,13 +248,15 @@ def _end_interrupted(result) -> None:
 
 
 def get_spark(settings: Settings) -> SparkSession:
-    """Return the active Spark session, else a new local one; make the settings' catalog known to it.
+    """Return a Spark session that has the settings' catalog: the active one, or one beside it if that has another lake; else a new local one.
 
     Raises SessionError where a session found lacks Iceberg's SQL extensions, or would write past `main`.
     """
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.getActiveSession() or _build(settings)
+    found, own = SparkSession.getActiveSession(), f"spark.sql.catalog.{settings.catalog}"
+    conf = {**catalog_conf(settings), **{k: v for k, v in settings.spark_options.items() if k.startswith(own)}}
+    spark = session_for(found or _build(settings), settings.catalog, conf, built=found is None)
     spark.sparkContext.setLogLevel("ERROR")
     if shell := getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)():
         shell.events.register("post_run_cell", _end_interrupted)  # once, however often it is asked for
@@ -267,13 +270,6 @@ def get_spark(settings: Settings) -> SparkSession:
     packages, local = spark.conf.get("spark.jars.packages", "") or "", spark.sparkContext.master.startswith("local")
     if needs_s3(settings) and local and "iceberg-spark-runtime" in packages and "hadoop-aws" not in packages:
         raise SessionError("this Spark session was built without access to S3", "restart the kernel and run again")
-    catalog = f"spark.sql.catalog.{settings.catalog}"
-    known = spark.conf.get(catalog, None) is not None
-    for key, value in catalog_conf(settings).items():
-        if spark.conf.get(key, None) is None and not (known and key.endswith(READ_ONLY)):  # opened already, to write
-            spark.conf.set(key, value)
-    if not settings.read_only and spark.conf.get(f"{catalog}.{READ_ONLY}", None):
-        raise SessionError("this Spark session was opened to read only", "restart the kernel and run again")
     # The JVM never compiles a method above 8,000 bytes of code: a wide table's casts, in one method, would be interpreted.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
     # Where one value of a message does not fit its type, the others are wanted all the same; it is Spark's default.

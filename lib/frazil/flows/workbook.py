@@ -163,6 +163,7 @@ class Workbook:
         require_alive(self.folder)
         spark = get_spark(self.settings)
         watch(spark)
+        jvm.use(spark)
         jvm.plain_local_files(spark)
         # Iceberg's API in another thread finds only catalogs that a query of Spark's has loaded.
         with suppress(Exception):
