@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from frazil.config.connection import ENGINES
 from frazil.config.session import get_spark
 from frazil.config.settings import Settings
 from frazil.demo.kafka import Kafka
@@ -25,12 +26,13 @@ def catalog_options(tmp_path_factory):
 def spark(catalog_options, tmp_path_factory):
     os.environ["FRAZIL_MASTER"] = "local[2]"
     os.environ["FRAZIL_TEST_MARKER"] = "never-to-be-seen"  # what `${env:FRAZIL_TEST_MARKER}` would be replaced by
+    drivers = ",".join(driver for *_, driver in ENGINES.values())
     options = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
     session = get_spark(
         Settings(
             root=str(tmp_path_factory.mktemp("session")),
             catalog_options=catalog_options,
-            spark_options=options,
+            spark_options={**options, "spark.jars.packages": drivers},
             source="kafka://",  # so that the session has Spark's reader for Kafka
         )  # fmt: skip
     )

@@ -59,12 +59,12 @@ class Kernel:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read() or b"{}")
 
-    def send(self, code: str) -> str:
-        """Begin to run a cell and return the number of the request."""
+    def send(self, code: str, **about) -> str:
+        """Begin to run a cell and return the number of the request; `about`: what the client says of the cell."""
         number = uuid.uuid4().hex
         header = {"msg_id": number, "msg_type": "execute_request", "session": "test", "username": "", "version": "5.3"}
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False, "stop_on_error": False}
-        self.socket.send(json.dumps({"channel": "shell", "header": header, "parent_header": {}, "metadata": {}, "content": content}))  # fmt: skip
+        self.socket.send(json.dumps({"channel": "shell", "header": header, "parent_header": {}, "metadata": about, "content": content}))  # fmt: skip
         return number
 
     def shown(self, number: str) -> list[dict]:
@@ -79,8 +79,8 @@ class Kernel:
                 return found
             found.append({"type": kind, **content})
 
-    def run(self, code: str) -> list[dict]:
-        return self.shown(self.send(code))
+    def run(self, code: str, **about) -> list[dict]:
+        return self.shown(self.send(code, **about))
 
     def interrupt(self) -> None:
         self.post(f"kernels/{self.id}/interrupt")
@@ -225,6 +225,63 @@ def test_a_misspelt_parameter_is_all_that_a_fresh_kernel_shows(server, light):
     (told,) = errors(shown)
     assert told == "ParameterError: unknown parameter 'max_batch_mbs'\n  cure: did you mean 'max_batch_mb'?"
     assert not [o for o in shown if o["type"] == "stream"]
+
+
+# --- the cell of parameters, as JupyterLab runs it: with the cell's id and tags; other clients give the id alone
+
+RESOLVE = """r = resolve("cdc_merge", globals())
+print(r.settings.env, r.settings.lane, r.settings.max_batch_files, r.origin.get("lane"))"""
+
+
+@pytest.fixture(scope="module")
+def resolving(server, light) -> Kernel:
+    kernel = Kernel(server, "parameters.ipynb")
+    opened = kernel.run(f"import os\nos.environ['FRAZIL_PARAMS'] = {str(light[1] / 'params')!r}\nfrom frazil.config.settings import resolve", cellId="01")  # fmt: skip
+    assert not errors(opened)
+    return kernel
+
+
+@pytest.mark.parametrize("tags", [{"tags": ["parameters"]}, {}], ids=["jupyterlab", "another client"])
+def test_a_parameter_that_was_corrected_or_deleted_no_longer_counts(resolving, tags):
+    kernel, name = resolving, f"cell {len(tags)}"
+
+    def shown(source: str) -> str:
+        kernel.run(source, cellId=name, **tags)
+        outputs = kernel.run(RESOLVE, cellId="03")
+        return "\n".join(errors(outputs)) or text(outputs).strip()
+
+    assert "did you mean 'max_batch_files'?" in shown('env = "demo"\nmax_batch_file = 3')
+    assert shown('env = "demo"\nmax_batch_files = 3') == "demo merge 3 default"
+    assert shown('env = "demo"\nlane = "rowdelta"\nmax_batch_files = int("4")') == "demo rowdelta 4 the notebook's cell"
+    assert shown('env = "demo"  # no lane any more') == "demo merge 500 default"
+    assert shown("# nothing at all") == "demo merge 500 default"
+    assert shown('lane: str = "auto"') == "demo auto 500 the notebook's cell"
+    kernel.run("print('the cell of parameters is gone')", cellId="04", deletedCells=[name])
+    assert text(kernel.run(RESOLVE, cellId="03")).strip() == "demo merge 500 default"
+
+
+def test_a_variable_of_another_cell_is_no_parameter_where_the_cell_of_parameters_is_known(resolving):
+    resolving.run("run_for_s = 60.0", cellId="p", tags=["parameters"])
+    resolving.run("lane, run_for_s = 'rowdelta', 'a plot of it'", cellId="later")
+    shown = resolving.run("r = resolve('cdc_merge', globals())\nprint(r.settings.lane, r.settings.run_for_s)")
+    assert text(shown).strip() == "merge 60.0"
+
+
+def test_what_papermill_injects_wins_over_the_cell(light, tmp_path):
+    import papermill
+
+    cells = [
+        ("from frazil.config.settings import resolve", []), ('env = "demo"\nlane = "auto"\nmax_batches = 2', ["parameters"]),
+        ('s = resolve("cdc_merge", globals()).settings\nprint(s.lane, s.max_batches)', []),
+    ]  # fmt: skip
+    code = [nbformat.v4.new_code_cell(source, metadata={"tags": tags}) for source, tags in cells]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=code, metadata=kernel), tmp_path / "n.ipynb")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FRAZIL_PARAMS", str(light[1] / "params"))
+        patch.setenv("PYTHONPATH", str(ROOT / "lib"))
+        done = papermill.execute_notebook(tmp_path / "n.ipynb", tmp_path / "done.ipynb", {"lane": "rowdelta"}, progress_bar=False)  # fmt: skip
+    assert done.cells[-1].outputs[0]["text"] == "rowdelta 2\n"
 
 
 # --- with Spark: one notebook ingests, another one looks

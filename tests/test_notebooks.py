@@ -11,6 +11,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from frazil.config import jars
+from frazil.config.settings import Settings
 from frazil.observe.report import read_record
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -43,6 +45,8 @@ def run_nbval(folder: Path, *notebooks: str, kept: dict) -> subprocess.Completed
 
 @pytest.fixture(scope="module")
 def kept() -> dict:
+    """What compared cells show; the jars are there, so that none shows that they are fetched."""
+    jars.conf("4.1", Settings(), s3=False, say=print)
     return json.loads(reference.KEPT.read_text(encoding="utf-8"))
 
 

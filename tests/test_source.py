@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +105,26 @@ def test_an_endpoint_of_dms_names_host_and_secret(secrets):
     endpoint = {"EngineName": "aurora", "ServerName": "db", "DatabaseName": "shop", "MySQLSettings": {"SecretsManagerSecretId": "dms"}}  # fmt: skip
     found = source_connection(endpoint)
     assert (found.url, found.user, found.password) == ("jdbc:mysql://db:3306/shop", "u", SECRET)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("jdbc:mysql://{}/shop", "refused"), ("jdbc:mariadb://{}/shop", "refused"), ("jdbc:sqlserver://{};databaseName=shop", "refused"),
+        ("jdbc:oracle:thin:@//{}/shop", "ORA-12541|refused"), ("jdbc:postgresql://{}/shop", "refused"),
+    ],
+)  # fmt: skip
+def test_init_reaches_the_address_of_every_engine(spark, bare, tmp_path, capsys, url, says):
+    """There is no database at it: that is what the error says, and not that a driver is missing."""
+    (tmp_path / "params").mkdir()
+    bare.setenv("FRAZIL_PARAMS", str(tmp_path / "params"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        bare.setenv("FRAZIL_SOURCE_URL", url.format(f"127.0.0.1:{free.getsockname()[1]}"))
+    assert main(["init", "--env", "new", "--source", "dms"]) == runs.EXIT_CODES["failed"]
+    told = capsys.readouterr().err
+    assert re.search(says, told) and "ClassNotFound" not in told and "driver" not in told.lower()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from frazil.config.connection import SourceDatabaseError, source_connection
+from frazil.config.connection import ENGINES, SourceDatabaseError, source_connection
+from frazil.config.jars import PACKAGES
 from frazil.config.session import get_spark
 from frazil.config.settings import ParameterError, Settings, find_params
 from frazil.config.spec import TableSpec
@@ -50,7 +51,8 @@ def main(options: argparse.Namespace) -> int:
         source = options.source or _bucket(told)
     params = _params()
     connection = source_connection(_source_of(endpoint))
-    spark = get_spark(Settings(env=options.env, root=str(params.parent)))
+    driver = {PACKAGES: ENGINES[connection.engine][3]}  # a secret alone may say which
+    spark = get_spark(Settings(env=options.env, root=str(params.parent), spark_options=driver))
     found = read_catalog(spark, connection, options.tables)
     specs = {name: t for name, t in found.items() if mappings.selects(_spec(t))}
     if not specs:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from frazil.errors import FrazilError
 
 ENGINES = {
-    "postgresql": ("jdbc:postgresql://{host}:{port}/{database}", 5432, "org.postgresql.Driver", ""),
+    "postgresql": ("jdbc:postgresql://{host}:{port}/{database}", 5432, "org.postgresql.Driver", "org.postgresql:postgresql:42.7.8"),
     "mysql": ("jdbc:mysql://{host}:{port}/{database}", 3306, "com.mysql.cj.jdbc.Driver", "com.mysql:mysql-connector-j:9.4.0"),
     "sqlserver": (
         "jdbc:sqlserver://{host}:{port};databaseName={database};encrypt=true", 1433,
@@ -17,7 +17,7 @@ ENGINES = {
     ),
     "oracle": ("jdbc:oracle:thin:@//{host}:{port}/{database}", 1521, "oracle.jdbc.OracleDriver", "com.oracle.database.jdbc:ojdbc11:23.9.0.25.07"),
 }  # fmt: skip
-"""By engine: the address, the usual port, the driver's class, and what to add to `spark.jars.packages` for it."""
+"""By engine: the address, the usual port, the driver's class, and the driver's Maven coordinates."""
 _NAMES = {"postgres": "postgresql", "aurora-postgresql": "postgresql", "aurora": "mysql", "mariadb": "mysql"}
 
 
@@ -65,6 +65,7 @@ def source_connection(endpoint: dict | None = None) -> Connection:
     secret = _secret(name) if name else {}
     url = env.get("FRAZIL_SOURCE_URL") or secret.get("url") or ""
     if url:
+        url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1)  # the driver of MySQL speaks to both
         engine = engine_of(url.removeprefix("jdbc:").split(":")[0])
     else:
         host = secret.get("host") or endpoint.get("ServerName")

@@ -1,14 +1,23 @@
-"""The jars of a Spark session that Frazil builds, and how two processes that start at once fetch them without breaking each other's."""
+"""The jars of a Spark session that Frazil builds: which it needs, and one fetch of them into a cache of Frazil's own."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
-from collections.abc import Iterator
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from xml.sax.saxutils import quoteattr
 
+from frazil.config.connection import ENGINES, SourceDatabaseError, engine_of, source_connection
 from frazil.config.settings import Settings
+from frazil.errors import FrazilError
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frazil"
 """What Frazil keeps of this machine's user, for all projects."""
@@ -30,49 +39,220 @@ HADOOP_AWS = {
 """Spark's way to S3 on a workstation: of the Hadoop that pyspark carries, with the few modules of AWS's SDK that it uses."""
 SIGV4 = [f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "sts", "kms", "apache-client")]
 """What Iceberg's REST catalog signs its calls with, where catalog option `rest.sigv4-enabled` asks for it."""
-SDK_BUNDLES = "software.amazon.awssdk:bundle,com.amazonaws:aws-java-sdk-bundle"
+SDK_BUNDLES = ("software.amazon.awssdk:bundle", "com.amazonaws:aws-java-sdk-bundle")
 """All of AWS's SDK in one jar of 600 MB: left out."""
+CARRIED = (
+    "org.scala-lang:scala-library",
+    "org.apache.spark:spark-tags_.*",
+    "org.apache.hadoop:hadoop-client-(api|runtime)",
+)
+"""What pyspark carries itself, as patterns."""
 KAFKA = {
     "4.1": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
     "3.5": "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
 }
-DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.8"]
+DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", ENGINES["postgresql"][3]]
+"""What catalogs in a database need."""
 LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
 """Local files by Java's own calls; see `jvm.plain_local_files`."""
-BROKEN_OFF = ("download failed", "unknown resolver null")
-"""What Ivy, which finds the jars, says of a download that did not come to its end, and of a note in its cache that another program was just writing."""
+LOADED = "spark.frazil.packages"
+"""Spark setting: what a session that Frazil built has. Spark has no use for it."""
+PACKAGES, REPOSITORIES, IVY = "spark.jars.packages", "spark.jars.repositories", "spark.jars.ivySettings"
+_TIMEOUT = "-Dsun.net.client.defaultConnectTimeout=20000 -Dsun.net.client.defaultReadTimeout=60000"
+
+
+class JarsError(FrazilError):
+    """Jars that cannot be fetched from where they are said to be."""
 
 
 def packages(line: str, settings: Settings, s3: bool) -> list[str]:
-    """Return the Maven coordinates of the jars that a session of these settings needs, on this line of Spark (`4.1`)."""
+    """Return the Maven coordinates of the jars that a session of these settings needs, on this line of Spark (`4.1`).
+
+    `spark.jars.packages` among the Spark options adds to Frazil's own; an empty one says that Spark has them all.
+    """
+    own = settings.spark_options.get(PACKAGES)
+    if own == "":
+        return []
     signed = "rest.sigv4-enabled" in settings.catalog_options
     kafka = settings.source.startswith("kafka://")
-    return [
+    needed = [
         *ICEBERG[line],
         *DRIVERS,
         LOCAL_FILES,
         *(HADOOP_AWS[line] if s3 else []),
         *(SIGV4 if signed else []),
         *([KAFKA[line]] if kafka else []),
+        *_source_driver(settings),
+        *[p.strip() for p in (own or "").split(",")],
     ]
+    return [p for p in dict.fromkeys(needed) if p]
+
+
+def _source_driver(settings: Settings) -> list[str]:
+    """Return the driver of the source database, if one is named; whoever connects to it says what is wrong with its address."""
+    url = os.environ.get("FRAZIL_SOURCE_URL", "")
+    asked = settings.follow_source or getattr(settings, "check_source", False)
+    try:
+        if url:
+            return [ENGINES[engine_of(url.removeprefix("jdbc:").split(":")[0])][3]]
+        return [ENGINES[source_connection().engine][3]] if asked else []
+    except SourceDatabaseError:
+        return []
+
+
+def conf(line: str, settings: Settings, s3: bool, say: Callable[[str], None]) -> dict[str, str]:
+    """Return the Spark settings by which a session has the jars that it needs, as files: Spark itself looks for none."""
+    own, wanted = settings.spark_options, packages(line, settings, s3)
+    excludes = [re.escape(e.strip()) for e in own.get("spark.jars.excludes", "").split(",") if e.strip()]
+    paths = fetch(wanted, own, (*CARRIED, *SDK_BUNDLES, *excludes), say)
+    given = [p for p in own.get("spark.jars", "").split(",") if p]
+    return {"spark.jars": ",".join([*paths, *given]), PACKAGES: "", LOADED: ",".join(wanted)}
+
+
+def fetch(
+    wanted: Sequence[str], options: dict[str, str] | None = None, excludes: Sequence[str] = (), say: Callable[[str], None] = print
+) -> list[str]:  # fmt: skip
+    """Return the paths of jars and of what they depend on, fetched where the cache lacks one; `options` are Spark's.
+
+    `excludes` are patterns of `group:artifact`. Jars come from the stated repositories alone: the file of `spark.jars.ivySettings`, else those of `spark.jars.repositories`
+    after the usual one, which DEFAULT_ARTIFACT_REPOSITORY replaces. Ivy, which pyspark carries, compares their checksums.
+    """
+    if not wanted:
+        return []
+    options = options or {}
+    request = hashlib.sha256(repr((sorted(wanted), sorted(excludes), _resolvers(options))).encode()).hexdigest()
+    with _alone() as folder:
+        index = _read(folder / "index.json")
+        jars = index["sets"].get(request, [])
+        if not jars or not all(_whole(folder, jar, index["jars"]) for jar in jars):
+            say(f"fetching jars for Spark into {folder}, once")
+            for jar in (str(f.relative_to(folder)) for f in (folder / "ivy").rglob("*.jar")):
+                if not _whole(folder, jar, index["jars"], thorough=True):  # Ivy would take it as it is
+                    (folder / jar).unlink()
+            jars = _resolved(folder, wanted, options, excludes)
+            index["sets"][request] = jars
+            index["jars"] |= {jar: [(folder / jar).stat().st_size, _sum(folder / jar)] for jar in jars}
+            _write(folder / "index.json", index)
+    return [str(folder / jar) for jar in jars]
+
+
+def _read(file: Path) -> dict[str, dict]:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"sets": {}, "jars": {}}
+
+
+def _write(file: Path, index: dict[str, dict]) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(index, indent=1), encoding="utf-8")
+    os.replace(new, file)
+
+
+def _sum(file: Path) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _whole(folder: Path, jar: str, known: dict[str, list], thorough: bool = False) -> bool:
+    """Tell whether a jar is as it was when its checksum was compared; unless `thorough`, by its size."""
+    file, (size, digest) = folder / jar, known.get(jar, (-1, ""))
+    return file.is_file() and file.stat().st_size == size and (not thorough or _sum(file) == digest)
+
+
+def _resolvers(options: dict[str, str]) -> str:
+    """Return the repositories as Ivy's settings name them."""
+    if file := options.get(IVY):
+        return file
+    usual = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY", "")
+    own = [r.strip() for r in options.get(REPOSITORIES, "").split(",") if r.strip()]
+    roots = ["", *[f" root={quoteattr(r.rstrip('/') + '/')}" for r in (usual, *own) if r]][bool(usual) :]
+    found = "".join(
+        f'<ibiblio name="repository{i}"{root} m2compatible="true" checksums="sha1,md5"/>'
+        for i, root in enumerate(roots)
+    )
+    return f'<ivysettings><settings defaultResolver="stated"/><resolvers><chain name="stated" returnFirst="true">{found}</chain></resolvers></ivysettings>'
+
+
+def _dependencies(wanted: Sequence[str], excludes: Sequence[str]) -> str:
+    """Return Ivy's description of a module that needs all these."""
+    lines = []
+    for coordinate in wanted:
+        parts = coordinate.split(":")
+        if len(parts) != 3 or not all(parts):
+            raise JarsError(f"'{coordinate}' in {PACKAGES} names no jar", "write group:artifact:version")
+        org, name, rev = map(quoteattr, parts)
+        lines.append(f'<dependency org={org} name={name} rev={rev} conf="default->default(runtime)"/>')
+    for pattern in excludes:
+        org, module = map(quoteattr, pattern.split(":", 1))
+        lines.append(f'<exclude org={org} module={module} matcher="regexp"/>')
+    return (
+        '<ivy-module version="2.0"><info organisation="frazil" module="session"/><configurations><conf name="default"/>'
+        f"</configurations><dependencies>{''.join(lines)}</dependencies></ivy-module>"
+    )
+
+
+def _resolved(folder: Path, wanted: Sequence[str], options: dict[str, str], excludes: Sequence[str]) -> list[str]:
+    """Let Ivy fetch what its cache lacks, and return the paths of all jars below `folder`."""
+    import pyspark
+
+    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
+    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    # A proxy's password may be among them: other users can read a command line, and not the environment.
+    own = shlex.split(options.get("spark.driver.extraJavaOptions", ""))
+    own = [o for o in own if o.startswith(("-Dhttp", "-Djava.net", "-Djavax.net"))]
+    told = {"JAVA_TOOL_OPTIONS": shlex.join([*shlex.split(os.environ.get("JAVA_TOOL_OPTIONS", "")), *own])}
+    with tempfile.TemporaryDirectory(prefix="frazil-") as place:  # mode 0700
+        module, found, resolvers = Path(place) / "ivy.xml", Path(place) / "found", Path(place) / "settings.xml"
+        module.write_text(_dependencies(wanted, excludes), encoding="utf-8")
+        if not options.get(IVY):
+            resolvers.write_text(_resolvers(options), encoding="utf-8")
+        command = [
+            java, *shlex.split(_TIMEOUT), f"-Divy.default.ivy.user.dir={place}", "-jar", str(ivy), "-settings", options.get(IVY) or str(resolvers),
+            "-cache", str(folder / "ivy"), "-ivy", str(module), "-confs", "default", "-types", "jar", "bundle", "-cachepath", str(found),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True)
+        except OSError as e:
+            raise JarsError(f"Java does not start: {e}", "is Java 17 on the PATH?") from None
+        if done.returncode or not found.is_file():
+            raise _why(done.stdout + done.stderr)
+        paths = found.read_text(encoding="utf-8").strip().split(os.pathsep)
+    return [str(Path(p).relative_to(folder)) for p in paths]
+
+
+def _why(said: str) -> JarsError:
+    """Return what Ivy's report comes to, with the address that it failed at."""
+    shown = re.sub(r"(://)[^/@\s]+@", r"\1", said)  # without a name and a password in an address
+    elsewhere = (
+        f"or name another repository or a mirror: Spark option {REPOSITORIES} or {IVY}, or DEFAULT_ARTIFACT_REPOSITORY"
+    )
+    if found := re.search(r"Server access error at url (\S+) \((?:[\w.]+\.)?(\w+: .*)\)", shown):
+        return JarsError(f"jars for Spark cannot be fetched: {found[1]}: {found[2]}", f"can this machine reach it? {elsewhere}")  # fmt: skip
+    if found := re.search(r"(?:invalid (?:sha1|md5)|\[FAILED +\]|download failed:).*", shown):
+        return JarsError(f"jars for Spark cannot be fetched: {found[0].strip()}", f"run again, {elsewhere}")
+    missing = re.findall(r":: (\S+#\S+): not found", shown)
+    tried = re.findall(r"^\s+(\w+://?\S+|/\S+)\.(?:pom|jar)$", shown, re.M)
+    if missing:
+        where = f"; tried {tried[0]}" if tried else ""
+        return JarsError(f"no repository has {', '.join(missing)}{where}", f"correct the name, {elsewhere}")
+    return JarsError(f"jars for Spark cannot be fetched: {shown.strip()[-500:]}", f"see what Ivy says, {elsewhere}")
 
 
 @contextmanager
-def fetched_alone() -> Iterator[None]:
-    """Let no other process of this user that starts Spark with Frazil look for jars meanwhile.
+def _alone() -> Iterator[Path]:
+    """Give the cache's folder, and let no other process of this user fetch meanwhile: Ivy's own locks do not work.
 
-    Ivy's cache has no locks that work: of two starts on a new machine nearly always one, often both, would find half a jar and die;
-    with all jars there it is rarer. To wait costs nothing: two starts at once take as long as one after the other.
-    The kernel frees the lock however this process ends; without a home that can be written there is none.
+    The kernel frees the lock however this process ends.
     """
+    folder = CACHE / "jars"
     try:
-        CACHE.mkdir(parents=True, exist_ok=True)
-        lock = os.open(CACHE / "jars.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError:
-        yield
-        return
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as e:
+        raise JarsError(f"no cache for jars: {e}", "set XDG_CACHE_HOME to a folder that can be written") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield folder
     finally:
         os.close(lock)

@@ -6,13 +6,12 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.config import jars, jvm_options
+from frazil.config import jars, jvm_attach, jvm_options
 from frazil.config.lakes import session_for
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
@@ -117,19 +116,20 @@ def collector_conf(settings: Settings) -> dict[str, str]:
     return {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
 
 
-def _build(settings: Settings) -> SparkSession:
+def _line() -> str:
+    """Return which line of Spark this is, as `4.1`."""
     import pyspark
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
     line = ".".join(pyspark.__version__.split(".")[:2])
     if line not in jars.ICEBERG:
         raise SessionError(f"no Iceberg runtime for pyspark {pyspark.__version__}", "install pyspark 4.1.x or 3.5.x")
-    s3 = needs_s3(settings)
-    master = os.environ.get("FRAZIL_MASTER", "local[*]")
-    conf = {
-        "spark.jars.packages": ",".join(jars.packages(line, settings, s3)),
-        **({"spark.jars.excludes": jars.SDK_BUNDLES, **s3_conf(line)} if s3 else {}),
+    return line
+
+
+def _conf(settings: Settings, master: str) -> dict[str, str]:
+    """Return the Spark settings of a session, without its jars."""
+    return {
+        **(s3_conf(_line()) if needs_s3(settings) else {}),
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "4g",
@@ -147,12 +147,22 @@ def _build(settings: Settings) -> SparkSession:
         **catalog_conf(settings),
         **settings.spark_options,
     }
+
+
+def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    log = os.path.join(settings.root, settings.runs, settings.env, "spark.log")
+    if jvm_attach.is_elsewhere():
+        return _started(lambda: jvm_attach.session(lambda master: _conf(settings, master)), log)
+    master = os.environ.get("FRAZIL_MASTER", "local[*]")
+    there = jars.conf(_line(), settings, needs_s3(settings), say)
+    conf = {"spark.master": master, "spark.app.name": "frazil", **_conf(settings, master), **there}
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
     _yield_to_others(settings.nice)  # the JVM inherits it
-    log = os.path.join(settings.root, settings.runs, settings.env, "spark.log")
-    conf = {"spark.master": master, "spark.app.name": "frazil", **conf}
 
     def start() -> SparkSession:
         with jvm_options.handed_over(conf):
@@ -166,31 +176,18 @@ def _build(settings: Settings) -> SparkSession:
 
 
 def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
-    """Start Spark, once more where fetching its jars broke off; raise SessionError with what its log says where it does not start."""
-    for left in (1, 0):
-        before = os.path.getsize(log) if os.path.exists(log) else 0
-        try:
-            with jars.fetched_alone(), _jvm_output_to(log):
-                return start()
-        except Exception as e:
-            with open(log, encoding="utf-8", errors="replace") as told:
-                told.seek(before)
-                said = told.read()
-            if left and any(each in said for each in jars.BROKEN_OFF):
-                time.sleep(3)
-                continue
-            raise _not_started(e, said, log) from e
-    raise AssertionError("unreachable")
-
-
-def _not_started(error: Exception, said: str, log: str) -> SessionError:
-    why = re.findall(r'Exception in thread "main" [\w.$]+: (.+)', said)[-1:] or str(error).strip().splitlines()
-    cure = "is Java 17 on the PATH?"
-    if isinstance(error, ImportError):
-        cure = "install the package"
-    elif "unresolved dependency" in why[0] or "download failed" in why[0]:
-        cure = "can this machine reach Maven Central, or the mirror named in the Spark option spark.jars.ivySettings?"
-    return SessionError(f"Spark did not start: {why[0]}", f"{cure} See {log}")
+    """Start Spark; raise SessionError with what its log says where it does not start."""
+    before = os.path.getsize(log) if os.path.exists(log) else 0
+    try:
+        with _jvm_output_to(log):
+            return start()
+    except Exception as e:
+        with open(log, encoding="utf-8", errors="replace") as told:
+            told.seek(before)
+            why = re.findall(r'Exception in thread "main" [\w.$]+: (.+)', told.read())[-1:]
+        cure = "install the package" if isinstance(e, ImportError) else "is Java 17 on the PATH?"
+        why = why or str(e).strip().splitlines() or [type(e).__name__]
+        raise SessionError(f"Spark did not start: {why[0]}", f"{cure} See {log}") from e
 
 
 def _yield_to_others(nice: int) -> None:
@@ -247,7 +244,7 @@ def _end_interrupted(result) -> None:
         context.cancelAllJobs()
 
 
-def get_spark(settings: Settings) -> SparkSession:
+def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSession:
     """Return a Spark session that has the settings' catalog: the active one, or one beside it if that has another lake; else a new local one.
 
     Raises SessionError where a session found lacks Iceberg's SQL extensions, or would write past `main`.
@@ -256,7 +253,7 @@ def get_spark(settings: Settings) -> SparkSession:
 
     found, own = SparkSession.getActiveSession(), f"spark.sql.catalog.{settings.catalog}"
     conf = {**catalog_conf(settings), **{k: v for k, v in settings.spark_options.items() if k.startswith(own)}}
-    spark = session_for(found or _build(settings), settings.catalog, conf, built=found is None)
+    spark = session_for(found or _build(settings, say), settings.catalog, conf, built=found is None)
     spark.sparkContext.setLogLevel("ERROR")
     if shell := getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)():
         shell.events.register("post_run_cell", _end_interrupted)  # once, however often it is asked for
@@ -267,9 +264,12 @@ def get_spark(settings: Settings) -> SparkSession:
         raise SessionError(
             "the Spark session lacks Iceberg's SQL extensions", f"start it with spark.sql.extensions={EXTENSIONS}"
         )
-    packages, local = spark.conf.get("spark.jars.packages", "") or "", spark.sparkContext.master.startswith("local")
-    if needs_s3(settings) and local and "iceberg-spark-runtime" in packages and "hadoop-aws" not in packages:
-        raise SessionError("this Spark session was built without access to S3", "restart the kernel and run again")
+    if loaded := spark.conf.get(jars.LOADED, "") or "":
+        needed = jars.packages(_line(), settings, needs_s3(settings))
+        if lacks := [p for p in needed if p not in loaded.split(",")]:
+            raise SessionError(
+                f"this Spark session was built without {', '.join(lacks)}", "restart the kernel and run again"
+            )
     # The JVM never compiles a method above 8,000 bytes of code: a wide table's casts, in one method, would be interpreted.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
     # Where one value of a message does not fit its type, the others are wanted all the same; it is Spark's default.

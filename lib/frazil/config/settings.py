@@ -11,7 +11,10 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import yaml
 
+from frazil.config import cells
 from frazil.errors import FrazilError, nearest
+
+cells.follow()  # the cell of parameters is run after the one that imports this
 
 
 class ParameterError(FrazilError):
@@ -78,7 +81,10 @@ class Settings:
     max_bad_rows: int = parameter(10_000, "With more bad rows in one batch or load a table stops all the same.")
     max_bad_percent: float = parameter(100.0, "The same, as a share of the rows of the batch or load.")
     parallel_tables: int = parameter(2, "How many tables are worked on at the same time.")
-    spark_options: dict[str, str] = parameter({}, "Spark settings for a session that the notebook builds itself.")
+    spark_options: dict[str, str] = parameter(
+        {},
+        "Spark settings for a session that the notebook builds itself. `spark.jars.packages` adds to Frazil's own jars.",
+    )
     ops: str = parameter("ops", "Namespace in the catalog of the tables `commits`, `maintenance` and `quarantine`.")
     runs: str = parameter("runs", "Folder for logs and reports; each environment has its own folder in it.")
     root: str = parameter("", "Folder that relative paths start from; empty: the one that holds `params/`.")
@@ -364,11 +370,12 @@ def _cell_values(cell: dict[str, Any], known: set[str]) -> dict[str, Any]:
     """Return the cell's parameters that are set; refuse a plain variable that is no parameter.
 
     In a kernel that has been resolved once, later cells may have left variables behind: there only near misses are refused.
+    What a cell assigned before its text was changed does not count (`cells`).
     """
     import difflib
 
     found, again = {}, "_frazil_resolved" in cell
-    for name, value in cell.items():
+    for name, value in cells.parameters(cell).items():
         if name.startswith("_") or name in _INTERPRETER or not isinstance(value, _PLAIN):
             continue
         if name in known:

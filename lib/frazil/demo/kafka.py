@@ -10,12 +10,11 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from frazil.config import jars
+from frazil.config.jars import fetch
 from frazil.demo.process import free_ports, stop_process
 from frazil.errors import FrazilError
 
 VERSION = "4.1.0"
-JARS = jars.CACHE / f"kafka-{VERSION}"
 _JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
 _PROPERTIES = """
 process.roles=broker,controller
@@ -43,27 +42,6 @@ log.retention.ms=-1
 
 class KafkaError(FrazilError):
     """The embedded broker cannot be had or does not start."""
-
-
-def _jars() -> str:
-    """Return the broker's class path; its jars are fetched once, by the Ivy that pyspark carries."""
-    import pyspark
-
-    libs = JARS / "libs"
-    with jars.fetched_alone():
-        if not (JARS / "whole").is_file():
-            ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-            pattern = f"{libs}/[artifact]-[revision](-[classifier]).[ext]"
-            done = subprocess.run(
-                ["java", "-jar", str(ivy), "-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default",
-                 "-retrieve", pattern], capture_output=True, text=True, timeout=600,
-            )  # fmt: skip
-            if done.returncode or not list(libs.glob("kafka_*.jar")):
-                raise KafkaError(
-                    f"Kafka's jars cannot be had: {(done.stdout + done.stderr)[-300:]}", "is Maven reachable?"
-                )
-            (JARS / "whole").touch()
-    return f"{libs}/*"
 
 
 def _is_led(admin: Any, topic: str) -> bool:
@@ -125,7 +103,10 @@ class Kafka:
         """Start the broker; returns when it answers."""
         if self._process:
             return
-        classes, properties = _jars(), self.folder / "server.properties"
+        classes, properties = (
+            ":".join(fetch([f"org.apache.kafka:kafka_2.13:{VERSION}"])),
+            self.folder / "server.properties",
+        )
         if not properties.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             properties.write_text(_PROPERTIES.format(folder=self.folder, password=self.PASSWORD, **self._ports))

@@ -102,12 +102,11 @@ def read_catalog(
         )
     except Exception as e:
         why = connection.hide(jvm.cause(e))
-        missing = "ClassNotFound" in why or "No suitable driver" in why
-        cure = (
-            f"add {ENGINES[engine][3]} to spark_options: spark.jars.packages"
-            if missing
-            else "check address, credentials and rights"
-        )
+        cure = "check address, credentials and rights"
+        if "ClassNotFound" in why or "No suitable driver" in why:
+            cure = (
+                f"restart the kernel, or start Spark with {ENGINES[engine][3]}: a driver is fetched when Spark starts"
+            )
         raise SourceDatabaseError(f"the source's catalog cannot be read: {why}", cure) from None
     for row in sorted(rows, key=lambda r: (r[0], r[1], r[3])):
         if any(like(p, f"{row[0]}.{row[1]}") for p in patterns):

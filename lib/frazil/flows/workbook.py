@@ -161,7 +161,7 @@ class Workbook:
     def spark(self) -> SparkSession:
         """The Spark session, found or built when first asked for."""
         require_alive(self.folder)
-        spark = get_spark(self.settings)
+        spark = get_spark(self.settings, self.progress)
         watch(spark)
         jvm.use(spark)
         jvm.plain_local_files(spark)

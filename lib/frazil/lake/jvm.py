@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from frazil.config.jars import LOCAL_FILES
+from frazil.config.jars import LOADED, LOCAL_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def plain_local_files(spark: SparkSession) -> None:
     may lack it; a cluster's tables lie elsewhere.
     """
     conf, files = spark.sparkContext._jsc.hadoopConfiguration(), package(spark, "org.apache.hadoop.fs").FileSystem
-    if LOCAL_FILES in (spark.conf.get("spark.jars.packages", None) or ""):
+    if LOCAL_FILES in (spark.conf.get(LOADED, None) or ""):
         conf.setClassLoader(package(spark, "java.lang").Thread.currentThread().getContextClassLoader())
         conf.set("fs.file.impl", _PLAIN)
         if (known := files.getLocal(conf)).getClass().getName() != _PLAIN:
@@ -122,7 +122,7 @@ def is_known_failure(error: Exception) -> bool:
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """Load a Java class by the thread's context class loader: jars from `spark.jars.packages` are not on the system one."""
+    """Load a Java class by the thread's context class loader: jars of a session are not on the system one."""
     lang = package(spark, "java.lang")
     return lang.Class.forName(name, True, lang.Thread.currentThread().getContextClassLoader())
 

@@ -1,0 +1,70 @@
+"""What a notebook's cells assign as they read now: a kernel also keeps what earlier versions of them assigned."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class _Cell:
+    assigned: dict[str, ast.expr | None]
+    """Its variables; what is not said by one plain assignment has no expression."""
+    tagged: bool
+
+
+_present: dict[str, _Cell] = {}
+"""The cells that this kernel has run, as they were run last, in that order."""
+_ever: set[str] = set()
+
+
+def _shell() -> Any:
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+
+
+def follow() -> None:
+    """Look at each cell that this kernel runs from now on; outside IPython do nothing."""
+    if shell := _shell():
+        shell.events.register("pre_run_cell", _keep)
+
+
+def parameters(namespace: dict[str, Any]) -> dict[str, Any]:
+    """Return the variables of a namespace that cells assign as they read now; of all others nobody knows where they come from.
+
+    Where the notebook's client says which cells are tagged as parameters, as JupyterLab does, only theirs, with the values there.
+    """
+    shell = _shell()
+    if shell is None or shell.user_ns is not namespace:
+        return namespace
+    if not any(cell.tagged for cell in _present.values()):
+        old = _ever.difference(*(cell.assigned for cell in _present.values()))
+        return {name: value for name, value in namespace.items() if name not in old}
+    found = {}
+    for cell in (c for c in _present.values() if c.tagged):
+        for name, value in cell.assigned.items():
+            try:
+                found[name] = ast.literal_eval(value)
+            except (ValueError, TypeError):
+                found[name] = namespace.get(name)
+    return found
+
+
+def _keep(cell: Any) -> None:
+    """Take a cell that is about to run; one that the notebook's client gives no id is not known again when it is run again."""
+    told = getattr(cell, "cell_meta", None) or {}
+    for deleted in told.get("deletedCells") or ():
+        _present.pop(deleted, None)
+    try:
+        statements = ast.parse(cell.raw_cell).body
+    except SyntaxError:
+        return
+    stored = [n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    plain = {s.targets[0].id: s.value for s in statements if isinstance(s, ast.Assign) and stored.count(getattr(s.targets[0], "id", "")) == 1}  # fmt: skip
+    plain |= {s.target.id: s.value for s in statements if isinstance(s, ast.AnnAssign) and stored.count(getattr(s.target, "id", "")) == 1}  # fmt: skip
+    assigned = {name: plain.get(name) for name in stored}
+    name = cell.cell_id or cell.raw_cell
+    _ever.update(assigned)
+    _present.pop(name, None)
+    _present[name] = _Cell(assigned, bool({"parameters", "injected-parameters"} & set(told.get("tags") or ())))
