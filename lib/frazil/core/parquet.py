@@ -1,0 +1,218 @@
+"""Parquet as DMS writes it: values that have a type already, and the exact value that each has in its DMS type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.columns import TEXTS, Column
+from frazil.core.types import MISFIT, arrow_type, judge, type_texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NUMBERS = ("INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4", "UINT8", "NUMERIC", "REAL4", "REAL8")
+_COMPARED = {
+    "BOOLEAN": {"bool", "number", "text"}, "TIME": {"time", "text"}, "DATE": {"date", "moment", "text"},
+    "DATETIME": {"date", "moment", "text"}, "BYTES": {"bytes", "text"}, "BLOB": {"bytes", "text"},
+    **dict.fromkeys(TEXTS, {"bool", "number", "text", "bytes", "date", "time", "moment"}),
+    **dict.fromkeys(NUMBERS, {"number", "text"}),
+}  # fmt: skip
+"""The kinds of Parquet values that can have a value of each DMS type."""
+
+
+def kind_of(written: pa.DataType) -> str:
+    """Return what a Parquet column holds: `number`, `text` and so on; empty: what DMS never writes."""
+    import pyarrow.types as types
+
+    kinds: dict[str, Callable[[Any], bool]] = {
+        "bool": types.is_boolean,
+        "number": lambda t: types.is_integer(t) or types.is_floating(t) or types.is_decimal(t),
+        "text": lambda t: types.is_string(t) or types.is_large_string(t),
+        "bytes": lambda t: types.is_binary(t) or types.is_large_binary(t) or types.is_fixed_size_binary(t),
+        "date": types.is_date, "time": types.is_time, "moment": types.is_timestamp,
+    }  # fmt: skip
+    return next((kind for kind, holds in kinds.items() if holds(written)), "")
+
+
+def can_be_compared(column: Column, written: pa.DataType) -> bool:
+    """Tell whether values that were written in a Parquet type can have values of a column's DMS type."""
+    import pyarrow.types as types
+
+    kind = kind_of(written)
+    if column.lake == "string" and column.dms_type not in TEXTS:
+        return kind in _COMPARED[column.dms_type] | {"text"}
+    if kind == "bytes" and column.dms_type in TEXTS and types.is_fixed_size_binary(written):
+        return False
+    return kind in _COMPARED[column.dms_type]
+
+
+def type_values(column: Column, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """Return a column's values in its lake type, and where one is none of it exactly (None: nowhere)."""
+    import pyarrow.types as types
+
+    target = arrow_type(column)
+    kind = kind_of(values.type)
+    if kind == "text" or (kind == "bytes" and types.is_string(target)):
+        return type_texts(column, _as_texts(values))
+    if kind == "moment":
+        return _moments(column, values, target)
+    if kind == "date":
+        return _dates(column, values, target)
+    if types.is_string(target):
+        return type_texts(column, _as_texts(values))
+    if kind == "bytes":
+        return values.cast(target), None
+    return _numbers(column, values, target)
+
+
+# --- texts
+
+
+def _as_texts(values: pa.Array) -> pa.Array:
+    """Return values as the texts that CSV has of them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = kind_of(values.type)
+    if kind == "text":
+        return values.cast(pa.string())
+    if kind == "bytes":
+        try:
+            return values.cast(pa.binary()).cast(pa.string())
+        except pa.ArrowInvalid:  # bytes that are no character show as U+FFFD
+            return pa.array([v if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()], pa.string())
+    if kind == "time":
+        texts = values.cast(pa.string())
+        return pc.utf8_rtrim(pc.utf8_rtrim(pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".", "")), "0"), ".")  # fmt: skip
+    if values.type == pa.float32():
+        values = values.cast(pa.float64())  # all digits of the value, and not the fewest that name it among floats
+    return values.cast(pa.string())
+
+
+# --- moments and days
+
+
+def _moments(column: Column, values: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
+    """A moment is the same on a wall clock and as an instant in UTC, which is how DMS writes both."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    units = values.cast(pa.int64())
+    wall = units.cast(pa.timestamp(values.type.unit))
+    if pa.types.is_string(target):
+        return wall.cast(pa.string()), None
+    micros, cut = _as_micros(units, values.type.unit)
+    if pa.types.is_date(target):
+        day = 86_400 * 10**6
+        days = pc.divide(pc.subtract(micros, _modulo(micros, day)), day).cast(pa.int32())
+        return _within(days.cast(target), _any(cut, pc.not_equal(_modulo(micros, day), 0)), target)
+    return _within(micros.cast(pa.timestamp("us")), cut, target)
+
+
+def _as_micros(units: pa.Array, unit: str) -> tuple[pa.Array, pa.Array]:
+    """Return microseconds, and where a value has parts of one."""
+    import pyarrow.compute as pc
+
+    factor = {"s": 10**6, "ms": 10**3, "us": 1, "ns": 1}[unit]
+    if unit != "ns":
+        return pc.multiply(units, factor), pc.equal(units, None)
+    rest = _modulo(units, 1000)
+    return pc.divide(pc.subtract(units, rest), 1000), pc.not_equal(rest, 0)
+
+
+def _modulo(values: pa.Array, by: int) -> pa.Array:
+    """Return the remainder, which is never negative."""
+    import numpy as np
+    import pyarrow as pa
+
+    mask = values.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(np.mod(values.fill_null(0).to_numpy(), by), pa.int64(), mask=mask)
+
+
+def _dates(column: Column, values: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
+    import pyarrow as pa
+
+    days = values.cast(pa.date32())
+    if pa.types.is_string(target):
+        return days.cast(pa.string()), None
+    if pa.types.is_date(target):
+        return _within(days, None, target)
+    return _within(days.cast(pa.timestamp("us")), None, target)
+
+
+def _within(values: pa.Array, cut: pa.Array | None, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
+    """Give times their type in the lake; those of the years 1 to 9999 alone are values."""
+    from datetime import date, datetime
+
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    first, last = (date.min, date.max) if pa.types.is_date(target) else (datetime.min, datetime.max)
+    outside = pc.or_(pc.less(values, pa.scalar(first, values.type)), pc.greater(values, pa.scalar(last, values.type)))
+    misfit = pc.fill_null(outside if cut is None else _any(outside, cut), False)
+    if pa.types.is_timestamp(target) and target.tz:
+        values = pc.assume_timezone(values, "UTC")
+    if not pc.any(misfit).as_py():
+        return values, None
+    return pc.if_else(misfit, pa.scalar(None, values.type), values), misfit
+
+
+def _any(*masks: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    found = pc.fill_null(masks[0], False)
+    for mask in masks[1:]:
+        found = pc.or_(found, pc.fill_null(mask, False))
+    return found
+
+
+# --- numbers
+
+
+def _numbers(column: Column, values: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
+    """Cast integers and decimals as they are; judge each number for itself where a cast could round it."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    both = [types.is_integer, types.is_decimal, types.is_boolean]
+    if any(holds(values.type) and holds(target) for holds in both) or values.type == target:
+        try:
+            return values.cast(target), None
+        except pa.ArrowInvalid:
+            pass
+    found = [None if v is None else _number(column, v, target) for v in values.to_pylist()]
+    kept = pa.array([None if v is MISFIT else v for v in found], target)
+    wrong = [v is MISFIT for v in found]
+    return kept, pa.array(wrong) if any(wrong) else None
+
+
+def _number(column: Column, value: Any, target: pa.DataType) -> Any:
+    """Return the value that is exactly a number, or MISFIT."""
+    import pyarrow.types as types
+
+    if types.is_boolean(target):
+        return bool(value) if value in (0, 1) else MISFIT
+    if not types.is_floating(target):
+        whole = isinstance(value, float) and value.is_integer()
+        return judge(column, str(int(value) if whole else value))
+    return _real(value, target.bit_width)
+
+
+def _real(value: Any, bits: int) -> Any:
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        near = float(np.float32(value)) if bits == 32 else float(value)
+    if isinstance(value, float):
+        return near if near == value or math.isnan(value) else MISFIT
+    if math.isinf(near):
+        return MISFIT
+    return near if Decimal(int(near) if near == int(near) else repr(near)) == value else MISFIT
+
+
+def wrong_pairs(columns: Sequence[Column], written: Sequence[pa.DataType]) -> list[tuple[Column, pa.DataType]]:
+    """Return the columns whose Parquet type has no values of their DMS type."""
+    return [(c, t) for c, t in zip(columns, written, strict=True) if not can_be_compared(c, t)]
