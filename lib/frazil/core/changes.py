@@ -83,14 +83,22 @@ def type_records(
     at = dict(zip(roles, fields.columns, strict=True))
     absent = _absent(at, spec, rules)
     texts = {role: _meaning(role, text, spec, rules) for role, text in at.items() if role != "skip"}
-    return _typed(texts, absent, numbers, spec, _filled(fields))
+    return change_rows(texts, numbers, spec, absent, _filled(fields))
 
 
-def _typed(texts: dict[str, pa.Array], absent: dict[str, pa.Array], numbers: np.ndarray, spec: TableSpec, filled: np.ndarray) -> Changes:  # fmt: skip
+def change_rows(
+    texts: Mapping[str, pa.Array],
+    numbers: np.ndarray,
+    spec: TableSpec,
+    absent: Mapping[str, pa.Array] | None = None,
+    filled: np.ndarray | None = None,
+) -> Changes:
+    """Return changes from the texts of each role; `absent`: which rows lack a column; `filled`: which are rows at all."""
+    import numpy as np
     import pyarrow as pa
 
     nothing = pa.nulls(len(numbers), pa.string())
-    op = texts.get("op", pa.array(["I"]).take(pa.array([0] * len(numbers))) if "op" not in texts else nothing)
+    op = texts["op"] if "op" in texts else pa.repeat(pa.scalar("I"), len(numbers))
     faults = [_unknown_operation(op), _missing_key(texts, spec, nothing)]
     commit_ts, fault = _value(COMMIT_TS, texts.get("ts", nothing))
     faults.append(fault)
@@ -103,8 +111,9 @@ def _typed(texts: dict[str, pa.Array], absent: dict[str, pa.Array], numbers: np.
         columns[f"new_{i}"], fault = _value(column, texts.get(f"after:{column.name}", nothing))
         faults.append(fault)
     head = {"number": pa.array(numbers), "op": op, "commit_ts": commit_ts, "change_seq": texts.get("seq", nothing)}
-    lacking = {f"absent_{spec.names.index(c)}": mask for c, mask in absent.items()}
+    lacking = {f"absent_{spec.names.index(c)}": mask for c, mask in (absent or {}).items()}
     rows = pa.RecordBatch.from_pydict({**head, **columns, **lacking})
+    filled = np.ones(len(numbers), bool) if filled is None else filled
     return _parted(rows, numbers, [f for f in faults if f], filled, spec)
 
 
@@ -161,7 +170,7 @@ def _absent(at: dict[str, pa.Array], spec: TableSpec, rules: FieldRules) -> dict
     import pyarrow.compute as pc
 
     rows = len(next(iter(at.values())))
-    found = {c: pa.array([True]).take(pa.array([0] * rows)) for c in spec.optional if f"after:{c}" not in at}
+    found = {c: pa.repeat(pa.scalar(True), rows) for c in spec.optional if f"after:{c}" not in at}
     if rules.not_carried is not None:
         for name in spec.names:
             if (field := at.get(f"after:{name}")) is not None:

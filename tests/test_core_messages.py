@@ -1,0 +1,134 @@
+"""DMS's JSON messages become changes with every digit that they have; no Spark."""
+
+import json
+import random
+from datetime import datetime
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from frazil.config.spec import parse_spec
+from frazil.core.changes import COMMIT_TIME, FIELDS, KEY, OP
+from frazil.core.messages import MessageNames, parse_message, type_messages, unknown_columns
+from helpers import spec_of
+
+SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(99)", "n NUMERIC(38,10)", "at DATETIME", "w REAL8"))
+NAMES = MessageNames({n: n for n in SPEC.names}, {"id": "BI_id"}, {"v": ["old_v"]})
+
+
+def message(
+    operation="insert", old=None, committed="2024-01-01T00:00:00.123456Z", spread="schema-table", **data
+) -> str:
+    metadata = {
+        "timestamp": "2024-01-01T00:00:01.000000Z", "record-type": "data", "operation": operation, "partition-key-type": spread,
+        "schema-name": "public", "table-name": "t", "commit-timestamp": committed,
+    }  # fmt: skip
+    return json.dumps({"data": data, **({"before-image": old} if old is not None else {}), "metadata": metadata})
+
+
+def typed(*texts, partitions=1):
+    return type_messages([parse_message(t) for t in texts], np.arange(100, 100 + len(texts)), SPEC, NAMES, partitions)
+
+
+def test_a_message_says_which_table_it_is_of():
+    m = parse_message(message(id=1).encode())
+    assert (m.kind, m.operation, m.schema, m.table, m.data) == ("data", "insert", "public", "t", {"id": "1"})
+
+
+def test_numbers_keep_all_their_digits():
+    digits = "1" * 27 + ".0123456789"
+    text = message(id=1).replace('"id": 1', f'"id": 9223372036854775807, "n": {digits}, "w": 5, "v": 12.50')
+    changes = typed(text)
+    assert not changes.bad
+    row = changes.rows.to_pylist()[0]
+    assert (row["new_0"], row["new_1"], row["new_2"], row["new_4"]) == (2**63 - 1, "12.50", Decimal(digits), 5.0)
+
+
+@pytest.mark.parametrize("fraction", ["", ".9", ".915241", ".915241000", ".915241000000000"])
+def test_moments_are_exact_whatever_zeros_follow(fraction):
+    at = f"2022-09-01T18:21:36{fraction}Z"
+    changes = typed(message(id=1, at=at, committed=at))
+    assert not changes.bad
+    micros = int((fraction[1:] + "000000")[:6])
+    assert changes.rows["new_3"][0].as_py() == datetime(2022, 9, 1, 18, 21, 36, micros)
+    assert changes.rows["commit_ts"][0].as_py().replace(tzinfo=None) == datetime(2022, 9, 1, 18, 21, 36, micros)
+
+
+def test_integers_in_other_forms_are_read_and_parts_of_one_are_not():
+    changes = typed(
+        *(message(id=1).replace('"id": 1', f'"id": {n}') for n in ("12.0", "1e3", '"7"', "1.5", "1e-1", "true"))
+    )
+    assert changes.rows["new_0"].to_pylist() == [12, 1000, 7]
+    assert [(b.number, b.column) for b in changes.bad] == [(103, "id"), (104, "id"), (105, "id")]
+
+
+def test_what_is_no_message_is_a_bad_row_with_its_place():
+    whole = message(id=2)
+    changes = typed(
+        message(id=1), whole[:40], "", "{}", whole + whole, '{"data": {"id": 1' + whole[whole.index(', "metadata"') :]
+    )
+    assert changes.rows["number"].to_pylist() == [100]
+    assert [(b.number, b.column) for b in changes.bad] == [(n, FIELDS) for n in range(101, 106)]
+
+
+def test_a_broken_row_still_says_whose_it_is():
+    whole = message(id=2)
+    m = parse_message('{"data": {"id": "x' + whole[whole.index(', "metadata"') :])
+    assert (m.schema, m.table, bool(m.fault)) == ("public", "t", True)
+
+
+def test_each_kind_of_fault_is_named():
+    changes = typed(
+        message(id=None), message("truncate", id=1), message(id=1, committed="2024-01-01 00:00:00"), message(id=1, n="abc"),
+        message(id=1, v="\ud83d"), message(id=1, v="😀"), message(id=1, at="2024-01-01T00:00:00+02:00"),
+    )  # fmt: skip
+    assert [b.column for b in changes.bad] == [KEY, OP, COMMIT_TIME, "n", FIELDS, "at"]
+    assert changes.rows["new_1"].to_pylist() == ["😀"]
+
+
+def test_old_keys_come_from_the_before_image_or_from_a_column_of_their_own():
+    changes = typed(
+        message("update", {"id": 7}, id=8), message("update", {}, id=8, BI_id=6), message("delete", {"id": 5}, id=8)
+    )
+    assert changes.rows["old_0"].to_pylist() == [7, 6, None]
+
+
+def test_a_former_name_of_a_column_is_read():
+    assert typed(message(id=1, old_v="x"), message(id=2, v="y", old_v="x")).rows["new_1"].to_pylist() == ["x", "y"]
+
+
+def test_an_order_that_is_lost_makes_a_row_bad():
+    moved = message("update", {"id": 1}, id=2, spread="primary-key")
+    assert (
+        not typed(moved).bad and not typed(message("update", {"id": 2}, id=2, spread="primary-key"), partitions=3).bad
+    )
+    assert typed(moved, message(id=1, spread="transaction-id"), partitions=3).rows.num_rows == 0
+
+
+def test_names_that_nobody_declared_are_found():
+    assert unknown_columns([parse_message(message(id=1, x=2)), parse_message(message(y=None))], set(SPEC.names)) == {
+        "x",
+        "y",
+    }
+
+
+def test_a_mutated_message_is_read_right_or_is_bad():
+    """Each mutant is either the same row as its JSON says, or a bad row; none is lost."""
+    r = random.Random(3)
+    source = message("update", {"id": 1}, id=12, v='say "hi"\n', n="1.50", at="2024-01-01T00:00:00Z", w=0.5)
+    texts = []
+    for _ in range(1500):
+        at = r.randrange(len(source))
+        texts.append(
+            source[:at] + r.choice(["", '"', "{", "}", "9", "e", ".", "\\", ",", "x"]) + source[at + r.randrange(2) :]
+        )
+    for text in texts:
+        changes = typed(text)
+        assert changes.rows.num_rows + len(changes.bad) == 1, text
+        if changes.rows.num_rows:
+            said = json.loads(text, parse_float=Decimal)["data"]
+            row = changes.rows.to_pylist()[0]
+            assert row["new_0"] == Decimal(said["id"]), text
+            assert row["new_1"] == said.get("v"), text
+            assert row["new_2"] == (Decimal(said["n"]) if said.get("n") is not None else None), text
