@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, Message
 from frazil.flows.workbook import TableResult
 from frazil.observe import cards, progress
 from frazil.observe.board import Board
 
-LOST = "2 bad row(s)\n  a.csv row 2: 'x' does not fit INT4\n  cure: correct the file"
+LOST = Message("2 bad row(s)\n  a.csv row 2: 'x' does not fit INT4\n  cure: correct the file")
 
 
 def of(*statuses: str, **counts: int) -> list[TableResult]:

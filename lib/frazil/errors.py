@@ -1,9 +1,69 @@
-"""The one base class of every error that a user of Frazil can cure."""
+"""The one base class of every error that a user of Frazil can cure, and what keeps texts safe to show."""
 
 import logging
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 log = logging.getLogger("frazil")
 log.addHandler(logging.NullHandler())  # until a workbook opens its file; else Python prints traces on the screen
+
+HIDDEN = "•••"
+"""What is shown in place of a credential."""
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""Characters that move a terminal's cursor, begin a line or turn the direction of a text."""
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+_credentials: set[str] = set()
+_hidden: re.Pattern | None = None
+
+
+def hide(values: Iterable[str]) -> None:
+    """Let `safe` replace these credentials wherever a text holds one; a short one not inside a longer word."""
+    global _hidden
+    _credentials.update(values)
+    words = [
+        v if len(v) >= 12 else rf"(?<!\w){v}(?!\w)" for v in map(re.escape, sorted(_credentials, key=len, reverse=True))
+    ]
+    _hidden = re.compile("|".join(words)) if words else None
+
+
+def safe(text: str, lines: bool = False) -> str:
+    """Return a text with known credentials hidden and control characters escaped; `lines`: its line breaks are meant."""
+
+    def shown(found: re.Match) -> str:
+        return "\n" if lines and found[0] == "\n" else ascii(found[0])[1:-1]
+
+    return _CONTROL.sub(shown, _hidden.sub(HIDDEN, text) if _hidden else text)
+
+
+def safe_facts(facts: Any) -> Any:
+    """Return nested facts with every text in them made safe; line breaks stay, as between a problem and its cure."""
+    if isinstance(facts, str | os.PathLike):
+        return safe(str(facts), lines=True)
+    if isinstance(facts, dict):
+        return {safe(k) if isinstance(k, str) else k: safe_facts(v) for k, v in facts.items()}
+    return [safe_facts(v) for v in facts] if isinstance(facts, list | tuple) else facts
+
+
+def safe_output(text: str) -> str:
+    """Return what a program has printed made safe: without its colours, with its lines."""
+    return safe(_COLOUR.sub("", text), lines=True)
+
+
+class Message(str):
+    """A text that is safe to show; its line breaks are Frazil's own."""
+
+
+class SafeFormatter(logging.Formatter):
+    """Formats a log record so that no value in it can begin a record of its own."""
+
+    def __init__(self):
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record; each further line of it is indented."""
+        return safe_output(super().format(record)).replace("\n", "\n    ")
 
 
 class FrazilError(ValueError):
@@ -13,9 +73,13 @@ class FrazilError(ValueError):
     """Whether nothing is broken, but a person must say how to go on."""
     logged = False
 
-    def __init__(self, problem: str, cure: str = ""):
-        self.problem, self.cure = problem, cure
-        super().__init__(f"{problem}\n  cure: {cure}" if cure else problem)
+    def __init__(self, problem: str, cure: str = "", lines: Sequence[str] = ()):
+        """Make both safe to show. A line break in them is a value's and begins no line; `lines` follow the problem."""
+        self.problem, self.cure = "\n".join(safe(line) for line in (problem, *lines)), safe(cure)
+        super().__init__(f"{self.problem}\n  cure: {self.cure}" if cure else self.problem)
+
+    def __str__(self) -> Message:
+        return Message(super().__str__())
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows instead of a stack trace, which goes to the log; it asks more than once."""

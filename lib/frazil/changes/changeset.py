@@ -165,7 +165,7 @@ def explain_bad(
         cure
         or f"correct {what}{spec.file}{other}, or have such rows set aside (on_bad_rows=quarantine); nothing of this batch was applied to {spec.target}"
     )
-    return BadRowError(f"{spec.source}: {count} bad row(s)\n  " + "\n  ".join(lines + more), cure)
+    return BadRowError(f"{spec.source}: {count} bad row(s)", cure, [f"  {line}" for line in lines + more])
 
 
 def reason_sql(spec: TableSpec, rows: DataFrame) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from frazil.config.private_files import open_runs
 from frazil.config.settings import resolve
 from frazil.observe import runs
 
@@ -15,6 +15,5 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Write the page and say where it lies."""
-    s = resolve("operate", {"env": options.env}).settings
-    print(runs.write_index(Path(s.root) / s.runs / s.env))
+    print(runs.write_index(open_runs(resolve("operate", {"env": options.env}).settings)))
     return runs.OK

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.config import jars, jvm_attach, jvm_options
+from frazil.config import jars, jvm_attach, jvm_options, private_files, redaction
+from frazil.config.jvm_output import jvm_output_to
 from frazil.config.lakes import session_for
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
@@ -57,7 +58,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
             place = os.path.join(settings.root, value[len(prefix) :])
             if settings.read_only and not os.path.exists(place):
                 raise SessionError(f"there is no lake at {place}", "run 00_setup first")
-            os.makedirs(place if key == "warehouse" else os.path.dirname(place), exist_ok=True)
+            private_files.make_folder(Path(place if key == "warehouse" else os.path.dirname(place)), settings)
             given[key] = prefix + place
     if given.get("uri", "").startswith("jdbc:sqlite:"):
         if settings.read_only:
@@ -143,6 +144,7 @@ def _conf(settings: Settings, master: str) -> dict[str, str]:
         "spark.sql.ui.explainMode": "simple",  # each query's plan is written out for a page that nobody opens
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
+        "spark.hadoop.fs.permissions.umask-mode": f"{private_files.mask(settings):03o}",
         **local_conf(settings, master),
         **catalog_conf(settings),
         **settings.spark_options,
@@ -153,7 +155,7 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    log = os.path.join(settings.root, settings.runs, settings.env, "spark.log")
+    log = str(private_files.open_runs(settings) / "spark.log")
     if jvm_attach.is_elsewhere():
         return _started(lambda: jvm_attach.session(lambda master: _conf(settings, master)), log)
     master = os.environ.get("FRAZIL_MASTER", "local[*]")
@@ -176,15 +178,12 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
 
 
 def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
-    """Start Spark; raise SessionError with what its log says where it does not start."""
-    before = os.path.getsize(log) if os.path.exists(log) else 0
+    """Start Spark; raise SessionError with what it has printed where it does not start."""
     try:
-        with _jvm_output_to(log):
+        with jvm_output_to(log) as output:
             return start()
     except Exception as e:
-        with open(log, encoding="utf-8", errors="replace") as told:
-            told.seek(before)
-            why = re.findall(r'Exception in thread "main" [\w.$]+: (.+)', told.read())[-1:]
+        why = re.findall(r'Exception in thread "main" [\w.$]+: (.+)', output.text())[-1:]
         cure = "install the package" if isinstance(e, ImportError) else "is Java 17 on the PATH?"
         why = why or str(e).strip().splitlines() or [type(e).__name__]
         raise SessionError(f"Spark did not start: {why[0]}", f"{cure} See {log}") from e
@@ -213,25 +212,6 @@ def low_priority(spark: SparkSession) -> Iterator[None]:
         context.setLocalProperty(pool, before)
 
 
-@contextmanager
-def _jvm_output_to(file: str):
-    """Let a JVM that starts in this block write its log to a file and not between the cells' results.
-
-    It inherits the file descriptors 1 and 2 of this moment for its whole life; Python's own are put back.
-    """
-    os.makedirs(os.path.dirname(file), exist_ok=True)
-    kept = os.dup(1), os.dup(2)
-    with open(file, "ab") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    try:
-        yield
-    finally:
-        for saved, number in zip(kept, (1, 2), strict=True):
-            os.dup2(saved, number)
-            os.close(saved)
-
-
 def _end_interrupted(result) -> None:
     """Let an interrupt of a cell end its query in Spark too, and not only the waiting for it: in a kernel Spark does not hear of it."""
     from pyspark import SparkContext
@@ -251,6 +231,7 @@ def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSe
     """
     from pyspark.sql import SparkSession
 
+    redaction.hide_credentials(settings)
     found, own = SparkSession.getActiveSession(), f"spark.sql.catalog.{settings.catalog}"
     conf = {**catalog_conf(settings), **{k: v for k, v in settings.spark_options.items() if k.startswith(own)}}
     spark = session_for(found or _build(settings, say), settings.catalog, conf, built=found is None)

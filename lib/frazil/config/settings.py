@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import types
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import yaml
 
-from frazil.config import cells
+from frazil.config import cells, redaction
 from frazil.errors import FrazilError, nearest
 
 cells.follow()  # the cell of parameters is run after the one that imports this
@@ -86,6 +85,9 @@ class Settings:
         "Spark settings for a session that the notebook builds itself. `spark.jars.packages` adds to Frazil's own jars.",
     )
     ops: str = parameter("ops", "Namespace in the catalog of the tables `commits`, `maintenance` and `quarantine`.")
+    file_group: str = parameter(
+        "", "Unix group that may read `runs` and the files of a local lake; empty: nobody but the user who runs Frazil."
+    )
     runs: str = parameter("runs", "Folder for logs and reports; each environment has its own folder in it.")
     root: str = parameter("", "Folder that relative paths start from; empty: the one that holds `params/`.")
 
@@ -322,6 +324,13 @@ def find_params() -> Path:
     )
 
 
+def yaml_fault(error: yaml.YAMLError) -> str:
+    """Return what is wrong with a YAML text and where, without the line itself: it may hold a credential."""
+    mark = getattr(error, "problem_mark", None)
+    place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    return f"{getattr(error, 'problem', None) or type(error).__name__}{place}"
+
+
 def _environment(env: str) -> tuple[Path, dict[str, dict]]:
     file = find_params() / f"{env}.yml"
     if not file.is_file():
@@ -330,7 +339,7 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
     try:
         sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as e:
-        raise ParameterError(f"{file}: not YAML: {' '.join(str(e).split())}", "mend the file") from None
+        raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "mend the file") from None
     if not isinstance(sections, dict) or not all(isinstance(s or {}, dict) for s in sections.values()):
         raise ParameterError(f"{file}: its sections are not all `name: value`", "see params/demo.yml: `common:`, below it `source: …`")  # fmt: skip
     known = ["common", *NOTEBOOKS]
@@ -358,7 +367,8 @@ def _checked(name: str, value: Any, kind: Any, where: str) -> Any:
         wanted = getattr(kind, "__name__", str(kind)) if base is kind else str(kind)
         listed = [str(v) for v in (value if isinstance(value, list) else [value])]
         cure = f"write {listed}" if kind == list[str] else "correct the value"
-        raise ParameterError(f"parameter '{name}' = {value!r} from {where} is not of type {wanted}", cure)
+        given = f" = {redaction.shown(name, value)!r}" if base is not dict else ""  # of options it may be a credential
+        raise ParameterError(f"parameter '{name}'{given} from {where} is not of type {wanted}", cure)
     return value
 
 
@@ -395,15 +405,7 @@ class Resolved:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per parameter: its value (secrets hidden) and where it comes from."""
-
-        def shown(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {
-                    k: "•••" if re.search("password|secret|token|credential", k, re.I) else v for k, v in value.items()
-                }
-            return value
-
-        values = {f.name: shown(getattr(self.settings, f.name)) for f in fields(self.settings)}
+        values = {f.name: redaction.shown(f.name, getattr(self.settings, f.name)) for f in fields(self.settings)}
         return [{"parameter": n, "value": v, "from": self.origin[n]} for n, v in values.items()]
 
 
@@ -432,5 +434,6 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
             raise ParameterError(f"{name} = '{value}'", f"write {', '.join(known[:-1])} or {known[-1]}")
     if settings.parallel_tables < 1:
         raise ParameterError(f"parallel_tables = {settings.parallel_tables}", "write 1 or more")
+    redaction.hide_credentials(settings)
     cell["_frazil_resolved"] = types.MappingProxyType(origin)
     return Resolved(settings, {f.name: origin.get(f.name, "default") for f in fields(cls)})

@@ -137,7 +137,7 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
             merge.replace_rows(book.spark, branch, new, properties, empty_first=action != "load")
             all_end(bad > 0)
             if spec.key and (twice := _duplicates(book.spark.table(branch), spec)):
-                raise DuplicateKeyError(*_explain_duplicates(rows(whole), twice, spec))
+                raise _explain_duplicates(rows(whole), twice, spec)
             ready()
 
         with quarantine.beside(book, spec, base, position.batch, bad, rows(whole) if bad else None) as ready:
@@ -200,7 +200,7 @@ def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:
     return loaded.groupBy(*keys).count().where("count > 1").limit(3).collect()
 
 
-def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> tuple[str, str]:
+def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> DuplicateKeyError:
     from pyspark.sql import functions as F
 
     kinds = dict(raw.dtypes)
@@ -220,9 +220,10 @@ def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> tuple[s
             where = where & condition
         found = keys.where(where).select("path").distinct().orderBy("path").collect()
         lines.append(f"{shown} is {row['count']} times in " + ", ".join(readable(r["path"]) for r in found))
-    return (
-        f"{spec.source}: the key ({', '.join(spec.key)}) is not unique in the load\n  " + "\n  ".join(lines),
+    return DuplicateKeyError(
+        f"{spec.source}: the key ({', '.join(spec.key)}) is not unique in the load",
         f"correct the key in {spec.file}, or clear out load files of an older load; nothing was applied",
+        [f"  {line}" for line in lines],
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
+from frazil.config import private_files, redaction
 from frazil.config.session import get_spark
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spec import TableSpec, load_specs, parse_changes
@@ -29,7 +30,7 @@ from frazil.dms.sniff import check_files
 from frazil.dms.storage import read_head
 from frazil.dms.streams import Stream, StreamError
 from frazil.dms.transactions import rows_of_others, with_transactions
-from frazil.errors import FrazilError, nearest
+from frazil.errors import FrazilError, Message, SafeFormatter, nearest, safe
 from frazil.flows.stop import StoppedError, stop_requests
 from frazil.lake import jvm
 from frazil.lake.jvm_process import require_alive, watch
@@ -57,6 +58,9 @@ class TableResult:
     live: dict[str, float] = field(default_factory=dict)
     """Of the newest batch only, never summed: `lag_p50_s`, `lag_p99_s`, `commit_s`, and what is `pending` behind it."""
     decision: bool = False
+
+    def __post_init__(self):
+        self.note = self.note if isinstance(self.note, Message) else Message(safe(self.note))
 
     @property
     def failed(self) -> bool:
@@ -99,11 +103,10 @@ def _log_to(file: Path) -> None:
         log.removeHandler(handler)
         handler.close()
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(file)
     except OSError:
         handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(SafeFormatter())
     log.addHandler(handler)
 
 
@@ -111,8 +114,9 @@ class Workbook:
     """The specs, the endpoint's settings and the Spark session of one environment. Nothing is touched by opening it."""
 
     def __init__(self, settings: Settings, progress: Callable[[str], None] = print):
-        self.settings, self.progress = settings, progress
-        _log_to(self.folder / "frazil.log")
+        redaction.hide_credentials(settings)
+        self.settings, self.progress = settings, lambda text: progress(safe(text))
+        _log_to(private_files.open_runs(settings) / "frazil.log")
         everything = load_specs(settings.path("specs"))
         for name in settings.tables:
             if name not in everything:
@@ -365,5 +369,6 @@ def raise_if_failed(results: list[TableResult]) -> None:
     """Raise TablesFailedError that names every failed table with its cause; do nothing if all went well."""
     failed = [r for r in results if r.failed]
     if failed:
-        causes = "\n".join(r.note if r.note.startswith(f"{r.table}: ") else f"{r.table}: {r.note}" for r in failed)
-        raise TablesFailedError(f"{len(failed)} of {len(results)} tables failed\n{causes}")
+        named = [(safe(f"{r.table}: "), r.note) for r in failed]
+        causes = "\n".join(note if note.startswith(name) else name + note for name, note in named)
+        raise TablesFailedError(f"{len(failed)} of {len(results)} tables failed", lines=causes.split("\n"))

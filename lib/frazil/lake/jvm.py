@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from frazil.config.jars import LOADED, LOCAL_FILES
+from frazil.errors import safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,11 +106,11 @@ def cause(error: Exception) -> str:
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if java is None:
         text = str(error).strip() or "no message"
-        return f"{type(error).__name__}: {text.splitlines()[0][:300]}"
+        return f"{type(error).__name__}: {safe(text.splitlines()[0])[:300]}"
     while java.getCause() is not None:
         java = java.getCause()
     text = str(java.getMessage() or "no message")
-    return f"{java.getClass().getSimpleName()}: {text.splitlines()[0][:300]}"
+    return f"{java.getClass().getSimpleName()}: {safe(text.splitlines()[0])[:300]}"
 
 
 class MainMovedError(Exception):

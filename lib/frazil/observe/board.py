@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from frazil.errors import safe
 from frazil.observe.progress import watched
 
 
@@ -34,13 +35,15 @@ class Board:
 
     def set(self, table: str, line: str, important: bool = False) -> None:
         """Show a table's newest line; outside a notebook at most one every `every_s` seconds unless it is important."""
+        table, line = safe(table), safe(line, lines=True)
         with self.lock:
             changed, self.lines[table] = self.lines.get(table) != line, line
             if self.handle is not None:
                 self.handle.update(self)
             elif changed and (important or time.monotonic() - self.said.get(table, -self.every_s) >= self.every_s):
                 self.said[table] = time.monotonic()
-                self.say(f"{table}: {line}")
+                for part in f"{table}: {line}".split("\n"):
+                    self.say(part)
 
 
 def status(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from frazil.errors import safe
 from frazil.observe.report import Grid
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Card:
     """A verdict, its rows, and the level of each row: in a notebook a coloured edge, in text a mark before the line."""
 
     def __init__(self, level: str, verdict: str, rows: Sequence[dict[str, Any]], columns: Sequence[str] = (), of: Callable[[dict[str, Any]], str] | None = None):  # fmt: skip
-        self.level, self.verdict, self.grid = level, verdict, Grid(rows, *columns)
+        self.level, self.verdict, self.grid = level, safe(verdict), Grid(rows, *columns)
         self.levels = [of(row) for row in rows] if of else [STILL] * len(rows)
 
     def __repr__(self) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from frazil.errors import safe
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -42,11 +44,15 @@ class Bars:
         self.tasks: dict[str, tuple[int, int]] = {}
 
     def __repr__(self) -> str:
-        return "\n".join(f"{group}: {done} of {total} tasks done" for group, (done, total) in self.tasks.items())
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Return a line per table at work."""
+        return [f"{safe(group)}: {done} of {total} tasks done" for group, (done, total) in self.tasks.items()]
 
     def _repr_html_(self) -> str:
         return "".join(
-            f'<div><progress value="{done}" max="{total}"></progress> {html.escape(group)}: {done} of {total} tasks</div>'
+            f'<div><progress value="{done}" max="{total}"></progress> {html.escape(safe(group))}: {done} of {total} tasks</div>'
             for group, (done, total) in self.tasks.items()
         )
 
@@ -67,8 +73,9 @@ def heartbeat(
             bars.tasks = {g: tasks for g in sorted(groups.copy()) if (tasks := _tasks(spark, g))[1]}
             if handle:
                 handle.update(bars)
-            elif bars.tasks:
-                say(repr(bars))
+            else:
+                for line in bars.lines():
+                    say(line)
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from frazil.errors import Message, safe, safe_facts
 from frazil.flows.workbook import TableResult, raise_if_failed
 
 RECORD = "application/vnd.frazil.result+json"
@@ -18,7 +19,7 @@ def _shown(value: Any) -> str:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, int | float):
         return f"{value:,}"
-    return str(value)
+    return value if isinstance(value, Message) else safe(str(value))
 
 
 class Grid:
@@ -39,7 +40,7 @@ class Grid:
 
     def lines(self) -> list[str]:
         """Return the head and each row as aligned text; a row whose texts have several lines has as many."""
-        cells = [[c.split("\n") for c in row] for row in [self.columns, *self._cells()]]
+        cells = [[c.split("\n") for c in row] for row in [[safe(c) for c in self.columns], *self._cells()]]
         width = [max(len(line) for row in cells for line in row[i]) for i in range(len(self.columns))]
         right = [self._is_number(c) for c in self.columns]
 
@@ -65,7 +66,7 @@ class Grid:
             )
             return f'<tr style="{style}">{"".join(cells)}</tr>' if style else f"<tr>{''.join(cells)}</tr>"
 
-        head = line("th", [c.replace("_", " ") for c in self.columns])
+        head = line("th", [safe(c).replace("_", " ") for c in self.columns])
         body = "".join(line("td", row, style) for row, style in zip(self._cells(), styles, strict=True))
         return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
 
@@ -74,7 +75,7 @@ class Record:
     """The result of a notebook as data; `read_record` finds it in the executed copy."""
 
     def __init__(self, notebook: str, status: str, **facts: Any):
-        self.facts = {"notebook": notebook, "status": status, **facts}
+        self.facts = safe_facts({"notebook": notebook, "status": status, **facts})
 
     def __repr__(self) -> str:
         return f"{self.facts['notebook']}: {self.facts['status']}"

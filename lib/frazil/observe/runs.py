@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from frazil.errors import safe_facts
+
 OK, FAILED, WRONG, SOME_FAILED, DECISION, TIMED_OUT, BREACH, NOTHING, SKIPPED = 0, 1, 2, 3, 4, 5, 6, 10, 11
 EXIT_CODES = {
     "ok": OK,
@@ -81,7 +83,7 @@ def write(folder: Path, **facts: Any) -> dict[str, Any]:
     """Add facts to a run's `run.json`, by replacing the file, and return them all."""
     file = folder / FILE
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    known |= facts
+    known |= safe_facts(facts)
     new = folder / f".{FILE}"
     new.write_text(json.dumps(known, indent=1, default=str), encoding="utf-8")
     os.replace(new, file)

@@ -1,0 +1,50 @@
+"""Who may read what Frazil writes on this machine: its user alone, and a group if parameter `file_group` names one."""
+
+from __future__ import annotations
+
+import grp
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from frazil.config.settings import ParameterError, Settings
+
+ALONE, GROUP = 0o077, 0o027
+"""Masks of what a new file or folder does not allow."""
+
+
+def open_runs(settings: Settings) -> Path:
+    """Make `runs/<env>` private and return it; from now on whatever this process and its children write is, too."""
+    os.umask(mask(settings))
+    folder = Path(settings.root) / settings.runs / settings.env
+    with suppress(OSError):  # full or read-only: who writes there says so
+        make_folder(folder, settings)
+        wide = stat.S_IMODE(folder.stat().st_mode) & mask(settings)
+        if wide and folder.stat().st_uid == os.geteuid():  # made by an earlier version
+            folder.chmod(stat.S_IMODE(folder.stat().st_mode) & ~wide)
+    return folder
+
+
+def mask(settings: Settings) -> int:
+    """Return the mask of new files: what others, or all but the user, may not do with them."""
+    return GROUP if settings.file_group else ALONE
+
+
+def make_folder(folder: Path, settings: Settings) -> None:
+    """Make a folder and those above it that are missing; what is made in it later belongs to the group, if one is named."""
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    for new in reversed(missing):
+        new.mkdir(mode=0o777 & ~mask(settings), exist_ok=True)
+        if settings.file_group:
+            _give(new, settings.file_group)
+
+
+def _give(folder: Path, group: str) -> None:
+    try:
+        os.chown(folder, -1, grp.getgrnam(group).gr_gid)
+        folder.chmod(0o2750)
+    except KeyError:
+        raise ParameterError(f"file_group = '{group}': this machine has no such group", "correct it, or leave it empty") from None  # fmt: skip
+    except PermissionError:
+        raise ParameterError(f"file_group = '{group}': this user is not in it", "have it added, or leave it empty") from None  # fmt: skip
