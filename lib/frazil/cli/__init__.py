@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import sys
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
+from typing import TextIO
 
-from frazil.errors import FrazilError
-from frazil.observe.runs import EXIT_CODES, outcome_of
+from frazil.errors import FrazilError, safe_output
+from frazil.observe.runs import EXIT_CODES, FAILED, outcome_of
 
 COMMANDS = {
     "init": "write params/ for a source and its DMS task",
@@ -37,11 +41,35 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code; a problem that a user can cure is told in two lines."""
     argv = sys.argv[1:] if argv is None else argv
     options = _parser(argv).parse_args(argv)
-    try:
-        return importlib.import_module(f"frazil.cli.{options.command}").main(options)
-    except FrazilError as e:
-        print(f"{type(e).__name__}: {e}", file=sys.stderr)
-        return EXIT_CODES[outcome_of(None, type(e).__name__)]
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
+    with redirect_stdout(_Safe(sys.stdout)), redirect_stderr(_Safe(sys.stderr)):
+        try:
+            return importlib.import_module(f"frazil.cli.{options.command}").main(options)
+        except FrazilError as e:
+            print(f"{type(e).__name__}: {e}", file=sys.stderr)
+            return EXIT_CODES[outcome_of(None, type(e).__name__)]
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return 130
+        except Exception:
+            traceback.print_exc()
+            return FAILED
+
+
+class _Safe(io.TextIOBase):
+    """A stream that lets no credential and no control character through."""
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(safe_output(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()

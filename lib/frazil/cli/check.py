@@ -38,7 +38,7 @@ def main(options: argparse.Namespace) -> int:
 def breaches(operate: OperateSettings) -> list[str]:
     """Return one line per table that is late or cannot be read, for rows in quarantine, and for runs that stay away."""
     book = Workbook(operate, lambda text: None)
-    return [*_late(book, operate), *_quarantined(operate), *_stale(book, operate)]
+    return [*_late(book, operate), *_quarantined(operate), *_stale(book, operate), *_unusable(book)]
 
 
 def _late(book: Workbook, operate: OperateSettings) -> list[str]:
@@ -79,6 +79,11 @@ def _quarantined(operate: OperateSettings) -> list[str]:
     told = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
     told += [watch.many_unreadable(lost)] if lost else []
     return [f"quarantine: {rows:,} row(s) wait ({', '.join(told)}), allowed are {allowed:,}"] if rows > allowed else []
+
+
+def _unusable(book: Workbook) -> list[str]:
+    trouble = runs.unusable(book.folder)
+    return [_told("runs", trouble, "free some, or name another folder in parameter 'runs'")] if trouble else []
 
 
 def _stale(book: Workbook, operate: OperateSettings) -> list[str]:

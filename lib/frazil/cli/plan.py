@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from frazil.cli.hooks import call_hooks
 from frazil.config.settings import resolve
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
 from frazil.flows.workbook import Workbook
@@ -20,7 +21,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Print the plan; with --strict return `runs.DECISION` if a table needs a decision."""
     settings = resolve("full_load", {"env": options.env}).settings
-    rows = plan(Workbook(settings), settings.on_changed_load)
+    book = Workbook(settings)
+    rows = plan(book, settings.on_changed_load)
     short = ("impossible", "decision")
     names = [k for k in max(rows, key=len, default={}) if k not in short]  # a table that stops has few of them
     print(Grid([{k: row.get(k, "") for k in names} for row in rows]))
@@ -28,6 +30,10 @@ def main(options: argparse.Namespace) -> int:
         for row in rows:
             if row.get(word):
                 print(f"{row['table']}: {word}: {row[word]}")
+    if trouble := runs.unusable(book.folder):
+        print(f"runs: {trouble}; no run could be kept", file=sys.stderr)
+        operate = resolve("operate", {"env": options.env}).settings
+        call_hooks(operate, {"env": options.env, "outcome": "planned", "trouble": trouble})
     try:
         require_no_decision(rows)
     except DecisionNeededError as e:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
 import json
 import os
 import signal
@@ -14,12 +15,25 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints
 
 import yaml
 
 from frazil.cli.hooks import call_hooks
-from frazil.config.settings import NOTEBOOKS, OperateSettings, ParameterError, find_params, resolve
+from frazil.cli.notebook import Task
+from frazil.cli.run_folder import RunFolder
+from frazil.config import redaction
+from frazil.config.jars import CACHE
+from frazil.config.private_files import open_runs
+from frazil.config.settings import (
+    NOTEBOOKS,
+    OperateSettings,
+    ParameterError,
+    Settings,
+    find_params,
+    resolve,
+    yaml_fault,
+)
 from frazil.dms.streams import UnreachableError
 from frazil.errors import FrazilError, nearest
 from frazil.flows import watch
@@ -29,6 +43,9 @@ from frazil.observe.report import read_record
 
 if TYPE_CHECKING:
     import psutil
+
+NOTEBOOK_FILES = Path(__file__).parent.parent / "notebooks"
+"""The notebooks that are installed with Frazil."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -44,16 +61,16 @@ def main(options: argparse.Namespace) -> int:
     operate = OperateSettings(env=options.env, root=str(find_params().parent))
     try:
         operate = resolve("operate", {"env": options.env}).settings
-        file, section = find_notebook(options.notebook)
+        file, section = find_notebook(options.notebook, operate)
         book, given = validated(section, options.env, options.p)
     except FrazilError as e:
         if (find_params() / f"{options.env}.yml").is_file():
-            _refused(operate, Path(options.notebook).stem, options.p, e)
+            _refused(operate, options, e)
         raise
-    settings, home = book.settings, _home(operate)
-    folder = _new_folder(home, file.stem)
-    runs.write(folder, notebook=file.stem, env=options.env, parameters=given, outcome="running", pid=os.getpid(), began=time.time())  # fmt: skip
-    with _lock(home / f".{file.stem}.lock") as held:
+    settings, shown = book.settings, {n: redaction.shown(n, v) for n, v in given.items()}
+    run = RunFolder(open_runs(operate), file.stem, env=options.env, parameters=shown)
+    run.keep(outcome="running", pid=os.getpid())
+    with _lock(run.home / f".{file.stem}.lock") as held:
         if not held:
             facts = {"outcome": "skipped", "cause": "another run of this notebook is at work"}
         elif section == "cdc_merge" and (without := _without_spark(book)):
@@ -61,25 +78,13 @@ def main(options: argparse.Namespace) -> int:
         else:
             timeout = operate.timeout_s if options.timeout is None else options.timeout
             began = time.time()
-            facts = _papermill(file, folder, given, timeout, held)
+            facts = _papermill(_task(file, run, settings, given), run, timeout, held)
             facts["unreadable"] = (
                 watch.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
             )
             facts["worst_lag_s"] = watch.worst_latency(settings, began) if facts.get("rows") else None
-            if (executed := folder / file.name).exists():
-                with suppress(ValueError):  # a notebook that was cut off while it was written
-                    runs.as_page(executed)
-    facts = runs.write(folder, **facts, seconds=round(time.time() - json.loads((folder / runs.FILE).read_text())["began"], 2))  # fmt: skip
-    code = runs.EXIT_CODES[facts["outcome"]]
-    bad = 0 < code < runs.NOTHING
-    aside = sum(t.get("quarantined") or 0 for t in facts.get("tables", {}).values())
-    told = f"{file.stem}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}".rstrip()
-    told += f"; {aside:,} row(s) set aside in the quarantine" if aside else ""
-    told += f"; {again}" if (again := runs.restored(facts.get("tables", {}))) else ""
-    told += f"; {lost}, set aside in the quarantine" if (lost := facts.get("unreadable")) else ""
-    print(f"{told}\n  {folder}", file=sys.stderr if bad else sys.stdout)
-    _ended(operate, folder, facts)
-    return code
+    _ended(operate, run, facts)
+    return runs.EXIT_CODES[run.facts["outcome"]]
 
 
 def _without_spark(book: Workbook) -> dict[str, Any] | None:
@@ -91,36 +96,49 @@ def _without_spark(book: Workbook) -> dict[str, Any] | None:
     return {"outcome": "nothing to do", "tables": still} if still else None
 
 
-def _home(operate: OperateSettings) -> Path:
-    return Path(operate.root) / operate.runs / operate.env
-
-
-def _refused(operate: OperateSettings, notebook: str, given: list[list[str]], error: FrazilError) -> None:
+def _refused(operate: OperateSettings, options: argparse.Namespace, error: FrazilError) -> None:
     """Keep a run that was not started on the page too: on a schedule nobody reads what the command prints."""
-    folder = _new_folder(_home(operate), notebook)
+    given = {n: redaction.shown_text(n, v) for n, v in options.p}
+    run = RunFolder(open_runs(operate), Path(options.notebook).stem, env=operate.env, parameters=given)
     outcome = runs.outcome_of(None, type(error).__name__)
-    facts = {"notebook": notebook, "env": operate.env, "parameters": dict(given), "began": time.time()}
-    _ended(operate, folder, runs.write(folder, **facts, outcome=outcome, cause=str(error)))
+    run.end(operate.keep_runs, outcome=outcome, cause=str(error))
+    _alarm(operate, run)
 
 
-def _ended(operate: OperateSettings, folder: Path, facts: dict[str, Any]) -> None:
-    """Index a run that has ended, and tell of one that has not ended well."""
-    runs.retain(folder.parent, operate.keep_runs)
-    runs.write_index(folder.parent)
-    if 0 < runs.EXIT_CODES[facts["outcome"]] < runs.NOTHING:
-        told = {k: facts.get(k) for k in ("notebook", "env", "outcome", "cause")}
-        call_hooks(operate, {**told, "folder": str(folder)})
+def _ended(operate: OperateSettings, run: RunFolder, facts: dict[str, Any]) -> None:
+    """Keep, index and print what a run came to; tell of one that has not ended well, or could not be kept."""
+    run.end(operate.keep_runs, **facts, seconds=round(time.time() - run.facts["began"], 2))
+    facts = run.facts
+    tables = facts.get("tables", {})
+    aside = sum(t.get("quarantined") or 0 for t in tables.values())
+    told = f"{facts['notebook']}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}".rstrip()
+    told += f"; {aside:,} row(s) set aside in the quarantine" if aside else ""
+    told += f"; {again}" if (again := runs.restored(tables)) else ""
+    told += f"; {lost}, set aside in the quarantine" if (lost := facts.get("unreadable")) else ""
+    bad = run.trouble or 0 < runs.EXIT_CODES[facts["outcome"]] < runs.NOTHING
+    print(f"{told}\n{run.told()}", file=sys.stderr if bad else sys.stdout)
+    if bad:
+        _alarm(operate, run)
 
 
-def find_notebook(name: str) -> tuple[Path, str]:
-    """Return a notebook's file and the section of its parameters; `cdc_merge` finds `02_cdc_merge.ipynb`."""
-    folder = find_params().parent / "notebooks"
-    known = {f.stem: f for f in folder.glob("*.ipynb")}
+def _alarm(operate: OperateSettings, run: RunFolder) -> None:
+    told = {k: run.facts.get(k) for k in ("notebook", "env", "outcome", "cause")}
+    call_hooks(operate, {**told, "folder": str(run.folder), **({"trouble": run.trouble} if run.trouble else {})})
+
+
+def find_notebook(name: str, operate: OperateSettings) -> tuple[Path, str]:
+    """Return a notebook's file and the section of its parameters; `cdc_merge` finds `02_cdc_merge.ipynb`.
+
+    It is searched in the folder of parameter `notebooks`, else beside `params/`, else among those of the installation.
+    """
+    own = operate.notebooks and Path(operate.root) / operate.notebooks
+    folders = [own] if own else [find_params().parent / "notebooks", NOTEBOOK_FILES]
+    known = {f.stem: f for folder in reversed(folders) for f in folder.glob("*.ipynb")}
     file = Path(name) if name.endswith(".ipynb") else known.get(name) or known.get(
         next((k for k in known if k.partition("_")[2] == name), "")
     )  # fmt: skip
     if file is None or not file.is_file():
-        raise ParameterError(f"no notebook '{name}' in {folder}", nearest(name, known))
+        raise ParameterError(f"no notebook '{name}' in {' or '.join(map(str, folders))}", nearest(name, known))
     section = file.stem.partition("_")[2] if file.stem[:1].isdigit() else file.stem
     if section not in NOTEBOOKS:
         raise ParameterError(f"{file}: no notebook of Frazil's", nearest(section, NOTEBOOKS))
@@ -133,21 +151,8 @@ def validated(section: str, env: str, pairs: list[list[str]]) -> tuple[Workbook,
     try:
         given = {n: v if hints.get(n) is str else yaml.safe_load(v) for n, v in pairs}
     except yaml.YAMLError as e:
-        raise ParameterError(
-            f"a value of -p is no YAML: {' '.join(str(e).split())}", "write a list as '[a, b]'"
-        ) from None
+        raise ParameterError(f"a value of -p is no YAML: {yaml_fault(e)}", "write a list as '[a, b]'") from None
     return Workbook(resolve(section, {**given, "env": env}).settings), {**given, "env": env}
-
-
-def _new_folder(home: Path, name: str) -> Path:
-    home.mkdir(parents=True, exist_ok=True)
-    while True:
-        folder = home / f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-        try:
-            folder.mkdir()
-            return folder
-        except FileExistsError:
-            time.sleep(0.2)
 
 
 @contextmanager
@@ -156,35 +161,56 @@ def _lock(file: Path):
 
     The kernel frees it however they die; the number in the file only tells a person whose it is.
     """
-    with open(file, "a+", encoding="utf-8") as lock:
+    with _opened(file) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield None
             return
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+        with suppress(OSError):
+            os.ftruncate(lock.fileno(), 0)
+            os.write(lock.fileno(), f"{os.getpid()}\n".encode())
         yield lock
 
 
-def _papermill(file: Path, folder: Path, given: dict[str, Any], timeout: float, lock) -> dict[str, Any]:
+def _opened(file: Path) -> BinaryIO:
+    """Open a lock file as far as its disk allows; where none can be made, one in the user's own folder takes its place."""
+    with suppress(OSError):
+        return open(file, "ab")
+    with suppress(OSError):
+        return open(file, "rb")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    return open(CACHE / f"{hashlib.sha256(str(file).encode()).hexdigest()}.lock", "ab")
+
+
+def _task(file: Path, run: RunFolder, settings: Settings, given: dict[str, Any]) -> Task:
+    """Return what the notebook's process needs; a parameter that may hold a credential stays out of the notebook's cell."""
+    sealed = {n: v for n, v in given.items() if redaction.shown(n, v) != v}
+    shown = {n: v for n, v in given.items() if n not in sealed}
+    hidden = sorted(redaction.credentials(settings))
+    return Task(str(file), str(run.folder), str(run.spare), shown, sealed, hidden)
+
+
+def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, Any]:
     """Run the notebook in a child process and return what it came to; a time-out ends it with all that it started."""
-    out, log = folder / file.name, folder / "run.log"
-    command = [sys.executable, "-m", "papermill", str(file), str(out), "-k", "python3", "--no-progress-bar", "--log-output", "-y", json.dumps(given)]  # fmt: skip
+    name = Path(task.notebook).name
+    command = [sys.executable, "-m", "frazil.cli.notebook"]
     environment = {**os.environ, "FRAZIL_PARAMS": str(find_params())}
-    with open(log, "ab") as kept:
-        child = subprocess.Popen(command, cwd=find_params().parent, env=environment, stdout=kept, stderr=kept, pass_fds=[lock.fileno()], start_new_session=True)  # fmt: skip
+    with _log(run) as kept:
+        child = subprocess.Popen(command, cwd=find_params().parent, env=environment, stdin=subprocess.PIPE, stdout=kept, stderr=kept, pass_fds=[lock.fileno()], start_new_session=True)  # fmt: skip
         try:
             with _passed_on(child) as stopped:
+                with suppress(BrokenPipeError), child.stdin as stdin:
+                    stdin.write(task.text())
                 child.wait(timeout or None)
         except subprocess.TimeoutExpired:
             _end(child)
             return {"outcome": "timed out", "cause": f"stopped after {timeout:g} s"}
         except BaseException:
             _end(child)
-            runs.write(folder, outcome="failed", cause="stopped")
+            run.keep(outcome="failed", cause="stopped")
             raise
+    out, log = run.file(name), run.file("run.log")
     error, cause = _error(out) if child.returncode else ("", "")
     record = read_record(out) if out.exists() else None
     if child.returncode and not error:
@@ -193,6 +219,13 @@ def _papermill(file: Path, folder: Path, given: dict[str, Any], timeout: float, 
     tables = (record or {}).get("tables", {})
     rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values() if "status" in t)
     return {**facts, "tables": tables, "rows": rows}
+
+
+def _log(run: RunFolder) -> BinaryIO:
+    for folder in (run.folder, run.spare):
+        with run.in_trouble():
+            return open(folder / "run.log", "ab")
+    return open(os.devnull, "ab")
 
 
 @contextmanager

@@ -112,6 +112,7 @@ _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[^\s,]+")
 _SCHEME = re.compile(r"(?:jdbc:)?[a-z][\w+.-]*:(?:(?:thin|oci8?):)?(?://)?", re.IGNORECASE)
 _ENVIRONMENT = re.compile("PASSWORD|SECRET|TOKEN|CREDENTIAL|PRIVATE_KEY")
 _NAMES_OF_SECRETS = ("FRAZIL_SOURCE_SECRET", "AWS_WEB_IDENTITY_TOKEN_FILE")
+OPTIONS = ("catalog_options", "spark_options")
 SEALED = ("webhook", "on_trouble")
 """Parameters that are an address or a command which may hold a credential anywhere."""
 
@@ -125,13 +126,18 @@ def shown(name: str, value: Any) -> Any:
     """Return a parameter's value as it may be shown."""
     if name in SEALED:
         return HIDDEN if value else value
-    if name in ("catalog_options", "spark_options") and isinstance(value, dict):
+    if name in OPTIONS and isinstance(value, dict):
         return {k: without_login(v) if harmless(k) else HIDDEN for k, v in value.items()}
     if isinstance(value, dict):
         return {k: shown("", v) for k, v in value.items()}
     if isinstance(value, list):
         return [shown("", v) for v in value]
     return without_login(value) if isinstance(value, str) else value
+
+
+def shown_text(name: str, text: str) -> str:
+    """Return a parameter as a command line has it, as it may be shown."""
+    return HIDDEN if name in (*OPTIONS, *SEALED) else without_login(text)
 
 
 def without_login(text: str) -> str:
@@ -182,7 +188,7 @@ def credentials(settings: Settings) -> set[str]:
     found: set[str] = set()
     for field in fields(settings):
         value = getattr(settings, field.name)
-        if field.name in ("catalog_options", "spark_options"):
+        if field.name in OPTIONS:
             found.update(s for k, v in value.items() for s in _secrets(k, v))
         elif field.name in SEALED:
             found.update(re.findall(r"[^\s'\"]{20,}", value))

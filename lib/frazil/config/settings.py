@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import types
 from dataclasses import dataclass, field, fields
@@ -274,6 +275,10 @@ class ExploreSettings(Settings):
 class OperateSettings(Settings):
     """What the `frazil` command takes from the environment file."""
 
+    notebooks: str = parameter(
+        "",
+        "Folder that `frazil run` takes notebooks from; empty: `notebooks/` beside `params/`, else those installed with Frazil.",
+    )
     timeout_s: float = parameter(0.0, "`frazil run` stops a run after so many seconds; 0: never.")
     keep_runs: int = parameter(500, "So many run folders are kept, the newest.")
     max_lag_s: float = parameter(900.0, "`frazil check`: a pending change file may wait so many seconds.")
@@ -299,6 +304,8 @@ NOTEBOOKS: dict[str, type[Settings]] = {
 }
 
 
+GIVEN = "FRAZIL_GIVEN"
+"""The environment variable by which `frazil run` hands on parameters that may hold a credential, as JSON."""
 CHOICES = {
     "on_changed_load": ("refuse", "reload", "replay"),
     "on_bad_rows": ("stop", "quarantine"),
@@ -425,6 +432,7 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
         (f"{file.name}: common", sections.get("common")),
         (f"{file.name}: {notebook}", sections.get(notebook)),
         ("the notebook's cell", found),
+        ("the command", json.loads(os.environ.get(GIVEN, "{}"))),
     ):
         for name, value in (given or {}).items():
             values[name], origin[name] = _checked(name, value, hints[name], where), where

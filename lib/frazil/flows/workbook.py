@@ -104,6 +104,7 @@ def _log_to(file: Path) -> None:
         handler.close()
     try:
         handler = logging.FileHandler(file)
+        handler.handleError = lambda record: None  # a full disk must not fill the screen
     except OSError:
         handler = logging.StreamHandler()
     handler.setFormatter(SafeFormatter())

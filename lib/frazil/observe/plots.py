@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,8 +127,9 @@ class Chart:
     def __init__(self, figure: Figure | None, file: Path | None = None):
         self.figure = figure
         if figure is not None and file is not None:
-            Path(file).parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(file, dpi=150)
+            with suppress(OSError):  # a full or read-only disk: it is shown all the same
+                Path(file).parent.mkdir(parents=True, exist_ok=True)
+                figure.savefig(file, dpi=150)
 
     def __repr__(self) -> str:
         return "(a chart)" if self.figure is not None else "nothing to draw: no commit in this window tells of it"

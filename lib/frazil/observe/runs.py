@@ -6,7 +6,9 @@ import html
 import json
 import os
 import shutil
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ _STILL = ("unchanged", "exists", "healthy", "empty")
 _DECISION = ("UnknownTablesError", "DecisionNeededError")
 _WRONG = ("ParameterError", "SpecError", "EndpointError")
 FILE = "run.json"
+ROOM = 1 << 16
+"""Bytes that a run needs at least to keep something."""
 SHOWN = 5
 """So many tables a line names."""
 
@@ -90,13 +94,37 @@ def write(folder: Path, **facts: Any) -> dict[str, Any]:
     return known
 
 
-def as_page(notebook: Path) -> Path:
-    """Render an executed notebook as HTML beside it, for a browser."""
+NOTHING_FROM_OUTSIDE = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:">"""
+"""Lets a browser load and run nothing: a page shows rows and messages as they are."""
+_PAGE = f"""{{% extends 'lab/index.html.j2' %}}
+{{% block html_head_js %}}{NOTHING_FROM_OUTSIDE}{{% endblock %}}
+{{% block jupyter_widgets %}}{{% endblock %}}
+{{% block html_head_js_mathjax %}}{{% endblock %}}
+{{% block html_head_js_mermaidjs %}}{{% endblock %}}"""
+
+
+def as_page(notebook: Path, page: Path | None = None) -> Path:
+    """Render an executed notebook as HTML, beside it or as `page`; the page needs nothing but itself."""
     from nbconvert import HTMLExporter
 
-    page = notebook.with_suffix(".html")
-    page.write_text(HTMLExporter(embed_images=True).from_filename(str(notebook))[0], encoding="utf-8")
+    page = page or notebook.with_suffix(".html")
+    exporter = HTMLExporter(embed_images=True, raw_template=_PAGE)
+    page.write_text(exporter.from_filename(str(notebook))[0], encoding="utf-8")
     return page
+
+
+def unusable(folder: Path, error: OSError | None = None) -> str:
+    """Say why nothing can be kept in a folder, with its free space; empty if something can."""
+    if error is None:
+        try:
+            with tempfile.TemporaryFile(dir=folder) as room:
+                room.write(b"0" * ROOM)
+            return ""
+        except OSError as e:
+            error = e
+    there = next(f for f in (folder, *folder.parents) if f.exists())
+    free = shutil.disk_usage(there).free
+    return f"{folder} cannot be written: {error.strerror or error}; {free / 1e6:,.1f} MB are free there"
 
 
 def _alive(pid: int, began: float) -> bool:
@@ -115,7 +143,10 @@ def read(folder: Path) -> list[dict[str, Any]]:
     for file in folder.glob(f"*/{FILE}"):
         run = json.loads(file.read_text(encoding="utf-8"))
         if run["outcome"] == "running" and not _alive(run["pid"], run["began"]):
-            run = write(file.parent, outcome="failed", cause="the process was killed")
+            killed = {"outcome": "failed", "cause": "the process was killed"}
+            run |= killed
+            with suppress(OSError):  # full or read-only
+                write(file.parent, **killed)
         found.append({**run, "folder": file.parent})
     return sorted(found, key=lambda r: r["began"], reverse=True)
 
@@ -156,7 +187,7 @@ def write_index(folder: Path) -> Path:
     body = "\n".join(_line(r) for r in read(folder))
     page, new = folder / "index.html", folder / f".index.{os.getpid()}"
     new.write_text(
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Runs of {html.escape(folder.name)}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{NOTHING_FROM_OUTSIDE}<title>Runs of {html.escape(folder.name)}</title>'
         f"<style>{_STYLE}</style></head><body><h1>Runs of {html.escape(folder.name)}</h1>"
         f"<table><tr>{''.join(f'<th>{h}</th>' for h in heads)}</tr>\n{body}\n</table></body></html>",
         encoding="utf-8",

@@ -1,0 +1,111 @@
+"""The child process of `frazil run`: runs one notebook with papermill; what it keeps holds no credential and no control character."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import traceback
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from frazil.config.settings import GIVEN
+from frazil.errors import hide, safe_output
+
+
+@dataclass
+class Task:
+    """A notebook to run, and where to keep it: in `folder`, or in `spare` where that cannot be written."""
+
+    notebook: str
+    folder: str
+    spare: str
+    parameters: dict[str, Any]
+    sealed: dict[str, Any]
+    """Parameters that may hold a credential: the notebook gets them past its cell."""
+    credentials: list[str]
+
+    def text(self) -> bytes:
+        """Return the task as its process reads it from standard input: a command line is for everybody to read."""
+        return json.dumps(asdict(self)).encode()
+
+
+class Kept:
+    """Papermill's way to the executed notebook: it is written anew after each cell, whole or not at all."""
+
+    def __init__(self, task: Task):
+        self.task = task
+
+    def write(self, text: str, path: str) -> None:
+        """Keep the notebook with outputs that are safe to show."""
+        notebook = json.loads(text)
+        for cell in notebook["cells"]:
+            cell.update({"outputs": _safe(cell["outputs"])} if "outputs" in cell else {})
+        shown = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+        spare = Path(self.task.spare) / Path(path).name
+        try:
+            replace(Path(path), shown)
+            spare.unlink(missing_ok=True)
+        except OSError:
+            with suppress(OSError):
+                replace(spare, shown)
+
+    def pretty_path(self, path: str) -> str:
+        """Return the path as papermill logs it."""
+        return path
+
+
+def replace(file: Path, text: str) -> None:
+    """Write a file anew, or leave it as it is where there is no room."""
+    new = file.with_name(f".{file.name}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, file)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
+def _safe(output: Any) -> Any:
+    if isinstance(output, str):
+        return safe_output(output)
+    if isinstance(output, dict):
+        return {k: v if k.startswith("image/") and k != "image/svg+xml" else _safe(v) for k, v in output.items()}
+    return [_safe(v) for v in output] if isinstance(output, list) else output
+
+
+class _Safe(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return safe_output(super().format(record))
+
+
+def main() -> int:
+    """Run the notebook that standard input names; return 1 if it ended with an error."""
+    task = Task(**json.load(sys.stdin))
+    hide(task.credentials)
+    os.environ[GIVEN] = json.dumps(task.sealed)  # the kernel inherits it; no other user can read it
+    log = logging.StreamHandler(sys.stderr)
+    log.setFormatter(_Safe())
+    logging.basicConfig(level=logging.INFO, handlers=[log])
+    import papermill
+    from papermill.iorw import papermill_io
+
+    papermill_io.register(task.folder, Kept(task))
+    out = str(Path(task.folder) / Path(task.notebook).name)
+    try:
+        papermill.execute_notebook(
+            task.notebook, out, task.parameters, kernel_name="python3", progress_bar=False, log_output=True
+        )
+    except Exception:
+        with suppress(OSError):
+            print(safe_output(traceback.format_exc()), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

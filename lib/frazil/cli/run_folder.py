@@ -1,0 +1,74 @@
+"""Where a run is kept: below `runs/<env>`, or in a temporary folder where nothing can be written there."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from frazil.observe import runs
+
+
+class RunFolder:
+    """The folder of one run. A full or read-only disk is `trouble`, which does not stop the run."""
+
+    def __init__(self, home: Path, name: str, **facts: Any):
+        self.home, self.trouble = home, runs.unusable(home)
+        self.spare = Path(tempfile.mkdtemp(prefix=f"frazil-{name}-"))
+        """For what does not fit into the folder."""
+        self.folder = self.spare if self.trouble else _new_folder(home, name)
+        self.facts: dict[str, Any] = {"notebook": name, **facts, "began": time.time()}
+        self._room = self.folder / ".room"
+        with suppress(OSError):  # freed for the outcome, should the disk be full then
+            self._room.write_bytes(b"0" * runs.ROOM)
+
+    def keep(self, **facts: Any) -> None:
+        """Add facts to the run's record."""
+        self.facts |= facts
+        with self.in_trouble():
+            self.facts = runs.write(self.folder, **self.facts)
+
+    def end(self, keep_runs: int, **facts: Any) -> None:
+        """Keep what the run came to, and index it."""
+        self._room.unlink(missing_ok=True)
+        self.keep(**facts)
+        if (executed := self.file(f"{self.facts['notebook']}.ipynb")).exists():
+            with self.in_trouble(), suppress(ValueError):  # a notebook that was cut off while it was written
+                runs.as_page(executed, self.folder / f"{executed.stem}.html")
+        with self.in_trouble():
+            runs.retain(self.home, keep_runs)
+            runs.write_index(self.home)
+        if self.spare != self.folder:
+            with suppress(OSError):  # something is in it
+                self.spare.rmdir()
+
+    def file(self, name: str) -> Path:
+        """Return where a file of the run was kept at last."""
+        return self.spare / name if (self.spare / name).exists() else self.folder / name
+
+    @contextmanager
+    def in_trouble(self) -> Iterator[None]:
+        """Let an error of the disk in this block be the run's `trouble`."""
+        try:
+            yield
+        except OSError as e:
+            self.trouble = self.trouble or runs.unusable(self.home, e)
+
+    def told(self) -> str:
+        """Say where the run is kept, and what was in the way."""
+        spare = f"\n  {self.spare}" if self.spare != self.folder and self.spare.exists() else ""
+        trouble = f"\n  {self.trouble}; free some, or name another folder in parameter 'runs'" if self.trouble else ""
+        return f"  {self.folder}{spare}{trouble}"
+
+
+def _new_folder(home: Path, name: str) -> Path:
+    while True:
+        folder = home / f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            time.sleep(0.2)
