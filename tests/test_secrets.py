@@ -1,12 +1,16 @@
 """Credentials among the options: nobody can read them on a command line, in a run folder or in a message."""
 
+import grp
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
 import yaml
@@ -117,6 +121,40 @@ def test_no_process_has_a_credential_among_its_arguments(ran):
 
 
 @pytest.mark.notebooks
+def test_no_file_of_a_run_and_no_output_has_a_credential(ran):
+    place, marks, told, _ = ran
+    kept = [f for f in (place / "runs").rglob("*") if f.is_file()]
+    names = {f.name for f in kept}
+    assert {"spark.log", "frazil.log", "run.log", "run.json", "00_setup.ipynb", "02_cdc_merge.html"} <= names
+    found = {(f.name, option) for f in kept for option in marks.found_in(f.read_bytes().decode("utf-8", "replace"))}
+    assert found == set() and marks.found_in(told) == set()
+    page = next((place / "runs").rglob("01_full_load.html")).read_text()
+    assert all(option in page for option in (*CATALOG, *SPARK)), "which options there are is shown"
+
+
+@pytest.mark.notebooks
+def test_nobody_else_can_read_what_runs_and_a_local_lake_keep(ran):
+    place, *_ = ran
+    made = [f for root in ("runs", "lake") for f in [place / root, *(place / root).rglob("*")]]
+    assert any(f.suffix == ".parquet" for f in made) and any(f.name.startswith("catalog.db") for f in made)
+    assert {oct(f.stat().st_mode & 0o777) for f in made if f.is_dir()} == {"0o700"}
+    assert {oct(f.stat().st_mode & 0o777) for f in made if f.is_file()} == {"0o600"}
+
+
+@pytest.mark.notebooks
+def test_a_page_of_a_run_needs_nothing_from_outside(ran):
+    place, *_ = ran
+    pages = list((place / "runs").rglob("*.html"))
+    assert len(pages) == 4
+    for page in pages:
+        text = page.read_text()
+        assert not re.search(
+            r"<script|@import|url\(\s*['\"]?(?!data:|#)|<(img|link|iframe)\b[^>]*(src|href)=['\"]?(?!data:)", text
+        )
+        assert "Content-Security-Policy" in text and "MathJax" not in text
+
+
+@pytest.mark.notebooks
 def test_what_the_environment_and_spark_say_of_a_session_holds_as_well(tmp_path):
     """The user's PYSPARK_SUBMIT_ARGS and spark-defaults.conf, Java options with blanks, values that a properties file escapes."""
     (tmp_path / "conf").mkdir()
@@ -138,3 +176,39 @@ print(get_spark(Settings(root={str(tmp_path)!r}, spark_options={{"spark.my.odd":
     ran = subprocess.run([sys.executable, "-c", code], env={**os.environ, **more}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert ran.stdout.splitlines() == [f"{['d 1', odd, '3', '4g']} a 'b 1\\2", more["PYSPARK_SUBMIT_ARGS"], "again"]
+
+
+@pytest.mark.notebooks
+def test_a_group_may_read_if_a_parameter_says_so_and_a_parameter_with_a_credential_is_not_in_the_notebook(tmp_path):
+    """The folders' group is handed on to what is made in them."""
+    place, marks, group = (
+        reference.workspace(tmp_path),
+        Marks(),
+        grp.getgrgid(os.getgroups()[-1] if os.getgroups() else os.getgid()),
+    )
+    shutil.copytree(ROOT / "notebooks", place / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    (place / "runs/demo").mkdir(parents=True)
+    (place / "runs/demo").chmod(0o755)  # as an earlier version made it
+    stub = nbformat.read(ROOT / "notebooks/00_setup.ipynb", as_version=4)
+    stub.cells = [c for c in stub.cells if c.cell_type == "code"][:4]
+    code = "import os\nassert resolved.settings.catalog_options['my.own'] == os.environ['EXPECTED'], 'lost'\nprint('\\x1b[2J$a$b$')"
+    stub.cells.append(nbformat.v4.new_code_cell(code))
+    nbformat.write(stub, place / "notebooks/00_setup.ipynb")
+    options = {
+        **yaml.safe_load((place / "params/demo.yml").read_text())["common"]["catalog_options"],
+        "my.own": marks.new("-p"),
+    }
+    with pytest.MonkeyPatch.context() as patch, Processes() as processes:
+        patch.setenv("EXPECTED", options["my.own"])
+        given = ("-p", "catalog_options", json.dumps(options), "-p", "file_group", group.gr_name)
+        told = frazil(place, "run", "setup", "--env", "demo", *given)
+    assert told.returncode == runs.OK, told.stdout + told.stderr
+    assert [c[:60] for c in processes.seen if marks.found_in(c) and "frazil.cli\nrun" not in c] == []
+    made = [f for f in (place / "runs").rglob("*") if f.is_file()]
+    assert {f.name for f in made if marks.found_in(f.read_text())} == set() and marks.found_in(told.stdout) == set()
+    (page,) = (place / "runs").rglob("00_setup.html")
+    assert "\\x1b[2J$a$b$" in page.read_text()
+    for file in list((place / "runs/demo").rglob("*")):
+        assert (file.stat().st_mode & 0o777, file.stat().st_gid) == (0o750 if file.is_dir() else 0o640, group.gr_gid), (
+            file
+        )

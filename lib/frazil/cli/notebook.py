@@ -48,10 +48,13 @@ class Kept:
         spare = Path(self.task.spare) / Path(path).name
         try:
             replace(Path(path), shown)
-            spare.unlink(missing_ok=True)
         except OSError:
             with suppress(OSError):
+                spare.parent.mkdir(mode=0o700, exist_ok=True)
                 replace(spare, shown)
+        else:
+            if spare != Path(path):
+                spare.unlink(missing_ok=True)
 
     def pretty_path(self, path: str) -> str:
         """Return the path as papermill logs it."""

@@ -224,6 +224,7 @@ def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, An
 def _log(run: RunFolder) -> BinaryIO:
     for folder in (run.folder, run.spare):
         with run.in_trouble():
+            folder.mkdir(mode=0o700, exist_ok=True)
             return open(folder / "run.log", "ab")
     return open(os.devnull, "ab")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,8 +18,10 @@ class RunFolder:
 
     def __init__(self, home: Path, name: str, **facts: Any):
         self.home, self.trouble = home, runs.unusable(home)
-        self.spare = Path(tempfile.mkdtemp(prefix=f"frazil-{name}-"))
-        """For what does not fit into the folder."""
+        self.spare = Path(tempfile.gettempdir()) / f"frazil-{name}-{secrets.token_hex(8)}"
+        """For what does not fit into the folder; made when it is needed."""
+        if self.trouble:
+            self.spare.mkdir(mode=0o700)
         self.folder = self.spare if self.trouble else _new_folder(home, name)
         self.facts: dict[str, Any] = {"notebook": name, **facts, "began": time.time()}
         self._room = self.folder / ".room"

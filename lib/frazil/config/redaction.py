@@ -89,7 +89,7 @@ CATALOG = frozenset(
 """Options of Iceberg's catalogs that hold no credential, whatever is written in them; addresses are shown without what may be one."""
 SPARK = re.compile(
     r"""spark\.(
-    master | app\.name | scheduler\.mode | default\.parallelism | log\.level | network\.timeout | local\.dir | memory\.\w+
+    master | app\.name | frazil\.packages | scheduler\.mode | default\.parallelism | log\.level | network\.timeout | local\.dir | memory\.\w+
     | (driver|executor)\.(memory|memoryOverhead|cores|instances|host|bindAddress|port|maxResultSize|heartbeatInterval)
     | cores\.max | task\.(cpus|maxFailures) | speculation | serializer | rdd\.compress | io\.compression\.codec
     | jars | jars\.(packages|excludes|repositories|ivy|ivySettings) | files | archives | submit\.deployMode
@@ -173,7 +173,7 @@ def _secrets(key: str, value: str) -> Iterator[str]:
             yield from _worth(name, parameter)
     if not harmless(key):
         yield from _worth(key, value)
-        yield from _worth("", *re.split(r"[\s:]+", value))
+        yield from _worth("", *re.split(r"[\s:=]+", value))
 
 
 def _worth(key: str, *texts: str) -> Iterator[str]:

@@ -115,14 +115,14 @@ def as_page(notebook: Path, page: Path | None = None) -> Path:
 
 def unusable(folder: Path, error: OSError | None = None) -> str:
     """Say why nothing can be kept in a folder, with its free space; empty if something can."""
+    there = next(f for f in (folder, *folder.parents) if f.exists())
     if error is None:
         try:
-            with tempfile.TemporaryFile(dir=folder) as room:
+            with tempfile.TemporaryFile(dir=there) as room:
                 room.write(b"0" * ROOM)
             return ""
         except OSError as e:
             error = e
-    there = next(f for f in (folder, *folder.parents) if f.exists())
     free = shutil.disk_usage(there).free
     return f"{folder} cannot be written: {error.strerror or error}; {free / 1e6:,.1f} MB are free there"
 
