@@ -26,7 +26,7 @@ def session(conf: Callable[[str], dict[str, str]]) -> SparkSession:
 
     SparkContext._ensure_initialized()
     jvm, builder = SparkContext._jvm, SparkSession.builder
-    there = jvm.org.apache.spark.SparkContext.getActive()
+    there = getattr(getattr(jvm, "org.apache.spark.SparkContext$"), "MODULE$").getActive()
     if there.isDefined():
         context = jvm.JavaSparkContext(there.get())
         SparkContext(gateway=SparkContext._gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))

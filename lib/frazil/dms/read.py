@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from frazil.config.session import SessionError
 from frazil.config.spec import TableSpec
 from frazil.dms.csv import HAVE_EMPTY, file_layout, must_be_read_whole, read_csv
 from frazil.dms.endpoint import Endpoint, Mappings
@@ -53,6 +54,14 @@ def has_stray_quote(error: Exception) -> bool:
     return bool(STRAY.search(str(error)))
 
 
+DAMAGE = re.compile(
+    r"EOFException|ZipException|FileNotFoundException|Parquet\w*Exception|not a Parquet file|TextParsingException|"
+    r"MalformedInputException|IOException: (?:not a gzip|incorrect|invalid|unexpected)"
+)
+"""What says that a file is damaged or gone, where Spark does not name it."""
+NO_PYTHON = re.compile(r"Cannot run program [^,\n]*|Python worker \w+ [^\n]*|ModuleNotFoundError: [^\n]*")
+
+
 @contextmanager
 def reading(spec: TableSpec, header: bool = False) -> Iterator[None]:
     """Turn Spark's failure to read a file (a torn archive, a damaged page) into a SourceError that names it."""
@@ -60,8 +69,13 @@ def reading(spec: TableSpec, header: bool = False) -> Iterator[None]:
         yield
     except Exception as e:
         at = re.search(r"(?:reading file|reading from) (\S+?)\.(?:\s|$)", text := str(e))
+        if not at and "aborted due to stage failure" in text and (found := NO_PYTHON.search(text)):
+            raise SessionError(
+                f"Spark's executors cannot run Python: {found[0][:200]}",
+                "install Python on each of them, with boto3 for Kinesis, and name it by PYSPARK_PYTHON",
+            ) from None
         elsewhere = re.search(r"OutOfMemoryError|No space left|org\.apache\.iceberg", text)
-        if elsewhere or not (at or "aborted due to stage failure" in text):
+        if elsewhere or not (at or DAMAGE.search(text)):
             raise
         causes = re.findall(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)", text, re.MULTILINE) or text.splitlines()[:1]
         file = readable(at[1]) if at else "a file of this batch (one at a time tells which)"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.errors import FrazilError
 from frazil.lake import jvm_rewrite, jvm_rowdelta
 from frazil.lake.deltafiles import read_vector, write_deletes
+from frazil.lake.frames import frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,9 +93,8 @@ def _places(
             if rows := [first[old] + row for old in first.keys() & arrived.keys() for row in arrived[old]]:
                 found[new] = rows
     else:
-        gone = spark.createDataFrame(
-            [(path, row) for path, rows in arrived.items() for row in rows], "old_file string, old_row long"
-        )
+        rows = ((path, row) for path, rows in arrived.items() for row in rows)
+        gone = frame(spark, rows, "old_file string, old_row long")
         there = moved.join(gone.hint("broadcast"), ["old_file", "old_row"])
         for row in there.select("new_file", "new_row").collect():
             found.setdefault(row.new_file, []).append(row.new_row)

@@ -15,6 +15,7 @@ from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta, jvm_schema
 from frazil.lake.carry import ORDER, file_name
 from frazil.lake.deltafiles import NewFile, read_vector
+from frazil.lake.frames import frame, of_arrow
 from frazil.lake.keyindex import KeyIndex, key_sql
 from frazil.lake.merge import bound
 
@@ -212,7 +213,7 @@ class Locator:
                 rows += self.plan[paths[-1]].rows
                 part.append(paths.pop())
             numbers = [(p, self.index.number(p)) for p in part]
-            files = F.broadcast(self.spark.createDataFrame(numbers, "path string, file int"))
+            files = F.broadcast(frame(self.spark, numbers, "path string, file int"))
             nth = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).cast("int").alias("nth")
             keys = [F.expr(k).alias(f"key{i}") for i, k in enumerate(key_sql(self.spec))]
             with jvm_rewrite.staged(self.spark, table, [tasks[p] for p in part], by_file=True) as (_, read):
@@ -256,7 +257,7 @@ class Locator:
         from pyspark.sql import functions as F
 
         keys = [f"key{i}" for i in range(len(key_sql(self.spec)))]
-        wanted = self.spark.createDataFrame(rows.select(keys).to_pandas())
+        wanted = of_arrow(self.spark, rows.select(keys))
         table = self.spark.sql(f"SELECT *, _file, _pos FROM {self.name} VERSION AS OF {self.snapshot}")
         ends = pc.min_max(rows[f"c{self.spec.names.index(self.spec.key[0])}"]).as_py()
         low, high = bound(ends["min"]), bound(ends["max"])

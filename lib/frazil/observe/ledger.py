@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
+from frazil.lake.frames import frame
 from frazil.lake.lookup import VISIBLE
 from frazil.lake.tables import TableError, create_namespaces
 
@@ -152,9 +153,9 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
     def put(status: str, ended: float | None) -> None:
         row = [(mark, name, what, why, status, began, ended, json.dumps(facts))]
         columns = "id string, name string, action string, why string, status string, began double, ended double, counts string"
-        frame = book.spark.createDataFrame(row, columns)
+        rows = frame(book.spark, row, columns)
         times = {c: F.col(c).cast("timestamp") for c in ("began", "ended")}
-        _write(book, "maintenance", _ACTIONS, frame.withColumns(times), ["id"])
+        _write(book, "maintenance", _ACTIONS, rows.withColumns(times), ["id"])
 
     put("started", None)
     try:
@@ -219,7 +220,7 @@ def _seen(book: Workbook) -> DataFrame:
 
     name = _there(book, VISIBLE)
     if not name:
-        return book.spark.createDataFrame([], "name string, snapshot_id long, visible_ms long")
+        return frame(book.spark, [], "name string, snapshot_id long, visible_ms long")
     first = F.min(F.unix_millis("seen_at")).alias("visible_ms")
     return book.spark.table(name).groupBy("name", "snapshot_id").agg(first)
 

@@ -1,0 +1,30 @@
+"""Small frames from Python's values, made in the JVM: from a Python list executors would make one with a Python of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], columns: str) -> DataFrame:
+    """Return rows of texts, numbers and nulls as a frame; `columns` as in `name string, count long`."""
+    from pyspark.sql import functions as F
+
+    names = [column.split()[0] for column in columns.split(", ")]
+    text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+    return spark.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(text), f"array<struct<{columns}>>")))
+
+
+def of_arrow(spark: SparkSession, rows: Table) -> DataFrame:
+    """Return a table of whole numbers as a frame."""
+    from pyspark.sql import DataFrame
+
+    if hasattr(DataFrame, "toArrow"):  # Spark 4 takes such a table as it is
+        return spark.createDataFrame(rows)
+    columns = ", ".join(f"{name} long" for name in rows.column_names)
+    return frame(spark, zip(*(column.to_pylist() for column in rows.columns), strict=True), columns)

@@ -1,0 +1,63 @@
+"""Executors without Python: what Frazil sends to them is made in the JVM, and where Python is needed the message says so."""
+
+import pytest
+
+from frazil.config.session import SessionError
+from frazil.config.settings import MaintenanceSettings
+from frazil.config.spec import parse_spec
+from frazil.dms.read import reading
+from frazil.flows import maintenance
+from frazil.observe import ledger
+from helpers import FILE1, D, I, U, spec_of
+from lake_reader import lake_rows
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def without_python(spark, monkeypatch):
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/no/such/python")
+    return spark
+
+
+def test_loads_changes_maintenance_and_latency_need_no_python_on_executors(without_python, world, catalog_options):
+    """With the key index, and where it would not fit and rows are found by a join."""
+    lanes = {"indexed": {"lane": "rowdelta"}, "joined": {"lane": "rowdelta", "index_limit_mb": 0}}
+    for name in lanes:
+        world.table(name).load(name, *[(n, "loaded") for n in range(9)])
+        world.changes(name, U(1, "y"), D(2), I(99, "new"), name=FILE1)
+    world.loaded()
+    for name, given in lanes.items():
+        world.merged(tables=[f"public.{name}"], **given)
+    kept = world.book(
+        MaintenanceSettings, tables=["public.joined"], dry_run=False, max_small_files=0, max_deleted_share=0.0
+    )
+    assert {r.status for r in maintenance.run(kept)} == {"maintained"}
+    expected = [(0, "loaded"), (1, "y"), *[(n, "loaded") for n in range(3, 9)], (99, "new")]
+    for name in lanes:
+        assert lake_rows(catalog_options, f"{world.space}.{name}") == sorted(expected, key=repr)
+    assert ledger.commits(world.book()).count() == 2 and ledger.actions(world.book()).count() > 0
+
+
+def test_a_missing_python_is_named_and_no_file_is_blamed(without_python):
+    numbers = without_python.sparkContext.parallelize([1, 2]).map(lambda n: n + 1)
+    with pytest.raises(SessionError, match="cannot run Python.*/no/such/python"), reading(parse_spec(spec_of("a.t", "id INT8"))):  # fmt: skip
+        numbers.collect()
+
+
+def test_a_module_that_executors_lack_is_named_and_no_file_is_blamed(spark):
+    def ask(n: int) -> int:
+        import not_on_this_machine
+
+        return not_on_this_machine.about(n)
+
+    numbers = spark.sparkContext.parallelize([1, 2]).map(ask)
+    with pytest.raises(SessionError, match="not_on_this_machine"), reading(parse_spec(spec_of("a.t", "id INT8"))):
+        numbers.collect()
+
+
+def test_another_failure_of_a_stage_is_told_as_it_is(spark):
+    failing = spark.range(3).selectExpr("raise_error('nothing wrong with a file')")
+    with pytest.raises(Exception, match="nothing wrong with a file") as raised, reading(parse_spec(spec_of("a.t", "id INT8"))):  # fmt: skip
+        failing.collect()
+    assert "cannot be read" not in str(raised.value)
