@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from frazil.config.paths import local_path
 from frazil.config.settings import MaintenanceSettings
 from frazil.flows import cdc
 from frazil.lake import compact as compaction
@@ -378,7 +379,7 @@ def test_local_files_are_made_without_a_process_or_checksums_and_told_as_iceberg
     hadoop = jvm.package(spark, "org.apache.hadoop.fs").FileSystem
     local = hadoop.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
     assert local.getClass().getSimpleName() == "BareLocalFileSystem"  # Hadoop's own starts one for each file
-    made = [p for p in Path(jvm.local_path(table.location())).rglob("*") if p.is_file()]
+    made = [p for p in Path(local_path(table.location())).rglob("*") if p.is_file()]
     assert made and not [p for p in made if p.suffix == ".crc"]
     assert {p.stat().st_mode & 0o777 for p in made if p.suffix == ".avro"} == {0o644}
     newest = max((p for p in made if p.suffix == ".parquet"), key=lambda p: p.stat().st_mtime)

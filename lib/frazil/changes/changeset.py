@@ -19,13 +19,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from frazil.changes.types import convert_sql, exact_sql, kept_sql, lake_type, mask_sql, value_type
+from frazil.config.paths import readable
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.dms import faults
 from frazil.dms.csv import JSON, PARQUET, SHARED
 from frazil.dms.faults import FAULT, MESSAGE
 from frazil.dms.layout import CHANGE_PHASE, COMMIT_TIME
-from frazil.dms.storage import readable
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from frazil.config.paths import without_scheme
 from frazil.config.settings import Settings, resolve
 from frazil.dms.storage import location, remove, walk
 from frazil.errors import FrazilError
@@ -119,7 +119,7 @@ def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
 
 def _place(table: Table) -> str:
     """Return a table's folder as `walk` spells it."""
-    return location(re.sub("^file:/+", "/", table.location()))
+    return location(without_scheme(table.location()))
 
 
 def delete(settings: Settings, what: Listed) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from frazil.config import jars, jvm_attach, jvm_options, private_files, redaction
 from frazil.config.jvm_output import jvm_output_to
 from frazil.config.lakes import session_for
+from frazil.config.paths import file_location
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
 
@@ -143,7 +144,7 @@ def _conf(settings: Settings, master: str) -> dict[str, str]:
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.ui.explainMode": "simple",  # each query's plan is written out for a page that nobody opens
         "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
+        "spark.scheduler.allocation.file": file_location(Path(__file__).with_name("pools.xml")),
         "spark.hadoop.fs.permissions.umask-mode": f"{private_files.mask(settings):03o}",
         **local_conf(settings, master),
         **catalog_conf(settings),

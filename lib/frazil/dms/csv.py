@@ -17,6 +17,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS, Column
+from frazil.config.paths import NO_PATTERNS
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
 from frazil.dms.endpoint import Endpoint, Mappings
@@ -165,7 +166,7 @@ def csv_options(endpoint: Endpoint) -> dict[str, str]:
     return {
         "sep": endpoint.delimiter, "quote": '"' if endpoint.rfc4180 else "", "escape": '"', "mode": "PERMISSIVE",
         "nullValue": NEVER, "emptyValue": "", "columnNameOfCorruptRecord": "corrupt",
-        "charToEscapeQuoteEscaping": NO_CHARACTER,
+        "charToEscapeQuoteEscaping": NO_CHARACTER, **NO_PATTERNS,
     }  # fmt: skip
 
 

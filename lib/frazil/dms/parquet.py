@@ -6,6 +6,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS
+from frazil.config.paths import NO_PATTERNS
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.dms.csv import PARQUET, lacking, line_sql, written_at
@@ -160,7 +161,7 @@ def _read_group(
         spark.read.schema(declared)
         .option("datetimeRebaseMode", "CORRECTED").option("int96RebaseMode", "CORRECTED")
         .option("parquet.page.verify-checksum.enabled", True)
-        .parquet(*[f.path for f in files])
+        .options(**NO_PATTERNS).parquet(*[f.path for f in files])
     )  # fmt: skip
     values = [_read_sql(spark, identifier(n), t) for n, t in schema]
     at = dict(zip(layout.roles, values, strict=True))

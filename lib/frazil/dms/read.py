@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from frazil.config.paths import readable
 from frazil.config.session import SessionError
 from frazil.config.spec import TableSpec
 from frazil.dms.csv import HAVE_EMPTY, file_layout, must_be_read_whole, read_csv
@@ -15,7 +16,6 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.parquet import alike, read_parquet
-from frazil.dms.storage import readable
 from frazil.dms.transactions import NAME
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import codecs
 import gzip
 import io
 import os
-import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -18,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
-from urllib.parse import unquote
 
 from frazil.errors import FrazilError
 
@@ -55,11 +53,6 @@ def location(path: Any) -> str:
     """Return a path as text in its one form: `s3://` whatever Hadoop calls the scheme, no `/` at the end."""
     text = str(path).rstrip("/")
     return "s3://" + text.split("://", 1)[1] if is_s3(text) else text
-
-
-def readable(uri: str) -> str:
-    """Return a file's URI, as Spark gives it, in the way that people write it: a local one as its path."""
-    return re.sub("^file:/+", "/", unquote(uri))
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from frazil.config.paths import NO_PATTERNS
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.layout import Layout
 from frazil.dms.newest import window
@@ -81,7 +82,7 @@ def rows_of_others(
     names = (
         spark.read.schema("op string, t string, s string, rest string")
         .option("sep", endpoint.delimiter).option("lineSep", endpoint.row_delimiter).option("multiLine", endpoint.rfc4180)
-        .option("quote", '"' if endpoint.rfc4180 else "").option("escape", '"').csv([f.path for f in files])
+        .option("quote", '"' if endpoint.rfc4180 else "").option("escape", '"').options(**NO_PATTERNS).csv([f.path for f in files])
     )  # fmt: skip
     rows = names.where("t is not null and s is not null").groupBy("s", "t").agg(F.count("*").alias("n")).collect()
     return {f"{r.s}.{r.t}": r.n for r in sorted(rows) if (r.s, r.t) not in known}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from frazil.changes.changeset import BadRowError, change_set, load_rows
 from frazil.changes.keyless import appended
 from frazil.changes.types import convert_sql, mask_sql
+from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.dms import ends
@@ -23,7 +24,6 @@ from frazil.dms.position import (
     require_same_load,
 )
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
-from frazil.dms.storage import readable
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.shape import follow

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from frazil.changes import quarantine as aside
 from frazil.changes.collapse import PLACE
 from frazil.changes.keyless import appended
+from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.dms.again import read_again
 from frazil.dms.csv import JSON, SHARED
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.storage import readable
 from frazil.flows import quarantine, unreadable, watch
 from frazil.flows.apply import commit_batch
 from frazil.flows.shape import every_column, follow

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from frazil.config.paths import NO_PATTERNS, file_location
 from frazil.config.sql import identifier
 from frazil.dms.messages import routed
 from frazil.dms.streams import ARRIVED, Message, Offsets
@@ -98,7 +99,7 @@ class Table:
         """Return what the file holds, whatever that is by then, in the columns of `messages.routed`."""
         kinds = ", ".join(f"{identifier(c)}: {kind or self.offset}" for c, kind in COLUMNS.items())
         told = {"arrived": "timestamp_micros(arrived)", "value": "cast(unbase64(value) as string)"}
-        text = self.spark.read.text(self.file.as_uri(), wholetext=True)
+        text = self.spark.read.options(**NO_PATTERNS).text(file_location(self.file), wholetext=True)
         rows = text.selectExpr(f"inline(from_json(value, 'array<struct<{kinds}>>'))")
         return rows.selectExpr(*[f"{told.get(c, identifier(c))} as {identifier(c)}" for c in COLUMNS]).coalesce(1)
 
@@ -156,7 +157,7 @@ class Small:
             for p, offset, at, value in messages
         ]))  # fmt: skip
         if self.told is None:
-            text = self.spark.read.text(file.as_uri(), wholetext=True)
+            text = self.spark.read.options(**NO_PATTERNS).text(file_location(file), wholetext=True)
             kinds = "object: string, offset: bigint, arrived: bigint, value: string"
             rows = text.selectExpr(f"inline(from_json(value, 'array<struct<{kinds}>>'))").coalesce(1)
             read = rows.selectExpr(

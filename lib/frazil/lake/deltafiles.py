@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.lake import jvm, jvm_rowdelta, jvm_schema
@@ -32,7 +33,7 @@ LINEAGE = {ROW_ID: 2147483540, SEQUENCE: 2147483539}
 
 def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> int:
     """Let `write(path)` make a file and put it at the location; return its size."""
-    path = jvm.local_path(location)
+    path = local_path(location)
     if path:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write(path)
@@ -45,7 +46,7 @@ def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> i
 
 def read_vector(deletes: list[dict]) -> bytes | None:
     """Return the serialised bitmap of one deletion vector that lies on this machine; None where Iceberg has to read what there is."""
-    path = jvm.local_path(deletes[0]["file-path"]) if len(deletes) == 1 and "content-offset" in deletes[0] else None
+    path = local_path(deletes[0]["file-path"]) if len(deletes) == 1 and "content-offset" in deletes[0] else None
     if not path:
         return None
     with open(path, "rb") as file:

@@ -11,6 +11,7 @@ from datetime import UTC
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.sql import literal
 from frazil.dms.newest import moment
 from frazil.dms.position import Position
 from frazil.lake import jvm
@@ -167,7 +168,7 @@ def versions(spark: SparkSession, name: str, states: list[Snapshot], where: str)
             found.setdefault((r[1], r[2]), r)
     if not found:
         return []
-    listed = ", ".join(f"'{file}'" for file in {f for f, _ in found})
+    listed = ", ".join(literal(file) for file in {f for f, _ in found})
     added = {
         r.file: r
         for r in spark.sql(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from frazil.config.jars import LOADED, LOCAL_FILES
 from frazil.errors import safe
@@ -40,12 +39,6 @@ def package(spark: SparkSession, name: str) -> Any:
 def use(spark: SparkSession) -> None:
     """Make a session this thread's own. Spark 3.5 parses an expression as the thread's session says, and without one as it likes."""
     package(spark, "org.apache.spark.sql").SparkSession.setActiveSession(spark._jsparkSession)
-
-
-def local_path(location: str) -> str | None:
-    """Return the path of a location on this machine, None for another one."""
-    parts = urlsplit(location)
-    return unquote(parts.path) if parts.scheme in ("file", "") else None
 
 
 def plain_local_files(spark: SparkSession) -> None:

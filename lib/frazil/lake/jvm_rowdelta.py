@@ -9,7 +9,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaSnapshot, JavaTable, MainMovedError, java_class, local_path, package
+from frazil.config.paths import local_path
+from frazil.lake.jvm import JavaSnapshot, JavaTable, MainMovedError, java_class, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

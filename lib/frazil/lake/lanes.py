@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from frazil.config.paths import local_path
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
@@ -176,7 +177,7 @@ def self_test(lanes: Lanes, beside: str, version: int) -> str:
 
 def _drop(spark: SparkSession, name: str) -> None:
     """Drop a scratch table, and of a local one its folder too, which Iceberg leaves with what was never committed."""
-    folder = jvm.local_path(jvm.load_table(spark, name).location()) if spark.catalog.tableExists(name) else None
+    folder = local_path(jvm.load_table(spark, name).location()) if spark.catalog.tableExists(name) else None
     spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
     if folder and Path(folder).name == name.rsplit(".", 1)[-1]:
         shutil.rmtree(folder, ignore_errors=True)
