@@ -5,14 +5,15 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from frazil.cli import main
-from frazil.config.settings import FullLoadSettings
-from frazil.flows import cdc
+from frazil.config.settings import FullLoadSettings, MaintenanceSettings
+from frazil.flows import cdc, maintenance
 from frazil.flows.plan import plan
 from frazil.lake import commit, jvm, merge
 from frazil.lake.tables import RolledBackError, format_version, read_base
@@ -613,3 +614,39 @@ def test_a_reader_that_is_not_known_to_read_v3_gets_v2_tables(world):
         2,
         2,
     ]
+
+
+# --- a writer on another host
+
+
+def branch_of(host: str, age_s: int, kind: str = "") -> str:
+    began = time.strftime("%Y%m%dt%H%M%S", time.gmtime(time.time() - age_s))
+    return f"frazil_{began}_{host}_4711_0a0b0c{kind}"
+
+
+def test_a_branch_of_another_host_is_judged_by_progress(world):
+    """A dead batch goes after ten times the usual, or once the position has passed it; a load may take its time."""
+    for table in ("silent", "young", "passed", "loading"):
+        world.table(table).load(table, (1, "a"))
+    world.loaded()
+    for table in world.specs:
+        world.changes(table, U(1, "b"))
+    world.merged()
+    made = {"silent": branch_of("0badcafe", 3600), "young": branch_of("0badcafe", 5), "passed": branch_of("0badcafe", 6), "loading": branch_of("0badcafe", 7200, "_load")}  # fmt: skip
+    for table, branch in made.items():
+        jvm.fork(world.spark, world.name(table), branch, world.head(table))
+    world.changes("passed", U(1, "c"), name=FILE2).merged(tables=["public.passed"])
+    asked = {"dry_run": False, "max_small_files": 0, "yield_s": 0.1, "slice_attempts": 1}
+    kept = {r.table.split(".")[1]: r.counts for r in maintenance.run(world.book(MaintenanceSettings, **asked))}
+    assert [t for t in made if world.branches(t)] == ["young", "loading"]
+    assert kept["silent"]["slices"] == kept["passed"]["slices"] == 1, kept
+
+
+def test_a_living_writer_whose_branch_was_removed_writes_its_batch_again(loaded, monkeypatch):
+    def drop():
+        for branch in loaded.branches("t"):
+            jvm.drop_branch(loaded.spark, loaded.name("t"), branch)
+
+    before_publish(monkeypatch, drop)
+    loaded.changes("t", I(4, "d"), U(1, "A"), D(2)).merged(lane="merge")
+    assert loaded.rows("t") == [(1, "A"), (3, "c"), (4, "d")] and loaded.branches("t") == []

@@ -1,5 +1,6 @@
 """The key index alone: where it says a key lies is where the last one who spoke of it put it, on disk as in memory."""
 
+import json
 import random
 import shutil
 import zlib
@@ -168,3 +169,42 @@ def test_texts_that_run_together_are_different_keys(spark):
     assert len(set(got)) == 4
     signed = spark.sql(f"SELECT {', '.join(key_sql(spec))} FROM (SELECT string(id) a, '' b FROM range(99))").collect()
     assert any(r[0] < 0 for r in signed) and len(set(signed)) == 99
+
+
+ODD = ([], "x", 7, -1, 1.5, None, True, {}, [7], {"x": 5}, [None], [{}], [[]])
+"""Each kind of JSON."""
+
+
+def test_whatever_its_manifest_holds_an_index_is_whole_or_none(tmp_path):
+    """Each kind of JSON in the place of all and of each entry, entries that are missing or cut; the checksum is right."""
+    index = KeyIndex(tmp_path, "t", 1)
+    for path in ("a", "b"):
+        keys = np.arange(3, dtype=np.int64) + 10 * (path == "b")
+        index.add([keys], np.full(3, index.number(path), np.int32), np.arange(3, dtype=np.int32))
+    index.marks, index.snapshot = {"a": "", "b": "x"}, 7
+    index.save()
+    file = tmp_path / "manifest.json"
+    whole = json.loads(file.read_text().split("\n", 1)[1])
+    (segment,) = whole["segments"]
+    damaged = [*ODD, {**whole, "version": 2}, {**whole, "version": "1"}, {**whole, "of": [2, 2]}]
+    damaged += [{**whole, name: odd} for name in whole for odd in ODD if odd != whole[name] and (name, odd) not in (("snapshot", -1), ("version", True))]  # fmt: skip
+    damaged += [{n: v for n, v in whole.items() if n != name} for name in whole]
+    damaged += [
+        {**whole, "files": ["a"]},
+        {**whole, "files": ["b"], "of": [1, 2, 1]},
+        {**whole, "marks": {"c": ""}, "of": [2, 1, 1]},
+    ]
+    damaged += [
+        {**whole, "segments": [{**segment, name: odd}]} for name in segment for odd in ODD if odd != segment[name]
+    ]
+    for manifest in damaged:
+        text = json.dumps(manifest)
+        file.write_text(f"{zlib.crc32(text.encode())}\n{text}")
+        again = KeyIndex(tmp_path, "t", 1)
+        assert not again.load() or again.snapshot != 7, (
+            manifest
+        )  # of no or another snapshot: it follows, and is counted
+        assert again.snapshot is None or isinstance(again.snapshot, int)
+    text = json.dumps(whole)
+    file.write_text(f"{zlib.crc32(text.encode())}\n{text}")
+    assert KeyIndex(tmp_path, "t", 1).load()

@@ -5,6 +5,7 @@ import json
 import random
 import shutil
 import sys
+import zlib
 from decimal import Decimal
 from pathlib import Path
 
@@ -245,6 +246,19 @@ def test_an_index_that_is_not_whole_is_built_again(loaded, monkeypatch, harm):
     del expected[3]
     if harm == "stale":
         del expected[4]
+    assert sorted(loaded.rows("t")) == sorted(expected.items())
+
+
+def test_an_index_with_a_manifest_that_is_none_is_built_again_and_no_row_doubles(loaded):
+    loaded.changes("t", U(1, "A"), D(2), I(101, "n")).merged(lane="rowdelta")
+    file = loaded.root / f"runs/demo/index/{loaded.name('t')}/manifest.json"
+    for text, change, name in (("[]", U(1, "B"), FILE2), (None, U(101, "last"), FILE3)):
+        if text is None:  # whole, but for a segment
+            text = json.dumps({**json.loads(file.read_text().split("\n", 1)[1]), "segments": [], "of": [1, 1, 0]})
+        file.write_text(f"{zlib.crc32(text.encode())}\n{text}")
+        loaded.changes("t", change, name=name).merged(lane="rowdelta")
+        assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta", loaded.said
+    expected = {i: f"a{i}" for i in range(50) if i != 2} | {1: "B", 101: "last"}
     assert sorted(loaded.rows("t")) == sorted(expected.items())
 
 

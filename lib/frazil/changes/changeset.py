@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.changes.types import convert_sql, exact_sql, kept_sql, lake_type, mask_sql, value_type
 from frazil.config.paths import readable
@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 FIELDS, OP, KEY, OLD, WHOLE = "<fields>", "<op>", "<key>", "<old>", "<whole>"
 ORDER = ("phase", "object", "block", "row_no")
 COMMIT_TS = Column(COMMIT_TIME, "DATETIME", utc=True)
+
+Observed = Any
+"""What takes counts on the way: an Observation, or a function that is given the rows and what to count of them."""
+
+
+def observed(rows: DataFrame, observation: Observed, counts: list) -> DataFrame:
+    """Return rows that are counted on the way."""
+    return observation(rows, counts) if callable(observation) else rows.observe(observation, *counts)
 
 
 class BadRowError(FrazilError):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.changes.changeset import ORDER
+from frazil.changes.changeset import ORDER, Observed, observed
 from frazil.changes.fold import fold, passes_sql
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
-
+    from pyspark.sql import DataFrame
 
 PLACE = "struct(cast(phase as bigint) as phase, object, lpad(cast(row_no as string), 60, '0') as row_no)"
 """The SQL of where a row lies: rows of streams may be numbered by texts of digits."""
@@ -43,7 +42,7 @@ def events(changes: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
 def last_per_key(
     changes: DataFrame,
     spec: TableSpec,
-    observation: Observation | None = None,
+    observation: Observed | None = None,
     partial: bool = False,
     places: bool = False,
     keys: bool = False,
@@ -67,7 +66,7 @@ def last_per_key(
 def last_event(
     split: DataFrame,
     spec: TableSpec,
-    observation: Observation | None = None,
+    observation: Observed | None = None,
     places: bool = False,
     keys: bool = False,
 ) -> DataFrame:
@@ -92,7 +91,7 @@ def last_event(
     )  # fmt: skip
     if observation is not None:
         counts = ("count_if(backwards) as out_of_sequence", "count_if(rank = 1 and passes) as passed")
-        ranked = ranked.observe(observation, *map(F.expr, counts))
+        ranked = observed(ranked, observation, [F.expr(c) for c in counts])
     wanted = ranked.where(" or ".join(["rank = 1", *(f"{a} is not null" for a in aside)]))
     return wanted.drop("rank", "backwards", "passes")
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from frazil.changes.changeset import ORDER
+from frazil.changes.changeset import ORDER, Observed, observed
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import DataFrame
 
 
-def fold(events: DataFrame, spec: TableSpec, observation: Observation | None = None) -> DataFrame:
+def fold(events: DataFrame, spec: TableSpec, observation: Observed | None = None) -> DataFrame:
     """Collapse events with partial rows to the last one per key: `op`, `after`, `commit_ts`, `missing`, `source`.
 
     `missing` are the columns that no event of the batch carries: they stay as they are stored under the key `source`, or
@@ -51,7 +51,7 @@ def passes_sql(before: str, over: str) -> str:
     return f"(step = 0 and coalesce({before}(step) {over} = 2 and {before}(commit_ts) {over} <=> commit_ts, false))"
 
 
-def _segments(events: DataFrame, spec: TableSpec, observation: Observation | None) -> DataFrame:
+def _segments(events: DataFrame, spec: TableSpec, observation: Observed | None) -> DataFrame:
     """Return each key's last event and all deletes by key changes: the values that hold then (`h{i}`, null where unknown).
 
     `stored`: unknown ones are those of the stored row; `origin`: those of the row whose delete has this `id`; else null.
@@ -73,7 +73,7 @@ def _segments(events: DataFrame, spec: TableSpec, observation: Observation | Non
     ).withColumn("segment", F.sum("begins").over(of_key))
     if observation is not None:
         counts = ("count_if(backwards) as out_of_sequence", "count_if(passes) as passed")
-        rows = rows.observe(observation, *map(F.expr, counts))
+        rows = observed(rows, observation, [F.expr(c) for c in counts])
     of_segment = Window.partitionBy(*key, "segment").orderBy(*order)
 
     def held(c: str):

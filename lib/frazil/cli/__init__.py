@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "tell which tables are late, and whether runs are",
     "visible": "watch when a second engine sees the commits, for the latency notebook",
     "adopt": "take over a table that another pipeline has fed",
+    "repair": "bring back, without loss, what stops tables: columns that others changed, snapshots from the future",
     "down": "list what an environment has made, then delete it",
 }
 

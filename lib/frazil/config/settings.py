@@ -156,7 +156,10 @@ class CdcMergeSettings(Settings):
         "merge",
         "How batches are written: `merge`, `rowdelta` (by key index), or `auto`: what is expected to be faster.",
     )
-    rowdelta_max_mb: int = parameter(64, "Batches with more MB of change files than this go to a MERGE.")
+    rowdelta_max_mb: int = parameter(
+        64,
+        "Batches with more MB of changes than this, unpacked, go to a MERGE; a row delta takes about 8 times as much memory.",
+    )
     index_limit_mb: int = parameter(
         2048, "MB that the key index of a table may take; for a larger one rows are located by a join."
     )

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.sql import literal
+from frazil.lake.tables import DUCKDB_SETTING
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+SOURCE, LAKE = "source_rows", "lake_rows"
 
 
 def metadata_location(catalog_db: Path, target: str) -> str:
@@ -18,23 +29,51 @@ def metadata_location(catalog_db: Path, target: str) -> str:
     return found[0].removeprefix("file:")
 
 
-def duckdb_counts(catalog_db: Path, targets: list[str]) -> dict[str, int]:
-    """Count the rows of tables with DuckDB; its extensions come as Python packages, nothing is downloaded."""
-    import duckdb
+@contextmanager
+def duckdb() -> Iterator[DuckDBPyConnection]:
+    """Open DuckDB so that it reads Iceberg v3 rightly; its extensions come as Python packages, nothing is downloaded."""
+    import duckdb as engine
 
-    with duckdb.connect() as engine:
+    with engine.connect() as db:
         for name in ("avro", "iceberg"):
             package = Path(importlib.util.find_spec(f"duckdb_extension_{name}").origin).parent
-            engine.execute(f"LOAD '{next(package.rglob('*.duckdb_extension'))}'")
-        return {
-            t: engine.execute("select count(*) from iceberg_scan(?)", [metadata_location(catalog_db, t)]).fetchone()[0]
-            for t in targets
-        }
+            db.execute(f"LOAD '{next(package.rglob('*.duckdb_extension'))}'")
+        db.execute(f"{DUCKDB_SETTING}; SET TimeZone = 'UTC'")
+        yield db
 
 
-def pyiceberg_counts(catalog_db: Path, warehouse: Path, targets: list[str]) -> dict[str, int]:
-    """Count the rows of tables with PyIceberg, by reading them (not from metadata)."""
-    from pyiceberg.catalog.sql import SqlCatalog
+def by_duckdb(db: DuckDBPyConnection, catalog_db: Path, target: str) -> None:
+    """Make a table's rows, as DuckDB reads them, the view `lake_rows`."""
+    place = literal(metadata_location(catalog_db, target))
+    db.execute(f"CREATE OR REPLACE VIEW {LAKE} AS SELECT * FROM iceberg_scan({place})")
 
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{catalog_db}", warehouse=str(warehouse))
-    return {t: len(catalog.load_table(t).scan().to_arrow()) for t in targets}
+
+def by_pyiceberg(db: DuckDBPyConnection, catalog_db: Path, target: str) -> None:
+    """Make a table's rows, as PyIceberg reads them, the view `lake_rows`."""
+    from pyiceberg.table import StaticTable
+
+    db.execute(f"DROP VIEW IF EXISTS {LAKE}")
+    db.register(LAKE, StaticTable.from_metadata(metadata_location(catalog_db, target)).scan().to_arrow())
+
+
+def compare(db: DuckDBPyConnection, columns: list[str], rows: list[tuple[Any, ...]]) -> tuple[int, int]:
+    """Return how many rows `lake_rows` has, and how many rows of it and of `rows` have no equal one on the other side.
+
+    `rows` hold the values as texts in the order of `columns`; they get the types that the lake has.
+    """
+    import pyarrow as pa
+
+    kinds = {name: kind for name, kind, *_ in db.execute(f"DESCRIBE {LAKE}").fetchall()}
+    texts = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
+    db.register(SOURCE, pa.table({c: pa.array(v, pa.string()) for c, v in zip(columns, texts, strict=True)}))
+    names = ", ".join(f'"{c}"' for c in columns)
+    typed = ", ".join(
+        f"""unhex(substring("{c}", 3)) AS "{c}" """ if kinds[c] == "BLOB" else f'CAST("{c}" AS {kinds[c]}) AS "{c}"'
+        for c in columns
+    )
+    ours, theirs = f"SELECT {typed} FROM {SOURCE}", f"SELECT {names} FROM {LAKE}"
+    count, missing, surplus = db.execute(
+        f"SELECT (SELECT count(*) FROM {LAKE}), (SELECT count(*) FROM ({ours} EXCEPT ALL {theirs})), "
+        f"(SELECT count(*) FROM ({theirs} EXCEPT ALL {ours}))"
+    ).fetchone()
+    return count, missing + surplus

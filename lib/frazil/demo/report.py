@@ -52,7 +52,7 @@ def write_report(folder: Path, summary: dict[str, Any]) -> Path:
     body = [
         "<h1>Frazil demo</h1><p>An embedded PostgreSQL, a stand-in for AWS DMS (it is not DMS), six notebooks, one lake.</p>",
         f'<p class="verdict {"good" if good else "bad"}">{verdict}</p>',
-        "<h2>Proof</h2><p>Rows at the source, in the lake as Spark, DuckDB and PyIceberg read it, and rows with any differing value.</p>",
+        "<h2>Proof</h2><p>Rows at the source, in the lake as Spark, DuckDB and PyIceberg read it, and rows with a value that differs in any of them.</p>",
         Grid([{"table": n, **r} for n, r in summary["tables"].items()])._repr_html_(),
         "<h2>Latency and maintenance</h2>",
         *[_chart(folder, name, caption) for name, caption in CHARTS.items()],

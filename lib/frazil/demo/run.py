@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.config.settings import find_params, resolve
-from frazil.config.spec import load_specs
+from frazil.config.spec import TableSpec, load_specs
 from frazil.demo import engines, shop
 from frazil.demo.postgres import EmbeddedPostgres
 from frazil.demo.report import write_report
@@ -149,28 +149,33 @@ def _maintain_beside(demo: Demo, merging: Future) -> None:
         wait([merging], timeout=MAINTAIN_S)
 
 
-def _source_counts(postgres: EmbeddedPostgres, tables: list[str]) -> dict[str, int]:
+def _source_rows(postgres: EmbeddedPostgres, spec: TableSpec) -> list[tuple]:
+    """Return a source table's rows, each value as PostgreSQL writes it; times in UTC."""
     with postgres.connect(autocommit=True) as connection:
-        return {t: connection.execute(f"select count(*) from {t}").fetchone()[0] for t in tables}
+        connection.execute("SET TIME ZONE 'UTC'")
+        texts = ", ".join(f'"{c}"::text' for c in spec.names)
+        return connection.execute(f"select {texts} from {spec.source}").fetchall()
 
 
 def _proof(demo: Demo, postgres: EmbeddedPostgres, compared: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Put source, lake and the other engines' counts side by side, per table."""
+    """Compare the source row by row with the lake as each engine reads it; count rows, and those that differ in any engine."""
     specs = load_specs(demo.root / "params" / "shop")
-    catalog, warehouse = demo.folder / "lake" / "catalog.db", demo.folder / "lake" / "warehouse"
-    targets = [s.target for s in specs.values()]
-    source = _source_counts(postgres, list(specs))
-    duck, py = engines.duckdb_counts(catalog, targets), engines.pyiceberg_counts(catalog, warehouse, targets)
-    by_table = {row["table"]: row for row in compared}
+    catalog, by_table = demo.folder / "lake" / "catalog.db", {row["table"]: row for row in compared}
     if missing := set(specs) - set(by_table):
         raise DemoError(f"not reconciled: {', '.join(sorted(missing))}", "see the executed notebook 02_cdc_merge_2")
-    return {
-        name: {
-            "source_rows": source[name], "lake_rows": by_table[name]["lake_rows"],
-            "differing_rows": by_table[name]["differing_rows"], "duckdb_rows": duck[s.target], "pyiceberg_rows": py[s.target],
-        }
-        for name, s in specs.items()
-    }  # fmt: skip
+    proof = {}
+    for name, spec in specs.items():
+        source, by_spark = _source_rows(postgres, spec), by_table[name]
+        with engines.duckdb() as db:
+            engines.by_duckdb(db, catalog, spec.target)
+            duck, duck_differ = engines.compare(db, spec.names, source)
+            engines.by_pyiceberg(db, catalog, spec.target)
+            py, py_differ = engines.compare(db, spec.names, source)
+        proof[name] = {
+            "source_rows": len(source), "lake_rows": by_spark["lake_rows"],
+            "differing_rows": by_spark["differing_rows"] + duck_differ + py_differ, "duckdb_rows": duck, "pyiceberg_rows": py,
+        }  # fmt: skip
+    return proof
 
 
 def _reconciled(row: dict[str, int]) -> bool:

@@ -62,6 +62,12 @@ DAMAGE = re.compile(
 NO_PYTHON = re.compile(r"Cannot run program [^,\n]*|Python worker \w+ [^\n]*|ModuleNotFoundError: [^\n]*")
 
 
+ELSEWHERE = re.compile(
+    r"OutOfMemoryError|No space left|org\.apache\.iceberg|maxResultSize|Buffer size .* exceeds|exceed.* broadcast"
+)
+"""What no file is to blame for: memory, disks, the lake, a limit of Spark."""
+
+
 @contextmanager
 def reading(spec: TableSpec, header: bool = False) -> Iterator[None]:
     """Turn Spark's failure to read a file (a torn archive, a damaged page) into a SourceError that names it."""
@@ -74,7 +80,7 @@ def reading(spec: TableSpec, header: bool = False) -> Iterator[None]:
                 f"Spark's executors cannot run Python: {found[0][:200]}",
                 "install Python on each of them, with boto3 for Kinesis, and name it by PYSPARK_PYTHON",
             ) from None
-        elsewhere = re.search(r"OutOfMemoryError|No space left|org\.apache\.iceberg", text)
+        elsewhere = ELSEWHERE.search(text)
         if elsewhere or not (at or DAMAGE.search(text)):
             raise
         causes = re.findall(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)", text, re.MULTILINE) or text.splitlines()[:1]

@@ -10,10 +10,12 @@ import codecs
 import gzip
 import io
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -214,6 +216,26 @@ def head(path: str) -> Entry:
     with _explained(path):
         answer = client().head_object(Bucket=bucket, Key=key)
     return Entry(path, answer["ContentLength"], answer["ETag"].strip('"'), answer["LastModified"].timestamp())
+
+
+def server_time(path: str) -> tuple[float, float] | None:
+    """Return what a store's clock and this host's say at once (epoch seconds); None where the store does not tell.
+
+    A local folder's clock is that of the file `path`, whose time is set by whoever keeps the file system.
+    """
+    if not is_s3(path):
+        os.utime(path)
+        return os.stat(path).st_mtime, time.time()
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        answer = client().head_bucket(Bucket=_split(path)[0])
+    except ClientError as error:  # a refusal has the time too
+        answer = error.response
+    except BotoCoreError:  # whoever reads the store says what is wrong
+        return None
+    told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    return (parsedate_to_datetime(told).timestamp(), time.time()) if told else None
 
 
 def remove(paths: Sequence[str]) -> None:

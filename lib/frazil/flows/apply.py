@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.changes.changeset import change_set
@@ -17,12 +18,13 @@ from frazil.dms.read import has_stray_quote
 from frazil.flows import quarantine
 from frazil.flows.batch import Batch, Plan, plan_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, keyless, merge
+from frazil.lake import commit, jvm, keyless, merge
 from frazil.lake.commit import Commit
 from frazil.lake.locator import arrow
-from frazil.lake.rowdelta import UnfitError
+from frazil.lake.rowdelta import RowDelta, UnfitError
 from frazil.lake.tables import Base
 from frazil.observe import latency
+from frazil.pipeline.unpacked_size import unpacked_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,21 +47,27 @@ def apply_batch(
         whole = not given.may_be_split
     raw, all_end = None if given.again else given.read(whole), given.look(whole)
     partial, aside = raw is not None and "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
-    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial or spec.narrow)
+    lane, why = _lane(book, spec, given, partial or spec.narrow)
     plan = plan_of(spec, given, raw, lane, aside)
     raw, found, batch, bad = plan.raw, plan.found, plan.batch, None
     carries = found is not batch  # bad rows go along until the batch is known
     try:
+        again = jvm.Retries(book.spark, spec.source)
         try:
             rows, keys, bounds = _collapsed(spec, plan)
         except Exception as error:
             if given.again:
                 given.again.forget()
+            if lane and "spark.driver.maxResultSize" in str(error):
+                reason = "its rows are more than spark.driver.maxResultSize"
+                return apply_batch(book, spec, base, replace(given, only_merge=reason), whole)
             if whole or not has_stray_quote(error):
                 raise
             return apply_batch(book, spec, base, given, whole=True)
         # Spark has no observation of nothing; without a key there is no order to contradict.
         seen = {**NO_ROWS, **plan.observed()} if keys else _counted(raw, spec, aside)
+        if keys and again.seen():  # what a task counted counts once more where it is done again
+            seen |= plan.recount()
         stats = latency.picked_up(seen, picked_up)
         if (keys or spec.policy == "key") and plan.messages not in (None, stats["changes"]):
             raise SourceError(
@@ -96,6 +104,17 @@ def apply_batch(
               "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
     committed = done.committed_at / 1000
     return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - collapsed)}
+
+
+def _lane(book: Workbook, spec: TableSpec, given: Batch, partial: bool) -> tuple[RowDelta | None, str]:
+    """Return the row-delta lane, or None for a MERGE, and why. A row delta holds its rows in memory: they count, not the files."""
+    if given.only_merge and book.lanes.mode != "merge":
+        return None, given.only_merge
+    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial)
+    most = book.lanes.max_mb
+    if lane and given.files and (size := unpacked_bytes(given.files, most * 10**6)) and size > most * 10**6:
+        return None, f"{size / 1e6:,.0f} MB of changes or more once unpacked, above rowdelta_max_mb ({most})"
+    return lane, why
 
 
 def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame, partial: bool, files: tuple[DmsObject, ...]) -> None:

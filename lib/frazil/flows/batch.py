@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial as curry
 from typing import TYPE_CHECKING, Any
 
 from frazil.changes.changeset import change_set
@@ -43,6 +44,8 @@ class Plan:
     brought: DataFrame | None
     observed: Callable[[], dict[str, Any]]
     """What the first job learnt; to be called after it."""
+    recount: Callable[[], dict[str, Any]] = dict
+    """The same by jobs of its own, exact whatever Spark did again in the first one."""
     messages: int | None = None
     """How many changes it must have found, where that is known."""
 
@@ -63,6 +66,8 @@ class Batch:
     """See `ends.look`."""
     contests: bool = True
     """Rows may tell of keys that changed, or carry DMS's own sequence: so there may be something that contradicts their order."""
+    only_merge: str = ""
+    """Why it may not go to a row delta, whatever the lane is."""
     again: Again | None = None
     """Where it is a small one of a stream: its messages, to be read by the plan of an earlier one."""
 
@@ -115,6 +120,12 @@ def _plan(
 
     seen: Any = "seen" if again else Observation()
     order: Any = "order" if again else Observation() if spec.key and given.contests else None
+    counted: list[tuple[DataFrame, list]] = []
+
+    def watched(observation: Any, rows: DataFrame, counts: list) -> DataFrame:
+        counted.append((rows, counts))
+        return rows.observe(observation, *counts)
+
     partial = "absent" in raw.columns
     carries = aside and spec.policy == "key" and not partial  # bad rows go along until the batch is known
     changes = (with_aside if carries else change_set)(raw, spec)
@@ -122,11 +133,11 @@ def _plan(
     if given.files and given.megabytes > SAMPLED_MB:
         changes = latency.sample(changes, math.ceil(given.megabytes / SAMPLED_MB))
         written = written_at(given.files, CHANGE_PHASE)
-    changes = changes.observe(
-        seen, F.expr("count(*) as changes"), F.expr("count(bad) as bad"),
+    changes = watched(seen, changes, [
+        F.expr("count(*) as changes"), F.expr("count(bad) as bad"),
         *[F.expr(f"count(if(op = '{op}', 1, null)) as {op}") for op in ("I", "U", "D")],
         *latency.measures(written), *([F.expr("min(row_no) as first")] if len(given.files) == 1 else []),
-    )  # fmt: skip
+    ])  # fmt: skip
     if partial and not spec.key and not spec.optional:
         raise EndpointError(
             f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
@@ -140,7 +151,7 @@ def _plan(
         batch = net_rows(changes)
     else:
         good = changes.where("bad is null") if aside and not carries else changes
-        batch = last_per_key(good, spec, order, partial, places=aside, keys=lane is None)
+        batch = last_per_key(good, spec, order and curry(watched, order), partial, places=aside, keys=lane is None)
     found = batch.persist() if carries else batch
     batch = found.where("aside is null").drop("aside") if carries else batch
     brought = lane.shaped(batch.drop("place")) if lane else None
@@ -150,4 +161,7 @@ def _plan(
             return jvm.observed(brought)
         return {**seen.get, **(order.get if order else {})}
 
-    return Plan(raw, found, batch, brought, observed)
+    def recount() -> dict[str, Any]:
+        return {k: v for rows, counts in counted for k, v in rows.agg(*counts).first().asDict().items()}
+
+    return Plan(raw, found, batch, brought, observed, recount)

@@ -75,7 +75,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
     """
     s, name, began = book.settings, book.name(spec), time.monotonic()
     done, end = TableResult(spec.source, "unchanged", "nothing new"), ""
-    if not before:
+    if not before or commit.leaves_branches(name):
         commit.remove_abandoned_branches(book.spark, name)
     while not (book.stop.is_set() and done.counts) and (
         not s.max_batches or before + done.counts.get("batches", 0) < s.max_batches

@@ -31,7 +31,8 @@ from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.commit import Commit
-from frazil.lake.tables import LOAD, Base, RolledBackError, load_of, read_base
+from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
+from frazil.lake.tables import LOAD, Base, RolledBackError, columns_of, load_of, read_base
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,6 +107,11 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base,
         if policy == "refuse" or not there.loads:
             raise
         return read_base(book.spark, book.name(spec), checked=False), policy
+    except OtherWriterError:
+        base = read_base(book.spark, book.name(spec), checked=False)
+        again = policy == "replay" or (policy == "reload" and is_other_load(there, base.position))
+        if not (again and there.loads):  # load files alone do not bring back what was changed since
+            raise
     return base, verdict(there, base.position, policy)
 
 
@@ -117,7 +123,7 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
     summary = {"frazil.kind": "load", "frazil.counts": json.dumps(counts)}
     shaped = follow(book, spec, base, files, LOAD_PHASE)
     spec, base = shaped.spec, shaped.on(base)
-    position = after_load(base.position, there, commit.new_batch(), replay=action == "replay")
+    position = after_load(base.position, there, commit.new_batch(load=True), replay=action == "replay")
     hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, LOAD_PHASE)
 
     def rows(whole: bool) -> DataFrame:
@@ -136,12 +142,12 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
         def write(branch: str, properties: dict[str, str]) -> None:
             merge.replace_rows(book.spark, branch, new, properties, empty_first=action != "load")
             all_end(bad > 0)
-            if spec.key and (twice := _duplicates(book.spark.table(branch), spec)):
+            if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
                 raise _explain_duplicates(rows(whole), twice, spec)
             ready()
 
         with quarantine.beside(book, spec, base, position.batch, bad, rows(whole) if bad else None) as ready:
-            applied = {LOAD: load_as_json(there)}
+            applied = {LOAD: load_as_json(there), COLUMNS: columns_of(book.spark, book.name(spec))}
             return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary, applied)
 
     def count(whole: bool) -> tuple[int, int]:
@@ -172,34 +178,6 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
     )
 
 
-def _all_differ(loaded: DataFrame, spec: TableSpec) -> bool:
-    """Tell whether keys that are whole numbers are seen to differ: a bit for each, in groups of 64.
-
-    Where they lie close together that is much cheaper than to group rows by them, and elsewhere no dearer.
-    """
-    from pyspark.sql import functions as F
-
-    key = identifier(spec.key[0])
-    if len(spec.key) > 1 or loaded.schema[spec.key[0]].dataType.typeName() not in ("integer", "long"):
-        return False
-    bits = loaded.groupBy(F.expr(f"shiftright({key}, 6)")).agg(
-        F.expr(f"bit_or(shiftleft(1L, cast({key} & 63 as int))) as bits"), F.expr("count(*) as count")
-    )
-    ((differ, count),) = bits.agg(
-        F.expr("coalesce(sum(bit_count(bits)), 0)"), F.expr("coalesce(sum(count), 0)")
-    ).collect()
-    return differ == count
-
-
-def _duplicates(loaded: DataFrame, spec: TableSpec) -> list:
-    from pyspark.sql import functions as F
-
-    if _all_differ(loaded, spec):
-        return []
-    keys = [F.col(identifier(k)) for k in spec.key]
-    return loaded.groupBy(*keys).count().where("count > 1").limit(3).collect()
-
-
 def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> DuplicateKeyError:
     from pyspark.sql import functions as F
 
@@ -212,14 +190,14 @@ def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> Duplica
 
     keys = raw.select("path", *[F.expr(typed(k)) for k in spec.key])
     lines = []
-    for row in twice:
-        shown = ", ".join(f"{k}={row[k]}" for k in spec.key)
-        same = [F.col(identifier(k)).eqNullSafe(F.lit(row[k])) for k in spec.key]
+    for *values, count in twice:
+        shown = ", ".join(f"{k}={v}" for k, v in zip(spec.key, values, strict=True))
+        same = [F.col(identifier(k)).eqNullSafe(F.lit(v)) for k, v in zip(spec.key, values, strict=True)]
         where = same[0]
         for condition in same[1:]:
             where = where & condition
         found = keys.where(where).select("path").distinct().orderBy("path").collect()
-        lines.append(f"{shown} is {row['count']} times in " + ", ".join(readable(r["path"]) for r in found))
+        lines.append(f"{shown} is {count} times in " + ", ".join(readable(r["path"]) for r in found))
     return DuplicateKeyError(
         f"{spec.source}: the key ({', '.join(spec.key)}) is not unique in the load",
         f"correct the key in {spec.file}, or clear out load files of an older load; nothing was applied",

@@ -11,10 +11,12 @@ from typing import Any
 from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import maintenance
+from frazil.lake import jvm, maintenance
 from frazil.lake import quarantine as kept
+from frazil.lake.clock import require_table_in_past
 from frazil.lake.health import health as measure
 from frazil.lake.maintenance import Action
+from frazil.lake.tables import require_sound
 from frazil.observe import ledger
 
 PURGE = "purge quarantine"
@@ -38,6 +40,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     rows = []
     for spec in book.specs.values():
         try:
+            require_sound(book.spark, book.name(spec))
             for a in maintenance.plan(measure(book.spark, book.name(spec), book.settings), book.settings):
                 row = {"table": spec.source, **asdict(a)}
                 if a.action == "remove orphan files":
@@ -67,12 +70,16 @@ def run(book: Workbook) -> list[TableResult]:
         return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
     started = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
     dry = only_planned(book)
-    ended = _ended(book)
+    ended = jvm.steady(lambda: _ended(book))
+    for own in map(book.ops, ("commits", "maintenance", "quarantine")):
+        if book.spark.catalog.tableExists(own):
+            require_table_in_past(jvm.load_table(book.spark, own), own)
     if not dry:
-        ledger.record(book)  # before anything expires
+        jvm.steady(lambda: ledger.record(book))  # before anything expires
 
     def work(spec: TableSpec) -> TableResult:
         name, s = book.name(spec), book.settings
+        require_sound(book.spark, name)
         actions = maintenance.plan(measure(book.spark, name, s), s)
         if spec.source in ended:
             actions.append(Action(PURGE, ended[spec.source], ""))
@@ -93,6 +100,6 @@ def run(book: Workbook) -> list[TableResult]:
 
     done = book.each_table(work)
     if not dry:
-        ledger.record(book)  # the commits of compaction
-        ledger.tidy(book)
+        jvm.steady(lambda: ledger.record(book))  # the commits of compaction
+        jvm.steady(lambda: ledger.tidy(book))
     return done

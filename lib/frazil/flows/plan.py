@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from statistics import mean
@@ -27,6 +28,7 @@ from frazil.flows.source import follow_source
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
+from frazil.pipeline.lake_trouble import explained, require_readable
 
 
 class DecisionNeededError(FrazilError):
@@ -66,19 +68,26 @@ def _row(
     }  # fmt: skip
     try:
         book.require_way(spec)
+        require_readable(book.settings, spec.target, depth=1)
         if idle := still.get(spec.source):
             nothing = {"load": 0, "changes": 0, "mb": 0.0, "about_s": 0.0, "position": idle["position"], "schema": ""}
             return row | {"action": "nothing new", **nothing, "impossible": _impossible(book, spec), "decision": ""}
         return row | (_look_at_stream if book.stream else _look)(book, spec, policy, samples)
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}
+    except Exception as e:
+        if (trouble := explained(e, book.settings, spec.target)) is None:
+            raise
+        return row | {"action": "stops", "decision": f"{trouble.problem}; {trouble.cure}"}
 
 
 def _samples(book: Workbook, newest: int = 30) -> Samples:
     found: Samples = {}
     for spec in book.specs.values():
-        rows = found.setdefault(spec.source, [])
-        table = jvm.load_table(book.spark, book.name(spec)) if book.exists(spec) else None
+        rows, table = found.setdefault(spec.source, []), None
+        with suppress(Exception):  # the table's own row says why it cannot be read
+            require_readable(book.settings, spec.target, depth=1)
+            table = jvm.load_table(book.spark, book.name(spec)) if book.exists(spec) else None
         for snapshot in islice(jvm.ancestors(table), newest) if table else ():
             told = {k: json.loads(snapshot.summary().get(f"frazil.{k}") or "{}") for k in ("counts", "latency")}
             began = told["latency"].get("picked_up") or told["counts"].get("began")

@@ -123,7 +123,8 @@ def beside(
         counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as keyless")
         both = reduce(DataFrame.unionByName, frames).observe(seen, *counts).localCheckpoint()
         kept.append(both)
-        if seen.get["new"] != bad:
+        # Observed numbers are too high where Spark did a task again.
+        if seen.get["new"] != bad and both.where("place is not null").count() != bad:
             raise QuarantineError(
                 f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
             )

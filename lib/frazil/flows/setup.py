@@ -15,7 +15,7 @@ from frazil.dms.storage import read_head
 from frazil.flows import stream_look
 from frazil.flows.shape import follow
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import commit, tables
+from frazil.lake import commit, jvm, tables
 
 
 def look(book: Workbook) -> list[dict]:
@@ -82,7 +82,7 @@ def _told(f: Finding) -> dict[str, Any]:
 def create_tables(book: Workbook) -> list[TableResult]:
     """Create missing tables, bring the columns of others to their specs, remove branches that killed runs left behind."""
 
-    tables.create_namespaces(book.spark, [book.name(s) for s in book.specs.values()])
+    jvm.steady(lambda: tables.create_namespaces(book.spark, [book.name(s) for s in book.specs.values()]))
 
     def work(spec) -> TableResult:
         created = tables.create_table(book.spark, book.name(spec), spec, book.format_version)

@@ -18,6 +18,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import evolution, jvm, jvm_schema
 from frazil.lake.commit import ATTEMPTS
 from frazil.lake.evolution import SchemaError, Step, Table
+from frazil.lake.other_writers import record_columns, recorded
 from frazil.lake.tables import Base, read_base
 
 
@@ -70,7 +71,16 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
             if attempt == ATTEMPTS or not jvm.is_known_failure(error):
                 raise
             base = replace(base, schemas=read_base(book.spark, name).schemas)
+    _record_columns(book, spec, base, steps)
     return shaped
+
+
+def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[Step]) -> None:
+    """Record the field ids of columns that an older version, or another writer, has made; `evolve` records those of its steps."""
+    name, known = book.name(spec), recorded(base.columns)
+    there = {f.name for f in evolution.look(book.spark, name, base.schemas).fields}
+    if not steps and (known is None or not {c.name for c in spec.columns} & there <= known.keys()):
+        record_columns(book.spark, name, spec.names)
 
 
 def shape(

@@ -26,7 +26,8 @@ from frazil.flows.stream_read import APART, keep_position, messages, messages_of
 from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
-from frazil.lake.tables import Base, read_base
+from frazil.lake.other_writers import COLUMNS, OtherWriterError
+from frazil.lake.tables import Base, columns_of, read_base
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +48,8 @@ class _Load:
             self.statistics = read_statistics(s.path("load_over"))
         self.earliest, self.kept = book.stream.earliest(), book.stream.kept()
         self.base: dict[str, Base] = {}
+        self.changed: dict[str, OtherWriterError] = {}
+        """Tables that another writer changed: only new load records mend them."""
         self.begin: dict[str, Offsets] = {}
         self.cut: dict[str, set[str]] = {}
         """Partitions in which messages may have expired behind where a table begins."""
@@ -56,7 +59,14 @@ class _Load:
     def look(self, spec: TableSpec) -> TableResult:
         """Find where a table's load records would begin."""
         commit.remove_abandoned_branches(self.book.spark, self.book.name(spec))
-        base, again = read_base(self.book.spark, self.book.name(spec)), self.policy == "reload"
+        again = self.policy == "reload"
+        try:
+            base = read_base(self.book.spark, self.book.name(spec))
+        except OtherWriterError as error:
+            if not again:
+                raise
+            self.changed[spec.source] = error
+            base = read_base(self.book.spark, self.book.name(spec), checked=False)
         if again and (names := remade(base.position.stream_of, self.kept.made)):
             base = replace(base, position=_without(base.position, names))
         self.base[spec.source] = base
@@ -93,6 +103,8 @@ class _Load:
         loads = [g for g in mine if g.is_load and g.behind(begin)]
         if base.position.loaded and not base.position.awaits_load:
             if not loads:
+                if spec.source in self.changed:
+                    raise self.changed[spec.source]
                 return TableResult(spec.source, "unchanged", "loaded")
             if self.policy != "reload":
                 return TableResult(spec.source, "held", APART)
@@ -115,7 +127,7 @@ class _Load:
         if ARRIVED in self.end:
             stream[ARRIVED] = max(stream[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
-            base.position, batch=commit.new_batch(), load_digest=STREAM_LOAD, stream=stream, stream_load=self.end, stream_of=self.kept.made,
+            base.position, batch=commit.new_batch(load=True), load_digest=STREAM_LOAD, stream=stream, stream_load=self.end, stream_of=self.kept.made,
             topic=self.book.topic(spec), lacks=(), skips=(),
         )  # fmt: skip
         if not loads:
@@ -225,9 +237,9 @@ class _Load:
                 ready()
 
             with quarantine.beside(self.book, spec, base, position.batch, bad, raw) as ready:
-                done = commit.commit_batch(
-                    self.book.spark, self.book.name(spec), base, position, write, {"frazil.kind": "load"}
-                )
+                name = self.book.name(spec)
+                own = {COLUMNS: columns_of(self.book.spark, name)}
+                done = commit.commit_batch(self.book.spark, name, base, position, write, {"frazil.kind": "load"}, own)
         finally:
             rows.unpersist()
         word = "reloaded" if again else "loaded"

@@ -27,7 +27,7 @@ from frazil.dms.objects import DmsObject, TableObjects, Watch, list_table
 from frazil.dms.position import REPLAY
 from frazil.dms.read import reading
 from frazil.dms.sniff import check_files
-from frazil.dms.storage import read_head
+from frazil.dms.storage import endpoint_url, read_head
 from frazil.dms.streams import Stream, StreamError
 from frazil.dms.transactions import rows_of_others, with_transactions
 from frazil.errors import FrazilError, Message, SafeFormatter, nearest, safe
@@ -37,6 +37,8 @@ from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.lanes import Lanes
 from frazil.lake.tables import format_version
 from frazil.observe.progress import heartbeat
+from frazil.pipeline.clock import require_right_clock
+from frazil.pipeline.lake_trouble import explained, require_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,6 +134,7 @@ class Workbook:
         self.endpoint = Endpoint() if self.stream else read_endpoint(settings.path("endpoint"))
         self.stopped: dict[str, FrazilError] = {}
         self._telling, self._told, self._checked = Lock(), set(), set()
+        self._readable: set[str] = set()
         self._watches: dict[str, Watch] = {}
         self.stop, self._interruptible = Event(), False
         self.at_work: set[str] = set()
@@ -166,6 +169,7 @@ class Workbook:
     def spark(self) -> SparkSession:
         """The Spark session, found or built when first asked for."""
         require_alive(self.folder)
+        require_right_clock(self.folder / "frazil.log", self._stores())
         spark = get_spark(self.settings, self.progress)
         watch(spark)
         jvm.use(spark)
@@ -174,6 +178,12 @@ class Workbook:
         with suppress(Exception):
             spark.catalog.databaseExists(f"{self.settings.catalog}.default")
         return spark
+
+    def _stores(self) -> list[str]:
+        """Return where source and warehouse lie, as far as boto3 finds them."""
+        options = self.settings.catalog_options
+        own = options.get("s3.endpoint", endpoint_url()) == endpoint_url()
+        return [str(self.source), *([options.get("warehouse", "")] if own else [])]
 
     @cached_property
     def lanes(self) -> Lanes:
@@ -296,19 +306,24 @@ class Workbook:
         """
         began = time.monotonic()
         require_alive(self.folder)
+        require_right_clock(self.folder / "frazil.log")
         self.at_work.add(spec.source)
         try:
             self.take_thread(spec)
             self.require_way(spec)
+            if spec.source not in self._readable:
+                require_readable(self.settings, spec.target)
+                self._readable.add(spec.source)
             with reading(spec, self.endpoint.header):
-                result = work(spec)
+                result = jvm.steady(lambda: work(spec))  # each step looks first at what is done
         except FrazilError as e:
             log.error("%s failed", spec.source, exc_info=True)
             result = TableResult(spec.source, "failed", str(e), decision=e.decision)
         except Exception as e:
             log.error("%s failed", spec.source, exc_info=True)
             require_alive(self.folder, e)
-            result = TableResult(spec.source, "failed", jvm.cause(e))
+            trouble = explained(e, self.settings, spec.target)
+            result = TableResult(spec.source, "failed", str(trouble or jvm.cause(e)))
         finally:
             self.at_work.discard(spec.source)
         result.seconds = time.monotonic() - began

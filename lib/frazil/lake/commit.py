@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import calendar
+import json
 import os
 import re
 import secrets
@@ -10,6 +12,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from frazil.dms.position import Position
@@ -21,6 +24,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ATTEMPTS = 5
+DAY_S = 86_400
+SILENT_S, SILENT_BATCHES, UNKNOWN_S = 60.0, 10, 60.0
+"""For how long a writer on another host may show nothing: so many seconds, and so many times a usual batch."""
+LATELY = 20
+"""So many snapshots tell what a usual batch takes."""
+_left: set[str] = set()
+"""Tables on which this process could not remove a branch."""
+_under_way: set[str] = set()
+"""The batches that this process writes at the moment."""
 
 
 class PositionMovedError(FrazilError):
@@ -52,28 +64,83 @@ class Commit:
 
 
 def _host() -> str:
-    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+    """Return a short name of this host, or of this container: those with one name see other processes."""
+    try:
+        processes = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        processes = ""
+    return f"{zlib.crc32(f'{socket.gethostname()}{processes}'.encode()):08x}"
 
 
-def new_batch() -> str:
+def new_batch(load: bool = False) -> str:
     """Return a batch id that names its writer, so that its branch can be told from one that a dead writer left behind."""
-    return f"{time.strftime('%Y%m%dt%H%M%S', time.gmtime())}_{_host()}_{os.getpid()}_{secrets.token_hex(3)}"
+    began, kind = time.strftime("%Y%m%dt%H%M%S", time.gmtime()), "_load" if load else ""
+    batch = f"{began}_{_host()}_{os.getpid()}_{secrets.token_hex(3)}{kind}"
+    _under_way.add(batch)  # until `commit_batch` is over
+    return batch
 
 
-def is_abandoned(branch: str) -> bool:
-    """Tell whether a branch's writer ran on this host and is dead, or it is a day old."""
-    parts = re.fullmatch(re.escape(BRANCH_PREFIX) + r"(\d{8}[tT]\d{6})_([0-9a-f]{8})_(\d+)_[0-9a-f]{6}", branch)
-    if not parts:
+_NAME = re.compile(re.escape(BRANCH_PREFIX) + r"(\d{8}[tT]\d{6})_([0-9a-f]{8})_(\d+)_[0-9a-f]{6}(_load)?")
+
+
+def is_dead(branch: str) -> bool:
+    """Tell whether a branch's writer surely is dead: it ran on this host and is gone, or the branch is a day old."""
+    if not (parts := _NAME.fullmatch(branch)):
         return False
-    if parts[2] == _host():
-        return not os.path.exists(f"/proc/{parts[3]}") if os.path.isdir("/proc") else int(parts[3]) != os.getpid()
-    return parts[1].lower() < time.strftime("%Y%m%dt%H%M%S", time.gmtime(time.time() - 86_400))
+    if parts[2] != _host():
+        return _age_s(parts[1]) > DAY_S
+    if int(parts[3]) == os.getpid():
+        return branch.removeprefix(BRANCH_PREFIX) not in _under_way
+    return os.path.isdir("/proc") and not os.path.exists(f"/proc/{parts[3]}")
+
+
+def _age_s(began: str) -> float:
+    return time.time() - calendar.timegm(time.strptime(began.lower(), "%Y%m%dt%H%M%S"))
+
+
+def is_abandoned(table: jvm.JavaTable, branch: str) -> bool:
+    """Tell whether nobody works on a branch of a table any more; a living writer loses nothing by an error, it writes its batch again.
+
+    A writer on another host is taken for dead once the table's position has passed its base, or it has shown nothing for ten times
+    as long as batches take here. A load may take hours: for a day.
+    """
+    if is_dead(branch) or not (parts := _NAME.fullmatch(branch)) or parts[2] == _host():
+        return is_dead(branch)
+    silent = _age_s(parts[1]) > max(SILENT_S, SILENT_BATCHES * _usual_s(table)) and not parts[4]
+    return silent or _is_passed(table, branch)
+
+
+def _is_passed(table: jvm.JavaTable, branch: str) -> bool:
+    """Tell whether the position was moved since a branch was made, so that its batch can no longer be published."""
+    stored, head = table.properties().get(POSITION), table.snapshot(branch)
+    if stored is None or head is None:
+        return False
+    base = (
+        int(head.parentId() or 0)
+        if head.summary().get(BATCH) == branch.removeprefix(BRANCH_PREFIX)
+        else head.snapshotId()
+    )
+    passed = False
+    for snapshot in jvm.ancestors(table):
+        if snapshot.snapshotId() == base:
+            return passed
+        passed = passed or snapshot.snapshotId() == Position.from_json(stored)[1]["snapshot"]
+    return False
+
+
+def _usual_s(table: jvm.JavaTable) -> float:
+    """Return the longest time that one of the newest batches took; without any, as long as one may take at all."""
+    took = []
+    for snapshot in islice(jvm.ancestors(table), LATELY):
+        if picked_up := json.loads(snapshot.summary().get("frazil.latency") or "{}").get("picked_up"):
+            took.append((snapshot.timestampMillis() - picked_up) / 1000)
+    return max(took, default=UNKNOWN_S)
 
 
 def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
     """Remove the branches that killed runs left behind and return their names."""
     table = load(spark, name)
-    left = [r for r in jvm.branches(spark, table, BRANCH_PREFIX) if is_abandoned(r)]
+    left = [r for r in jvm.branches(spark, table, BRANCH_PREFIX) if is_abandoned(table, r)]
     for branch in left:
         jvm.drop_branch(spark, name, branch)
     return left
@@ -94,21 +161,30 @@ def commit_batch(
     compaction), the batch is written again on the new main. Raises PositionMovedError if the position moved: then another run is at work;
     BusyError if main moved each time.
     """
-    branch = BRANCH_PREFIX + position.batch
     summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
+    try:
+        return _commit(spark, name, base, position, write, (summary, properties or {}))
+    finally:
+        _under_way.discard(position.batch)
+
+
+def _commit(
+    spark: SparkSession, name: str, base: Base, position: Position, write: Callable[[str, dict[str, str]], None], told: tuple
+) -> Commit:  # fmt: skip
+    branch, (summary, properties) = BRANCH_PREFIX + position.batch, told
     for attempt in range(1, ATTEMPTS + 1):
         try:
             jvm.fork(spark, name, branch, base.snapshot)
             write(f"{name}.branch_{branch}", summary)
-            return _publish(spark, name, base, branch, position, summary, properties or {})
+            return _publish(spark, name, base, branch, position, summary, properties)
         except FrazilError:
-            jvm.drop_branch(spark, name, branch)
+            _drop(spark, name, branch)
             raise
         except Exception as error:
             if done := find(spark, name, position.batch):
                 return done
-            jvm.drop_branch(spark, name, branch)
-            if not jvm.is_known_failure(error):
+            _drop(spark, name, branch)
+            if not may_try_again(error):
                 raise
             moved = read_base(spark, name)
             if moved.stored != base.stored:
@@ -120,6 +196,30 @@ def commit_batch(
             base = moved
             time.sleep(0.1 * 2**attempt)
     raise AssertionError("unreachable")
+
+
+def may_try_again(error: Exception) -> bool:
+    """Tell whether a batch that is not in main's history may be committed again: it surely failed, or nobody answered.
+
+    A commit that a catalog makes later all the same moves the position, and the next attempt is refused.
+    """
+    return jvm.is_known_failure(error) or jvm.is_no_answer(error)
+
+
+def _drop(spark: SparkSession, name: str, branch: str) -> None:
+    """Remove a branch, or remember that it is left, where the catalog does not answer."""
+    try:
+        jvm.drop_branch(spark, name, branch)
+    except Exception:
+        _left.add(name)
+        raise
+
+
+def leaves_branches(name: str) -> bool:
+    """Tell whether this process has left a branch on a table, since it last asked."""
+    found = name in _left
+    _left.discard(name)
+    return found
 
 
 def _publish(

@@ -19,7 +19,7 @@ from frazil.config.session import low_priority
 from frazil.config.settings import MaintenanceSettings
 from frazil.lake import jvm, jvm_rewrite, jvm_schema
 from frazil.lake.carry import ORDER, CompactionError, carried_deletes, names_of, order_of
-from frazil.lake.commit import remove_abandoned_branches
+from frazil.lake.commit import may_try_again, remove_abandoned_branches
 from frazil.lake.fold import left_to_ingestion
 from frazil.lake.order import quoted, sorted_rows
 from frazil.lake.tables import BRANCH_PREFIX
@@ -150,7 +150,7 @@ def compact_slice(
                 )
             except Exception as error:
                 committed = _happened(spark, name, mark)
-                if not committed and not jvm.is_known_failure(error):
+                if not committed and not may_try_again(error):
                     committed = True  # of unknown outcome: its files must stay, the orphan removal takes them if unused
                     raise
             else:
@@ -233,6 +233,7 @@ def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) 
         if not jvm.branches(spark, table, BRANCH_PREFIX):
             return table
         if time.monotonic() > until:
+            remove_abandoned_branches(spark, name)
             return None
         time.sleep(0.05)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from frazil.changes.keyless import OPERATION_COLUMNS
@@ -18,6 +18,7 @@ from frazil.config.spec import Column, TableSpec
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema
 from frazil.lake.jvm_schema import Field
+from frazil.lake.other_writers import COLUMNS, moved_columns, to_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -257,6 +258,16 @@ def evolve(
         if added := [s.name for s in part if s.kind == "add" and s.name in new]:
             notes[jvm_schema.LEARNT] = json.dumps(list(dict.fromkeys([*jvm_schema.learnt(table), *added])))
         if part or told:
-            jvm_schema.change(spark, table, [(s.kind, s.name, *s.more) for s in part], notes)
+            known = table.properties().get(COLUMNS)
+            if moved_columns(known, jvm_schema.ids(spark, table)):  # by another writer: what is recorded stays
+                noted = partial(lambda notes, now: notes, notes)
+            else:
+                noted = partial(_noted, notes, known, [s.name for s in part if s.kind == "add"])
+            jvm_schema.change(spark, table, [(s.kind, s.name, *s.more) for s in part], noted)
             told = ()
     spark.sql(f"REFRESH TABLE {name}")
+
+
+def _noted(notes: dict[str, str], known: str | None, added: list[str], now: dict[str, int]) -> dict[str, str]:
+    """Return a schema's properties with the field ids that its columns have now."""
+    return {**notes, COLUMNS: to_record(known, now, added)}

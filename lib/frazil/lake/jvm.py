@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from frazil.config.jars import LOADED, LOCAL_FILES
 from frazil.errors import safe
@@ -18,10 +18,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+T = TypeVar("T")
 JavaTable = Any
 JavaSnapshot = Any
 
 _KNOWN_FAILURES = ("CommitFailedException", "ValidationException", "IllegalArgumentException", "AlreadyExistsException")
+_NO_ANSWER = (
+    "CommitStateUnknownException", "ConnectException", "ConnectTimeoutException", "ConnectionClosedException", "ConnectionRequestTimeoutException",
+    "HttpHostConnectException", "NoHttpResponseException", "RESTException", "ServiceFailureException", "ServiceUnavailableException",
+    "SocketException", "SocketTimeoutException",
+)  # fmt: skip
+"""What Iceberg raises where a catalog did not answer, or said that it cannot now."""
+PAUSES_S = (0.2, 1.0, 3.0)
+"""How long a call waits before it asks such a catalog again."""
 REF_ATTEMPTS = 10
 _PLAIN = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
@@ -78,16 +87,39 @@ def versions(spark: SparkSession) -> str:
 
 def load_table(spark: SparkSession, name: str) -> JavaTable:
     """Return a fresh handle of `catalog.namespace.table`; what it shows is the metadata of this moment until `refresh()`."""
-    return package(spark, "org.apache.iceberg.spark").Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    loader = package(spark, "org.apache.iceberg.spark").Spark3Util
+    return steady(lambda: loader.loadIcebergTable(spark._jsparkSession, name))
+
+
+def steady(call: Callable[[], T]) -> T:
+    """Make a call that may be made twice again, after pauses, where the catalog does not answer."""
+    for pause in (*PAUSES_S, None):
+        try:
+            return call()
+        except Exception as error:
+            if pause is None or not is_no_answer(error):
+                raise
+            time.sleep(pause)
+    raise AssertionError("unreachable")
+
+
+def _causes(error: Exception) -> list[Any]:
+    """Return the Java exceptions behind a py4j or Spark error, outermost first."""
+    java, found = getattr(error, "java_exception", None) or getattr(error, "_origin", None), []
+    while java is not None and len(found) < 20:
+        found.append(java)
+        java = java.getCause()
+    return found
+
+
+def is_no_answer(error: Exception) -> bool:
+    """Tell whether a catalog did not answer, so that a commit may have happened or not."""
+    return any(java.getClass().getSimpleName() in _NO_ANSWER for java in _causes(error))
 
 
 def failure(error: Exception) -> str:
     """Return the simple class name of the Java exception behind a py4j or Spark error, innermost known one first."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    names = []
-    while java is not None and len(names) < 20:
-        names.append(java.getClass().getSimpleName())
-        java = java.getCause()
+    names = [java.getClass().getSimpleName() for java in _causes(error)]
     for known in (*_KNOWN_FAILURES, "CommitStateUnknownException"):
         if known in names:
             return known
@@ -96,12 +128,10 @@ def failure(error: Exception) -> str:
 
 def cause(error: Exception) -> str:
     """Return one line that names the innermost Java exception behind an error and what it says; no stack trace."""
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    if java is None:
+    if not (found := _causes(error)):
         text = str(error).strip() or "no message"
         return f"{type(error).__name__}: {safe(text.splitlines()[0])[:300]}"
-    while java.getCause() is not None:
-        java = java.getCause()
+    java = found[-1]
     text = str(java.getMessage() or "no message")
     return f"{java.getClass().getSimpleName()}: {safe(text.splitlines()[0])[:300]}"
 
@@ -158,8 +188,8 @@ def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:
         snapshot = None if parent is None else table.snapshot(parent)
 
 
-def start_position(table: JavaTable, tag: str, key: str, position) -> None:
-    """Commit an empty first snapshot with the tag and the position property, as one metadata swap.
+def start_position(table: JavaTable, tag: str, key: str, position, more: dict[str, str]) -> None:
+    """Commit an empty first snapshot with the tag, the position property and `more` properties, as one metadata swap.
 
     `position(snapshot=…, sequence=…)` renders the property; `tx.table()` already shows the snapshot that the commit will make.
     """
@@ -167,7 +197,10 @@ def start_position(table: JavaTable, tag: str, key: str, position) -> None:
     tx.newAppend().commit()
     first = tx.table().currentSnapshot()
     tx.manageSnapshots().createTag(tag, first.snapshotId()).commit()
-    tx.updateProperties().set(key, position(snapshot=first.snapshotId(), sequence=first.sequenceNumber())).commit()
+    change = tx.updateProperties().set(key, position(snapshot=first.snapshotId(), sequence=first.sequenceNumber()))
+    for k, v in more.items():
+        change.set(k, v)
+    change.commit()
     tx.commitTransaction()
 
 
@@ -184,14 +217,19 @@ def change_refs(spark: SparkSession, name: str, change: Callable[[JavaTable, Any
                 refs.commit()
             return
         except Exception as error:
-            if attempt == REF_ATTEMPTS or failure(error) != "CommitFailedException":
+            if attempt == REF_ATTEMPTS or not (failure(error) == "CommitFailedException" or is_no_answer(error)):
                 raise
-            time.sleep(0.05 * attempt)
+            time.sleep(0.05 * attempt if not is_no_answer(error) else min(attempt * 0.2, 1.0))
 
 
 def fork(spark: SparkSession, name: str, branch: str, snapshot: int) -> None:
     """Create a branch at a snapshot."""
-    change_refs(spark, name, lambda _, refs: refs.createBranch(branch, snapshot))
+
+    def create(table: JavaTable, refs: Any) -> Any:
+        there = table.refs().get(branch)  # made already, where the answer was lost
+        return None if there is not None and there.snapshotId() == snapshot else refs.createBranch(branch, snapshot)
+
+    change_refs(spark, name, create)
 
 
 def drop_branch(spark: SparkSession, name: str, branch: str) -> None:
@@ -220,6 +258,8 @@ def publish(
     if table.currentSnapshot().snapshotId() != base:
         raise MainMovedError(branch)
     tx, head = table.newTransaction(), table.snapshot(branch)
+    if head is None:  # another host took this writer for dead
+        raise MainMovedError(branch)
     if head.snapshotId() == base:
         empty = tx.newRowDelta()
         for k, v in summary.items():
@@ -274,10 +314,11 @@ def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) ->
 def tag(spark: SparkSession, name: str, states: list[tuple[str, int, int]]) -> None:
     """Tag snapshots, all in one metadata swap: tag, snapshot, and after how many milliseconds an expiry drops the tag."""
 
-    def add(_: JavaTable, refs: Any) -> Any:
-        for label, snapshot, keep_ms in states:
+    def add(table: JavaTable, refs: Any) -> Any:
+        new = [state for state in states if state[0] not in table.refs()]
+        for label, snapshot, keep_ms in new:
             refs.createTag(label, snapshot).setMaxRefAgeMs(label, keep_ms)
-        return refs
+        return refs if new else None
 
     change_refs(spark, name, add)
 
@@ -307,3 +348,25 @@ def let_go(frame: DataFrame) -> None:
     A long computation is kept so and not by `persist`: while one is under way, `unpersist` of any frame of the session waits for it.
     """
     frame._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+
+class Retries:
+    """Whether Spark did a task again in the jobs of a group since this was made; never in a local session."""
+
+    def __init__(self, spark: SparkSession, group: str):
+        self.context, self.group, master = spark.sparkContext, group, spark.sparkContext.master
+        self.local = master.startswith("local") and not master.startswith("local-cluster")
+        self.before = set() if self.local else {*self._jobs()}
+
+    def _jobs(self) -> list[int]:
+        return list(self.context.statusTracker().getJobIdsForGroup(self.group))
+
+    def seen(self) -> bool:
+        """Tell it of jobs that are over."""
+        if self.local:
+            return False
+        self.context._jsc.sc().listenerBus().waitUntilEmpty()
+        tracker = self.context.statusTracker()
+        infos = [i for job in self._jobs() if job not in self.before and (i := tracker.getJobInfo(job))]
+        stages = [s for i in infos for number in i.stageIds if (s := tracker.getStageInfo(number))]
+        return any(s.currentAttemptId or s.numFailedTasks or s.numCompletedTasks > s.numTasks for s in stages)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from frazil.lake.jvm import JavaTable, package
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 LEARNT = "frazil.learnt"
@@ -58,7 +60,8 @@ def ever(spark: SparkSession, table: JavaTable) -> dict[int, list[Field]]:
 
 def ids(spark: SparkSession, table: JavaTable) -> dict[str, int]:
     """Return the field id of each present column."""
-    return {f.name: f.id for f in fields(spark, table)}
+    columns = json.loads(package(spark, "org.apache.iceberg").SchemaParser.toJson(table.schema()))["fields"]
+    return {c["name"]: c["id"] for c in columns}
 
 
 def laid_out_by(spark: SparkSession, table: JavaTable) -> set[int]:
@@ -96,8 +99,10 @@ def promotes(spark: SparkSession, old: str, new: str) -> bool:
     return old == new or check(_type(spark, old), _type(spark, new))
 
 
-def change(spark: SparkSession, table: JavaTable, steps: list[tuple], notes: dict[str, str]) -> None:
-    """Commit changes of the schema in one metadata swap, with table properties that belong to them.
+def change(
+    spark: SparkSession, table: JavaTable, steps: list[tuple], notes: Callable[[dict[str, int]], dict[str, str]]
+) -> None:
+    """Commit changes of the schema in one metadata swap, with the table properties that `notes(its new field ids)` gives.
 
     A step is `(kind, name, *more)`: `("add", name, type, comment, after or "")`, `("rename", old, new)`,
     `("widen", name, type)`, `("comment", name, text)`, `("drop", name)`. Names are those before the change.
@@ -118,6 +123,6 @@ def change(spark: SparkSession, table: JavaTable, steps: list[tuple], notes: dic
         elif kind == "drop":
             update.deleteColumn(name)
     update.commit()
-    for name, value in notes.items():
+    for name, value in notes(ids(spark, tx.table())).items():
         tx.updateProperties().set(name, value).commit()
     tx.commitTransaction()

@@ -7,6 +7,7 @@ Sorted segments lie in age order; the newest that knows a key is right, and -1 a
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import zlib
@@ -20,6 +21,7 @@ from frazil.config.sql import identifier
 if TYPE_CHECKING:
     import numpy as np
 
+log = logging.getLogger("frazil")
 GROWTH = 4
 """A segment is merged into the older one before it, once that is less than this many times as large."""
 
@@ -258,7 +260,7 @@ class KeyIndex:
         self._entries = {e["name"]: e for e in entries}
         manifest = {
             "version": 1, "identity": self.identity, "snapshot": self.snapshot,
-            "files": self.files, "marks": self.marks, "segments": entries,
+            "files": self.files, "marks": self.marks, "segments": entries, "of": [len(self.files), len(self.marks), len(entries)],
         }  # fmt: skip
         text = json.dumps(manifest, separators=(",", ":"))
         new = self.folder / f".{os.getpid()}.json"
@@ -275,12 +277,25 @@ class KeyIndex:
             m = json.loads(text)
             if int(crc) != zlib.crc32(text.encode()) or (m["version"], m["identity"]) != (1, self.identity):
                 return False
+            snapshot, files, marks = m["snapshot"], list(map(_text, m["files"])), dict(m["marks"])
+            list(map(_text, [*marks, *marks.values()]))
             segments = [Segment.load(self.folder, e, self.width) for e in m["segments"]]
-        except (OSError, ValueError, KeyError):
+            if m["of"] != [len(files), len(marks), len(segments)] or type(snapshot) not in (int, type(None)):
+                return False
+            if any(s.file.max(initial=-1) >= len(files) for s in segments) or not marks.keys() <= {*files}:
+                return False
+        except Exception as e:  # whatever its files hold: an index is a cache
+            log.warning("the key index in %s is built again: %s: %s", self.folder, type(e).__name__, e)
             return False
-        self.snapshot, self.files, self.marks = m["snapshot"], m["files"], m["marks"]
+        self.snapshot, self.files, self.marks = snapshot, files, marks
         self.segments, self._entries = segments, {e["name"]: e for e in m["segments"]}
         return True
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def newer_at(old: Segment, new: Segment) -> np.ndarray:

@@ -104,7 +104,8 @@ class Locator:
             )
             if self.index is None or self.index.identity != identity:
                 self.index = KeyIndex(self.folder, identity, width)
-                self.index.load()
+                if self.index.load() and self.index.snapshot == now.snapshotId():
+                    self._settle(table, now)  # a segment may be missing from a manifest that looks whole
             if self.index.snapshot != now.snapshotId() and not self._follow(table, now):
                 self._rebuild(table, now)
         self.snapshot, self.live = now.snapshotId(), live

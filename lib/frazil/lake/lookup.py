@@ -13,11 +13,14 @@ from frazil.config.settings import Settings
 from frazil.dms.position import Position
 from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
+from frazil.lake.clock import require_past
+from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, SHOWN, duplicate_keys, is_foreign, require_columns
 from frazil.lake.tables import MADE, POSITION
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import DataScan, Table
+    from pyiceberg.table.snapshots import Snapshot
 
 
 VISIBLE = "visible"
@@ -155,15 +158,68 @@ def append_seen(catalog: Catalog, ops: str, rows: list[dict[str, Any]]) -> None:
 
 
 def position_of(table: Table) -> Position:
-    """Return the position that a table carries, once main descends from the snapshot that it was committed with."""
+    """Return the position that a table carries, once main descends from the snapshot that it was committed with.
+
+    Raises what `tables.read_base` does where others changed columns or doubled keys, or the table was changed in the future.
+    """
+    metadata = table.metadata
+    name, source = ".".join(table.name()), metadata.properties.get("frazil.source", "")
+    require_past(name, source, metadata.last_updated_ms, ((s.snapshot_id, s.timestamp_ms) for s in metadata.snapshots))
     stored = table.metadata.properties.get(POSITION)
     if stored is None:
         raise CatalogError(f"{table.name()} carries no position", "run 00_setup first")
     position, stamp = Position.from_json(stored)
-    snapshot = table.current_snapshot()
+    again = RELOAD if position.stream else REPLAY
+    require_columns(
+        name, source, metadata.properties.get(COLUMNS), {f.name: f.field_id for f in table.schema().fields}, again
+    )
+    snapshot, theirs = table.current_snapshot(), []
     while snapshot is not None and snapshot.snapshot_id != stamp["snapshot"]:
+        if snapshot.summary and is_foreign(snapshot.summary.operation.value, snapshot.summary.additional_properties):
+            theirs.append(snapshot)
         parent = snapshot.parent_snapshot_id
         snapshot = table.snapshot_by_id(parent) if parent else None
     if snapshot is None:
         raise CatalogError(f"{table.name()}: its history does not reach its position", "run the notebook: it says more")
+    if theirs:
+        _require_unique_keys(table, theirs, again)
     return position
+
+
+@_told()
+def _require_unique_keys(table: Table, theirs: list[Snapshot], again: str) -> None:
+    """Raise OtherWriterError where a key that other writers added (newest first) occurs twice; rows are read in small parts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyiceberg.io.pyarrow import ArrowScan
+    from pyiceberg.manifest import ManifestContent
+
+    key, head = [f.name for f in table.schema().fields if f.required], table.current_snapshot()
+    if not key or head is None:
+        return
+    added = {s.snapshot_id for s in theirs}
+    files = [
+        entry.data_file.file_path
+        for manifest in head.manifests(table.io)
+        if manifest.content == ManifestContent.DATA
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.snapshot_id in added
+    ]
+    scan = table.scan(selected_fields=tuple(key))
+    tasks = [t for t in scan.plan_files() if t.file.file_path in set(files)]
+    rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+    wanted = rows.to_table(tasks).select(key).group_by(key).aggregate([])
+    kinds = pa.schema([(f.name, f.type) for f in wanted.schema])
+    wanted, found = wanted.cast(kinds), [kinds.empty_table()]
+    for part in table.scan(selected_fields=tuple(key)).to_arrow_batch_reader():
+        all_keys = pa.Table.from_batches([part]).select(key).cast(kinds)
+        found.append(all_keys.join(wanted, key, join_type="left semi").select(key).cast(kinds))
+    counts = pa.concat_tables(found).group_by(key).aggregate([([], "count_all")])
+    twice = (
+        counts.filter(pc.greater(counts["count_all"], 1)).sort_by([(k, "ascending") for k in key]).slice(0, SHOWN + 1)
+    )
+    if twice.num_rows:
+        first = theirs[-1]
+        commit = (first.snapshot_id, first.timestamp_ms, first.parent_snapshot_id)
+        shown = [tuple(row[c] for c in (*key, "count_all")) for row in twice.to_pylist()]
+        raise duplicate_keys(".".join(table.name()), key, shown, commit, again)

@@ -20,7 +20,7 @@ from frazil.config.sql import identifier, literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.commit import is_abandoned, new_batch
+from frazil.lake.commit import is_dead, new_batch
 from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, create_namespaces
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def settle(spark: SparkSession, name: str, target: str, ours: str = "") -> None:
     for branch in jvm.branches(spark, table, BRANCH_PREFIX):
         batch, head = branch.removeprefix(BRANCH_PREFIX), table.snapshot(branch)
         summary = dict(head.summary())
-        over = batch == ours or is_abandoned(branch)
+        over = batch == ours or is_dead(branch)
         if summary.get(BATCH) != batch:  # nothing was staged there yet
             if over:
                 _swap(spark, name, branch)

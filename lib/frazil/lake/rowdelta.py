@@ -65,10 +65,13 @@ class RowDelta:
         rows = in_order(rows)
         summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
         written: list[NewFile] | None = None
+        seen = base.snapshot
         for attempt in range(1, commit.ATTEMPTS + 1):
             table = jvm.load_table(self.spark, self.name)
             if table.properties().get(POSITION) != base.stored:
                 raise PositionMovedError(f"{self.name}: {MOVED}", "run again")
+            if table.currentSnapshot().snapshotId() != seen:  # others were here: see what they did
+                seen = read_base(self.spark, self.name).snapshot
             fields = jvm_schema.partition_fields(self.spark, table)
             if fields != (self.partitioning or []):
                 self.partitioning = None
@@ -88,7 +91,7 @@ class RowDelta:
             except Exception as error:
                 if done := commit.find(self.spark, self.name, position.batch):
                     return done  # the index has not heard of it: the next batch follows
-                if not jvm.is_known_failure(error):
+                if not commit.may_try_again(error):
                     raise
                 now = read_base(self.spark, self.name)
                 if now.stored != base.stored:

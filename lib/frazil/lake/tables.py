@@ -11,8 +11,10 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
-from frazil.lake import jvm
+from frazil.lake import jvm, jvm_schema
+from frazil.lake.clock import require_table_in_past
 from frazil.lake.jvm_schema import TOLD
+from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +30,8 @@ READS_V3 = {
     "spark": True, "duckdb": True, "pyiceberg": True, "snowflake": True, "redshift": True, "flink": True,
     "athena": False, "trino": False, "clickhouse": False, "bigquery": False,
 }  # fmt: skip
+DUCKDB_SETTING = "SET enable_external_file_cache = false"
+"""What DuckDB needs to read v3: else it may apply a deletion vector to the file of another one, and give wrong rows."""
 
 
 class TableError(FrazilError):
@@ -89,7 +93,7 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
             spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(identifier(k) for k in spec.key)}")
     table = jvm.load_table(spark, name)
     if table.currentSnapshot() is None:
-        jvm.start_position(table, TAG, POSITION, Position().to_json)
+        jvm.start_position(table, TAG, POSITION, Position().to_json, {COLUMNS: columns_of(spark, table)})
     elif POSITION not in table.properties():
         raise TableError(
             f"{name} exists and was not made by Frazil",
@@ -123,6 +127,12 @@ def load(spark: SparkSession, name: str) -> jvm.JavaTable:
 def load_of(spark: SparkSession, name: str) -> str | None:
     """Return what a table's property tells of the load files that were applied; None where it tells nothing."""
     return load(spark, name).properties().get(LOAD)
+
+
+def columns_of(spark: SparkSession, table: jvm.JavaTable | str) -> str:
+    """Return the property that records the field ids of all present columns, for a commit that writes all rows anew."""
+    table = load(spark, table) if isinstance(table, str) else table
+    return to_record(None, jvm_schema.ids(spark, table), ())
 
 
 def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -> None:
@@ -162,7 +172,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
             change.makeColumnOptional(f.name())
     change.commit()
     table.refresh()
-    jvm.start_position(table, TAG, POSITION, position.to_json)
+    jvm.start_position(table, TAG, POSITION, position.to_json, {COLUMNS: columns_of(spark, table)})
     parent = jvm.load_table(spark, name).currentSnapshot().parentId()
     if parent != (held and held.snapshotId()):
         spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}')")
@@ -182,14 +192,19 @@ class Base:
     """The table's own id, the ids of its schema now and in the snapshot that the position was committed with, and what was told of it."""
     copies: bool = False
     """Whether somebody set the table to copy-on-write."""
+    columns: str | None = None
+    """The recorded field ids of its columns (`other_writers.COLUMNS`)."""
 
 
 def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
     """Return the table's snapshot and position, once its history shows that they belong together (unless not `checked`).
 
-    Raises TableError for a table that Frazil has not set up, RolledBackError for one that was rolled back under it.
+    Raises TableError for a table that Frazil has not set up, RolledBackError for one that was rolled back under it,
+    OtherWriterError where others changed columns or doubled keys, ClockError where it was changed in the future.
     """
     table = load(spark, name)
+    if checked:
+        require_table_in_past(table, name)
     stored = table.properties().get(POSITION)
     if stored is None:
         raise TableError(
@@ -198,19 +213,34 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
         )
     position, stamp = Position.from_json(stored)
     if checked:
-        _check_lineage(table, name, stamp)
+        since, again = _check_lineage(table, name, stamp), RELOAD if position.stream else REPLAY
+        require_own_columns(spark, table, name, again)
+        require_unique_keys(spark, name, table, since, again)
     current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
     now = table.schema().schemaId()
     schemas = (str(table.uuid()), now, then.schemaId() if then else now, table.properties().get(TOLD) or "")
     copies = table.properties().get("write.merge.mode") == "copy-on-write"
-    return Base(current.snapshotId(), current.sequenceNumber(), position, stored, schemas, copies)
+    columns = table.properties().get(COLUMNS)
+    return Base(current.snapshotId(), current.sequenceNumber(), position, stored, schemas, copies, columns)
 
 
-def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> None:
-    """Walk back from the current snapshot to the position's own; meeting an older one first means a rollback."""
+def require_sound(spark: SparkSession, name: str) -> None:
+    """Raise what `read_base` does of a table's columns and times, for work that needs no position; keys are not read."""
+    table = load(spark, name)
+    require_table_in_past(table, name)
+    require_own_columns(spark, table, name)
+
+
+def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> list[jvm.JavaSnapshot]:
+    """Walk back from the current snapshot to the position's own; meeting an older one first means a rollback.
+
+    Return the snapshots since the position, newest first.
+    """
+    since: list[jvm.JavaSnapshot] = []
     for snapshot in jvm.ancestors(table):
         if snapshot.snapshotId() == stamp["snapshot"]:
-            return
+            return since
+        since.append(snapshot)
         if snapshot.sequenceNumber() < stamp["sequence"]:
             raise RolledBackError(
                 f"{name} was rolled back to snapshot {snapshot.snapshotId()}, below its position",
@@ -221,6 +251,7 @@ def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> No
         raise RolledBackError(
             f"{name}: the history of its position is gone", "run 01_full_load with on_changed_load=reload or replay"
         )
+    return since
 
 
 def _way_on(table: jvm.JavaTable, name: str, snapshot: jvm.JavaSnapshot) -> str:

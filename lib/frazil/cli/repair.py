@@ -1,0 +1,32 @@
+"""`frazil repair`: bring back, without loss, what stops tables: a schema that others changed, snapshots from the future."""
+
+from __future__ import annotations
+
+import argparse
+
+from frazil.config.settings import resolve
+from frazil.flows.workbook import Workbook
+from frazil.lake.repair import repair
+from frazil.observe import runs
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--table", metavar="SCHEMA.TABLE", help="the source table; left out: all of them, and Frazil's own"
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Repair the tables and say what was done."""
+    book = Workbook(resolve("setup", {"env": options.env, "tables": [options.table] if options.table else []}).settings)
+    names = [book.name(s) for s in book.specs.values() if book.exists(s)]
+    if not options.table:
+        names += [
+            n
+            for table in ("commits", "maintenance", "quarantine")
+            if book.spark.catalog.tableExists(n := book.ops(table))
+        ]
+    done = [line for name in names for line in repair(book.spark, name)]
+    print("\n".join(done) or "nothing to repair")
+    return runs.OK

@@ -1,0 +1,62 @@
+"""Bring back, without loss, what stops a table: a schema that another writer changed, snapshots from the future."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from frazil.lake import jvm, jvm_repair, jvm_schema
+from frazil.lake.clock import ALLOWED_S, ClockError, require_table_in_past, shown
+from frazil.lake.other_writers import COLUMNS, OtherWriterError, moved_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def repair(spark: SparkSession, name: str) -> list[str]:
+    """Mend a table's metadata, each in one swap, and return what was done."""
+    return [done for mend in (restore_columns, retime) if (done := mend(spark, name))]
+
+
+def restore_columns(spark: SparkSession, name: str) -> str:
+    """Set the newest schema again that has the recorded columns; no file is touched."""
+    table = jvm.load_table(spark, name)
+    known = table.properties().get(COLUMNS)
+    if not (moved := moved_columns(known, jvm_schema.ids(spark, table))):
+        return ""
+    ever = jvm_schema.ever(spark, table)
+    fit = [i for i, fields in ever.items() if not moved_columns(known, {f.name: f.id for f in fields})]
+    if not fit:
+        raise OtherWriterError(
+            f"{name}: the metadata no longer hold a schema with its recorded columns",
+            "write all rows again: run 01_full_load with on_changed_load=replay",
+        )
+    jvm_repair.set_schema(spark, table, max(fit))
+    shown = {f.name for f in ever[max(fit)]}
+    hidden = [f.name for f in ever[max(ever)] if f.name not in shown]
+    beside = f"; columns of the other writer are hidden: {', '.join(hidden)}" if hidden else ""
+    return f"{name}: the schema is as recorded again ({', '.join(moved)}){beside}"
+
+
+def retime(spark: SparkSession, name: str) -> str:
+    """Give what was committed in the future the present time, in the order of the commits; rows, positions and ids stay."""
+    table = jvm.load_table(spark, name)
+    now, metadata = round(time.time() * 1000), json.loads(jvm_repair.metadata_json(spark, table))
+    last = metadata["last-updated-ms"]
+    if last <= now + ALLOWED_S * 1000:
+        return ""
+    late = [s for s in metadata["snapshots"] if s["timestamp-ms"] > now]
+    logged = [e for part in ("snapshots", "snapshot-log", "metadata-log") for e in metadata.get(part, ())]
+    for entry in logged:
+        entry["timestamp-ms"] = min(entry["timestamp-ms"], now)
+    metadata["last-updated-ms"] = now
+    jvm_repair.replace_metadata(spark, table, json.dumps(metadata))
+    try:
+        require_table_in_past(jvm.load_table(spark, name), name)
+    except ClockError as e:  # a REST catalog takes single changes only
+        until = shown(last / 1000)
+        raise ClockError(
+            e.problem, f"this catalog does not let times be changed: wait until {until}; readers see all rows"
+        ) from None
+    return f"{name}: {len(late)} snapshot(s) from the future have the time of now"

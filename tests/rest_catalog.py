@@ -1,0 +1,158 @@
+"""A small Iceberg REST catalog on loopback that fails on demand: at one request, or at all of them. Tables of format v2."""
+
+import http.server
+import json
+import socket
+import threading
+import uuid
+from pathlib import Path
+
+from pyiceberg.catalog.rest import CreateTableRequest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table import CommitTableRequest
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import update_table_metadata
+
+FAULTS = ("503 before", "503 after", "cut before", "cut after")
+"""What a request may meet: an answer that says no, or none; before or after the catalog has done it."""
+
+
+class RestCatalog:
+    """The catalog: its tables, the requests that it got, and the faults that it shall show, by the request's number."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.lock = folder, threading.Lock()
+        self.spaces: set[str] = set()
+        self.tables: dict[tuple[str, str], tuple[str, TableMetadata]] = {}
+        self.requests: list[str] = []
+        self.faults: dict[int, str] = {}
+        self.down = False
+
+    def __enter__(self):
+        handler = type("Handler", (_Handler,), {"catalog": self})
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.uri = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def expect(self, **faults: str) -> None:
+        """Forget the requests so far; `_3="cut before"` is the fault of the request number 3 from now on."""
+        self.requests, self.faults = [], {int(k.lstrip("_")): v for k, v in faults.items()}
+
+    def fault(self, request: str) -> str:
+        with self.lock:
+            self.requests.append(request)
+            return "cut before" if self.down else self.faults.get(len(self.requests) - 1, "")
+
+    # --- what it does
+
+    def do(self, method: str, parts: list[str], body: dict) -> tuple[int, dict]:
+        with self.lock:
+            match method, parts:
+                case "GET", ["config"]:
+                    return 200, {"defaults": {}, "overrides": {}}
+                case "POST", ["namespaces"]:
+                    name = ".".join(body["namespace"])
+                    if name in self.spaces:
+                        return 409, _error("AlreadyExistsException", name, 409)
+                    self.spaces.add(name)
+                    return 200, {"namespace": body["namespace"], "properties": {}}
+                case "GET", ["namespaces"]:
+                    return 200, {"namespaces": [[n] for n in self.spaces]}
+                case "GET" | "HEAD", ["namespaces", name]:
+                    there = name in self.spaces
+                    return (200, {"namespace": [name], "properties": {}}) if there else (404, _error("NoSuchNamespaceException", name, 404))  # fmt: skip
+                case "GET", ["namespaces", name, "tables"]:
+                    return 200, {"identifiers": [{"namespace": [n], "name": t} for n, t in self.tables if n == name]}
+                case "POST", ["namespaces", name, "tables"]:
+                    return self.create(name, CreateTableRequest.model_validate(body))
+                case _, ["namespaces", name, "tables", table]:
+                    return self.of_table(method, (name, table), body)
+        return 404, _error("NoSuchRoute", "/".join(parts), 404)
+
+    def create(self, space: str, asked: CreateTableRequest) -> tuple[int, dict]:
+        if (space, asked.name) in self.tables:
+            return 409, _error("AlreadyExistsException", asked.name, 409)
+        spec = asked.partition_spec or UNPARTITIONED_PARTITION_SPEC
+        place = asked.location or f"{self.folder}/{space}/{asked.name}"
+        made = new_table_metadata(
+            asked.table_schema, spec, asked.write_order or UNSORTED_SORT_ORDER, place, asked.properties
+        )
+        return self.keep((space, asked.name), made)
+
+    def of_table(self, method: str, key: tuple[str, str], body: dict) -> tuple[int, dict]:
+        if key not in self.tables:
+            return 404, _error("NoSuchTableException", ".".join(key), 404)
+        if method == "DELETE":
+            del self.tables[key]
+            return 204, {}
+        place, metadata = self.tables[key]
+        if method != "POST":
+            return 200, _loaded(place, metadata)
+        asked = CommitTableRequest.model_validate({"identifier": {"namespace": [key[0]], "name": key[1]}, **body})
+        try:
+            for requirement in asked.requirements:
+                requirement.validate(metadata)
+        except CommitFailedException as e:
+            return 409, _error("CommitFailedException", str(e), 409)
+        return self.keep(key, update_table_metadata(metadata, asked.updates))
+
+    def keep(self, key: tuple[str, str], metadata: TableMetadata) -> tuple[int, dict]:
+        file = Path(metadata.location.removeprefix("file:")) / "metadata" / f"{uuid.uuid4()}.metadata.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(metadata.model_dump_json(by_alias=True, exclude_none=True))
+        self.tables[key] = str(file), metadata
+        return 200, _loaded(str(file), metadata)
+
+
+def _loaded(place: str, metadata: TableMetadata) -> dict:
+    return {"metadata-location": place, "metadata": json.loads(metadata.model_dump_json(by_alias=True, exclude_none=True)), "config": {}}  # fmt: skip
+
+
+def _error(kind: str, message: str, code: int) -> dict:
+    return {"error": {"message": message, "type": kind, "code": code}}
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version, catalog = "HTTP/1.1", None
+
+    def answer(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.split("?")[0].removeprefix("/v1/")
+        fault = self.catalog.fault(f"{self.command} {path}")
+        if fault.endswith("before"):
+            self.fail(fault)
+            return
+        told = json.loads(body) if body.startswith(b"{") else {}
+        code, answer = self.catalog.do(self.command, path.split("/"), told)
+        if fault:
+            self.fail(fault)
+        else:
+            self.send(code, answer)
+
+    do_GET = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815
+
+    def fail(self, fault: str) -> None:
+        if fault.startswith("503"):
+            self.send(503, _error("ServiceUnavailable", "not now", 503))
+        else:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def send(self, code: int, answer: dict) -> None:
+        text = json.dumps(answer).encode() if code != 204 else b""
+        self.send_response_only(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
