@@ -284,3 +284,25 @@ def test_cheaper_is_slower_and_prices_are_the_settings(tmp_path):
     assert model.cost(now, dear) > 3 * model.cost(now, s)
     more = replace(now, min_file_kb=0.1)
     assert model.latency(more)[0] < model.latency(now)[0]
+
+
+@pytest.mark.parametrize("seen", [(0,), (1, 2), ()], ids=["the newest unseen", "some seen", "none seen"])
+def test_every_slice_and_every_table_has_its_bar_whichever_commits_another_engine_saw(analysed, seen):
+    """The slowest slice is one that nobody saw; of 24 tables one was never seen."""
+    slow = commit(at_s=40, delays=(78.6,), work=60.0)
+    fast = [commit(at_s=n * 10, delays=(3.0 + n,), visible=0.5 if n in seen else None) for n in range(3)]
+    tables = [commit(f"shop.t{n}", at_s=5, delays=(4.0,), visible=1.0 if n and seen else None) for n in range(24)]
+    a = analysed(*fast, slow, *tables)
+    figure = latency_charts.stages(a)
+    top, bottom = figure.axes
+    ends = {}
+    for bar in top.patches:
+        ends[round(bar.get_x(), 8)] = max(ends.get(round(bar.get_x(), 8), 0), bar.get_y() + bar.get_height())
+    assert len(ends) == len(a.percentiles("slice")) and all(ends.values())
+    labels = [t.get_text() for t in top.texts if "78." in t.get_text()]
+    assert max(ends.values()) == pytest.approx(78.6, rel=0.03) or labels
+    lengths = {}
+    for bar in bottom.patches:
+        at = round(bar.get_y(), 3)
+        lengths[at] = max(lengths.get(at, 0), bar.get_x() + bar.get_width())
+    assert len(lengths) == 25 and all(lengths.values())

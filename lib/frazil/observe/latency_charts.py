@@ -158,15 +158,17 @@ def stages(a: Analysis) -> Figure | None:
     over_time, by_table = a.percentiles("slice", "stage"), a.percentiles("table", "stage")
     if over_time.empty:
         return None
+    import pandas as pd
     from matplotlib.figure import Figure
 
     slices = over_time.pivot(index="slice", columns="stage", values="mean")
     tables = by_table.pivot(index="table", columns="stage", values="mean")
-    tables = tables.reindex(index=tables.filter(list(STAGES)).sum(axis=1).sort_values().index[-20:])
-    figure = Figure(figsize=(9, 3.6 + 0.3 * len(tables)), layout="constrained")
-    top, bottom = figure.subplots(2, height_ratios=[2.6, 0.6 + 0.3 * len(tables)])
+    tables = tables.reindex(index=tables.filter(list(STAGES)).sum(axis=1).sort_values().index)
+    row = 0.3 if len(tables) <= 40 else 0.16
+    figure = Figure(figsize=(9, 3.6 + row * len(tables)), layout="constrained")
+    top, bottom = figure.subplots(2, height_ratios=[2.6, 0.6 + row * len(tables)])
     for axes, frame, draw in ((top, slices, "bar"), (bottom, tables, "barh")):
-        ends = {1: frame.iloc[:, 0] * 0, -1: frame.iloc[:, 0] * 0}
+        ends = dict.fromkeys((1, -1), pd.Series(0.0, index=frame.index))
         for stage in [s for s in STAGES if s in frame]:
             value = frame[stage].fillna(0)
             label = STAGES[stage] if axes is top else None
