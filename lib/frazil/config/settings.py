@@ -12,6 +12,7 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 import yaml
 
 from frazil.config import cells, redaction
+from frazil.config.spec import WITHOUT_KEY
 from frazil.errors import FrazilError, nearest
 
 cells.follow()  # the cell of parameters is run after the one that imports this
@@ -63,6 +64,11 @@ class Settings:
         "ignore",
         "Messages of a stream for tables without a spec: `ignore` (counted and named, they are passed by), `stop`, or `create`: "
         "spec and table are made as DMS's control record tells them.",
+    )
+    without_key: str = parameter(
+        "refuse",
+        "How changes are applied to a table without a primary key that `unknown_tables: create` makes: `refuse` (it is not made), "
+        "`append` or `multiset`; it goes into the table's spec.",
     )
     changes: dict[str, str] = parameter(
         {},
@@ -316,6 +322,7 @@ CHOICES = {
     "lane": ("auto", "merge", "rowdelta"),
     "quarantine": ("show", "replay", "discard"),
     "unknown_tables": ("ignore", "create", "stop"),
+    "without_key": WITHOUT_KEY,
 }
 
 

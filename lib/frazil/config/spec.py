@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -193,10 +194,17 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     )  # fmt: skip
 
 
-def load_specs(folder: Path) -> dict[str, TableSpec]:
+def require_own_place(spec: TableSpec, others: Iterable[TableSpec]) -> None:
+    """Raise SpecError where another spec has the same source or target."""
+    for other in others:
+        if spec.source == other.source or spec.target == other.target:
+            raise SpecError(f"{spec.file}: '{spec.source}' → '{spec.target}' is also in {other.file}", "keep one")
+
+
+def load_specs(folder: Path, may_be_empty: bool = False) -> dict[str, TableSpec]:
     """Read every `*.yml` of a folder and return the specs by source table."""
     files = sorted(Path(folder).glob("*.yml"))
-    if not files:
+    if not files and not may_be_empty:
         raise SpecError(f"no table specs in {folder}", "one YAML file per table, as in params/shop")
     specs: dict[str, TableSpec] = {}
     for file in files:
@@ -205,9 +213,7 @@ def load_specs(folder: Path) -> dict[str, TableSpec]:
         except yaml.YAMLError as e:
             raise SpecError(f"{file}: not YAML: {' '.join(str(e).split())}", "mend the file") from None
         spec = parse_spec(raw, str(file))
-        for other in specs.values():
-            if spec.source == other.source or spec.target == other.target:
-                raise SpecError(f"{file}: '{spec.source}' → '{spec.target}' is also in {other.file}", "keep one")
+        require_own_place(spec, specs.values())
         specs[spec.source] = spec
     return specs
 

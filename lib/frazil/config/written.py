@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any
 
 import yaml
@@ -18,14 +19,21 @@ def file_name(spec: TableSpec) -> str:
 
 
 def lake_name(schema: str, table: str) -> str:
-    """Return a table's name in the lake, as words that SQL takes unquoted."""
-    return ".".join(re.sub(r"\W", "_", part) for part in (schema, table))
+    """Return a table's name in the lake, as words that every engine takes unquoted: `ü` becomes `u`, `2024` becomes `_2024`."""
+    return ".".join(_word(part) for part in (schema, table))
+
+
+def _word(name: str) -> str:
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+    word = re.sub(r"\W", "_", plain, flags=re.ASCII)
+    return f"_{word}" if word[:1].isdigit() else word
 
 
 def spec_text(spec: TableSpec) -> str:
-    """Return a spec as YAML: names, key and columns."""
+    """Return a spec as YAML: names, key (or what is done without one) and columns."""
     comment = {"comment": spec.comment} if spec.comment else {}
-    head = {"source": spec.source, "target": spec.target, **comment, "key": list(spec.key)}
+    key = {"key": list(spec.key)} if spec.key or spec.without_key == "refuse" else {"without_key": spec.without_key}
+    head = {"source": spec.source, "target": spec.target, **comment, **key}
     lines = [f"{k}: {_flow(v)}\n" for k, v in head.items()]
     return "".join([*lines, "columns:\n", *[f"  - {_flow(_entry(c))}\n" for c in spec.columns]])
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from frazil.config.spec import TableSpec
+import yaml
+
+from frazil.config.spec import TableSpec, parse_spec, require_own_place
 from frazil.config.written import file_name, lake_name, spec_text
 from frazil.dms.control import Definition
 from frazil.dms.messages import routed
 from frazil.dms.streams import StreamError
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, log
 from frazil.flows.stream_groups import Group, groups_of
 from frazil.flows.stream_read import records_of
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import tables
+from frazil.lake import jvm, tables
+from frazil.lake.jvm_process import require_alive
 
 WRITE_ONE = "write a spec for it (see `frazil init`), load it by 01_full_load from the start; until then its messages are passed by"
 Name = tuple[str, str]
@@ -29,7 +35,7 @@ def meet(book: Workbook, groups: Sequence[Group]) -> list[TableResult]:
     """Do with tables that have messages and no spec what `unknown_tables` says, and return what became of each; `ignore`: nothing.
 
     With `create` a table gets a spec, written to the folder of specs, and a place in the lake; its load is the next one of
-    01_full_load. One that cannot be made fails alone. A run that is restricted to some tables passes all others by.
+    01_full_load. One that cannot be made is held alone. A run that is restricted to some tables passes all others by.
     """
     new: dict[Name, int] = {}
     for g in groups:
@@ -66,38 +72,86 @@ def _newest(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]) -> 
 
 
 def _create(book: Workbook, name: Name, told: Definition | None) -> TableResult:
+    """Make a table and then its spec, which other runs read at once: it is whole, and valid beside all others."""
     source = ".".join(name)
     try:
         spec = _spec(book, name, told)
-        file = book.settings.path("specs") / file_name(spec)
         tables.create_namespaces(book.spark, [book.name(spec)])
         tables.create_table(book.spark, book.name(spec), spec, book.format_version)
-        with file.open("x", encoding="utf-8") as f:
-            f.write(spec_text(spec))
-    except FileExistsError:
-        return TableResult(source, "failed", f"{file} is there already; {WRITE_ONE}", decision=True)
+        _write(Path(spec.file), spec_text(spec))
     except FrazilError as e:
-        return TableResult(source, "failed", str(e), decision=True)
+        return TableResult(source, "held", str(e))
+    except Exception as e:  # a name that Spark, the catalog or the file system refuses
+        log.error("%s cannot be made", source, exc_info=True)
+        require_alive(book.folder, e)
+        at = f" of the control record at {told.where}" if told else ""
+        return TableResult(source, "held", f"{source}{at} cannot be made: {jvm.cause(e)}\n  cure: {WRITE_ONE}")
     book.add(spec)
-    note = f"made as the control record at {told.where} tells it, see {file}; it waits for its load: 01_full_load"
+    note = f"made as the control record at {told.where} tells it, see {spec.file}; it waits for its load: 01_full_load"
     book.progress(f"{source}: {note}")
     return TableResult(source, "created", note)
 
 
+def _write(file: Path, text: str) -> None:
+    """Write a new file whole, so that nobody reads a part of it; raises FileExistsError where it is there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{os.getpid()}.new")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.link(part, file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def _spec(book: Workbook, name: Name, told: Definition | None) -> TableSpec:
+    """Return the spec of a new table as its file will read; raise StreamError for one that cannot be valid."""
     source = ".".join(name)
     if told is None:
-        why = "no control record in the stream tells its columns (IncludeControlDetails)"
-    elif untold := [n for n, c in told.columns.items() if c is None]:
-        why = f"the control record at {told.where} does not tell the type of {', '.join(untold)}"
-    elif not told.key:
-        why = "it has no primary key, so the spec must say how its changes are applied (without_key)"
+        raise StreamError(
+            f"{source} cannot be made: no control record in the stream tells its columns (IncludeControlDetails)",
+            WRITE_ONE,
+        )
+    without_key = "refuse" if told.key else book.settings.without_key
+    if untold := [n for n, c in told.columns.items() if c is None]:
+        why, cure = f"it does not tell the type of {', '.join(untold)}", WRITE_ONE
+    elif any("." in part or not part for part in name):
+        why = "`source` of a spec is schema.table, so neither name may be empty or have a dot"
+        cure = (
+            "rename the table on its way: a rule `rename` of the task's mappings; until then its messages are passed by"
+        )
+    elif not told.key and without_key == "refuse":
+        why = "it has no primary key, so no change can find its row"
+        cure = f"set `without_key` in params/{book.settings.env}.yml to append (every change becomes a row) or multiset, or {WRITE_ONE}"
+    elif book.mappings.target_name(spec := _told(book, told, name, without_key)) != name:
+        why, cure = "the task's rules rename tables, so its name at the source cannot be told", WRITE_ONE
     else:
-        spec = TableSpec(source, lake_name(*name), told.key, tuple(told.columns.values()))
-        if book.mappings.target_name(spec) == name:
-            return spec
-        why = "the task's rules rename tables, so its name at the source cannot be told"
-    raise StreamError(f"{source} cannot be made: {why}", WRITE_ONE)
+        why, cure = _conflict(book, spec)
+    if why:
+        raise StreamError(f"{source} cannot be made from the control record at {told.where}: {why}", cure)
+    return spec
+
+
+def _told(book: Workbook, told: Definition, name: Name, without_key: str) -> TableSpec:
+    spec = TableSpec(".".join(name), lake_name(*name), told.key, tuple(told.columns.values()), without_key=without_key)
+    return replace(spec, file=str(book.settings.path("specs") / file_name(spec)))
+
+
+def _conflict(book: Workbook, spec: TableSpec) -> tuple[str, str]:
+    """Say why a new spec would not be valid, alone or beside all others, and what helps; empty: it is."""
+    another = f"{WRITE_ONE}; give it another `target`"
+    if Path(spec.file).exists():
+        return f"{spec.file} is there already", WRITE_ONE
+    if spec.target.split(".")[0] == book.settings.ops:
+        return f"its `target` {spec.target} would be among Frazil's own tables", another
+    try:
+        as_read = parse_spec(yaml.safe_load(spec_text(spec)), spec.file)
+    except FrazilError as e:
+        return e.problem, WRITE_ONE
+    try:
+        require_own_place(as_read, book.every.values())
+    except FrazilError as e:
+        return e.problem, another
+    return "", ""
 
 
 __all__ = ["UnknownTablesError", "meet"]

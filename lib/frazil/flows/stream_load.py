@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -83,9 +83,12 @@ class _Load:
         self.begin[spec.source] = begin
         return TableResult(spec.source, "unchanged")
 
-    def read(self, failed: list[str]) -> list[Taken]:
-        """Read what is there, then what came meanwhile: when a table's first change is in the first part, all its load is in both."""
-        going = [b for t, b in self.begin.items() if t not in failed]
+    def read(self, failed: list[str], more: Sequence[Offsets] = ()) -> list[Taken]:
+        """Read what is there, then what came meanwhile: when a table's first change is in the first part, all its load is in both.
+
+        It begins at the tables' positions, or earlier where one of `more` lies there.
+        """
+        going = [b for t, b in self.begin.items() if t not in failed] + list(more)
         taken: list[Taken] = []
         for _ in ("what is there", "what came meanwhile") if going else ():
             self.seen = self.end
@@ -271,7 +274,9 @@ def run(book: Workbook) -> list[TableResult]:
     load = _Load(book)
     found = {r.table: r for r in book.each_table(load.look)}
     failed = [t for t, r in found.items() if r.failed]
-    with messages(book, *load.read(failed)) as (frame, groups, _):
+    # A table that could not be made before is found again.
+    anew = book.settings.unknown_tables == "create" and not book.settings.tables
+    with messages(book, *load.read(failed, [load.earliest] if anew else [])) as (frame, groups, _):
         met = {r.table: r for r in meet(book, groups)}
         if made := [t for t, r in met.items() if not r.failed]:
             book.progress(f"reading again, from the start of {', '.join(made)}")

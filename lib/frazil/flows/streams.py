@@ -87,6 +87,8 @@ class _Run:
         self.made = kept.made
         self._each(lambda spec: self._look(spec, kept))
         going = [at for t, at in self.at.items() if t not in self.out]
+        if not self.book.specs:  # all tables have yet to be made
+            going = [self.book.stream.earliest()]
         if not going:
             return False
         taken = self.book.stream.take(self.book.spark, nearest_start(going), self.book.settings.max_batch_messages)

@@ -120,7 +120,10 @@ class Workbook:
         redaction.hide_credentials(settings)
         self.settings, self.progress = settings, lambda text: progress(safe(text))
         _log_to(private_files.open_runs(settings) / "frazil.log")
-        everything = load_specs(settings.path("specs"))
+        kinds = [kind for kind in (Kafka, Kinesis) if settings.source.startswith(kind.scheme)]
+        self.stream: Stream | None = kinds[0].from_address(settings.source) if kinds else None
+        from_nothing = self.stream is not None and settings.unknown_tables == "create"
+        everything = load_specs(settings.path("specs"), may_be_empty=from_nothing)
         for name in settings.tables:
             if name not in everything:
                 raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
@@ -129,8 +132,6 @@ class Workbook:
             n: replace(everything[n], changes=everything[n].changes.over(default))
             for n in settings.tables or everything
         }
-        kinds = [kind for kind in (Kafka, Kinesis) if settings.source.startswith(kind.scheme)]
-        self.stream: Stream | None = kinds[0].from_address(settings.source) if kinds else None
         self.endpoint = Endpoint() if self.stream else read_endpoint(settings.path("endpoint"))
         self.stopped: dict[str, FrazilError] = {}
         self._telling, self._told, self._checked = Lock(), set(), set()
@@ -153,6 +154,7 @@ class Workbook:
         """Take a table whose spec was just written."""
         default = parse_changes(self.settings.changes, "parameter 'changes'")
         self.specs[spec.source] = replace(spec, changes=default)
+        self.every[spec.source] = spec
         self.known.add(self.mappings.target_name(spec))
 
     @property
