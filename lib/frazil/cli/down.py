@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import shlex
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from frazil.lake.tables import ADOPTED, POSITION
 from frazil.observe import runs
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
 
@@ -43,14 +46,19 @@ class Listed:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--yes", action="store_true", help="delete what the last `frazil down` without it has listed")
+    parser.add_argument(
+        "--table", default="", metavar="SCHEMA.TABLE", help="only this source table's table in the lake, with its files"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Without `--yes` list and keep the list; with it delete what stands there, if nothing has changed since."""
-    settings = resolve("setup", {"env": options.env}).settings
+    tables = [options.table] if options.table else []
+    settings = resolve("setup", {"env": options.env, "tables": tables}).settings
     book = Workbook(settings, lambda text: None)
-    kept = book.folder / "down.json"
-    now, left = listed(book)
+    again = f"frazil down --env {options.env}" + (f" --table {shlex.quote(options.table)}" if tables else "")
+    kept = book.folder / f"down{'.' + hashlib.sha256(options.table.encode()).hexdigest()[:8] if tables else ''}.json"
+    now, left = one_table(book) if tables else listed(book)
     if not options.yes:
         for table in now.tables:
             print(f"table {table}")
@@ -61,16 +69,17 @@ def main(options: argparse.Namespace) -> int:
         for line in left:
             print(f"not deleted: {line}")
         print(f"{now}: nothing is deleted yet;")
-        print(f"  frazil down --env {options.env} --yes deletes exactly these")
+        print(f"  {again} --yes deletes exactly these")
         kept.write_text(json.dumps(asdict(now)), encoding="utf-8")
         return runs.OK if now.tables or now.folders else runs.NOTHING
     if not kept.exists():
-        raise DownError("nothing was listed yet", f"run frazil down --env {options.env} first and read what it lists")
+        raise DownError("nothing was listed yet", f"run {again} first and read what it lists")
     if json.loads(kept.read_text(encoding="utf-8")) != asdict(now):
         raise DownError("what lies there is no longer what was listed", "stop what writes there, and list again")
     delete(settings, now)
     kept.unlink()
-    runs.write_index(book.folder)
+    if not tables:
+        runs.write_index(book.folder)
     print(f"deleted {now}")
     return runs.OK
 
@@ -81,12 +90,36 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
     That is: tables of its specs that Frazil has created, its own tables in `ops` where they tell of no others, with all files below them;
     namespaces that Frazil has created and that are empty then; run folders, key indexes and charts.
     """
+    own = {f"{book.settings.ops}.{name}": column for name, column in lookup.OPS.items()}
+    tables, files, left, catalog = _tables(book, own)
+    spaces = sorted({t.rpartition(".")[0] for t in tables})
+    namespaces = [n for n in spaces if lookup.made_by_us(catalog, n, tables)]
+    folders = sorted(str(r["folder"]) for r in runs.read(book.folder) if r["outcome"] != "running")
+    folders += [str(f) for f in [book.folder / "index", book.folder / "charts"] if f.is_dir()]
+    return Listed(tables, files, namespaces, folders), left
+
+
+def one_table(book: Workbook) -> tuple[Listed, list[str]]:
+    """List the table of the book's one spec with its files; say what stays."""
+    tables, files, left, _ = _tables(book, {})
+    try:
+        waiting = sum(lookup.waiting(lookup.quarantine(book.settings)).get(s, 0) for s in book.specs)
+    except FrazilError:
+        waiting = 0
+    if tables and waiting:
+        left.append(
+            f"{waiting:,} of its rows that wait in the quarantine: 02_cdc_merge with quarantine=discard gives them up"
+        )
+    return Listed(tables, files, [], []), left
+
+
+def _tables(book: Workbook, own: dict[str, str]) -> tuple[dict[str, str], list[str], list[str], Catalog | None]:
+    """Return the tables to delete with their metadata files, all their files, what stays and why, and the catalog."""
     tables, files, left = {}, [], []
     try:
         catalog = lookup.open_catalog(book.settings)
     except lookup.CatalogError as e:
         catalog, left = None, [f"tables: {e.problem}"]
-    own = {f"{book.settings.ops}.{name}": column for name, column in lookup.OPS.items()}
     for target in [*(s.target for s in book.specs.values()), *own] if catalog else ():
         try:
             table = lookup.get_table(catalog, target)
@@ -97,11 +130,7 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
         else:
             tables[target] = table.metadata_location
             files += [e.path for e in walk(_place(table))]
-    spaces = sorted({t.rpartition(".")[0] for t in tables})
-    namespaces = [n for n in spaces if lookup.made_by_us(catalog, n, tables)]
-    folders = sorted(str(r["folder"]) for r in runs.read(book.folder) if r["outcome"] != "running")
-    folders += [str(f) for f in [book.folder / "index", book.folder / "charts"] if f.is_dir()]
-    return Listed(tables, files, namespaces, folders), left
+    return tables, files, left, catalog
 
 
 def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC
 
 from frazil.config.settings import ParameterError
@@ -13,6 +14,9 @@ from frazil.dms.transactions import NAME
 from frazil.errors import FrazilError, nearest
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, tables
+
+ADOPTED = "adopted"
+"""Stands for the digest of a load that another pipeline applied."""
 
 
 class AdoptError(FrazilError):
@@ -42,6 +46,8 @@ def adopt(book: Workbook, table: str, position: str) -> str:
     names = [o.name for o in there.changes]
     last = _last(spec, names, position)
     stated = after_load(Position(last=last, recent=(last,) if last else ()), there, commit.new_batch())
+    if not there.loads:  # the rows are there: load files that come later are another load
+        stated = replace(stated, load_digest=ADOPTED)
     tables.adopt(book.spark, book.name(spec), spec, stated)
     behind = sum(name > last for name in names)
     return f"{book.name(spec)} goes on from {last or 'its load'}: {behind} change file(s) are pending"

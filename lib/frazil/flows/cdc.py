@@ -23,9 +23,12 @@ from frazil.lake.tables import read_base
 from frazil.observe.board import Board
 
 
-def _held(there: TableObjects, position: Position, pending: int) -> str:
-    """Say what waits, and for what: changes belong on top of the load that is there, and of no other."""
-    if position.awaits_load and there.loads and not pending:  # DMS may still be writing: only a change ends a load
+def _held(there: TableObjects, position: Position, pending: int, own: bool) -> str:
+    """Say what waits, and for what: changes belong on top of the load that is there, and of no other.
+
+    `own`: whether pending files hold changes of this table only. DMS writes the first one when the load is complete.
+    """
+    if position.awaits_load and there.loads and not (pending and own):
         return f"{len(there.loads)} load file(s) came after 01_full_load found none: run it again"
     waits = f"{pending} change file(s) wait until" if pending else ""
     if waits and not position.loaded:
@@ -86,7 +89,8 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         waiting = pending_changes(there, base.position, spec.source)
         end = end or (waiting[-1].name if waiting else "")
         pending = [o for o in waiting if o.name <= end]
-        if held := _held(there, base.position, len(pending)):
+        own = not book.endpoint.preserve_transactions
+        if held := _held(there, base.position, len(pending), own):
             return TableResult(spec.source, "held", held, counts=done.counts)
         if not pending:
             break

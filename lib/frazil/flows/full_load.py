@@ -26,13 +26,13 @@ from frazil.dms.position import (
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
-from frazil.flows.shape import follow
+from frazil.flows.shape import follow, require_first_files
 from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.commit import Commit
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
-from frazil.lake.tables import LOAD, Base, RolledBackError, columns_of, load_of, read_base
+from frazil.lake.tables import LOAD, Base, RolledBackError, TableError, columns_of, load_of, read_base
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +68,11 @@ def run(book: Workbook) -> list[TableResult]:
 
     def work(spec: TableSpec) -> TableResult:
         there = book.objects(spec)
-        base, action = _decide(book, spec, there)
+        try:
+            base, action = _decide(book, spec, there)
+        except TableError:
+            require_first_files(book, spec, there)
+            raise
         commit.remove_abandoned_branches(book.spark, book.name(spec))
         if action == "refuse":
             require_same_load(there, base.position, load_of(book.spark, book.name(spec)), spec.source)

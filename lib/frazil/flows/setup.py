@@ -13,7 +13,7 @@ from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, snif
 from frazil.dms.statistics import read_statistics
 from frazil.dms.storage import read_head
 from frazil.flows import stream_look
-from frazil.flows.shape import follow
+from frazil.flows.shape import follow, require_first_files
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, jvm, tables
 
@@ -80,12 +80,19 @@ def _told(f: Finding) -> dict[str, Any]:
 
 
 def create_tables(book: Workbook) -> list[TableResult]:
-    """Create missing tables, bring the columns of others to their specs, remove branches that killed runs left behind."""
+    """Create missing tables, bring the columns of others to their specs, remove branches that killed runs left.
 
+    A table that holds no load yet is made anew if its spec changed. First each spec is held against what DMS wrote first.
+    """
     jvm.steady(lambda: tables.create_namespaces(book.spark, [book.name(s) for s in book.specs.values()]))
 
     def work(spec) -> TableResult:
-        created = tables.create_table(book.spark, book.name(spec), spec, book.format_version)
+        if not book.stream:
+            require_first_files(book, spec, book.objects(spec))
+        anew = tables.drop_unloaded(book.spark, book.name(spec), spec, book.format_version)
+        created = tables.create_table(book.spark, book.name(spec), spec, book.format_version, anew)
+        if anew:
+            return TableResult(spec.source, "created", "made anew by its spec: it held no load yet")
         if not created:
             follow(book, spec, tables.read_base(book.spark, book.name(spec)), [], CHANGE_PHASE)
         left = commit.remove_abandoned_branches(book.spark, book.name(spec))

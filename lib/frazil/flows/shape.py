@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from frazil.changes.types import lake_type
+from frazil.config.columns import TEXTS
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.control import Definition
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.objects import DmsObject
+from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position
 from frazil.dms.shapes import Shape, shapes
 from frazil.flows.told import Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import evolution, jvm, jvm_schema
+from frazil.lake import evolution, jvm, jvm_schema, tables
 from frazil.lake.commit import ATTEMPTS
 from frazil.lake.evolution import SchemaError, Step, Table
 from frazil.lake.other_writers import record_columns, recorded
@@ -98,7 +99,7 @@ def shape(
         told = None
     new = _events(book, spec, table, position, told, promotes) if told and table else ()
     spec = evolution.with_told(spec, new)
-    steps, whole = evolution.steps_to(table, spec, promotes) if table else ([], spec)
+    steps, whole = _steps_to(table, spec, promotes, position) if table else ([], spec)
     if isinstance(files, FromStream):
         found = [shape_of(told, whole, book.mappings, position.lacks)] if told else []
     else:
@@ -118,6 +119,35 @@ def shape(
     else:
         read = _narrowed(book, whole, found, tuple(seen.ever_skipped))
     return Shaped(read, steps, tuple(seen.learnt.values()), new, lacks, skips)
+
+
+def _steps_to(table: Table, spec: TableSpec, promotes, position: Position) -> tuple[list[Step], TableSpec]:
+    try:
+        return evolution.steps_to(table, spec, promotes)
+    except SchemaError as e:
+        if position.loaded and not position.awaits_load:
+            raise
+        raise SchemaError(e.problem, "run 00_setup: the table holds no load yet, so it is made anew") from None
+
+
+def require_first_files(book: Workbook, spec: TableSpec, there: TableObjects) -> None:
+    """Raise SchemaError where the first files of a table that is not loaded carry other columns or types than its spec."""
+    stored = tables.load(book.spark, book.name(spec)).properties().get(tables.POSITION) if book.exists(spec) else None
+    position = Position.from_json(stored)[0] if stored else Position()
+    if position.loaded and not position.awaits_load:
+        return
+    files, phase = (list(there.loads), LOAD_PHASE) if there.loads else (list(there.changes[:1]), CHANGE_PHASE)
+    files = files if len(files) < 3 else [files[0], files[-1]]
+    book.check_files(spec, there if there.loads else replace(there, changes=tuple(files)))
+    shape(book, spec, None, files, phase)
+    for one in shapes(spec, book.endpoint, book.mappings, files, phase):
+        for name, kind in (one.carries or {}).items():
+            wanted = spec.column(name)
+            if kind == "string" and wanted.dms_type not in (*TEXTS, "TIME", "BOOLEAN"):
+                raise SchemaError(
+                    f"{one.where}: column '{name}' is a text, and {wanted.type} in {spec.file}",
+                    f"correct its type in {spec.file}",
+                )
 
 
 def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 POSITION, TAG, BATCH, BRANCH_PREFIX = "frazil.position", "frazil", "frazil.batch", "frazil_"
 LOAD = "frazil.load"
 """Property: which load files were applied; it holds if its digest is that of the position."""
+FORM = "frazil.form"
+"""Property: a digest of what the table got from its spec when it was made."""
 MADE, ADOPTED = "frazil.made", "frazil.adopted"
 """Properties: of a namespace that Frazil has created, and of a table that it has not."""
 
@@ -55,25 +58,19 @@ def create_namespaces(spark: SparkSession, names: list[str]) -> None:
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace} WITH DBPROPERTIES ('{MADE}' = 'true')")
 
 
-def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) -> bool:
-    """Create the table if it is missing, empty and at its first position; return whether it was created.
+def create_table(
+    spark: SparkSession, name: str, spec: TableSpec, version: int, position: Position | None = None
+) -> bool:
+    """Create the table if it is missing, empty and at a first position; return whether it was created.
 
     Only key columns are NOT NULL: DMS delivers nulls in others (LOBs that follow later). Raises TableError where a
     table of that name exists that Frazil did not make.
     """
     created = not spark.catalog.tableExists(name)
     if created:
-        columns = ", ".join(
-            f"{identifier(c.name)} {lake_type(c)}{' NOT NULL' if c.name in spec.key else ''}"
-            + (f" COMMENT {literal(c.comment)}" if c.comment else "")
-            for c in spec.columns
-        )
-        if spec.policy == "append":
-            columns += "".join(
-                f", {identifier(n)} {kind} COMMENT {literal(c)}" for n, (kind, c) in OPERATION_COLUMNS.items()
-            )
+        columns = _columns(spec)
         properties = {
-            "format-version": str(version),
+            "format-version": str(version), FORM: form_of(spec, version),
             "write.merge.mode": "merge-on-read", "write.update.mode": "merge-on-read", "write.delete.mode": "merge-on-read",
             "write.merge.isolation-level": "serializable", "write.distribution-mode": "none",
             "write.parquet.compression-codec": "zstd", "write.target-file-size-bytes": str(256 << 20),
@@ -93,13 +90,47 @@ def create_table(spark: SparkSession, name: str, spec: TableSpec, version: int) 
             spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(identifier(k) for k in spec.key)}")
     table = jvm.load_table(spark, name)
     if table.currentSnapshot() is None:
-        jvm.start_position(table, TAG, POSITION, Position().to_json, {COLUMNS: columns_of(spark, table)})
+        first = (position or Position()).to_json
+        jvm.start_position(table, TAG, POSITION, first, {COLUMNS: columns_of(spark, table)})
     elif POSITION not in table.properties():
         raise TableError(
             f"{name} exists and was not made by Frazil",
             f"take it over by `frazil adopt`, drop or rename it, or set another target in {spec.file}",
         )
     return created
+
+
+def _columns(spec: TableSpec) -> str:
+    columns = ", ".join(
+        f"{identifier(c.name)} {lake_type(c)}{' NOT NULL' if c.name in spec.key else ''}"
+        + (f" COMMENT {literal(c.comment)}" if c.comment else "")
+        for c in spec.columns
+    )
+    if spec.policy == "append":
+        columns += "".join(
+            f", {identifier(n)} {kind} COMMENT {literal(c)}" for n, (kind, c) in OPERATION_COLUMNS.items()
+        )
+    return columns
+
+
+def form_of(spec: TableSpec, version: int) -> str:
+    """Return a digest of all that a new table gets from its spec."""
+    form = (_columns(spec), spec.partition, spec.sort, spec.key, spec.comment, spec.source, version)
+    return hashlib.sha256(repr(form).encode()).hexdigest()[:16]
+
+
+def drop_unloaded(spark: SparkSession, name: str, spec: TableSpec, version: int) -> Position | None:
+    """Drop a table that Frazil made by another form of its spec and that holds no load; return its position, if it did."""
+    if not spark.catalog.tableExists(name):
+        return None
+    table = jvm.load_table(spark, name)
+    position = Position.from_json(table.properties().get(POSITION) or '{"load_digest": "unknown"}')[0]
+    rows = int(table.currentSnapshot().summary().get("total-records") or 0) if table.currentSnapshot() else 0
+    unloaded = (position.awaits_load or not position.loaded) and not rows and ADOPTED not in table.properties()
+    if not unloaded or table.properties().get(FORM) == form_of(spec, version):
+        return None
+    spark.sql(f"DROP TABLE {name} PURGE")
+    return position
 
 
 def format_of(spark: SparkSession, name: str) -> int:
