@@ -32,27 +32,25 @@ class Difference:
 def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) -> Difference:
     """Compare two DataFrames with the spec's columns by key; every value counts, null equals null, NaN equals NaN.
 
+    Without a key whole rows are compared, each as often as it is there; a row that one side has more often differs.
     Source columns are cast to the lake's types first. `sample` holds one row per differing value of the first `show`
     differing keys: the key, the column, and both sides (`(no row)` where one has none).
     """
     from pyspark.sql import functions as F
 
-    if not spec.key:
-        raise SourceDatabaseError(
-            f"{spec.source} has no key to compare rows by", "leave it out by the parameter 'tables'"
-        )
-
     typed = source.select(*[F.col(identifier(c.name)).cast(value_type(c)).alias(c.name) for c in spec.columns])
     typed = typed.select(*[F.expr(mask_sql(c, identifier(c.name))).alias(c.name) for c in spec.columns])
+
+    lake = lake.select(*[F.col(identifier(c)) for c in spec.names])
+    if not spec.key:
+        return _compare_whole(lake, typed, spec, show)
 
     def side(frame: DataFrame, name: str) -> DataFrame:
         keys = [F.col(identifier(k)).alias(f"k{i}") for i, k in enumerate(spec.key)]
         return frame.select(*keys, F.struct(*[F.col(identifier(c)) for c in spec.names]).alias(name))
 
     keys = [f"k{i}" for i in range(len(spec.key))]
-    both = side(typed, "source").join(
-        side(lake.select(*[F.col(identifier(c)) for c in spec.names]), "lake"), on=keys, how="full_outer"
-    )
+    both = side(typed, "source").join(side(lake, "lake"), on=keys, how="full_outer")
     same = reduce(
         lambda a, b: a & b,
         [F.col(f"source.{identifier(c)}").eqNullSafe(F.col(f"lake.{identifier(c)}")) for c in spec.names],
@@ -62,6 +60,24 @@ def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) 
     count = marked.agg(F.count("source"), F.count("lake"), F.count_if("differs")).first()
     sample = [] if not count[2] else _sample(marked.where("differs").limit(show).collect(), spec)
     return Difference(spec.source, count[0], count[1], count[2], sample)
+
+
+def _compare_whole(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int) -> Difference:
+    from pyspark.sql import functions as F
+
+    ones = [
+        frame.withColumns({"in_source": F.lit(n), "in_lake": F.lit(1 - n)}) for n, frame in ((1, source), (0, lake))
+    ]
+    sums = [F.sum(side).alias(side) for side in ("in_source", "in_lake")]
+    rows = ones[0].union(ones[1]).groupBy(*[F.col(identifier(c)) for c in spec.names]).agg(*sums)
+    apart = "abs(in_source - in_lake)"
+    count = rows.agg(F.sum("in_source"), F.sum("in_lake"), F.expr(f"sum({apart})")).first()
+    differing = rows.where(f"{apart} > 0").limit(show).collect() if count[2] else []
+    sample = [
+        {"table": spec.source, "key": ", ".join(f"{c}={r[c]}" for c in spec.names), "column": "(row)",
+         "source": f"{r['in_source']} time(s)", "lake": f"{r['in_lake']} time(s)"} for r in differing
+    ]  # fmt: skip
+    return Difference(spec.source, count[0] or 0, count[1] or 0, count[2] or 0, sample)
 
 
 def _sample(rows: list, spec: TableSpec) -> list[dict[str, Any]]:
@@ -112,6 +128,10 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
     samples: list[dict[str, Any]] = []
 
     def work(spec: TableSpec) -> TableResult:
+        if spec.policy == "append":
+            return TableResult(
+                spec.source, "not compared", "its rows are changes (without_key: append), the source's are not"
+            )
         spec = with_told(spec, jvm_schema.told(jvm.load_table(book.spark, book.name(spec))))
         found = compare(book.spark.table(book.name(spec)), read_source(book.spark, spec), spec)
         samples.extend(found.sample)
@@ -120,7 +140,8 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
             "lake_rows": found.lake_rows,
             "differing_rows": found.differing_rows,
         }
-        status = "differs" if found.differing_rows else "equal"
-        return TableResult(spec.source, status, "", counts=counts)
+        if found.differing_rows:
+            return TableResult(spec.source, "differs", f"{found.differing_rows:,} row(s) differ", counts=counts)
+        return TableResult(spec.source, "equal", "", counts=counts)
 
     return book.each_table(work), samples
