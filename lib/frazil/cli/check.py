@@ -36,9 +36,19 @@ def main(options: argparse.Namespace) -> int:
 
 
 def breaches(operate: OperateSettings) -> list[str]:
-    """Return one line per table that is late or cannot be read, for rows in quarantine, and for runs that stay away."""
+    """Return one line per table that is late, cannot be read or has no spec, for rows in quarantine, and for runs that stay away."""
     book = Workbook(operate, lambda text: None)
-    return [*_late(book, operate), *_quarantined(operate), *_stale(book, operate), *_unusable(book)]
+    return [
+        *_late(book, operate),
+        *_without_spec(book),
+        *_quarantined(operate),
+        *_stale(book, operate),
+        *_unusable(book),
+    ]
+
+
+def _without_spec(book: Workbook) -> list[str]:
+    return [_told(table, *watch.NO_SPEC.split(": ", 1)) for table in watch.without_spec(book)]
 
 
 def _late(book: Workbook, operate: OperateSettings) -> list[str]:

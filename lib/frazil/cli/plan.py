@@ -7,9 +7,11 @@ import sys
 
 from frazil.cli.hooks import call_hooks
 from frazil.config.settings import resolve
+from frazil.flows import watch
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
 from frazil.flows.workbook import Workbook
 from frazil.observe import runs
+from frazil.observe.cards import shared
 from frazil.observe.report import Grid
 
 
@@ -20,16 +22,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print the plan; with --strict return `runs.DECISION` if a table needs a decision."""
-    settings = resolve("full_load", {"env": options.env}).settings
-    book = Workbook(settings)
-    rows = plan(book, settings.on_changed_load)
+    loads, book = (Workbook(resolve(n, {"env": options.env}).settings) for n in ("full_load", "cdc_merge"))
+    rows = plan(book, loads.settings.on_changed_load, loads)
     short = ("impossible", "decision")
     names = [k for k in max(rows, key=len, default={}) if k not in short]  # a table that stops has few of them
     print(Grid([{k: row.get(k, "") for k in names} for row in rows]))
     for word in short:
-        for row in rows:
-            if row.get(word):
-                print(f"{row['table']}: {word}: {row[word]}")
+        for text, tables in shared(rows, word).items():
+            print(f"{', '.join(tables)}: {word}: {text}")
+    for table in watch.without_spec(book):
+        print(f"{table}: {watch.NO_SPEC}")
     if trouble := runs.unusable(book.folder):
         print(f"runs: {trouble}; no run could be kept", file=sys.stderr)
         operate = resolve("operate", {"env": options.env}).settings

@@ -83,6 +83,8 @@ def main(options: argparse.Namespace) -> int:
                 watch.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
             )
             facts["worst_lag_s"] = watch.worst_latency(settings, began) if facts.get("rows") else None
+        if facts["outcome"] == "nothing to do":
+            facts["waiting"] = watch.still_waiting(book)
     _ended(operate, run, facts)
     return runs.EXIT_CODES[run.facts["outcome"]]
 
@@ -115,6 +117,7 @@ def _ended(operate: OperateSettings, run: RunFolder, facts: dict[str, Any]) -> N
     told += f"; {aside:,} row(s) set aside in the quarantine" if aside else ""
     told += f"; {again}" if (again := runs.restored(tables)) else ""
     told += f"; {lost}, set aside in the quarantine" if (lost := facts.get("unreadable")) else ""
+    told += f"; waiting in the quarantine: {wait}" if (wait := facts.get("waiting")) else ""
     bad = run.trouble or 0 < runs.EXIT_CODES[facts["outcome"]] < runs.NOTHING
     print(f"{told}\n{run.told()}", file=sys.stderr if bad else sys.stdout)
     if bad:
@@ -215,7 +218,10 @@ def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, An
     record = read_record(out) if out.exists() else None
     if child.returncode and not error:
         error, cause = "DeadKernelError", "stopped" if stopped else f"the notebook did not end, see {log}"
-    facts: dict[str, Any] = {"outcome": runs.outcome_of(record, error), "cause": cause or runs.why(record)}
+    facts: dict[str, Any] = {
+        "outcome": runs.outcome_of(record, error),
+        "cause": "\n".join(filter(None, (cause, runs.why(record)))),
+    }
     tables = (record or {}).get("tables", {})
     rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values() if "status" in t)
     return {**facts, "tables": tables, "rows": rows}

@@ -48,6 +48,11 @@ class Settings:
     mappings: str = parameter("", "JSON file with the task's table mappings; empty: no transformation rules.")
     specs: str = parameter("", "Folder with one YAML table spec per table.")
     tables: list[str] = parameter([], "Source tables to take, as `schema.table`; empty: all that have a spec.")
+    without_spec: list[str] = parameter(
+        [],
+        "Source tables that need no spec, as `schema.table` with `%` for any text: `frazil plan` and `frazil check` do not report "
+        "the data in their folders.",
+    )
     catalog: str = parameter("lake", "Name of the Iceberg catalog in Spark.")
     catalog_options: dict[str, str] = parameter(
         {}, "Options of the Iceberg catalog, as in `spark.sql.catalog.<name>.*`: type, uri, warehouse …"

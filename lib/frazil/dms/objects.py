@@ -17,6 +17,9 @@ CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""
 
 
+STRANGE = "a table without a spec"
+
+
 class SourceError(FrazilError):
     """Something about the folder or the files that DMS writes to is not as stated."""
 
@@ -136,7 +139,13 @@ def folders_beside(root: Path | str, taken: Collection[str]) -> dict[str, str]:
     tables = [f"{t}/{name}" for t in tops if not CONTROL.match(t) for name in folders(f"/{t}")]
     own = [f for f in (*tops, *tables) if CONTROL.match(f.rsplit("/", 1)[-1])]
     strange = [f for f in tables if f not in taken and f not in own]
-    return dict.fromkeys(own, "DMS's own records, no data") | dict.fromkeys(strange, "a table without a spec")
+    return dict.fromkeys(own, "DMS's own records, no data") | dict.fromkeys(strange, STRANGE)
+
+
+def holds_data(root: Path | str, folder: str) -> bool:
+    """Tell whether load or change files lie in a table's folder or below it."""
+    entries = walk(f"{location(root)}/{folder}")
+    return any(e.size and (CHANGES.match(e.name) or LOAD.match(e.name)) for e in entries)
 
 
 @dataclass(frozen=True)

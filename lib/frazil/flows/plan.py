@@ -11,12 +11,12 @@ from itertools import islice
 from statistics import mean
 from typing import Any
 
-from frazil.config.settings import CdcMergeSettings
+from frazil.config.settings import CdcMergeSettings, Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import read_endpoint_document
 from frazil.dms.lint import LOSS, lint
-from frazil.dms.objects import DmsObject
-from frazil.dms.position import Position, pending_changes, require_replayable, require_same_load
+from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.position import Position, pending_changes, require_replayable, require_same_load, take_batch
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.shapes import shapes
 from frazil.errors import FrazilError
@@ -28,6 +28,7 @@ from frazil.flows.source import follow_source
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
+from frazil.lake.lanes import Costs
 from frazil.pipeline.lake_trouble import explained, require_readable
 
 
@@ -39,40 +40,62 @@ Samples = dict[str, list[tuple[str, float, float]]]
 """By table its newest commits: `load` or `changes`, the size of their files in MB, and the seconds they took."""
 
 
-def plan(book: Workbook, on_changed_load: str = "") -> list[dict[str, Any]]:
+def plan(book: Workbook, on_changed_load: str = "", loads: Workbook | None = None) -> list[dict[str, Any]]:
     """Return one row per table; `decision` says what stands in its way, and is empty where nothing does.
 
-    `load` and `changes` are the files that would be taken, `mb` their size, `about_s` an estimate from the commits that the
-    tables' snapshots tell of (None: none tells), `quarantined` the rows that wait in the quarantine. Headers and Parquet
+    `loads` is the workbook of 01_full_load where `book` is that of 02_cdc_merge: each plans its part by its own settings.
+    `load` and `changes` are the files that the next runs take, `batches` how many commits of changes that makes, and `left` the
+    files after these. `mb` is their size, `about_s` an estimate from the tables' commits (None: there is none), `quarantined` the rows that wait in the quarantine. Headers and Parquet
     schemas of the first and the last file are read, no rows. Where 02_cdc_merge has nothing pending, Spark is not started.
     Of a stream, `changes` are the messages of any table behind the position (None: Kinesis does not tell); none is read.
     """
-    follow_source(book)
-    s, policy = book.settings, on_changed_load or getattr(book.settings, "on_changed_load", "refuse")
-    still = watch.nothing_pending(book) if isinstance(s, CdcMergeSettings) and not on_changed_load else None
+    books = [loads, book] if loads else [book]
+    for one in books:
+        follow_source(one)
+    policy = on_changed_load or getattr(books[0].settings, "on_changed_load", "refuse")
+    changes_only = loads is None and isinstance(book.settings, CdcMergeSettings)
+    still = watch.nothing_pending(book) if changes_only and not on_changed_load else None
     samples = {} if still else _samples(book)
-    return _with_waiting(book, [_row(book, spec, policy, samples, still or {}) for spec in book.specs.values()])
+    names = dict.fromkeys(name for one in books for name in one.specs)
+    return _with_waiting(book, [_row(books, name, policy, samples, still or {}) for name in names])
 
 
 def _with_waiting(book: Workbook, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    waiting = watch.waiting(book)
-    return [{**row, "quarantined": None if waiting is None else waiting.get(row["table"], 0)} for row in rows]
+    waiting, does = watch.waiting(book), getattr(book.settings, "quarantine", "show")
+    rows = [{**row, "quarantined": None if waiting is None else waiting.get(row["table"], 0)} for row in rows]
+    for row in rows:
+        if row["quarantined"] and does != "show" and not row["decision"]:
+            then = "" if row["action"] == "nothing new" else f", then {row['action']}"
+            row["action"] = f"{does} the quarantine{then}"
+    return rows
 
 
 def _row(
-    book: Workbook, spec: TableSpec, policy: str, samples: Samples, still: dict[str, dict[str, Any]]
+    books: list[Workbook], name: str, policy: str, samples: Samples, still: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
+    book = next(b for b in reversed(books) if name in b.specs)
+    spec = book.specs[name]
     row = {
         "table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key) or f"none: {spec.policy}",
         "order": _order(book, spec),
     }  # fmt: skip
     try:
-        book.require_way(spec)
+        for one in (b for b in books if name in b.specs):
+            one.require_way(one.specs[name])
         require_readable(book.settings, spec.target, depth=1)
         if idle := still.get(spec.source):
-            nothing = {"load": 0, "changes": 0, "mb": 0.0, "about_s": 0.0, "position": idle["position"], "schema": ""}
+            nothing = {
+                "load": 0,
+                "changes": 0,
+                "batches": 0,
+                "left": 0,
+                "mb": 0.0,
+                "about_s": 0.0,
+                "position": idle["position"],
+                "schema": "",
+            }
             return row | {"action": "nothing new", **nothing, "impossible": _impossible(book, spec), "decision": ""}
-        return row | (_look_at_stream if book.stream else _look)(book, spec, policy, samples)
+        return row | (_look_at_stream if book.stream else _look)(books, book, name, policy, samples)
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}
     except Exception as e:
@@ -111,7 +134,8 @@ def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -
     return batches * mean(s[2] for s in known) * max(1.0, mb / batches / largest)
 
 
-def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Samples) -> dict[str, Any]:
+def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: str, samples: Samples) -> dict[str, Any]:
+    spec, loads = book.specs[table], books[0]
     name, exists = book.name(spec), book.exists(spec)
     base = tables.read_base(book.spark, name) if exists else None
     position = base.position if base else Position()
@@ -119,35 +143,65 @@ def _look(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Sample
     action = verdict(there, position, on_changed_load)
     if action == "refuse":
         require_same_load(there, position, tables.load_of(book.spark, name), spec.source)
-    loads = list(there.loads) if action in ("load", "reload", "replay") else []
+    if table not in loads.specs and action != "loaded":
+        action = "loaded" if position.loaded and not position.awaits_load else "not taken by 01_full_load"
+    files = list(there.loads) if action in ("load", "reload", "replay") else []
     if action == "replay":
         require_replayable(there, position, spec.source)
     pending = list(there.changes) if action == "replay" else pending_changes(there, position, spec.source)
-    book.check_files(spec, replace(there, loads=tuple(loads), changes=tuple(pending)))
-    steps = shape(book, spec, base, _ends(loads), LOAD_PHASE).steps
+    pending = pending if table in books[-1].specs else []
+    book.check_files(spec, replace(there, loads=tuple(files), changes=tuple(pending)))
+    steps = shape(loads, loads.specs.get(table, spec), base, _ends(files), LOAD_PHASE).steps
     steps = shape(book, spec, base, _ends(pending), CHANGE_PHASE).steps or steps
-    load_mb, changes_mb = (sum(o.size for o in files) / 1e6 for files in (loads, pending))
-    most = getattr(book.settings, "max_batch_mb", CdcMergeSettings.max_batch_mb)
+    batches = _batches(pending, book.settings)
+    taken = [o for batch in batches for o in batch]
+    load_mb, changes_mb = (sum(o.size for o in some) / 1e6 for some in (files, taken))
     seconds = [
-        _about_s(samples, spec.source, "load", load_mb, 1 if loads else 0),
-        _about_s(samples, spec.source, "changes", changes_mb, math.ceil(changes_mb * 1e6 / (most << 20))),
+        _about_s(samples, spec.source, "load", load_mb, 1 if files else 0),
+        _about_s(samples, spec.source, "changes", changes_mb, len(batches)),
     ]
     doing = [
         *([] if exists else ["create"]),
-        *([action] if action.startswith(("load ", "re")) or loads else []),
+        *([action] if action.startswith(("load ", "re", "not ")) or files else []),
         *(["apply changes"] if pending else []),
     ]
+    if len(books) == 1 and isinstance(book.settings, CdcMergeSettings):
+        doing = _changes_only(exists, there, position, pending) or doing
     return {
-        "action": ", then ".join(doing) or ("nothing new" if there.loads or position.loaded else "wait for the load"),
-        **_how(book, spec, exists, min(changes_mb, most) if pending else 0),
-        "load": len(loads), "changes": len(pending), "mb": round(load_mb + changes_mb, 3),
+        "action": ", then ".join(doing) or "nothing new",
+        **_how(book, spec, exists, max((sum(o.size for o in batch) / 1e6 for batch in batches), default=0)),
+        "load": len(files), "changes": len(taken), "batches": len(batches), "left": len(pending) - len(taken),
+        "mb": round(load_mb + changes_mb, 3),
         "about_s": None if None in seconds else round(sum(seconds), 1), "position": position.place,
         "schema": ", ".join(map(str, steps)),
         "impossible": _impossible(book, spec, pending[-1:]), "decision": "",
     }  # fmt: skip
 
 
-def _look_at_stream(book: Workbook, spec: TableSpec, on_changed_load: str, samples: Samples) -> dict[str, Any]:
+def _changes_only(exists: bool, there: TableObjects, position: Position, pending: list[DmsObject]) -> list[str]:
+    """Say what 02_cdc_merge waits for; nothing where it does not."""
+    if not exists:
+        return ["held until the table is made and loaded: run 00_setup and 01_full_load"]
+    if not position.loaded or (position.awaits_load and there.loads and not pending):
+        return [f"held until {WAITS}"]
+    return []
+
+
+def _batches(pending: list[DmsObject], s: Settings) -> list[list[DmsObject]]:
+    """Return the batches that the next run of 02_cdc_merge makes of pending files."""
+    s = s if isinstance(s, CdcMergeSettings) else CdcMergeSettings()
+    batches: list[list[DmsObject]] = []
+    at = 0
+    while at < len(pending) and not (s.max_batches and len(batches) == s.max_batches):
+        batches.append(take_batch(pending[at : at + s.max_batch_files], s.max_batch_mb << 20, s.max_batch_files))
+        at += len(batches[-1])
+    return batches
+
+
+def _look_at_stream(
+    books: list[Workbook], book: Workbook, table: str, on_changed_load: str, samples: Samples
+) -> dict[str, Any]:
+    spec = book.specs[table]
     name, exists = book.name(spec), book.exists(spec)
     base = tables.read_base(book.spark, name) if exists else None
     position = base.position if base else Position()
@@ -159,17 +213,19 @@ def _look_at_stream(book: Workbook, spec: TableSpec, on_changed_load: str, sampl
     if position.loaded:
         doing.append({None: "read on", 0: "nothing new"}.get(behind, "apply changes"))
     else:
-        doing.append(
-            f"held until {WAITS}" if isinstance(book.settings, CdcMergeSettings) else "load once that is whole"
-        )
+        alone = len(books) == 1 and isinstance(book.settings, CdcMergeSettings)
+        doing.append(f"held until {WAITS}" if alone else "load once that is whole")
+    s = book.settings if isinstance(book.settings, CdcMergeSettings) else CdcMergeSettings()
+    batches = math.ceil((behind or 0) / s.max_batch_messages)
+    left = 0
+    if s.max_batches and batches > s.max_batches:
+        batches, left = s.max_batches, behind - s.max_batches * s.max_batch_messages
+        behind -= left
     mb = Batch.size_mb({"messages": behind or 0})
-    batches = math.ceil(
-        (behind or 0) / (getattr(book.settings, "max_batch_messages", 0) or CdcMergeSettings.max_batch_messages)
-    )
     seconds = _about_s(samples, spec.source, "changes", mb, batches) if behind is not None else None
     return {
         "action": ", then ".join(doing), **_how(book, spec, exists, mb / max(1, batches)),
-        "load": 0, "changes": behind, "mb": round(mb, 3), "about_s": None if seconds is None else round(seconds, 1),
+        "load": 0, "changes": behind, "batches": batches, "left": left, "mb": round(mb, 3), "about_s": None if seconds is None else round(seconds, 1),
         "position": position.place,
         "schema": ", ".join(map(str, shape(book, spec, base, FromStream(), CHANGE_PHASE).steps)),
         "impossible": _impossible(book, spec), "decision": "",
@@ -187,7 +243,9 @@ def _order(book: Workbook, spec: TableSpec) -> str:
 def _how(book: Workbook, spec: TableSpec, exists: bool, batch_mb: float) -> dict[str, Any]:
     """Say in which way a table will be written: lane, format version, and what its deletes are."""
     version = tables.format_of(book.spark, book.name(spec)) if exists else book.format_version
-    lane, why = book.lanes.expect(book.name(spec), spec, batch_mb) if exists else ("merge", "")
+    if not exists:
+        book.lanes.costs.setdefault(book.name(spec), Costs())
+    lane, why = book.lanes.expect(book.name(spec), spec, batch_mb)
     return {
         "lane": spec.policy if spec.policy != "key" else lane if lane == "merge" else f"{lane}: {why}", "format": version,
         "deletes": "none" if spec.policy == "append" else "deletion vectors" if version > 2 else "position deletes",
@@ -211,7 +269,7 @@ def _impossible(book: Workbook, spec: TableSpec, newest: Sequence[DmsObject] = (
         if one.carries is not None and (blind := [k for k in spec.key if k not in one.before]) and not spec.layouts:
             told.append(
                 f"no old value of {', '.join(blind)} in {one.where}, though the rule add-before-image-columns means it: an update "
-                "that changes it leaves the old row (pk-only is the source's primary key; column-filter all is every column)"
+                "that changes it leaves the old row (pk-only is the source's primary key, and column-filter all every column)"
             )
     return "; ".join(dict.fromkeys(told))
 

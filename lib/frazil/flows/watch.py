@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
+from frazil.dms.mappings import like
 from frazil.dms.newest import moment
-from frazil.dms.objects import TableObjects
+from frazil.dms.objects import STRANGE, TableObjects, folders_beside, holds_data
 from frazil.dms.position import Position, pending_changes, require_same_load
 from frazil.dms.streams import Kept, UnreachableError
 from frazil.errors import FrazilError
@@ -29,6 +30,22 @@ if TYPE_CHECKING:
 
 NO_TABLE = "no table"
 """What stands for the table of a message that tells none."""
+
+
+NO_SPEC = "its folder has data and no spec, so nothing of it arrives: write a spec (see `frazil init`), or name it in without_spec"
+
+
+def without_spec(book: Workbook) -> list[str]:
+    """Return the tables, `schema.table`, whose folders in the source hold data that no spec takes; of a stream none."""
+    if book.stream:
+        return []
+    taken = {"/".join(name) for name in book.known} | {book.endpoint.cdc_path.split("/")[0]}
+    try:
+        folders = [f for f, what in folders_beside(book.source, taken).items() if what == STRANGE]
+        found = [f.replace("/", ".", 1) for f in folders if holds_data(book.source, f)]
+    except FrazilError:  # the lines of the tables say so
+        return []
+    return [t for t in found if not any(like(p, t) for p in book.settings.without_spec)]
 
 
 def _spark_is_there() -> bool:
@@ -170,6 +187,17 @@ def newly_unreadable(settings: Settings, since: float) -> str:
     except FrazilError:
         return ""
     return many_unreadable([r for r in rows if r["set_aside_at"].timestamp() >= since])
+
+
+def still_waiting(book: Workbook) -> str:
+    """Say how many rows of which tables wait in the quarantine, and messages that tell none; empty: nothing waits."""
+    try:
+        table = lookup.quarantine(book.settings)
+        rows, lost = lookup.waiting(table), lookup.unreadable(table)
+    except FrazilError:  # the catalog is none that can be read without Spark
+        return ""
+    told = [f"{count:,} row(s) of {name}" for name, count in sorted(rows.items()) if name in book.specs]
+    return ", ".join([*told, *([many_unreadable(lost)] if lost and book.stream else [])])
 
 
 def many_unreadable(rows: list[dict[str, Any]]) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import safe
+from frazil.errors import Message, safe
 from frazil.observe.report import Grid
 
 if TYPE_CHECKING:
@@ -24,7 +24,11 @@ class Card:
     """A verdict, its rows, and the level of each row: in a notebook a coloured edge, in text a mark before the line."""
 
     def __init__(self, level: str, verdict: str, rows: Sequence[dict[str, Any]], columns: Sequence[str] = (), of: Callable[[dict[str, Any]], str] | None = None):  # fmt: skip
-        self.level, self.verdict, self.grid = level, safe(verdict), Grid(rows, *columns)
+        self.level, self.verdict, self.grid = (
+            level,
+            verdict if isinstance(verdict, Message) else safe(verdict),
+            Grid(rows, *columns),
+        )
         self.levels = [of(row) for row in rows] if of else [STILL] * len(rows)
 
     def __repr__(self) -> str:
@@ -36,7 +40,8 @@ class Card:
         return "\n".join([head, *(line.rstrip() for line in lines)])
 
     def _repr_html_(self) -> str:
-        edge = f"border-left:4px solid {_COLOURS[self.level]};padding:.2em .8em"
+        lines = "white-space:pre-line;" if "\n" in self.verdict else ""
+        edge = f"{lines}border-left:4px solid {_COLOURS[self.level]};padding:.2em .8em"
         head = f'<p style="{edge}"><b style="color:{_COLOURS[self.level]}">{_MARKS[self.level]}</b> {html.escape(self.verdict)}</p>'
         return head + (self.grid.html([_tint(level) for level in self.levels]) if self.grid.rows else "")
 
@@ -54,8 +59,22 @@ def _sum(rows: Sequence[dict[str, Any]], name: str) -> float:
     return sum(r.get(name) or 0 for r in rows)
 
 
+def shared(rows: Sequence[dict[str, Any]], column: str) -> dict[str, list[str]]:
+    """Return each thing that a column says, in order, with the tables of which it says so."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        told = str(row.get(column) or "")
+        for text in told.split("; ") if column == "impossible" else [told]:
+            if text:
+                found.setdefault(text.replace(f" for {row['table']}:", ":"), []).append(row["table"])
+    return found
+
+
 def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
-    """Show a plan of any notebook: what will be done to how many tables, and which cannot go on by themselves."""
+    """Show a plan of any notebook: what will be done to how many tables, and which cannot go on by themselves.
+
+    What is impossible for several tables is said once, above the rows.
+    """
 
     def level(row: dict[str, Any]) -> str:
         action = str(row.get("action", ""))
@@ -76,7 +95,15 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
     said += [_tables(idle, "with nothing to do")] if idle else []
     size = _sum(rows, "mb")
     verdict = "; ".join(said) + (f"; {size:,.1f} MB to read" if size >= 0.1 else "") or "nothing to do"
-    return Card(next((x for x in (BAD, CARE, GOOD) if levels[x]), STILL), verdict, rows, columns, level)
+    several = {text: tables for text, tables in shared(rows, "impossible").items() if len(tables) > 1}
+    lines = [f"impossible: {text} ({', '.join(tables)})" for text, tables in several.items()]
+    verdict = Message("\n".join(map(safe, [verdict, *lines])))
+    worst, each = next((x for x in (BAD, CARE, GOOD) if levels[x]), STILL), iter([level(row) for row in rows])
+    shown = [
+        {**row, "impossible": "; ".join(t for t in shared([row], "impossible") if t not in several)} if several else row
+        for row in rows
+    ]
+    return Card(worst, verdict, shown, columns, lambda row: next(each))
 
 
 def results(done: Sequence[TableResult], *columns: str) -> Card:
@@ -86,7 +113,7 @@ def results(done: Sequence[TableResult], *columns: str) -> Card:
         word = row["status"]
         if word == "failed":
             return BAD
-        if word in ("held", "skipped", "stopped", "differs"):
+        if word in ("held", "skipped", "stopped", "differs", "not compared"):
             return CARE
         return STILL if word in ("unchanged", "exists", "healthy", "empty", "planned") else GOOD
 
