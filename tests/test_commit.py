@@ -538,7 +538,7 @@ def test_a_table_whose_history_is_gone_is_mended_by_the_cure_it_names(world):
     world.spark.sql(f"INSERT INTO {world.name('t')} VALUES (9, 'foreign')")
     world.iceberg("t").expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
     note = world.merge()["t"].note
-    assert "history of its position is gone" in note and "on_changed_load=reload or replay" in note
+    assert "history of its position is gone" in note and "run 01_full_load with on_changed_load=replay" in note
     assert world.full_load(on_changed_load="replay")["t"].status == "replayed"
     world.merged()
     assert world.rows("t") == [(1, "b")]

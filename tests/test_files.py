@@ -326,7 +326,7 @@ def test_a_bad_change_is_named_with_file_row_and_cure_and_nothing_of_its_batch_i
     result = world.merge()["t"]
     assert result.failed
     assert f"{file} row 2: {says}" in result.note
-    assert "cure: correct the file" in result.note
+    assert "cure: correct" in result.note
     assert (world.rows("t"), world.head("t"), world.branches("t")) == ([(1, "a", 1)], head, [])
 
 

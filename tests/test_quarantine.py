@@ -418,4 +418,4 @@ def test_rows_with_hidden_columns_are_never_kept(world):
     spec["columns"][2]["mask"] = "sha256"
     (world.root / "specs/t.yml").write_text(yaml.safe_dump(spec))
     world.load("t", (1, 1, "a")).loaded().changes("t", U(1, "one", "A"))
-    assert "not set aside: columns of the table are masked" in world.merge()["t"].note
+    assert "not quarantined: columns of the table are masked" in world.merge()["t"].note

@@ -15,18 +15,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.types import convert_sql, exact_sql, kept_sql, lake_type, mask_sql, value_type
+from frazil.changes.types import (
+    convert_sql,
+    exact_sql,
+    kept_sql,
+    lake_type,
+    mask_sql,
+    replaced_sql,
+    value_type,
+    years_sql,
+)
+from frazil.config.columns import unrepresentable
 from frazil.config.paths import readable
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier, literal
+from frazil.core.texts import TIMES
 from frazil.dms import faults
 from frazil.dms.csv import JSON, PARQUET, SHARED
 from frazil.dms.faults import FAULT, MESSAGE
 from frazil.dms.layout import CHANGE_PHASE, COMMIT_TIME
-from frazil.errors import FrazilError
+from frazil.errors import LOAD_ANEW, FrazilError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,10 +70,13 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
 
     def misfit(raw: str, typed: str, c: Column, mark: str = "", where: str = "") -> list[str]:
         if value_type(c) == kinds[raw] == "string":
+            if "U+FFFD" in dict(c.replace):
+                return []
             return [f"when contains({raw}, '\ufffd') then {literal(mark + c.name)}"]  # put for bytes that are not UTF-8
         if kinds[raw] == value_type(c):
-            return []
-        exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else kept_sql(c, raw, typed)
+            outside = f"not ({years_sql(kinds[raw], raw)})"
+            return [f"when {where}{outside} then {literal(mark + c.name)}"] if kinds[raw] in TIMES else []
+        exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else kept_sql(c, raw, typed, kinds[raw])
         wrong = f"{typed} is null or not ({exact})" if exact else f"{typed} is null"
         if kinds[raw] == "string":  # an empty field of CSV is null: asked last, so of what seems wrong alone
             wrong = f"({wrong}) and ({raw} <> '' or form in ('{JSON}', '{PARQUET}'))"
@@ -95,7 +110,7 @@ def marked(rows: DataFrame, spec: TableSpec) -> DataFrame:
 
     In steps, so that Spark computes each value once and not again in every expression that uses it.
     """
-    kinds = dict(rows.dtypes)
+    rows, kinds = _replaced(rows, spec), dict(rows.dtypes)
     typed = rows.selectExpr(
         "*",
         *[f"{convert_sql(c, f'a{i}', kinds[f'a{i}'])} as v{i}" for i, c in enumerate(spec.columns)],
@@ -103,6 +118,17 @@ def marked(rows: DataFrame, spec: TableSpec) -> DataFrame:
         f"{convert_sql(COMMIT_TS, 'commit_ts', kinds['commit_ts'])} as at",
     )
     return typed.selectExpr("*", f"{_bad_sql(spec, rows)} as bad")
+
+
+def _replaced(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """Put in raw rows what the spec declares in the place of values that the lake's types lack; also in a multiset's old rows."""
+    from pyspark.sql import functions as F
+
+    kinds = dict(rows.dtypes)
+    told = [(f"a{i}", c) for i, c in enumerate(spec.columns)]
+    told += [(f"b{i}", spec.column(n)) for i, n in enumerate(spec.identity)]
+    replaced = {raw: F.expr(replaced_sql(c, raw, kinds[raw])) for raw, c in told if c.replace}
+    return rows.withColumns(replaced) if replaced else rows
 
 
 def _struct(prefix: str, columns: Sequence[Column]) -> str:
@@ -141,17 +167,19 @@ def shaped(rows: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
 
 
 def explain_bad(
-    rows: DataFrame, spec: TableSpec, locate: Callable[[str, int], int | None], show: int = 3, cure: str = ""
+    rows: DataFrame, spec: TableSpec, locate: Callable[[str, int], int | None], show: int = 3, other: str = ""
 ) -> BadRowError:
     """Return the error that shows the first bad raw rows: file, row (counted from 1, header apart), reason, cure.
 
-    Of files of all tables Spark counts only the rows that the table reads; `locate` tells of these which row of the file one is.
+    `other` says what can be done but a change of the spec; left out, that rows can be quarantined. Of files of all tables Spark counts only the rows that the table reads; `locate` tells of these which row of the file one is.
     """
     from pyspark.sql import functions as F
 
     first = {r["path"]: r["first_no"] for r in rows.groupBy("path").agg(F.min("row_no").alias("first_no")).collect()}
     bad = marked(rows, spec).where("bad is not null").withColumn("reason", F.expr(reason_sql(spec, rows)))
-    count, worst = bad.count(), bad.orderBy(*ORDER).limit(show).collect()
+    # Only texts and numbers: a value that Python cannot hold is shown all the same.
+    shown = bad.orderBy(*ORDER).limit(show).select("path", "form", "row_no", "bad", "reason")
+    count, worst = bad.count(), shown.collect()
 
     def place(r) -> str:
         path = readable(r["path"])
@@ -165,15 +193,40 @@ def explain_bad(
 
     lines = [f"{place(r)}: {r['reason']}" for r in worst]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
-    seen = {r["bad"] for r in worst}
-    other = " (layouts, if the table had other columns then)" if FIELDS in seen else ""
-    other += " or OpValues in the FrazilSettings beside S3Settings" if OP in seen else ""
-    what = "" if worst and worst[0]["form"] == JSON else "the file or "
-    cure = (
-        cure
-        or f"correct {what}{spec.file}{other}, or have such rows set aside (on_bad_rows=quarantine); nothing of this batch was applied to {spec.target}"
-    )
+    other = other or f"or {QUARANTINE} (on_bad_rows=quarantine)"
+    cure = f"{_first_remedy(spec, worst)}; {other}; nothing of this batch was applied to {spec.target}"
     return BadRowError(f"{spec.source}: {count} bad row(s)", cure, [f"  {line}" for line in lines + more])
+
+
+QUARANTINE = "have such rows quarantined, which leaves them out of the lake until they are replayed"
+
+
+def _first_remedy(spec: TableSpec, worst: list) -> str:
+    """Return the remedy that loses nothing, in words, and where a value can be replaced what that loses."""
+    for row in worst:
+        name = row["bad"].removeprefix(OLD)
+        if name not in spec.names:
+            continue
+        column = spec.column(name)
+        value = re.sub(
+            r"^(old value of )?column '.*?': '?|'? does not fit .*$| holds U.FFFD.*$", "", row["reason"], flags=re.S
+        )
+        special = next((n for n, pattern in unrepresentable(column).items() if re.search(pattern, value)), "")
+        at = f"at column '{name}' in {spec.file}"
+        if special == "U+FFFD" and name not in spec.key:
+            return f'write replace: {{U+FFFD: "\\uFFFD"}} {at}, which keeps the text as it is shown; or {{U+FFFD: null}} there, which loses the text'
+        if special and name not in spec.key:
+            return (
+                f"write lake: string {at}, which keeps the text, {LOAD_ANEW}; or write replace: {{{special}: null}} {at}, or another "
+                "value than null, which loses what the source has there"
+            )
+        if value_type(column) != "string":
+            return f"write the right type, or lake: string, {at}, {LOAD_ANEW}"
+    if worst and worst[0]["bad"] == OP:
+        return f"correct OpValues in the FrazilSettings beside S3Settings, or the columns in {spec.file}"
+    if worst and worst[0]["bad"] == FIELDS and worst[0]["form"] != JSON:
+        return f"correct the columns in {spec.file} (layouts, if the table had other columns then), or fetch a damaged file again"
+    return f"correct {spec.file}" + ("" if worst and worst[0]["form"] == JSON else ", or fetch a damaged file again")
 
 
 def reason_sql(spec: TableSpec, rows: DataFrame) -> str:

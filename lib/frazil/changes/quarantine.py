@@ -18,6 +18,7 @@ from frazil.changes.collapse import PLACE, events, last_event
 from frazil.changes.types import lake_type, mask_sql
 from frazil.config.spec import TableSpec
 from frazil.config.sql import beside, identifier, literal
+from frazil.core.texts import time_sql
 from frazil.dms.csv import JSON
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def set_aside(
     raw_key = _texts(spec, shown) if all(dict(rows.dtypes)[a] == "string" for a in shown) else "cast(null as string)"
     commit_ts = "commit_ts"
     if dict(rows.dtypes)["commit_ts"] != "string":  # in UTC, whatever the session's zone
-        commit_ts = "cast(timestampadd(MICROSECOND, unix_micros(commit_ts), timestamp_ntz'1970-01-01 00:00:00') as string) as commit_ts"
+        commit_ts = f"{time_sql('commit_ts', 'timestamp')} as commit_ts"
     record = typed.selectExpr(
         "phase", "object", "path", "row_no", "op", commit_ts, "written_at", "raw", "form", "layout",
         f"if(startswith(bad, '{OLD}'), substring(bad, {len(OLD) + 1}), trim(BOTH '<>' from bad)) as column_name", f"{reason_sql(spec, rows)} as reason",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from frazil.config.columns import unrepresentable
 from frazil.config.spec import Column
+from frazil.config.sql import literal
+from frazil.core.texts import TIMES, in_utc, time_sql
 
 LAKE_TYPES = {
     "BOOLEAN": "boolean", "INT1": "int", "INT2": "int", "INT4": "int", "INT8": "bigint",
@@ -71,22 +76,52 @@ def exact_sql(column: Column, text: str, value: str) -> str:
     if kind in ("BYTES", "BLOB"):
         return f"octet_length({text}) % 2 = 0"
     if kind == "DATE":
-        return f"{text} rlike '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$'"
+        return f"{text} rlike '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$' and {years_sql('date', value)}"
     if kind == "DATETIME":
-        time = value_type(column)
-        years = f"{value} between {time}'0001-01-01 00:00:00' and {time}'9999-12-31 23:59:59.999999'"  # of four digits
-        usual = f"octet_length({text}) = 26 and octet_length({fraction}) = 6 and {years}"
+        usual = f"octet_length({text}) = 26 and octet_length({fraction}) = 6"
         usual += "" if column.utc else f" and try_cast({fraction} as int) is not null"
         zone = "([^0-9.].*)?" if column.utc else " *"  # or none
         day, clock = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}", "[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}([.][0-9]{0,6}0*)?"
-        return f"({usual}) or {text} rlike '^{day}[ T]{clock}{zone}$'"
+        return f"(({usual}) or {text} rlike '^{day}[ T]{clock}{zone}$') and {years_sql(value_type(column), value)}"
     return ""
+
+
+def years_sql(kind: str, value: str) -> str:
+    """Return the SQL of whether a date or time lies in the years 1 to 9999, which every reader has."""
+    first, last = "0001-01-01", "9999-12-31"
+    if kind != "date":
+        first, last = f"{first} 00:00:00", f"{last} 23:59:59.999999"
+    zone = "Z" if kind == "timestamp" else ""
+    return f"{value} between {kind}'{first}{zone}' and {kind}'{last}{zone}'"
+
+
+def replaced_sql(column: Column, value: str, kind: str) -> str:
+    """Return the SQL of a raw value of a Spark type, with what the column's `replace` puts in the place of what its type lacks.
+
+    In a text each U+FFFD is replaced; any other value as a whole.
+    """
+    text, patterns, branches = _raw_text(value, kind), unrepresentable(column), []
+    for name, new in column.replace:
+        if name == "U+FFFD" and new is not None:
+            stated = f"replace({value}, '\ufffd', {literal(new)})"
+        else:
+            zone = "Z" if kind == "timestamp" and new and datetime.fromisoformat(new).tzinfo is None else ""
+            stated = "null" if new is None else f"cast({literal(new + zone)} as {kind})"
+        branches.append(f"when {text} rlike {literal(patterns[name])} then {stated}")
+    return f"case {' '.join(branches)} else {value} end" if branches else value
+
+
+def _raw_text(value: str, kind: str) -> str:
+    """The SQL of a raw value as text."""
+    if kind == "binary":
+        return f"lower(hex({value}))"
+    return time_sql(value, kind) if kind in TIMES else f"cast({value} as string)"
 
 
 def convert_sql(column: Column, value: str, kind: str) -> str:
     """Return the SQL expression that turns an already typed value (Parquet's) into the lake's type, null where it does not fit.
 
-    `kind` is its Spark type. Whether nothing was rounded tells `kept_sql`.
+    `kind` is its Spark type. Whether the value is still the same tells `kept_sql`.
     """
     target = value_type(column)
     if kind == target:
@@ -94,15 +129,33 @@ def convert_sql(column: Column, value: str, kind: str) -> str:
     if kind == "string":
         return value_sql(column, value)
     if target == "string":
-        return f"cast({value} as string)"
-    if kind == "timestamp" and target == "timestamp_ntz":
-        return f"timestampadd(MICROSECOND, unix_micros({value}), timestamp_ntz'1970-01-01 00:00:00')"
+        return _raw_text(value, kind)
+    if kind == "timestamp":
+        return f"try_cast({in_utc(value)} as {target})"
+    if target == "timestamp":
+        return f"try_cast(concat({_raw_text(value, kind)}, {literal('Z' if kind != 'date' else ' 00:00:00Z')}) as timestamp)"
     return f"try_cast({value} as {target})"
 
 
-def kept_sql(column: Column, value: str, typed: str) -> str:
-    """Return the SQL condition under which a value that `convert_sql` typed is the same as before; empty: always."""
-    return f"{typed} = {value}" if value_type(column).startswith(("decimal", "int", "bigint")) else ""
+def kept_sql(column: Column, value: str, typed: str, kind: str) -> str:
+    """Return the SQL condition under which a value that `convert_sql` typed comes back the same; empty: always."""
+    target = value_type(column)
+    if target == "string":
+        return ""
+    if target == "boolean":
+        return f"{value} in (0, 1)"
+    if target.startswith("timestamp"):
+        return years_sql(target, typed)
+    if target == "date":
+        moment = in_utc(value) if kind == "timestamp" else value
+        return f"try_cast({typed} as timestamp_ntz) <=> {moment} and {years_sql(target, typed)}"
+    same = f"try_cast({typed} as {kind}) <=> {value}"
+    real = next((v for v, k in ((value, kind), (typed, target)) if k in ("float", "double")), "")
+    if real and "bigint" in (kind, target):  # Spark takes what is too large for the largest number
+        return f"{same} and {real} < 9223372036854775808D"
+    if kind in ("float", "double") and target.startswith("decimal"):  # and by way of the shortest text
+        return f"{same} and abs({value}) <= 9007199254740992D"
+    return same
 
 
 def mask_sql(column: Column, value: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 
 from frazil.errors import FrazilError, nearest
 
@@ -18,6 +20,21 @@ WIDER = {
     "NUMERIC": r"decimal\((\d+),\s*(\d+)\)",
 }  # fmt: skip
 """What `lake` may say of a type besides `string`; a decimal must hold every digit of the column's own."""
+
+_TIMES, _NUMBERS = ("DATE", "DATETIME"), ("NUMERIC",)
+UNREPRESENTABLE = {
+    "zero_date": (_TIMES, r"^[0-9]{4}-(00-[0-9]{2}|[0-9]{2}-00)([ T].*)?$"),
+    "before_year_1": (_TIMES, r"(?i)^(-[0-9]+-[0-9]|0000-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01]))|BC$"),
+    "after_year_9999": (_TIMES, r"^[+]?[0-9]{5,}-[0-9]"),
+    "infinity": (_TIMES + _NUMBERS, r"(?i)^[+]?inf(inity)?$"),
+    "-infinity": (_TIMES + _NUMBERS, r"(?i)^-inf(inity)?$"),
+    "NaN": (_NUMBERS, r"(?i)^[+-]?nan$"),
+    "U+FFFD": (tuple(sorted(TEXTS)), "\ufffd"),
+}
+"""What a source may hold and a lake's type may not: the types that this concerns, and the pattern of its text, which no other one fits.
+
+`replace` declares what such values become.
+"""
 
 
 class SpecError(FrazilError):
@@ -40,6 +57,8 @@ class Column:
     """`sha256`: the lake holds the hash of each value, as hex text, and messages never show the value."""
     renamed_from: tuple[str, ...] = ()
     """Names that the column had before, newest first: the lake's column is renamed, and files with them are still read."""
+    replace: tuple[tuple[str, str | None], ...] = ()
+    """What values become that the lake's type does not have, by the names of `UNREPRESENTABLE`: a stated text, or null (None)."""
     source_id: int = 0
     """The number that the source's catalog gives the column, which a rename leaves as it is; 0: not known."""
 
@@ -70,7 +89,8 @@ def parse_column(entry, where: str) -> Column:
     require_known(entry, list(Column.__dataclass_fields__), where)
     old = entry.get("renamed_from") or ()
     old = tuple(str(n) for n in ([old] if isinstance(old, str) else old))
-    column = Column(**{**entry, "name": str(entry["name"]), "type": str(entry["type"]), "renamed_from": old})
+    given = {"name": str(entry["name"]), "type": str(entry["type"]), "renamed_from": old}
+    column = Column(**{**entry, **given, "replace": _replace(entry.get("replace"), where)})
     if column.dms_type not in TYPES:
         raise SpecError(f"{where}: unknown DMS type '{column.type}'", nearest(column.dms_type, TYPES))
     if column.dms_type == "NUMERIC" and not (
@@ -79,12 +99,46 @@ def parse_column(entry, where: str) -> Column:
         raise SpecError(f"{where}: '{column.type}' has no usable precision and scale", "write NUMERIC(p,s), p up to 38")
     if column.mask not in ("", "sha256"):
         raise SpecError(f"{where}: unknown mask '{column.mask}'", "write mask: sha256")
+    for name, value in column.replace:
+        _require_replacement(column, name, value, where)
     if column.lake and not _is_wider(column):
         raise SpecError(
             f"{where}: '{column.lake}' may not hold every {column.type}",
             "write string, or for integers bigint, for REAL4 double, for NUMERIC a decimal with room for all its digits",
         )
     return column
+
+
+def unrepresentable(column: Column) -> dict[str, str]:
+    """Return {name: the pattern of its text} of the values that `replace` may name at a column."""
+    if column.lake == "string":
+        return {}
+    return {name: pattern for name, (kinds, pattern) in UNREPRESENTABLE.items() if column.dms_type in kinds}
+
+
+def _replace(raw, where: str) -> tuple[tuple[str, str | None], ...]:
+    if not isinstance(raw or {}, dict):
+        raise SpecError(f"{where}: replace = {raw!r}", "write replace: {zero_date: null}")
+    return tuple((str(n), None if value is None else str(value)) for n, value in (raw or {}).items())
+
+
+def _require_replacement(column: Column, name: str, value: str | None, where: str) -> None:
+    """Raise SpecError for a value that the column's type does not lack, or one to put there that it does not have either."""
+    if name not in (known := unrepresentable(column)):
+        what = f"{where}: replace: '{name}' is nothing that {column.type}{' as text' * bool(column.lake)} lacks"
+        raise SpecError(what, nearest(name, known) if known else "leave it out")
+    if value is None or name == "U+FFFD":
+        return
+    try:
+        if column.dms_type == "DATE":
+            date.fromisoformat(value)
+        elif column.dms_type == "DATETIME":
+            datetime.fromisoformat(value)
+        elif not (number := Decimal(value)).is_finite() or round(number, column.arguments[1]) != number:
+            raise ValueError
+    except (ValueError, ArithmeticError):
+        example = {"DATE": "9999-12-31", "DATETIME": "9999-12-31 23:59:59"}.get(column.dms_type, "0")
+        raise SpecError(f"{where}: replace: {name}: {value!r} is no {column.type}", f"write null, or a value such as {example}") from None  # fmt: skip
 
 
 def _is_wider(column: Column) -> bool:

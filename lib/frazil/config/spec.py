@@ -182,6 +182,10 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     for k in key:
         if k not in names:
             raise SpecError(f"{where}: key column '{k}' is not among the columns", nearest(k, names))
+        if next(c for c in columns if c.name == k).replace:
+            raise SpecError(
+                f"{where}: key column '{k}' has replace, and rows would share a key", "write lake: string there"
+            )
         if k not in lake_names:
             raise SpecError(f"{where}: key column '{k}' is left out of the lake", "keep it; a mask hides its values")
     if without_key == "multiset" and kept != columns:

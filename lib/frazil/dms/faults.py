@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from frazil.config.columns import TEXTS
+from frazil.config.columns import TEXTS, unrepresentable
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.dms.layout import COMMIT_TIME
@@ -27,7 +27,16 @@ SPREAD = (
 
 def is_typed(column: Column) -> bool:
     """Whether raw rows have moments of a column typed."""
-    return column.dms_type == "DATETIME" and column.lake != "string"
+    return column.dms_type == "DATETIME" and column.lake != "string" and not column.replace
+
+
+def replaced_number(column: Column, text: str, kind: str) -> dict[str, str]:
+    """Return {condition: value}, in SQL, of a number's text that the column's `replace` names: JSON has no such number."""
+    if column.dms_type != "NUMERIC":
+        return {}
+    patterns = unrepresentable(column)
+    values = {n: "null" if new is None else literal(new) for n, new in column.replace}
+    return {f"{text} rlike {literal(patterns[n])}": f"cast({new} as {kind})" for n, new in values.items()}
 
 
 def _odd_texts(names: dict[str, str], value: dict[str, str], label: dict[str, str]) -> str:
@@ -62,10 +71,15 @@ def wrong_sql(spec: TableSpec, names: dict[str, str], spread: bool) -> str:
         moved = " or ".join(f"o{spec.identity.index(k)} <> d{at[k]}" for k in spec.key if k in names)
         found.append(f"spread in ('transaction-id', 'attribute-name') then {literal(MESSAGE + SPREAD)}")
         found.append(f"spread = 'primary-key' and ({moved or 'false'}) then {literal(MESSAGE + CROSSES)}")
+    text = {c: f"t.data.{identifier(n)}" for c, n in names.items()}
+    known = {c: list(replaced_number(spec.column(c), text[c], "decimal")) for c in names}
     unfit = " ".join(
-        f"when d{at[c]} is null and t.data.{identifier(n)} is not null then {label[c]}" for c, n in names.items()
+        f"when {' and not '.join([f'd{at[c]} is null and {text[c]} is not null', *known[c]])} then {label[c]}"
+        for c in names
     )
-    found.append(f"m.corrupt is not null then case {unfit} else '{MESSAGE}' end")
+    declared = " or ".join(condition for some in known.values() for condition in some)
+    fine = f" and not coalesce(({declared}) and case {unfit} end is null, false)" if declared else ""
+    found.append(f"m.corrupt is not null{fine} then case {unfit} else '{MESSAGE}' end")
     found.append(f"committed is not null and at is null then '{COMMIT_TIME}'")
     for c in (spec.column(c) for c in names):
         if is_typed(c):

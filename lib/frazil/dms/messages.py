@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.dms.csv import JSON
-from frazil.dms.faults import is_typed, wrong_sql
+from frazil.dms.faults import is_typed, replaced_number, wrong_sql
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.mappings import Mappings
 
@@ -107,12 +107,17 @@ def _names(spec: TableSpec, mappings: Mappings) -> tuple[dict[str, str], dict[st
 
 def _moment(text: str, kind: str) -> str:
     """The SQL of a moment, which DMS writes with T and Z here, zoned or not; null if it is none."""
-    form = f"endswith({text}, 'Z') and octet_length({text}) between 20 and 27 and substring({text}, 11, 1) = 'T'"
+    size = f"octet_length({text})"
+    exact = f"({size} between 20 and 27 or ({size} > 27 and {text} rlike '[.][0-9]{{6}}0+Z$'))"
+    form = f"endswith({text}, 'Z') and {exact} and substring({text}, 11, 1) = 'T' and not startswith({text}, '0000')"
     return f"if({form}, try_cast({text} as {kind}), null)"
 
 
-def _value(column: Column, field: str) -> str:
+def _value(column: Column, field: str, name: str) -> str:
     """The SQL of a column's raw value: moments typed, or as files have them; numbers typed; else text."""
+    declared = replaced_number(column, f"t.data.{identifier(name)}", _kind(column))
+    if declared:
+        return f"coalesce({field}, case {' '.join(f'when {c} then {v}' for c, v in declared.items())} end)"
     if is_typed(column):
         return _moment(field, "timestamp" if column.utc else "timestamp_ntz")
     return _plain(column, field)
@@ -195,7 +200,7 @@ def raw_rows(
     told = ", ".join(f"{identifier(n)}: string" for n in names.values())
     texts = f"from_json(value, {literal(f'struct<data: struct<{told}>>')})"
     given |= {"at": _moment("committed", "timestamp"), "t": f"case when m.corrupt is not null then {texts} end"}
-    values = {f"a{i}": _value(c, f"d{i}") if c.name in names else "cast(null as string)" for i, c in enumerate(spec.columns)}  # fmt: skip
+    values = {f"a{i}": _value(c, f"d{i}", names[c.name]) if c.name in names else "cast(null as string)" for i, c in enumerate(spec.columns)}  # fmt: skip
     for step in (given, values):
         rows = rows.selectExpr("*", *[f"{v} as {n}" for n, v in step.items()])
     told = " ".join(f"when {literal(k)} then '{v}'" for k, v in OPERATIONS.items())

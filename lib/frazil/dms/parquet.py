@@ -9,11 +9,13 @@ from frazil.config.columns import TEXTS
 from frazil.config.paths import NO_PATTERNS
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
+from frazil.core.texts import time_sql
 from frazil.dms.csv import PARQUET, lacking, line_sql, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import named_layout, operation_sql
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.storage import is_s3, read_tail
+from frazil.errors import LOAD_ANEW
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,21 +29,55 @@ def _tail(file: DmsObject) -> bytes:
     return b"PAR1" + (tail if length <= len(tail) else read_tail(file.path, file.size, length))
 
 
+NUMBERS = {"tinyint", "smallint", "int", "bigint", "decimal", "float", "double"}
+COMPARABLE = {
+    "BOOLEAN": {"boolean", *NUMBERS}, "BYTES": {"binary"}, "BLOB": {"binary"}, "TIME": {"time"},
+    **dict.fromkeys(("DATE", "DATETIME"), {"date", "timestamp", "timestamp_ntz"}),
+    **dict.fromkeys(TEXTS, {"boolean", "date", "time", "timestamp", "timestamp_ntz", *NUMBERS}),
+}  # fmt: skip
+"""DMS type → types in a file (as Spark names them, and `time`) whose values can be it; a text always can. Missing: a number."""
+
+
+def _require_comparable(
+    spec: TableSpec, roles: tuple[str, ...], schema: list[tuple[str, pa.DataType]], where: str
+) -> None:
+    """Raise SourceError for columns whose type in the file no value of the spec's type can have."""
+    import pyarrow as pa
+
+    wrong = []
+    for role, (name, kind) in zip(roles, schema, strict=True):
+        image, _, of = role.partition(":")
+        if image not in ("after", "before"):
+            continue
+        column = spec.column(of)
+        found = spark_type(kind, f"{where}: column {name!r}").split("(")[0]
+        found = "time" if pa.types.is_time(kind) else "timestamp" if pa.types.is_timestamp(kind) else found
+        if found != "string" and found not in COMPARABLE.get(column.dms_type, NUMBERS):
+            wrong.append(f"column '{name}' is {kind} there and {column.type} in {spec.file}")
+    if wrong:
+        raise SourceError(
+            f"{where}: {'; '.join(dict.fromkeys(wrong))}: none of its values can be of that type",
+            f"write the right type there in {spec.file}, {LOAD_ANEW}",
+        )
+
+
 @lru_cache(maxsize=4096)
 def footer(file: DmsObject) -> pa.Schema:
-    """Return the columns of a Parquet file, from its footer."""
+    """Return the columns of a Parquet file, from its footer; INT96, which Spark reads as microseconds, as these."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_schema(pa.BufferReader(_tail(file)) if is_s3(file.path) else file.path)
+        found = pq.read_metadata(pa.BufferReader(_tail(file)) if is_s3(file.path) else file.path).schema
+        kinds, schema = {c.path: c.physical_type for c in found}, found.to_arrow_schema()
+        return pa.schema([f.with_type(pa.timestamp("us")) if kinds.get(f.name) == "INT96" else f for f in schema])
     except (pa.ArrowException, OSError) as e:
         reason = str(e).splitlines()[0]
         raise SourceError(f"{file.path} is no Parquet file that can be read: {reason}", "fetch it again") from None
 
 
 def spark_type(kind: pa.DataType, where: str) -> str:
-    """Return the Spark type to read a Parquet column as; TIME, which Spark cannot infer, comes as its integer."""
+    """Return the Spark type to read a Parquet column as; TIME and nanoseconds, which Spark has not, come as their integers."""
     import pyarrow as pa
 
     plain = {
@@ -54,8 +90,10 @@ def spark_type(kind: pa.DataType, where: str) -> str:
         return plain[kind]
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
         return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_timestamp(kind):
+        return "bigint"
     if pa.types.is_fixed_size_binary(kind):
         return "binary"
     raise SourceError(f"{where}: Parquet type {kind}", "no DMS type is written so: is it a file of DMS?")
@@ -65,6 +103,8 @@ def lake_kind(kind: pa.DataType, where: str) -> str:
     """Return the type that the lake has for a Parquet column's values: it knows no integers below `int`, and times as texts."""
     import pyarrow as pa
 
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
     spark = "string" if pa.types.is_time(kind) else spark_type(kind, where)
     return "int" if spark in ("tinyint", "smallint") else spark
 
@@ -78,12 +118,23 @@ def _time_text(column: str, kind: pa.DataType) -> str:
     return f"rtrim('.', rtrim('0', {text}))"
 
 
+def _nanos_text(column: str) -> str:
+    """The SQL of a count of nanoseconds as text, all nine digits: what is no microsecond shows as it does in CSV."""
+    micros = (
+        f"timestampadd(MICROSECOND, ({column} - pmod({column}, 1000)) div 1000, timestamp_ntz'1970-01-01 00:00:00')"
+    )
+    return f"concat(date_format({micros}, 'yyyy-MM-dd HH:mm:ss.SSSSSS'), lpad(pmod({column}, 1000), 3, '0'))"
+
+
 def _read_sql(spark: SparkSession, column: str, kind: pa.DataType) -> str:
     """The SQL of a column's value. Bytes that are not UTF-8 become U+FFFD, as in CSV; Spark 3.5 cannot tell them."""
     import pyarrow as pa
 
     if pa.types.is_time(kind):
         return _time_text(column, kind)
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+        return _nanos_text(column)
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return f"make_valid_utf8({column})" if text and spark.version >= "4" else column
 
@@ -93,7 +144,7 @@ def _text(column: str, kind: str) -> str:
     if kind == "binary":
         return f"hex({column})"
     if kind == "timestamp":
-        return f"cast(timestampadd(MICROSECOND, unix_micros({column}), timestamp_ntz'1970-01-01 00:00:00') as string)"
+        return time_sql(column, kind)
     return f"cast({column} as string)"
 
 
@@ -121,9 +172,8 @@ def alike(frames: list[DataFrame]) -> list[DataFrame]:
     hexed = {c for c in differ if any(k.get(c) == "binary" for k in kinds)}
 
     def text(column: str, kind: str):
-        if kind == "timestamp":  # as it is in UTC, whatever the session's zone
-            instant = f"timestampadd(MICROSECOND, unix_micros({column}), timestamp_ntz'1970-01-01 00:00:00')"
-            return F.expr(f"cast({instant} as string)").alias(column)
+        if kind == "timestamp":
+            return F.expr(time_sql(column, kind)).alias(column)
         return (F.hex(column) if kind == "binary" and column in hexed else F.col(column).cast("string")).alias(column)
 
     return [
@@ -156,6 +206,7 @@ def _read_group(
     texts = {f"{image}:{c.name}" for image in ("after", "before") for c in spec.columns if c.dms_type in TEXTS}
     # A text may come without the mark that it is one: Spark reads its bytes as text all the same.
     schema = [(n, pa.string() if r in texts and t == pa.binary() else t) for r, (n, t) in zip(layout.roles, schema, strict=True)]  # fmt: skip
+    _require_comparable(spec, layout.roles, schema, where)
     declared = ", ".join(f"{identifier(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
     frame = (
         spark.read.schema(declared)

@@ -12,6 +12,7 @@ from frazil.changes.changeset import change_set
 from frazil.changes.collapse import passed_keys
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
+from frazil.core.texts import driver_rows
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.position import Position
 from frazil.dms.read import has_stray_quote
@@ -121,7 +122,7 @@ def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame, partial: bool
     """Raise SourceError where a key is stored that rows only passed on their way to another; see `collapse.passed_keys`."""
     keys = passed_keys(change_set(raw, spec).where("bad is null"), spec, ever=partial)
     stored = book.spark.table(book.name(spec)).select(*[identifier(k) for k in spec.key])
-    if hit := keys.join(stored, list(spec.key), "left_semi").limit(3).collect():
+    if hit := driver_rows(keys.join(stored, list(spec.key), "left_semi").limit(3)).collect():
         away = f" move the change files from before that load away ({files[0].name} …)," if files else ""
         named = "; ".join(", ".join(f"{k}={v}" for k, v in row.asDict().items()) for row in hit)
         raise SourceError(
@@ -140,8 +141,7 @@ def _collapsed(spec: TableSpec, plan: Plan) -> tuple[Any, int, list | None]:
         return rows, rows.num_rows, None
     if plan.found is plan.batch:
         plan.batch.persist()
-    first = F.col(f"after.{identifier(spec.key[0])}") if spec.key else F.lit(None)
-    keys, *bounds = plan.batch.agg(F.count("*"), F.min(first), F.max(first)).first()
+    keys, *bounds = plan.batch.agg(F.count("*"), *map(F.expr, merge.bounds_sql(spec))).first()
     return None, keys, bounds
 
 

@@ -11,6 +11,7 @@ from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.config.times import clock, instant
+from frazil.core.texts import driver_rows
 from frazil.dms.position import Position
 from frazil.errors import FrazilError, nearest
 from frazil.flows.watch import behind
@@ -146,7 +147,8 @@ def difference(book: Workbook, table: str, since: str | int, until: str | int, b
     change = F.when(F.col("old").isNull(), "inserted").when(F.col("new").isNull(), "deleted").when(~equal, "updated")
     marked = both.withColumn("change", change).where("change is not null").persist()
     found = {r[0]: r[1] for r in marked.groupBy("change").count().collect()}
-    rows = marked.orderBy("change", *[identifier(k) for k in spec.key]).limit(show).collect() if found else []
+    some = marked.orderBy("change", *[identifier(k) for k in spec.key]).limit(show)
+    rows = driver_rows(some).collect() if found else []
     marked.unpersist()  # not after an interrupt: that has closed the connection that this would ask by
     sample = [
         {"change": r.change, **{k: r[k] for k in spec.key}, "column": c,
@@ -172,6 +174,10 @@ class AsOf:
         if row is None or row.get("snapshot") is None:
             raise ExploreError(f"{table} cannot be shown as of {self.when}", row["action"] if row else nearest(table, self.book.specs))  # fmt: skip
         return history.read(self.book.spark, self.book.name(self.book.specs[table]), row["snapshot"])
+
+    def first_rows(self, table: str, count: int = 5) -> list[dict[str, Any]]:
+        """Return some of a table's rows at that time, dates and times as texts."""
+        return [row.asDict() for row in driver_rows(self.table(table).limit(count)).collect()]
 
 
 def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:

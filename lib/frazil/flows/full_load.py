@@ -12,6 +12,7 @@ from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
+from frazil.core.texts import driver_rows
 from frazil.dms import ends
 from frazil.dms.objects import TableObjects
 from frazil.dms.position import (
@@ -24,7 +25,7 @@ from frazil.dms.position import (
     require_same_load,
 )
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
-from frazil.errors import FrazilError
+from frazil.errors import LOAD_ANEW, FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.shape import follow, require_first_files
 from frazil.flows.source import follow_source
@@ -192,7 +193,7 @@ def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> Duplica
         typed = convert_sql(spec.column(k), raw_name, kinds[raw_name])
         return f"{mask_sql(spec.column(k), typed)} as {identifier(k)}"
 
-    keys = raw.select("path", *[F.expr(typed(k)) for k in spec.key])
+    keys = driver_rows(raw.select("path", *[F.expr(typed(k)) for k in spec.key]))
     lines = []
     for *values, count in twice:
         shown = ", ".join(f"{k}={v}" for k, v in zip(spec.key, values, strict=True))
@@ -204,7 +205,8 @@ def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> Duplica
         lines.append(f"{shown} is {count} times in " + ", ".join(readable(r["path"]) for r in found))
     return DuplicateKeyError(
         f"{spec.source}: the key ({', '.join(spec.key)}) is not unique in the load",
-        f"correct the key in {spec.file}, or clear out load files of an older load; nothing was applied",
+        f"correct the key in {spec.file}, {LOAD_ANEW}; if load files of an older load lie there, clear them out: their rows are "
+        "then not loaded; nothing was applied",
         [f"  {line}" for line in lines],
     )
 

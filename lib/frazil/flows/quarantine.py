@@ -38,17 +38,17 @@ def admit(book: Workbook, spec: TableSpec, rows: DataFrame, bad: int, total: int
     (aside, why_not), s = sets_aside(book, spec), book.settings
     most = s.max_bad_rows if spec.max_bad_rows is None else spec.max_bad_rows
     share = s.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
-    what = "" if book.stream else "the file or "
     locate = partial(row_in_file, table=book.mappings.target_name(spec), endpoint=book.endpoint)
     if not aside:
-        raise explain_bad(
-            rows, spec, locate, cure=why_not and f"correct {what}{spec.file}; they are not set aside: {why_not}"
-        )
+        raise explain_bad(rows, spec, locate, other=why_not and f"such rows are not quarantined: {why_not}")
     if bad > most or bad * 100 > share * total:
+        limit = f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass"
         raise explain_bad(
-            rows, spec, locate, cure=f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass: "
-            f"correct {what}{spec.file}, or raise the limit; nothing of this batch was applied to {spec.target}",
-        )  # fmt: skip
+            rows,
+            spec,
+            locate,
+            other=f"or raise the limit, which leaves such rows out of the lake until they are replayed: {limit}",
+        )
 
 
 def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | None:

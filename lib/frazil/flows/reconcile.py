@@ -10,6 +10,7 @@ from frazil.changes.types import mask_sql, value_type
 from frazil.config.connection import SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
+from frazil.core.texts import driver_rows
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import jvm, jvm_schema
 from frazil.lake.evolution import with_told
@@ -58,7 +59,7 @@ def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) 
     there = F.col("source").isNotNull() & F.col("lake").isNotNull()
     marked = both.withColumn("differs", ~(there & same))
     count = marked.agg(F.count("source"), F.count("lake"), F.count_if("differs")).first()
-    sample = [] if not count[2] else _sample(marked.where("differs").limit(show).collect(), spec)
+    sample = [] if not count[2] else _sample(driver_rows(marked.where("differs").limit(show)).collect(), spec)
     return Difference(spec.source, count[0], count[1], count[2], sample)
 
 

@@ -16,7 +16,6 @@ from frazil.changes.collapse import PLACE
 from frazil.changes.keyless import appended
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
-from frazil.config.sql import identifier
 from frazil.dms.again import read_again
 from frazil.dms.csv import JSON, SHARED
 from frazil.dms.layout import CHANGE_PHASE
@@ -24,7 +23,7 @@ from frazil.flows import quarantine, unreadable, watch
 from frazil.flows.apply import commit_batch
 from frazil.flows.shape import every_column, follow
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import commit
+from frazil.lake import commit, merge
 from frazil.lake import quarantine as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import Base, read_base
@@ -176,8 +175,7 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
     good, records = rows.where(f"outcome = '{aside.APPLY}'"), _now(rows)
     if spec.key:
         changes = aside.collapsed(rows, spec).persist()
-        first = F.col(f"after.{identifier(spec.key[0])}")
-        bounds = tuple(changes.agg(F.min(first), F.max(first)).first())
+        bounds = tuple(changes.agg(*map(F.expr, merge.bounds_sql(spec))).first())
         is_open = F.col("status").isin(*aside.OPEN)
         # One that is still bad must not be applied later over what came after it and is applied now.
         records = records.where(~is_open).drop("place").unionByName(

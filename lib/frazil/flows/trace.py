@@ -9,6 +9,7 @@ from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.config.times import clock
+from frazil.core.texts import driver_rows, in_utc, key_text
 from frazil.dms.position import Position
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows
 from frazil.errors import FrazilError
@@ -32,14 +33,22 @@ def key_sql(spec: TableSpec, key: list[str], row: str = "") -> str:
         raise ExploreError(f"{spec.source} has no key", "ask for a table with one")
     if len(key) != len(spec.key):
         raise ExploreError(f"{len(key)} value(s) for the key of {spec.source}", f"give {', '.join(spec.key)}, in this order")  # fmt: skip
-    values = [f"try_cast({literal(str(v))} as {lake_type(spec.column(k))})" for k, v in zip(spec.key, key, strict=True)]
+    values = [_value_sql(literal(str(v)), lake_type(spec.column(k))) for k, v in zip(spec.key, key, strict=True)]
     return " and ".join(f"{row}{identifier(k)} = {v}" for k, v in zip(spec.key, values, strict=True))
+
+
+def _value_sql(text: str, kind: str) -> str:
+    """The SQL of a key's value that is given as text: binary as hex, an instant in UTC unless it names a zone."""
+    if kind == "binary":
+        return f"unhex({text})"
+    typed = f"try_cast({text} as {kind})"
+    return f"coalesce(try_cast(concat({text}, 'Z') as {kind}), {typed})" if kind == "timestamp" else typed
 
 
 def first_key(book: Workbook, table: str) -> list[str]:
     """Return the key of a row that was changed last, as texts: something to look at."""
     spec = spec_of(book, table)
-    name, columns = book.name(spec), ", ".join(f"cast({identifier(k)} as string)" for k in spec.key)
+    name, columns = book.name(spec), ", ".join(key_text(identifier(k), lake_type(spec.column(k))) for k in spec.key)
     require_table(book.spark, name)
     newest = book.spark.sql(
         f"select data_file.file_path from {name}.entries where status < 2 and data_file.content = 0 order by sequence_number desc limit 1"
@@ -126,11 +135,12 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     first = {r[0]: r[1] - 1 for r in raw.groupBy("object").agg(F.min("row_no")).collect()}
     moved = " and ".join(f"before.{identifier(k)} is not null" for k in spec.key)
     rows = change_set(raw, spec).where(f"({where}) or ({moved} and {key_sql(spec, key, 'before.')})")
-    found = rows.orderBy("object", "block", "row_no").collect()
+    when = f"date_format({in_utc('commit_ts')}, 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+    found = driver_rows(rows.orderBy("object", "block", "row_no").withColumn("commit_ts", F.expr(when))).collect()
     return [
         _beside(
             {"file": r.object, "row": r.row_no - first[r.object], "operation": r.op,
-             "source_commit": "–" if r.commit_ts is None else f"{r.commit_ts:%Y-%m-%d %H:%M:%S.%f}", **_moved(r, spec)},
+             "source_commit": r.commit_ts or "–", **_moved(r, spec)},
             r.after.asDict(),
         )
         for r in found

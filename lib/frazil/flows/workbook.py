@@ -19,6 +19,7 @@ from frazil.config.session import get_spark
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spec import TableSpec, load_specs, parse_changes
 from frazil.config.sql import identifier
+from frazil.core.texts import driver_rows
 from frazil.dms.documents import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.kafka import Kafka
@@ -277,7 +278,7 @@ class Workbook:
         if not self.exists(spec):
             return []
         rows, keys = self.spark.table(self.name(spec)), [identifier(k) for k in spec.key]
-        return [row.asDict() for row in (rows.orderBy(*keys) if keys else rows).limit(count).collect()]
+        return [row.asDict() for row in driver_rows((rows.orderBy(*keys) if keys else rows).limit(count)).collect()]
 
     def plan(self, look: Callable[[TableSpec], dict[str, Any]]) -> list[dict[str, Any]]:
         """Return one row per table: what `look` finds, or why the table cannot be worked on."""

@@ -210,8 +210,8 @@ def _gone(f: Field, table: Table, spec: TableSpec) -> Step:
     if spec.changes.gone != "drop":
         raise SchemaError(
             f"{spec.source}: the lake has a column '{f.name}' that {spec.file} does not list",
-            "if it was renamed, write renamed_from at its new name; if it is gone, say what shall become of it: "
-            "changes: {gone: keep} or {gone: drop}",
+            f"list it again in {spec.file}, or write renamed_from at its new name if it was renamed; if the source has it no longer, "
+            "changes: {gone: keep} keeps its values, and changes: {gone: drop} loses them",
         )
     if f.id in table.laid_out_by:
         raise SchemaError(

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
+from frazil.core.texts import driver_rows
 from frazil.dms.newest import moment
 from frazil.dms.position import Position
 from frazil.lake import jvm
@@ -160,11 +161,11 @@ def versions(spark: SparkSession, name: str, states: list[Snapshot], where: str)
     before = [by_id[s.after] for s in states if s.after and s.count("deleted-data-files")]
     seen = dict.fromkeys([states[-1].id, *[s.id for s in reversed(before)][:VERSIONS_FROM]])
     lineage = jvm.load_table(spark, name).operations().current().formatVersion() > 2
-    extra = "_row_id, _last_updated_sequence_number" if lineage else "null, null"
+    extra = "_row_id, _last_updated_sequence_number" if lineage else "null _row_id, null _sequence"
     found: dict[tuple[str, int], Any] = {}
     for snapshot in seen:
         rows = spark.sql(f"select struct(*), _file, _pos, {extra}, _deleted from {at(name, snapshot)} where {where}")
-        for r in rows.collect():
+        for r in driver_rows(rows).collect():
             found.setdefault((r[1], r[2]), r)
     if not found:
         return []

@@ -254,14 +254,17 @@ class Locator:
 
     def _joined(self, rows: Table) -> dict[str, np.ndarray]:
         """Locate by reading the table's key columns: for an index that would not fit, the cluster's memory is the scale."""
+        import pyarrow as pa
         import pyarrow.compute as pc
         from pyspark.sql import functions as F
 
         keys = [f"key{i}" for i in range(len(key_sql(self.spec)))]
         wanted = of_arrow(self.spark, rows.select(keys))
         table = self.spark.sql(f"SELECT *, _file, _pos FROM {self.name} VERSION AS OF {self.snapshot}")
-        ends = pc.min_max(rows[f"c{self.spec.names.index(self.spec.key[0])}"]).as_py()
-        low, high = bound(ends["min"]), bound(ends["max"])
+        first = rows[f"c{self.spec.names.index(self.spec.key[0])}"]
+        low = high = None
+        if not pa.types.is_temporal(first.type):  # of times there is no bound, and Python has not all of them
+            low, high = map(bound, pc.min_max(first).as_py().values())
         if low and high:  # literals are what Iceberg can prune files by
             table = table.where(f"{identifier(self.spec.key[0])} BETWEEN {low} AND {high}")
         placed = table.select(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.lake import jvm
@@ -22,6 +23,15 @@ def bound(value: Any) -> str | None:
     if isinstance(value, str) and not set(value) & set("'\\"):  # these are escaped differently by 3.5 and 4.1
         return f"'{value}'"
     return None
+
+
+def bounds_sql(spec: TableSpec) -> tuple[str, str]:
+    """Return the SQL of the least and the greatest first key of a batch; null where `bound` has no literal for its type."""
+    kind = lake_type(spec.column(spec.key[0])) if spec.key else ""
+    if not kind.startswith(("int", "bigint", "decimal", "string")):
+        return "null", "null"
+    first = f"after.{identifier(spec.key[0])}"
+    return f"min({first})", f"max({first})"
 
 
 def merge_sql(

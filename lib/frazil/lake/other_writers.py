@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import identifier, literal
+from frazil.core.texts import driver_rows
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema
 from frazil.lake.clock import shown as at
@@ -157,7 +158,7 @@ def duplicates(rows: DataFrame, key: list[str], most: int) -> list[tuple]:
     if _all_differ(rows, key):
         return []
     grouped = rows.groupBy(*[F.col(identifier(k)) for k in key]).count().where("count > 1")
-    return [tuple(r) for r in grouped.orderBy(*grouped.columns[:-1]).limit(most).collect()]
+    return [tuple(r) for r in driver_rows(grouped.orderBy(*grouped.columns[:-1]).limit(most)).collect()]
 
 
 def _all_differ(rows: DataFrame, key: list[str]) -> bool:

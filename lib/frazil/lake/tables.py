@@ -10,6 +10,7 @@ from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
+from frazil.core.texts import key_text
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema
@@ -183,10 +184,11 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     if spec.key:
         keys = ", ".join(identifier(k) for k in spec.key)
         empty = " or ".join(f"{identifier(k)} is null" for k in spec.key)
-        twice = spark.sql(f"select {keys}, count(*) copies from {name} group by {keys} having count(*) > 1 or {empty} limit 3").collect()  # fmt: skip
+        shown = ", ".join(f"{key_text(identifier(k), has[k])} as {identifier(k)}" for k in spec.key)
+        twice = spark.sql(f"select {shown}, count(*) copies from {name} group by {keys} having count(*) > 1 or {empty} limit 3").collect()  # fmt: skip
         if twice:
             shown = "; ".join(", ".join(f"{k}={r[k]}" for k in spec.key) + f" ({r.copies} times)" for r in twice)
-            raise TableError(f"{name} holds rows that its key does not tell apart: {shown}", f"remove them, or correct the key in {spec.file}")  # fmt: skip
+            raise TableError(f"{name} holds rows that its key does not tell apart: {shown}", f"correct the key in {spec.file}; or remove all but one of each, which loses the others")  # fmt: skip
     given = {f"write.{w}.mode": "merge-on-read" for w in ("merge", "update", "delete")}
     given |= {"write.merge.isolation-level": "serializable", "frazil.source": spec.source, ADOPTED: "true"}
     if format_of(spark, name) == 1:
@@ -280,7 +282,9 @@ def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> li
     tagged = table.refs().get(TAG)
     if tagged is None or tagged.snapshotId() != stamp["snapshot"]:
         raise RolledBackError(
-            f"{name}: the history of its position is gone", "run 01_full_load with on_changed_load=reload or replay"
+            f"{name}: the history of its position is gone",
+            "run 01_full_load with on_changed_load=replay, which reads all load and change files again; if change files are gone, "
+            "have DMS load the table again and write reload",
         )
     return since
 

@@ -1,0 +1,50 @@
+"""Rows as texts: Python has no date or time before year 1 or after 9999, and takes an instant to the machine's own zone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.sql import identifier, literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TIMES = ("date", "timestamp", "timestamp_ntz")
+
+
+def in_utc(value: str) -> str:
+    """Return the SQL of an instant as a wall-clock time in UTC, whatever the session's zone."""
+    return f"timestampadd(MICROSECOND, unix_micros({value}), timestamp_ntz'1970-01-01 00:00:00')"
+
+
+def time_sql(value: str, kind: str) -> str:
+    """Return the SQL of the text of a date or time of a Spark type; of an instant it is in UTC."""
+    return f"cast({in_utc(value) if kind == 'timestamp' else value} as string)"
+
+
+def key_text(value: str, kind: str) -> str:
+    """Return the SQL of a key's value as a text that no other value has."""
+    if kind == "binary":
+        return f"hex({value})"
+    return time_sql(value, kind) if kind in TIMES else f"cast({value} as string)"
+
+
+def driver_rows(rows: DataFrame) -> DataFrame:
+    """Return rows as the driver may collect them: dates and times as texts, also inside structs."""
+    texts = {f.name: _sql(identifier(f.name), f.dataType) for f in rows.schema}
+    if all(text == identifier(name) for name, text in texts.items()):
+        return rows
+    return rows.selectExpr(*[f"{text} as {identifier(name)}" for name, text in texts.items()])
+
+
+def _sql(value: str, kind: Any) -> str:
+    name = kind.simpleString()
+    if name in TIMES:
+        return time_sql(value, name)
+    if not name.startswith("struct"):
+        return value
+    parts = {f.name: (f"{value}.{identifier(f.name)}", f.dataType) for f in kind}
+    if all(_sql(*part) == part[0] for part in parts.values()):
+        return value
+    fields = ", ".join(f"{literal(n)}, {_sql(*part)}" for n, part in parts.items())
+    return f"if({value} is null, null, named_struct({fields}))"

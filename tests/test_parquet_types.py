@@ -1,0 +1,338 @@
+"""Every Parquet type against every DMS type: a value is kept exactly, or its row is bad; a pair that cannot be compared is refused."""
+
+import datetime as dt
+import math
+import re
+import struct
+from decimal import Decimal as D
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from frazil.config.spec import TYPES
+from helpers import FILE1, LOAD1, World
+from lake_reader import duckdb_rows, lake_rows, lake_table
+
+pytestmark = pytest.mark.spark
+
+DAY = dt.datetime(2024, 5, 6)
+MOMENT = dt.datetime(2024, 5, 6, 7, 8, 9, 123000)
+FIRST, LAST = dt.datetime.min, dt.datetime.max
+TIMES = [DAY, MOMENT, FIRST, LAST]
+NANOS = ["2022-09-01 18:21:36.915241000", "2022-09-01 18:21:36.915241001", "2022-09-01 00:00:00.000000000"]
+BAD = "bad"
+
+
+def nanoseconds(texts: list[str], zone: str | None = None) -> pa.Array:
+    seconds = [round((dt.datetime.fromisoformat(t[:19]) - dt.datetime(1970, 1, 1)).total_seconds()) for t in texts]
+    whole = [s * 10**9 + int(t[20:]) for s, t in zip(seconds, texts, strict=True)]
+    return pa.array(whole, pa.int64()).cast(pa.timestamp("ns", zone))
+
+
+def typed(kind: pa.DataType, *values) -> tuple[pa.Array, list]:
+    return pa.array(values, kind), list(values)
+
+
+PARQUET = {
+    "bool": typed(pa.bool_(), True, False),
+    "int8": typed(pa.int8(), 0, 1, 2, -128),
+    "int16": typed(pa.int16(), 1, 2, -(2**15)),
+    "int32": typed(pa.int32(), 0, 2**24 + 1, -(2**31)),
+    "int64": typed(pa.int64(), 1, 2**53 + 1, 2**63 - 1),
+    "uint8": typed(pa.uint8(), 1, 255),
+    "uint16": typed(pa.uint16(), 0, 2**16 - 1),
+    "uint32": typed(pa.uint32(), 1, 2**32 - 1),
+    "uint64": typed(pa.uint64(), 1, 2**64 - 1),
+    "float32": typed(pa.float32(), 1.0, 0.5, 2.0**100, math.nan),
+    "float64": typed(pa.float64(), 0.0, 0.5, 0.1, 0.125, 1e300, 2.0**63, math.nan, -math.inf),
+    "decimal_12_2": typed(pa.decimal128(12, 2), D("1.00"), D("12.50"), D("0.25"), D("-9999999999.99")),
+    "decimal_25_4": typed(pa.decimal128(25, 4), D("12.0000"), D("0.1250"), D("123456789012345678901.2345")),
+    "string": typed(pa.string(), "1", "true", "2024-05-06", "2024-05-06 07:08:09.123", "12.50", "00ff", "07:08:09"),
+    "large_string": typed(pa.large_string(), "0", "abc"),
+    "binary": typed(pa.binary(), b"abc", b"\xff"),
+    "fixed_binary": typed(pa.binary(3), b"abc", b"\xff\x00\x01"),
+    "date32": typed(pa.date32(), DAY.date(), dt.date.min, dt.date.max),
+    "time32_ms": typed(pa.time32("ms"), dt.time(7, 8, 9), dt.time(23, 59, 59, 999000)),
+    "time64_us": typed(pa.time64("us"), dt.time(0), dt.time(23, 59, 59, 999999)),
+    "timestamp_ms": typed(pa.timestamp("ms", "UTC"), DAY, MOMENT),
+    "timestamp_us": typed(pa.timestamp("us", "UTC"), *TIMES),
+    "timestamp_us_local": typed(pa.timestamp("us"), *TIMES),
+    "timestamp_ns": (nanoseconds(NANOS, "UTC"), NANOS),
+    "timestamp_ns_local": (nanoseconds(NANOS), NANOS),
+}  # fmt: skip
+"""Of each Parquet type an array, and its values as Python has them; of nanoseconds all nine digits, as text."""
+DMS = [
+    "BOOLEAN", "INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4", "UINT8", "NUMERIC(12,2)", "REAL4", "REAL8",
+    "STRING(99)", "WSTRING(99)", "CLOB", "NCLOB", "BYTES(99)", "BLOB", "DATE", "TIME", "DATETIME", "DATETIME utc",
+]  # fmt: skip
+INTS = {**dict.fromkeys(("INT1", "INT2", "INT4", "UINT1", "UINT2"), 31), "INT8": 63, "UINT4": 63}
+TEXTS = ("STRING(99)", "WSTRING(99)", "CLOB", "NCLOB")
+
+
+def family(kind: str) -> str:
+    for begin, name in (("bool", "bool"), ("time3", "time"), ("time6", "time"), ("timestamp", "timestamp"), ("date", "date"),
+                        ("string", "text"), ("large_string", "text"), ("binary", "binary"), ("fixed", "fixed")):  # fmt: skip
+        if kind.startswith(begin):
+            return name
+    return "number"
+
+
+COMPARED = {
+    "BOOLEAN": {"bool", "number", "text"}, "TIME": {"time", "text"}, "DATE": {"date", "timestamp", "text"},
+    "DATETIME": {"date", "timestamp", "text"}, "DATETIME utc": {"date", "timestamp", "text"},
+    **dict.fromkeys(TEXTS, {"bool", "number", "text", "binary", "date", "time", "timestamp"}),
+    **dict.fromkeys(("BYTES(99)", "BLOB"), {"binary", "fixed", "text"}),
+}  # fmt: skip
+"""The families of Parquet types that have a value of the DMS type; a number's are numbers and texts."""
+
+
+def single(value: float) -> float:
+    """Return the nearest number of 32 bits."""
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.inf
+
+
+def is_same(a, b) -> bool:
+    return a == b or (a != a and b != b)
+
+
+def plain(text: str) -> str:
+    """Return the text of a time without zeros at the end of its fraction."""
+    return re.sub(r"[.]?0+$", "", text) if "." in text else text
+
+
+def expected(kind: str, dms: str, value):
+    """Return what the lake shall hold of a value, or BAD: what a person would say, without any of Frazil's code."""
+    of = family(kind)
+    if of == "text":
+        return of_text(dms, value)
+    if of == "timestamp":
+        nanos = value[26:] if isinstance(value, str) else "000"
+        value = dt.datetime.fromisoformat(value[:26]) if isinstance(value, str) else value
+        if dms in TEXTS:
+            return str(value) if nanos == "000" else f"{value}{nanos}"
+        if nanos != "000":
+            return BAD
+        if dms == "DATE":
+            return value.date() if value.time() == dt.time(0) else BAD
+        return value.replace(tzinfo=dt.UTC) if dms.endswith("utc") else value
+    if of == "date" and dms.startswith("DATETIME"):
+        midnight = dt.datetime.combine(value, dt.time(0))
+        return midnight.replace(tzinfo=dt.UTC) if dms.endswith("utc") else midnight
+    if of == "number":
+        return of_number(kind, dms, value)
+    if dms in TEXTS or dms == "TIME":
+        if of == "binary":
+            return value.decode() if value.isascii() else BAD
+        return str(value).lower() if of == "bool" else str(value)
+    return value
+
+
+def of_text(dms: str, text: str):
+    found = {
+        "BOOLEAN": {"1": True, "0": False, "true": True}, "DATE": {"2024-05-06": DAY.date()},
+        **dict.fromkeys(("DATETIME", "DATETIME utc"), {"2024-05-06 07:08:09.123": MOMENT}),
+        **dict.fromkeys(INTS, {"1": 1, "0": 0}), "UINT8": {"1": D(1), "0": D(0)},
+        "NUMERIC(12,2)": {"1": D(1), "0": D(0), "12.50": D("12.50")},
+        **dict.fromkeys(("REAL4", "REAL8"), {"1": 1.0, "0": 0.0, "12.50": 12.5}),
+        **dict.fromkeys(("BYTES(99)", "BLOB"), {"00ff": b"\x00\xff"}),
+    }.get(dms)  # fmt: skip
+    value = text if found is None else found.get(text, BAD)
+    return value.replace(tzinfo=dt.UTC) if dms.endswith("utc") and value != BAD else value
+
+
+def of_number(kind: str, dms: str, value):
+    real, exact = isinstance(value, float), isinstance(value, float) and not math.isfinite(value)
+    if dms in TEXTS:
+        return value if real else str(value)
+    if dms == "BOOLEAN":
+        return bool(value) if value in (0, 1) else BAD
+    if dms in INTS:
+        bits = 63 if kind in ("int64", "uint32") else INTS[dms]  # the lake's column grows with the file's type
+        return int(value) if not exact and value == int(value) and -(2**bits) <= value < 2**bits else BAD
+    if dms == "UINT8":
+        return D(int(value)) if not exact and value == int(value) and abs(value) < 10**20 else BAD
+    if dms == "NUMERIC(12,2)":
+        if exact or abs(value) >= 10**10:
+            return BAD
+        near = round(D(repr(value)) if real else D(value), 2)
+        return near if (float(near) if real else near) == value else BAD
+    near = single(value) if dms == "REAL4" and kind != "float64" else float(value)
+    if real:
+        return near if is_same(near, value) else BAD
+    return near if D(int(near) if near == int(near) else repr(near)) == value else BAD
+
+
+CELLS = [(kind, dms) for kind in PARQUET for dms in DMS]
+IS_COMPARED = {(kind, dms): family(kind) in COMPARED.get(dms, {"number", "text"}) for kind, dms in CELLS}
+
+
+def column(kind: str, dms: str) -> str:
+    return f"{kind}_to_{dms.split('(')[0].replace(' ', '_').lower()}"
+
+
+def write(
+    w: World, table: str, cells: list[tuple[str, str]], name: str, op: bool = False
+) -> dict[int, tuple[str, str, object]]:
+    """Write a file with a column for each pair, in which each row has a value in one of them; return what is where."""
+    path = w.root / "source/public" / table / name.replace(".csv", ".parquet")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    placed = [(kind, dms, n) for kind, dms in cells for n in range(len(PARQUET[kind][1]))]
+    columns = {"Op": pa.array(["I"] * len(placed))} if op else {}
+    columns["id"] = pa.array(range(len(placed)), pa.int64())
+    for kind, dms in cells:
+        values = PARQUET[kind][0]
+        at = [n if (k, d) == (kind, dms) else None for k, d, n in placed]
+        columns[column(kind, dms)] = values.take(pa.array(at, pa.int32()))
+    pq.write_table(pa.table(columns), path, store_schema=False)
+    return {i: (kind, dms, PARQUET[kind][1][n]) for i, (kind, dms, n) in enumerate(placed)}
+
+
+def declare(w: World, table: str, cells: list[tuple[str, str]]) -> None:
+    columns = [f"{column(kind, dms)} {dms.removesuffix(' utc')}" for kind, dms in cells]
+    w.table(table, "id INT8", *columns, utc=[column(*c) for c in cells if c[1].endswith("utc")])
+
+
+GROUPS = {"numbers": {"bool", "number"}, "texts": {"text", "binary", "fixed"}, "moments": {"date", "time", "timestamp"}}
+
+
+@pytest.fixture(scope="module")
+def matrix(spark, catalog_options, tmp_path_factory):
+    """All pairs that can be compared, in a table for each family, loaded with bad rows quarantined; the others in one table."""
+    w = World(
+        tmp_path_factory.mktemp("matrix") / "w", "matrix", catalog_options, DataFormat="parquet", TimestampColumnName=""
+    )
+    w.rules = {"rules": []}
+    placed = {}
+    for table, families in GROUPS.items():
+        cells = [c for c in CELLS if IS_COMPARED[c] and family(c[0]) in families]
+        declare(w, table, cells)
+        placed[table] = write(w, table, cells, LOAD1)
+    declare(w, "refused", [c for c in CELLS if not IS_COMPARED[c]])
+    write(w, "refused", [c for c in CELLS if not IS_COMPARED[c]], LOAD1)
+    w.setup()
+    results = w.full_load(on_bad_rows="quarantine", max_bad_rows=10**6, max_bad_percent=100)
+    return w, placed, results
+
+
+def test_every_dms_type_is_in_the_matrix():
+    assert {d.split("(")[0].split(" ")[0] for d in DMS} == TYPES
+
+
+OTHERWISE = {
+    (
+        "float64",
+        "UINT8",
+        2.0**63,
+    ): "Spark casts a double to a decimal by way of its shortest text, so doubles beyond 2^53 are refused",
+    (
+        "timestamp_ns",
+        "DATE",
+        NANOS[2],
+    ): "nanoseconds are typed like the text of CSV, which has no time of day in a date",
+    (
+        "timestamp_ns_local",
+        "DATE",
+        NANOS[2],
+    ): "nanoseconds are typed like the text of CSV, which has no time of day in a date",
+}
+"""Values that are refused and need not be, each with the reason."""
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_value_is_kept_exactly_or_its_row_is_bad(matrix, catalog_options, group):
+    w, placed, results = matrix
+    assert results[group].status == "loaded", results[group].note
+    wrong = differing(matrix, catalog_options, group)
+    assert not [d for cell, d in wrong.items() if cell not in OTHERWISE], "\n".join(map(str, wrong.values()))
+    assert not [d for d in wrong.values() if d[0] != BAD]
+
+
+@pytest.mark.parametrize(
+    "cell", [pytest.param(c, marks=pytest.mark.xfail(reason=why, strict=True)) for c, why in OTHERWISE.items()], ids=str
+)
+def test_an_exact_value_is_not_refused(matrix, catalog_options, cell):
+    assert cell not in differing(matrix, catalog_options, "numbers" if family(cell[0]) == "number" else "moments")
+
+
+def differing(matrix, catalog_options, group: str) -> dict[tuple, tuple]:
+    """Return {(Parquet type, DMS type, value): (what the lake has, what it should have)} of the cells that are not right."""
+    w, placed, _ = matrix
+    held = {row["id"]: row for row in lake_table(catalog_options, f"matrix.{group}").scan().to_arrow().to_pylist()}
+    quarantined = w.spark.table(w.book().ops("quarantine")).where(f"table_name = 'public.{group}'").select("raw", "column_name").collect()  # fmt: skip
+    bad = {int(bytes(r.raw).decode().split(",")[0].strip('"')): r.column_name for r in quarantined}
+    wrong = {}
+    for i, (kind, dms, value) in placed[group].items():
+        name, wanted = column(kind, dms), expected(kind, dms, value)
+        got = BAD if bad.get(i) == name else held[i][name] if i in held else "nowhere"
+        if dms in (*TEXTS, "TIME") and family(kind) in ("time", "timestamp"):
+            got, wanted = plain(got), plain(wanted)
+        if isinstance(wanted, float) and isinstance(got, str) and got != BAD:
+            got = single(float(got)) if kind == "float32" else float(got)
+        if not is_same(got, wanted) or type(got) is not type(wanted):
+            wrong[kind, dms, value] = (got, wanted)
+    assert len(held) + len(bad) == len(placed[group])
+    return wrong
+
+
+def test_pairs_that_cannot_be_compared_are_refused_before_any_row_is_written(matrix, catalog_options):
+    _, _, results = matrix
+    assert results["refused"].status == "failed"
+    note = results["refused"].note
+    assert "LOAD00000001.parquet" in note
+    missing = [c for c in CELLS if not IS_COMPARED[c] and f"'{column(*c)}'" not in note]
+    assert not missing
+    assert not lake_table(catalog_options, "matrix.refused").scan().to_arrow().num_rows
+
+
+def test_a_truth_value_takes_no_other_number_from_a_load_or_a_change(new_world, catalog_options):
+    w = new_world(DataFormat="parquet", IncludeOpForFullLoad=True, TimestampColumnName="")
+    w.rules = {"rules": []}
+    w.table("users", "id INT4", "status BOOLEAN").table("flags", "id INT4", "on BOOLEAN")
+
+    def put(table, name, op, ids, values):
+        path = w.root / "source/public" / table / name.replace(".csv", ".parquet")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        value = w.specs[table]["columns"][1]["name"]
+        pq.write_table(pa.table({"Op": op, "id": pa.array(ids, pa.int32()), value: pa.array(values, pa.int8())}), path)
+
+    put("users", LOAD1, list("IIII"), [1, 2, 3, 4], [0, 1, 2, None])
+    put("users", FILE1, ["U", "U"], [1, 2], [-1, 0])
+    put("flags", LOAD1, ["I"], [1], [1])
+    put("flags", FILE1, ["U"], [1], [2])
+    assert w.setup()["users"].status == "created"
+    assert "LOAD00000001.parquet row 3: column 'status': 2" in w.full_load()["users"].note
+    aside = {"on_bad_rows": "quarantine", "max_bad_rows": 9, "max_bad_percent": 100}
+    assert w.full_load(**aside)["users"].counts == {"rows": 3, "quarantined": 1}
+    results = w.merge(**aside)
+    assert results["users"].counts["quarantined"] == results["flags"].counts["quarantined"] == 1
+    assert lake_rows(catalog_options, f"{w.space}.users") == [(1, False), (2, False), (4, None)]
+    assert duckdb_rows(catalog_options, f"{w.space}.users") == [(1, False), (2, False), (4, None)]
+    assert duckdb_rows(catalog_options, f"{w.space}.flags") == [(1, True)]
+
+
+def test_dates_and_times_of_other_years_are_bad_rows(new_world, catalog_options):
+    w = new_world(DataFormat="parquet", TimestampColumnName="")
+    w.rules = {"rules": []}
+    w.table("t", "id INT8", "day DATE", "at DATETIME", "moment DATETIME", utc=("moment",))
+    first, end = -719162, 2932897  # days since 1970 of 0001-01-01 and of 10000-01-01
+    days = [first - 1, first, end - 1, end]
+    micros = pa.array([d * 86_400_000_000 for d in days], pa.int64())
+    columns = {
+        "day": pa.array(days, pa.int32()).cast(pa.date32()), "at": micros.cast(pa.timestamp("us")),
+        "moment": micros.cast(pa.timestamp("us", "UTC")),
+    }  # fmt: skip
+    rows = [
+        pa.table({"id": pa.array(range(n * 4, n * 4 + 4)), **{c: v if c == name else pa.nulls(4, v.type) for c, v in columns.items()}})
+        for n, name in enumerate(columns)
+    ]  # fmt: skip
+    folder = w.root / "source/public/t"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.concat_tables(rows), folder / "LOAD00000001.parquet", store_schema=False)
+    w.setup()
+    assert w.full_load(on_bad_rows="quarantine", max_bad_rows=99, max_bad_percent=100)["t"].counts["quarantined"] == 6
+    kept = lake_table(catalog_options, f"{w.space}.t").scan(selected_fields=("id",)).to_arrow().column("id").to_pylist()
+    assert sorted(kept) == [1, 2, 5, 6, 9, 10]
