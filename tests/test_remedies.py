@@ -1,0 +1,505 @@
+"""Each message that offers a remedy: the error is made, the remedy named first is carried out literally, and the lake has every row.
+
+Tables share a world and each flow runs once over all of them: what they have in common is only the settings of the endpoint.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from frazil.flows import adopt
+from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, U, World
+from lake_reader import lake_rows
+
+FRAZIL = Path(__file__).parent.parent / "lib/frazil"
+START = {1: "a", 2: "b"}
+
+
+@dataclass
+class Remedy:
+    """One error of one table: how it comes about, what its message says, and what is done about it.
+
+    `site` is a part of the problem as the code has it, which tells the place that raises it. `first` begins the remedy.
+    """
+
+    name: str
+    site: str
+    first: str
+    breaks: Callable[[World, str], None]
+    carries_out: Callable[[World, str, str], None]
+    then: tuple[str, ...] = ("merge",)
+    rows: dict = field(default_factory=dict)
+    """The lake's rows by key once that is done."""
+    columns: tuple[str, ...] = ("id INT8", "v WSTRING(99)")
+    world: str = "plain"
+    needs: tuple[str, ...] = ("setup", "full_load", "merge")
+    """The flows that run before it breaks."""
+    makes: Callable[[World, str], None] | None = None
+    """Write the first files, instead of a load of `START` and an update of row 1."""
+    shows: str = ""
+    """The flow that shows the error; empty: `merge`."""
+
+
+def edit(w: World, table: str, **entries) -> None:
+    """Write entries of a table's spec."""
+    w.specs[table] |= entries
+    (w.root / f"specs/{table}.yml").write_text(yaml.safe_dump(w.specs[table]))
+
+
+def edit_column(w: World, table: str, name: str, **entries) -> None:
+    """Write entries of one column of a table's spec."""
+    next(c for c in w.specs[table]["columns"] if c["name"] == name).update(entries)
+    edit(w, table)
+
+
+def drop(w: World, table: str) -> None:
+    w.spark.sql(f"DROP TABLE {w.name(table)}")
+
+
+def as_text(column: str):
+    """Carry out: write lake: string at the column and drop the table."""
+
+    def carry_out(w: World, table: str, cure: str) -> None:
+        assert "lake: string" in cure and f"column '{column}'" in cure
+        edit_column(w, table, column, lake="string")
+        drop(w, table)
+
+    return carry_out
+
+
+def parquet(w: World, table: str, name: str, op: str, rows: dict, kind: pa.DataType | None = None) -> None:
+    file = source(w, table, name.replace(".csv", ".parquet"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    values = pa.array(list(rows.values()), kind)
+    pq.write_table(
+        pa.table({**({"Op": [op] * len(rows)} if op else {}), "id": pa.array(rows, pa.int64()), "v": values}), file
+    )
+
+
+def parquet_start(w: World, table: str) -> None:
+    parquet(w, table, LOAD1, "", START)
+    parquet(w, table, FILE1, "U", {1: "a1"})
+
+
+def torn(w: World, table: str) -> None:
+    parquet(w, table, FILE2, "U", {1: "a2"})
+    cut(FILE2.replace(".csv", ".parquet"), 100)(w, table)
+
+
+def truth_type(w: World, table: str, cure: str) -> None:
+    assert f"specs/{table}.yml" in cure
+    edit_column(w, table, "v", type="BOOLEAN")
+    drop(w, table)
+
+
+def past(until: str, *columns: str, load: bool = False) -> list[dict]:
+    return [{"until": until, "columns": list(columns), "load": load}]
+
+
+ANEW = ("setup", "full_load", "merge")
+TS = ONE_COMMIT
+KEPT: dict[str, bytes] = {}
+
+
+def source(w: World, table: str, name: str) -> Path:
+    return w.root / "source/public" / table / name
+
+
+def cut(name: str, size: int):
+    """Damage a file on its way: only its first bytes are there."""
+
+    def breaks(w: World, table: str) -> None:
+        file = source(w, table, name)
+        KEPT[str(file)] = file.read_bytes()
+        file.write_bytes(KEPT[str(file)][:size])
+
+    return breaks
+
+
+def fetch_again(name: str):
+    def carry_out(w: World, table: str, cure: str) -> None:
+        file = source(w, table, name)
+        file.write_bytes(KEPT[str(file)])
+
+    return carry_out
+
+
+def statement(w: World, table: str, cure: str) -> None:
+    """Run the statement that the remedy names."""
+    w.spark.sql(re.search(r"ALTER TABLE .*", cure)[0])
+
+
+def as_it_is(w: World, table: str) -> None:
+    """The first files have the error."""
+
+
+def nothing(w: World, table: str, cure: str) -> None:
+    """The remedy is to run a notebook."""
+
+
+def open_quote(w: World, table: str) -> None:
+    w.write(table, FILE2, f'U,{TS},1,"cut off"\n')
+    cut(FILE2, len(f'U,{TS},1,"cut'))(w, table)
+
+
+def forget_history(w: World, table: str) -> None:
+    """Another writer expires all snapshots but its own, and the tag of the position with them."""
+    name = w.name(table)
+    for ref in w.spark.sql(f"select name, type from {name}.refs where name <> 'main'").collect():
+        w.spark.sql(f"ALTER TABLE {name} DROP {ref['type']} `{ref['name']}`")
+    w.spark.sql(f"INSERT INTO {name} VALUES (77, 'foreign')")
+    w.call("expire_snapshots", table, ", older_than => timestamp'2999-01-01', retain_last => 1")
+
+
+def roll_back(w: World, table: str) -> None:
+    w.changes(table, U(1, "a2"), I(3, "c"), name=FILE2)
+    before = w.head(table)
+    w.merge(tables=[f"public.{table}"])
+    w.call("rollback_to_snapshot", table, f", snapshot_id => {before}")
+
+
+def foreign_table(w: World, table: str) -> None:
+    w.spark.sql(f"CREATE TABLE {w.name(table)} (id bigint, v string) USING iceberg")
+    w.spark.sql(f"INSERT INTO {w.name(table)} VALUES (1, 'a'), (2, 'b')")
+
+
+def take_over(w: World, table: str, cure: str) -> None:
+    assert "frazil adopt" in cure
+    adopt.adopt(w.book(), f"public.{table}", "load")
+
+
+def past_layouts(w: World, table: str, cure: str) -> None:
+    columns = [c["name"] for c in w.specs[table]["columns"]]
+    edit(w, table, columns=[*w.specs[table]["columns"], {"name": "w", "type": "INT4"}], layouts=[{"until": FILE1, "columns": columns, "load": True}])  # fmt: skip
+
+
+def add_column(w: World, table: str, cure: str) -> None:
+    assert f"specs/{table}.yml" in cure
+    edit(w, table, columns=[*w.specs[table]["columns"], {"name": "w", "type": "INT4"}])
+
+
+def new_operation(w: World, table: str, cure: str) -> None:
+    w.own = {"OpValues": {"I": "I", "U": "U", "D": "D", "X": "U"}}
+
+
+def load_twice(w: World, table: str) -> None:
+    w.load(table, (1, "a"), (1, "b"))
+
+
+def whole_key(w: World, table: str, cure: str) -> None:
+    assert f"specs/{table}.yml" in cure
+    edit(w, table, key=["id", "v"])
+    if w.spark.catalog.tableExists(w.name(table)):
+        drop(w, table)
+
+
+def more(w: World, table: str) -> None:
+    w.changes(table, U(1, "a2"), name=FILE2)
+
+
+def takes_types(w: World, table: str) -> None:
+    more(w, table)
+    edit_column(w, table, "v", type="INT4")
+
+
+def back_to_text(w: World, table: str, cure: str) -> None:
+    edit_column(w, table, "v", type="WSTRING(99)")
+
+
+def another_key(w: World, table: str) -> None:
+    more(w, table)
+    edit(w, table, key=["v"])
+
+
+def old_key(w: World, table: str, cure: str) -> None:
+    edit(w, table, key=["id"])
+
+
+def no_longer_lists(w: World, table: str) -> None:
+    more(w, table)
+    edit(w, table, columns=w.specs[table]["columns"][:1])
+
+
+REMEDIES = [
+    Remedy("word", "changeset: bad row(s)", "write the right type, or lake: string, at column 'n'",
+           lambda w, t: w.changes(t, U(1, "seven"), name=FILE2) and None, as_text("n"), ANEW, {1: "seven", 2: "2"},
+           columns=("id INT8", "n INT4")),
+    Remedy("zero_date", "changeset: bad row(s)", "write lake: string at column 'd'",
+           as_it_is, as_text("d"), ("setup", "full_load"), {1: "0000-00-00", 2: "2024-05-06"}, columns=("id INT8", "d DATE"), needs=(),
+           shows="full_load", makes=lambda w, t: w.load(t, (1, "0000-00-00"), (2, "2024-05-06")) and None),
+    Remedy("no_utf8", "changeset: bad row(s)", 'write replace: {U+FFFD: "\\uFFFD"} at column \'v\'',
+           lambda w, t: w.changes(t, U(1, "a\ufffd"), name=FILE2) and None,
+           lambda w, t, cure: edit_column(w, t, "v", replace={"U+FFFD": "\ufffd"}), rows={1: "a\ufffd", 2: "b"}),
+    Remedy("wider", "changeset: bad row(s)", "correct the columns in", lambda w, t: w.write(t, FILE2, f"U,{TS},1,a2,5\n") and None,
+           past_layouts, rows={1: ("a2", 5), 2: ("b", None)}),
+    Remedy("operation", "changeset: bad row(s)", "correct OpValues in the FrazilSettings", lambda w, t: w.write(t, FILE2, f"U,{TS},2,b\nX,{TS},1,a2\n") and None,
+           new_operation, rows={1: "a2", 2: "b"}),
+    Remedy("quote", "ends: a quoted text does not end", "is the file cut off? Fetch it again", open_quote, fetch_again(FILE2), rows={1: "cut off", 2: "b"}),
+    Remedy("forgotten", "tables: the history of its position is gone", "run 01_full_load with on_changed_load=replay", forget_history, nothing,
+           ("replay", "merge"), {1: "a1", 2: "b"}),
+    Remedy("rolled_back", "tables: was rolled back to snapshot", "to go on from", roll_back, statement, rows={1: "a2", 2: "b", 3: "c"}),
+    Remedy("dropped", "tables: does not exist", "run 00_setup first", drop, nothing, ANEW, {1: "a1", 2: "b"}),
+    Remedy("foreign", "tables: exists and was not made by Frazil", "take it over by `frazil adopt`", foreign_table, take_over, ("setup", "full_load", "merge"),
+           {1: "a1", 2: "b"}, needs=(), shows="setup"),
+    Remedy("twice", "full_load: is not unique in the load", "correct the key in", load_twice, whole_key, ("setup", "full_load"),
+           {(1, "a"): (), (1, "b"): ()}, needs=(), shows="full_load"),
+    Remedy("retyped", "evolution: no promotion", "correct the type", takes_types, back_to_text, rows={1: "a2", 2: "b"}),
+    Remedy("rekeyed", "evolution: and the lake's rows are told apart", "correct the key", another_key, old_key, rows={1: "a2", 2: "b"}),
+    Remedy("brings", "shape: unknown column '", "add it to", lambda w, t: w.write(t, FILE2, f"U,{TS},1,a2,5\n", "Op,ts,id,v,w\n") and None,
+           add_column, rows={1: ("a2", 5), 2: ("b", None)}, world="header"),
+    Remedy("renamed", "shape: renamed, or another one?", "say so in", lambda w, t: w.write(t, FILE2, f"U,{TS},1,a2\n", "Op,ts,id,w\n") and None,
+           lambda w, t, cure: edit(w, t, columns=[{"name": "id", "type": "INT8"}, {"name": "w", "type": "WSTRING(99)", "renamed_from": "v"}]),
+           rows={1: "a2", 2: "b"}, world="header"),
+]  # fmt: skip
+REMEDIES += [
+    Remedy("layout", "csv: fields, and", "the nearest layout is that of", lambda w, t: w.write(t, FILE2, f"U,{TS},1,a2,5,x\n") and None,
+           lambda w, t, cure: edit(w, t, columns=[*w.specs[t]["columns"], {"name": "x", "type": "WSTRING(9)"}],
+                                   layouts=past(FILE1, "id", "v", "w", load=True)),
+           rows={1: ("a2", 5, "x"), 2: ("b", 2, None)}, columns=("id INT8", "v WSTRING(99)", "w INT4"),
+           makes=lambda w, t: edit(w, t, layouts=past("20230101-000000000.csv", "id", "v")) or w.write(t, LOAD1, f"{TS},1,a,1\n{TS},2,b,2\n") and None),
+    Remedy("stray", "read: a quote inside a quoted field is not doubled", "correct the row", lambda w, t: w.write(t, FILE2, f'U,{TS},1,"a "2" b"\n') and None,
+           lambda w, t, cure: w.write(t, FILE2, f'U,{TS},1,"a ""2"" b"\n') and None, rows={1: 'a "2" b', 2: "b"}),
+    Remedy("unlisted", "evolution: the lake has a column", "list it again in", no_longer_lists,
+           lambda w, t, cure: edit(w, t, columns=[*w.specs[t]["columns"], {"name": "v", "type": "WSTRING(99)"}]), rows={1: "a2", 2: "b"}, world="header"),
+    Remedy("pair", "parquet: none of its values can be of that type", "write the right type there in",
+           as_it_is, truth_type, ("setup", "full_load"), {1: True, 2: False}, columns=("id INT8", "v INT4"), world="parquet",
+           needs=(), shows="full_load", makes=lambda w, t: parquet(w, t, LOAD1, "", {1: True, 2: False})),
+    Remedy("torn", "parquet: is no Parquet file that can be read", "fetch it again", torn, fetch_again(FILE2.replace(".csv", ".parquet")),
+           rows={1: "a2", 2: "b"}, world="parquet", makes=parquet_start),
+]  # fmt: skip
+WORLDS = {
+    "plain": {},
+    "header": {"AddColumnName": True},
+    "parquet": {"DataFormat": "parquet", "TimestampColumnName": ""},
+}
+
+
+def run_flow(w: World, flow: str, entries: list[Remedy]) -> dict[str, str]:
+    """Run a flow over the tables of some entries; return the notes of those that it could not do."""
+    if not entries:
+        return {}
+    tables = [f"public.{r.name}" for r in entries]
+    given = {"on_changed_load": "replay"} if flow == "replay" else {}
+    results = {"setup": w.setup, "full_load": w.full_load, "replay": w.full_load, "merge": w.merge}[flow](
+        tables=tables, **given
+    )
+    return {t: r.note for t, r in results.items() if r.failed or r.status in ("skipped", "held")}
+
+
+@pytest.fixture(scope="module", params=WORLDS)
+def outcome(request, spark, catalog_options, tmp_path_factory):
+    """Make all errors of a world, carry out all first remedies, and return the world, the errors' notes, and what failed after it."""
+    w = World(
+        tmp_path_factory.mktemp("remedies") / "w", f"remedies_{request.param}", catalog_options, **WORLDS[request.param]
+    )
+    w.rules = {"rules": []}
+    mine = [r for r in REMEDIES if r.world == request.param]
+    for r in mine:
+        w.table(r.name, *r.columns)
+        if r.makes:
+            r.makes(w, r.name)
+            continue
+        number = any(c.split(" ")[1] in ("INT4", "DATE") for c in r.columns[1:])
+        w.load(r.name, *[(k, k if number else v) for k, v in START.items()])
+        w.changes(r.name, U(1, 1 if number else "a1"), name=FILE1)
+    for flow in ("setup", "full_load", "merge"):
+        failed = run_flow(w, flow, [r for r in mine if flow in r.needs])
+        assert not failed, failed
+    for r in mine:
+        r.breaks(w, r.name)
+    notes: dict[str, str] = {}
+    for flow in ("setup", "full_load", "merge"):
+        some = [r for r in mine if (r.shows or "merge") == flow or (flow == "setup" and r.shows == "full_load")]
+        notes |= run_flow(w, flow, some)
+    for r in mine:
+        r.carries_out(w, r.name, notes.get(r.name, ""))
+    after = {}
+    for flow in ("setup", "full_load", "replay", "merge"):
+        after |= run_flow(w, flow, [r for r in mine if flow in r.then])
+    return w, notes, after
+
+
+def names_of(world: str) -> list[str]:
+    return [r.name for r in REMEDIES if r.world == world]
+
+
+@pytest.mark.spark
+def test_the_first_remedy_of_each_message_loses_no_row(outcome, catalog_options):
+    w, notes, after = outcome
+    wrong = []
+    for r in (r for r in REMEDIES if r.name in w.specs):
+        problem, _, cure = notes.get(r.name, "").partition("\n  cure: ")
+        if r.site.split(": ", 1)[1] not in problem:
+            wrong.append((r.name, "another problem", problem))
+        elif not cure.startswith(r.first):
+            wrong.append((r.name, "another remedy first", cure))
+        elif r.name in after:
+            wrong.append((r.name, "fails after the remedy", after[r.name]))
+        else:
+            keys = len(w.specs[r.name]["key"])
+            held = {
+                row[0] if keys == 1 else row[:keys]: row[keys:]
+                for row in lake_rows(catalog_options, f"{w.space}.{r.name}")
+            }
+            wanted = {k: v if isinstance(v, tuple) else (v,) for k, v in r.rows.items()}
+            if held != wanted:
+                wrong.append((r.name, held, "and in the source", wanted))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+# --- no message is forgotten
+
+TEXT_ONLY = {
+    "ParameterError": "a value that a person typed: the remedy is to type another one",
+    "SpecError": "an entry of a spec that a person typed",
+    "EndpointError": "a document of settings or rules: its text is corrected, or saved again",
+    "JarsError": "jars, Java or the network; no data is concerned",
+    "SessionError": "Spark or its jars; no data is concerned",
+    "SourceDatabaseError": "the source database is not reached or not known; no row is concerned",
+    "StorageError": "rights, network or disk: the same run is repeated after it",
+    "CatalogError": "a reader that gives way to Spark, which says more",
+    "ExploreError": "a question that cannot be answered; nothing is written",
+    "DownError": "deletes what was shown, if it is still that",
+    "LedgerError": "a newer version's records",
+    "AdoptError": "a position that a person typed",
+    "UnreachableError": "the broker does not answer: the same run is repeated after it",
+    "CompactionError": "nothing was committed, and the run is repeated",
+    "PositionMovedError": "another run was faster, and the run is repeated",
+    "MismatchError": "the row-delta lane gives way to a MERGE",
+    "UnfitError": "the row-delta lane gives way to a MERGE",
+    "StoppedError": "a person stopped the run, and it is repeated",
+    "TablesFailedError": "repeats the messages of tables",
+    "DecisionNeededError": "repeats the messages of tables",
+}
+"""Kinds of errors whose remedy concerns no row, each with the reason."""
+
+
+ELSEWHERE = {
+    "csv: so nobody can tell where rows end": "the file is damaged: fetched again, as in `quote`",
+    "watch: came after 01_full_load found none": "the load is run; see test_empty_at_load",
+    "clock: and the clock of host": "the host's clock is corrected; see test_clocks",
+    "clock: the clock of host": "the host's clock is corrected; see test_clocks",
+    "other_writers: another writer changed its columns": "the schema is restored; see test_other_writers",
+    "other_writers: keys occur more than once": "a person decides which row is right; see test_other_writers",
+    "repair: the metadata no longer hold a schema": "as the other writer's columns; see test_other_writers",
+    "repair: …": "as the other writer's columns; see test_other_writers",
+    "csv: is no line of CSV": "the file is damaged: fetched again, as in `quote`",
+    "ends: cannot be unpacked": "the file is damaged: fetched again; see test_ends",
+    "kafka: its position names": "a topic made anew; see test_kafka",
+    "kafka: ends at": "a topic made anew; see test_kafka",
+    "kafka: partition … is new": "messages have expired; see test_kafka",
+    "kafka: …: …": "messages have expired; see test_kafka",
+    "streams: was made anew": "a topic made anew; see test_kafka",
+    "kinesis: has none of its": "a stream made anew; see test_kinesis",
+    "kinesis: the stream was last read": "messages may have expired; see test_kinesis",
+    "kafka: is not installed": "a package is installed",
+    "kinesis: is not installed": "a package is installed",
+    "kafka: no topic": "a name that a person typed",
+    "kinesis: no stream": "a name that a person typed",
+    "streams: parameter 'source'": "a parameter that a person typed",
+    "streams: stream_start": "a parameter that a person typed",
+    "layout: no column": "the spec or the endpoint's settings are corrected; `brings` and test_schema_changes",
+    "layout: unknown column": "as `brings`, where no lake has been asked yet",
+    "layout: layouts: until": "an entry of a spec that a person typed",
+    "objects: has no folder for schema": "a parameter or a spec that a person typed",
+    "objects: holds records of DMS itself": "a spec that a person wrote for no table",
+    "objects: two change files are named": "two tasks write one table: a person ends one",
+    "objects: source folder": "a parameter that a person typed",
+    "parquet: Parquet type": "no file of DMS",
+    "position: was written by a newer Frazil": "a newer version is installed",
+    "read: cannot be read": "the file is damaged: fetched again, as in `torn`",
+    "apply: a row was given the key of another one": "only a new load by DMS has the rows; see test_order",
+    "apply: messages were written down": "the run is repeated",
+    "newcomers: cannot be made": "a spec is written by hand; see test_kafka",
+    "newcomers: messages of tables without a spec": "a spec is written; see test_kafka",
+    "quarantine: and read again they were others": "the run is repeated",
+    "quarantine: were set aside beside batch": "a person looks at the branch: both ways are named",
+    "shape: rows lack columns of a table without key": "whole rows are compared, so the table is loaded again",
+    "shape: …: no column …": "the column is declared; see test_schema_changes",
+    "source: is gone from the source": "the source's key changed, so the table is loaded again",
+    "source: the source has no table": "a spec that a person typed",
+    "source: the source's columns are not those of": "the cut-over is declared; see test_source",
+    "stream_look: was loaded from files": "the table is loaded from the stream",
+    "stream_read: is mapped to topic": "the mappings are corrected",
+    "stream_read: unknown column": "as `brings`, in a stream; see test_kafka",
+    "told: of a type that is not told": "as `brings`, in a stream; see test_control",
+    "told: went and came again": "a new load by DMS; see test_control",
+    "told: from here on: no promotion": "the table is loaded again; see test_control",
+    "unreadable: messages that are none of DMS's": "a person looks at them; see test_kafka",
+    "workbook: which parameter 'source' does not name": "a parameter that a person typed",
+    "evolution: the source's primary key is": "the table is loaded again by its new key; see test_source",
+    "evolution: is partitioned or sorted by it": "the column is kept; see test_schema_changes",
+    "evolution: columns of a table without key changed": "whole rows are compared, so the table is loaded again",
+    "history: has no snapshot": "as `dropped`",
+    "tables: carries a position already": "nothing has to be done",
+    "tables: and its spec differ": "the spec is corrected; see test_adopt",
+    "tables: was written to while it was looked at": "the other pipeline is stopped; see test_adopt",
+    "tables: carries no position": "as `foreign`",
+    "tables: holds rows that its key does not tell apart": "the key is corrected; see test_adopt",
+    "ledger: none of the tables exists": "as `dropped`",
+    "position: the load files are not those": "see test_commit",
+    "position: are no longer there": "see test_commit",
+    "position: was written again after": "see test_commit",
+    "position: turned up late": "see test_commit",
+}
+"""Messages that no entry here carries out, each with the reason or the test that does."""
+
+
+def raise_sites() -> list[tuple[str, str, str]]:
+    """Return (kind, `module: problem`, remedy) of every error in the code that has a remedy; values in texts are `…`."""
+    found = []
+    for file in sorted(FRAZIL.rglob("*.py")):
+        if "demo" in file.relative_to(FRAZIL).parts:
+            continue
+        calls = (n for n in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(n, ast.Call))
+        for call in calls:
+            kind = getattr(call.func, "id", "")
+            if re.fullmatch(r"[A-Z]\w+Error", kind) and len(call.args) > 1:
+                found.append((kind, f"{file.stem}: {problem_text(call.args[0])}", problem_text(call.args[1])))
+    return found
+
+
+def problem_text(node: ast.expr) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values)
+    if isinstance(node, ast.BinOp):
+        return problem_text(node.left) + problem_text(node.right)
+    return str(node.value) if isinstance(node, ast.Constant) else "…"
+
+
+def covers(mark: str, site: str) -> bool:
+    module, text = mark.split(": ", 1)
+    return site.startswith(f"{module}: ") and text in site
+
+
+def test_no_message_with_a_remedy_for_data_is_left_out():
+    sites = [site for kind, site, _ in raise_sites() if kind not in TEXT_ONLY]
+    marks = [*ELSEWHERE, *(r.site for r in REMEDIES)]
+    left = [site for site in sites if not any(covers(mark, site) for mark in marks)]
+    assert not left
+    assert not [mark for mark in ELSEWHERE if not any(covers(mark, site) for site in sites)]
+
+
+LOSSY = re.compile(
+    r"(remove|delete|move .*away|clear|discard|have DMS load|run 01_full_load with on_changed_load=reload)"
+)
+ONLY_A_NEW_LOAD = {
+    "position: …: … turned up late": "a file that repeats what was applied",
+    "apply: …: a row was given the key of another one": "the changes do not tell which row is which",
+    "objects: … holds records of DMS itself": "a spec for no table is removed",
+}
+"""Messages whose first remedy discards something, since no other exists."""
+
+
+def test_a_first_remedy_discards_nothing_where_another_does_not():
+    lossy = [site for kind, site, cure in raise_sites() if kind not in TEXT_ONLY and LOSSY.match(cure)]
+    assert not [site for site in lossy if not site.startswith(tuple(ONLY_A_NEW_LOAD))]
