@@ -21,6 +21,7 @@ import yaml
 
 import reference
 from helpers import I, U, World
+from lake_reader import lake_rows
 
 pytestmark = pytest.mark.notebooks
 ROOT = Path(__file__).parent.parent
@@ -71,7 +72,7 @@ class Kernel:
         """Wait until a cell has ended and return its outputs."""
         found = []
         while True:
-            message = self.heard.get(timeout=120)
+            message = self.heard.get(timeout=600)
             if message["parent_header"].get("msg_id") != number or message["channel"] != "iopub":
                 continue
             kind, content = message["header"]["msg_type"], message["content"]
@@ -81,6 +82,10 @@ class Kernel:
 
     def run(self, code: str, **about) -> list[dict]:
         return self.shown(self.send(code, **about))
+
+    def end(self) -> None:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/kernels/{self.id}", headers={"Authorization": f"token {TOKEN}"}, method="DELETE")  # fmt: skip
+        urllib.request.urlopen(request, timeout=60).close()
 
     def interrupt(self) -> None:
         self.post(f"kernels/{self.id}/interrupt")
@@ -285,6 +290,44 @@ def test_what_papermill_injects_wins_over_the_cell(light, tmp_path):
 
 
 # --- with Spark: one notebook ingests, another one looks
+
+
+BOTH = """
+import os
+os.environ["FRAZIL_PARAMS"] = {params!r}
+from frazil.config.settings import resolve
+from frazil.flows import cdc, full_load, setup
+from frazil.flows.workbook import Workbook, raise_if_failed
+
+def book(notebook):
+    return Workbook(resolve(notebook, globals()).settings)
+"""
+ALL = """raise_if_failed(setup.create_tables(book("setup")))
+raise_if_failed(full_load.run(book("full_load")))
+raise_if_failed(cdc.run(book("cdc_merge")))"""
+
+
+@pytest.mark.spark
+def test_one_kernel_writes_to_the_lake_of_the_environment_that_its_cell_names(server, tmp_path):
+    params, lakes = tmp_path / "params", {}
+    params.mkdir()
+    for env in ("dev", "prod"):
+        place = tmp_path / env
+        lakes[env] = {"type": "jdbc", "uri": f"jdbc:sqlite:{place}/catalog.db", "warehouse": f"{place}/files"}
+        w = World(place, "app", lakes[env]).table("t").load("t", (1, env)).changes("t", U(1, f"{env} changed"))
+        told = {n: str(place / f"{n}.json") for n in ("endpoint", "mappings")} | {n: str(place / n) for n in ("source", "specs")}  # fmt: skip
+        w.book()  # writes the settings of the endpoint
+        options = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}
+        common = {**told, "catalog_options": lakes[env], "readers": ["spark"], "spark_options": options}
+        (params / f"{env}.yml").write_text(yaml.safe_dump({"common": common}))
+    kernel = Kernel(server, "both.ipynb")
+    shown = [*kernel.run(BOTH.format(params=str(params)))]
+    for env in ("dev", "prod", "dev"):
+        shown += kernel.run(f'env = "{env}"', cellId="p", tags=["parameters"])
+        shown += kernel.run(ALL)
+    assert not errors(shown)
+    assert {env: lake_rows(lake, "app.t") for env, lake in lakes.items()} == {"dev": [(1, "dev changed")], "prod": [(1, "prod changed")]}  # fmt: skip
+    kernel.end()
 
 
 OPEN = """
