@@ -29,7 +29,7 @@ from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.lanes import Costs
-from frazil.pipeline.lake_trouble import explained, require_readable
+from frazil.pipeline.lake_trouble import explained, require_metadata
 
 
 class DecisionNeededError(FrazilError):
@@ -82,7 +82,7 @@ def _row(
     try:
         for one in (b for b in books if name in b.specs):
             one.require_way(one.specs[name])
-        require_readable(book.settings, spec.target, depth=1)
+        require_metadata(book.settings, spec.target, depth=1)
         if idle := still.get(spec.source):
             nothing = {
                 "load": 0,
@@ -109,7 +109,7 @@ def _samples(book: Workbook, newest: int = 30) -> Samples:
     for spec in book.specs.values():
         rows, table = found.setdefault(spec.source, []), None
         with suppress(Exception):  # the table's own row says why it cannot be read
-            require_readable(book.settings, spec.target, depth=1)
+            require_metadata(book.settings, spec.target, depth=1)
             table = jvm.load_table(book.spark, book.name(spec)) if book.exists(spec) else None
         for snapshot in islice(jvm.ancestors(table), newest) if table else ():
             told = {k: json.loads(snapshot.summary().get(f"frazil.{k}") or "{}") for k in ("counts", "latency")}

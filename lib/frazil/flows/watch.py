@@ -22,7 +22,7 @@ from frazil.flows.stream_look import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup, quarantine
 from frazil.lake.tables import LOAD
-from frazil.pipeline.lake_trouble import require_readable
+from frazil.pipeline.lake_trouble import require_metadata
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -69,7 +69,7 @@ def _pending(
     Raises a FrazilError where the table has no position or its first load waits, with `same_load` also where the load files
     are not those applied.
     """
-    require_readable(book.settings, spec.target, depth=1)
+    require_metadata(book.settings, spec.target, depth=1)
     table = lookup.get_table(catalog, spec.target)
     position = lookup.position_of(table)
     there = None if book.stream else book.objects(spec, position)

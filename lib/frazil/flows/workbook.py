@@ -39,7 +39,7 @@ from frazil.lake.lanes import Lanes
 from frazil.lake.tables import format_version
 from frazil.observe.progress import heartbeat
 from frazil.pipeline.clock import require_right_clock
-from frazil.pipeline.lake_trouble import explained, require_readable
+from frazil.pipeline.lake_trouble import explained, require_metadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -315,7 +315,7 @@ class Workbook:
             self.take_thread(spec)
             self.require_way(spec)
             if spec.source not in self._readable:
-                require_readable(self.settings, spec.target)
+                require_metadata(self.settings, spec.target)
                 self._readable.add(spec.source)
             with reading(spec, self.endpoint.header):
                 result = jvm.steady(lambda: work(spec))  # each step looks first at what is done

@@ -45,7 +45,7 @@ def explained(error: Exception, settings: Settings, target: str) -> FrazilError 
     return damage(settings, target)
 
 
-def require_readable(settings: Settings, target: str, depth: int = 0) -> None:
+def require_metadata(settings: Settings, target: str, depth: int = 0) -> None:
     """Raise StorageError where a table's metadata file cannot be read, or with `depth` 1 its manifest list.
 
     Iceberg itself tries a damaged metadata file again for minutes.
