@@ -92,12 +92,13 @@ def load_table(spark: SparkSession, name: str) -> JavaTable:
 
 
 def steady(call: Callable[[], T]) -> T:
-    """Make a call that may be made twice again, after pauses, where the catalog does not answer."""
+    """Make a call that may be made twice again, after pauses, where the catalog does not answer; not what was tried so already."""
     for pause in (*PAUSES_S, None):
         try:
             return call()
         except Exception as error:
-            if pause is None or not is_no_answer(error):
+            if pause is None or not is_no_answer(error) or hasattr(error, "frazil_tried"):
+                error.frazil_tried = True
                 raise
             time.sleep(pause)
     raise AssertionError("unreachable")

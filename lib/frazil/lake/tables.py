@@ -208,7 +208,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     jvm.start_position(table, TAG, POSITION, position.to_json, {COLUMNS: columns_of(spark, table)})
     parent = jvm.load_table(spark, name).currentSnapshot().parentId()
     if parent != (held and held.snapshotId()):
-        spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}')")
+        spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}', '{COLUMNS}')")
         spark.sql(f"ALTER TABLE {name} DROP TAG {identifier(TAG)}")
         raise TableError(f"{name} was written to while it was looked at", "stop the other pipeline first, then adopt")
 
