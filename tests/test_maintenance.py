@@ -403,15 +403,20 @@ AUTOGROUP = Path("/proc/self/autogroup")
 """Where Linux says, if it shares the CPU out among sessions, how much of it this one gets."""
 
 
-def test_a_run_with_a_spark_of_its_own_lets_others_go_first(tmp_path, catalog_options):
+@pytest.mark.parametrize(("dry", "nice"), [(False, 7), (True, 0)])
+def test_a_run_with_a_spark_of_its_own_lets_others_go_first_and_says_so_but_a_dry_run_does_not(
+    tmp_path, catalog_options, dry, nice
+):
     """Its JVM, where the work is done, has the priority that `nice` says, and so has the session that a kernel leads."""
     code = f"""
 import psutil
 from frazil.config.session import get_spark
 from frazil.config.settings import MaintenanceSettings
-spark = get_spark(MaintenanceSettings(root={str(tmp_path)!r}, nice=7, catalog_options={catalog_options!r}))
+spark = get_spark(MaintenanceSettings(root={str(tmp_path)!r}, nice=7, dry_run={dry}, catalog_options={catalog_options!r}))
 jvm = spark.sparkContext._gateway.proc.pid
-print("of the JVM", psutil.Process(jvm).nice(), open(f"/proc/{{jvm}}/autogroup").read() if {AUTOGROUP.exists()} else "nice 7")
+lowest = {{psutil.os.getpriority(psutil.os.PRIO_PROCESS, t.id) for t in psutil.Process(jvm).threads()}}
+print("of the JVM", *sorted(lowest), open(f"/proc/{{jvm}}/autogroup").read() if {AUTOGROUP.exists()} else "nice {nice}")
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, start_new_session=True)  # fmt: skip
-    assert re.search("of the JVM 7 .*nice 7", ran.stdout), ran.stdout + ran.stderr
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=550, start_new_session=True)  # fmt: skip
+    assert re.search(f"of the JVM {nice} .*nice {nice}", ran.stdout), ran.stdout + ran.stderr
+    assert ("lower priority (nice = 7)" in ran.stdout) is not dry

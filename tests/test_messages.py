@@ -8,11 +8,13 @@ import yaml
 
 import reference
 from frazil.cli import main
-from frazil.config.settings import ParameterError, resolve
+from frazil.config.settings import ParameterError, SetupSettings, resolve
 from frazil.errors import FrazilError
+from frazil.flows import setup
 from frazil.flows.workbook import TableResult
 from frazil.observe import cards, runs
 from frazil.observe.report import Grid, finish
+from helpers import I
 
 CONTROL = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), "\u2028", "\u2029", "\u202e"]
 """What a terminal, or who reads a log, takes as more than a character of a value."""
@@ -139,3 +141,27 @@ def test_hooks_hear_neither_credentials_nor_control_characters_and_are_not_shown
     told = (tmp_path / "told").read_text()
     assert "MARK" not in told + out.err + out.out and "x.db" in told
     assert "on_trouble: the command ended with exit code 1" in out.err and "webhook: " in out.err
+
+
+@pytest.mark.spark
+def test_no_value_key_name_or_path_of_a_source_brings_a_control_character_into_what_is_shown(new_world):
+    """Every control character in a value of a column INT4, in a key that comes twice, in names of a table, a column and a file."""
+    w = new_world(CsvNullValue="NULL")
+    evil, odd = EVIL + "\nFORGED line", "\x1b[2J\x1b]0;x\x07\u202e\x9b"
+    w.table("t", "id INT8", "n INT4").load("t", (1, 1)).changes("t", I(2, evil))
+    w.table("twice", "id WSTRING(200)", "v INT4").load("twice", (evil, 1), (evil, 2))
+    w.table("column", "id INT8", f"c{odd} INT4").load("column", (1, evil))
+    w.table(f"name{odd}").load(f"name{odd}", (1, "a")).changes(f"name{odd}", I("x", "y"))
+    w.write("t", f"{evil.replace('/', '').replace(chr(0), '')}.csv", "")
+    done = [w.setup(), w.full_load(), w.merge()]
+    noted = [r.note for results in done for r in results.values() if r.note]
+    failed = {name for results in done for name, r in results.items() if r.failed}
+    assert {"t", "twice", "column"} <= failed, noted
+    look = setup.look(w.book(SetupSettings))
+    shown = [*noted, *w.said, repr(Grid(look)), Grid(look)._repr_html_(), repr(cards.results(list(done[2].values())))]
+    with pytest.raises(FrazilError) as error:
+        finish("cdc_merge", list(done[2].values()))
+    log = (w.root / "runs/demo/frazil.log").read_text()
+    for text in [*shown, str(error.value), log]:
+        assert not [line for line in lines_of(text) if line.startswith("FORGED")]
+    assert "\\x1b" in log and any("\\x1b" in text for text in noted)

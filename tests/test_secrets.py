@@ -4,7 +4,6 @@ import grp
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -103,8 +102,7 @@ def marked(place: Path, marks: Marks) -> Path:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     """Three notebooks with marks as credentials: the folder, the marks, what the commands printed, all command lines meanwhile."""
-    place, marks = reference.workspace(tmp_path_factory.mktemp("secrets")), Marks()
-    shutil.copytree(ROOT / "notebooks", place / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    place, marks = reference.workspace(tmp_path_factory.mktemp("secrets")), Marks()  # no notebooks beside `params/`
     marked(place, marks)
     with Processes() as processes:
         told = [frazil(place, "run", notebook, "--env", "demo") for notebook in NOTEBOOKS]
@@ -180,20 +178,22 @@ print(get_spark(Settings(root={str(tmp_path)!r}, spark_options={{"spark.my.odd":
 
 @pytest.mark.notebooks
 def test_a_group_may_read_if_a_parameter_says_so_and_a_parameter_with_a_credential_is_not_in_the_notebook(tmp_path):
-    """The folders' group is handed on to what is made in them."""
+    """The folders' group is handed on to what is made in them. The notebook is one of the folder that a parameter names."""
     place, marks, group = (
         reference.workspace(tmp_path),
         Marks(),
         grp.getgrgid(os.getgroups()[-1] if os.getgroups() else os.getgid()),
     )
-    shutil.copytree(ROOT / "notebooks", place / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    (place / "own").mkdir()
+    with open(place / "params/demo.yml", "a") as file:
+        file.write("\noperate:\n  notebooks: own\n")
     (place / "runs/demo").mkdir(parents=True)
     (place / "runs/demo").chmod(0o755)  # as an earlier version made it
     stub = nbformat.read(ROOT / "notebooks/00_setup.ipynb", as_version=4)
     stub.cells = [c for c in stub.cells if c.cell_type == "code"][:4]
     code = "import os\nassert resolved.settings.catalog_options['my.own'] == os.environ['EXPECTED'], 'lost'\nprint('\\x1b[2J$a$b$')"
     stub.cells.append(nbformat.v4.new_code_cell(code))
-    nbformat.write(stub, place / "notebooks/00_setup.ipynb")
+    nbformat.write(stub, place / "own/00_setup.ipynb")
     options = {
         **yaml.safe_load((place / "params/demo.yml").read_text())["common"]["catalog_options"],
         "my.own": marks.new("-p"),

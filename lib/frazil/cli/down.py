@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from frazil.config.paths import without_scheme
 from frazil.config.settings import Settings, resolve
-from frazil.dms.storage import location, remove, walk
+from frazil.dms.storage import is_s3, location, remove, walk
 from frazil.errors import FrazilError
 from frazil.flows.watch import NO_TABLE
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
+from frazil.lake.scratch import PREFIX
 from frazil.lake.tables import ADOPTED, POSITION
 from frazil.observe import runs
 
@@ -88,14 +89,21 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
     """List what the environment has made, and say of what else lies there why it is left.
 
     That is: tables of its specs that Frazil has created, its own tables in `ops` where they tell of no others, with all files below them;
+    what self-tests left that were killed;
     namespaces that Frazil has created and that are empty then; run folders, key indexes and charts.
     """
     own = {f"{book.settings.ops}.{name}": column for name, column in lookup.OPS.items()}
     tables, files, left, catalog = _tables(book, own)
+    for target, table in lookup.scratch(catalog, _spaces(book)) if catalog else ():
+        tables[target] = table.metadata_location
+        files += [e.path for e in walk(_place(table))]
+    known = set(files)
+    files += [f for f in _left_by_self_tests(book) if f not in known]
     spaces = sorted({t.rpartition(".")[0] for t in tables})
     namespaces = [n for n in spaces if lookup.made_by_us(catalog, n, tables)]
     folders = sorted(str(r["folder"]) for r in runs.read(book.folder) if r["outcome"] != "running")
     folders += [str(f) for f in [book.folder / "index", book.folder / "charts"] if f.is_dir()]
+    folders += sorted(str(f) for space in _folders(book) for f in Path(space).glob(f"{PREFIX}*") if "://" not in space)
     return Listed(tables, files, namespaces, folders), left
 
 
@@ -133,6 +141,23 @@ def _tables(book: Workbook, own: dict[str, str]) -> tuple[dict[str, str], list[s
     return tables, files, left, catalog
 
 
+def _spaces(book: Workbook) -> list[str]:
+    return sorted({s.target.rpartition(".")[0] for s in book.specs.values()})
+
+
+def _folders(book: Workbook) -> list[str]:
+    """Return where the warehouse has the namespaces of the specs."""
+    warehouse = book.settings.catalog_options.get("warehouse", "").rstrip("/")
+    place = warehouse if "://" in warehouse else str(Path(book.settings.root) / warehouse)
+    return [f"{place}/{space.replace('.', '/')}" for space in _spaces(book)] if warehouse else []
+
+
+def _left_by_self_tests(book: Workbook) -> list[str]:
+    """List files of self-tests that were killed, also of those whose table is not in the catalog."""
+    places = [p for p in _folders(book) if "://" not in p or is_s3(p)]
+    return [e.path for place in places for e in walk(place, prefix=PREFIX)]
+
+
 def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
     """Say why a table is not this environment's to delete; empty if it is. `column`: what a table of `ops` tells of."""
     properties = table.metadata.properties
@@ -163,7 +188,8 @@ def delete(settings: Settings, what: Listed) -> None:
             for folder in sorted((p for p in Path(place).rglob("*") if p.is_dir()), reverse=True):
                 folder.rmdir()
             Path(place).rmdir()
+    remove([f for f in what.files if is_s3(f) or Path(f).exists()])  # of self-tests whose table is not in the catalog
     for namespace in what.namespaces:
         catalog.drop_namespace(namespace)
     for folder in what.folders:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=PREFIX in folder)  # it may have gone with its table

@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import dataclass, field
 
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, hide
 
 ENGINES = {
     "postgresql": ("jdbc:postgresql://{host}:{port}/{database}", 5432, "org.postgresql.Driver", "org.postgresql:postgresql:42.7.8"),
@@ -79,7 +79,9 @@ def source_connection(endpoint: dict | None = None) -> Connection:
         database = secret.get("dbname") or endpoint.get("DatabaseName") or ""
         url = form.format(host=host, port=secret.get("port") or endpoint.get("Port") or port, database=database)
     user = env.get("FRAZIL_SOURCE_USER") or secret.get("username") or endpoint.get("Username") or ""
-    return Connection(engine, url, user, env.get("FRAZIL_SOURCE_PASSWORD") or secret.get("password") or "")
+    password = env.get("FRAZIL_SOURCE_PASSWORD") or secret.get("password") or ""
+    hide([password] if len(password) >= 6 else [])
+    return Connection(engine, url, user, password)
 
 
 def _secret(name: str) -> dict:

@@ -110,7 +110,7 @@ _ORDINARY = re.compile(r"[a-z]{1,15}|-?[\d.:]{1,7}[a-zA-Z]{0,3}|[a-z]+(\.[a-z]\w
 """Values of unknown keys that any text may hold: a word, a number with its unit, a Java class."""
 _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[^\s,]+")
 _SCHEME = re.compile(r"(?:jdbc:)?[a-z][\w+.-]*:(?:(?:thin|oci8?):)?(?://)?", re.IGNORECASE)
-_ENVIRONMENT = re.compile("PASSWORD|SECRET|TOKEN|CREDENTIAL|PRIVATE_KEY")
+_ENVIRONMENT = re.compile("PASSWORD|SECRET|TOKEN|CREDENTIAL|PRIVATE_KEY|ACCESS_KEY")
 _NAMES_OF_SECRETS = ("FRAZIL_SOURCE_SECRET", "AWS_WEB_IDENTITY_TOKEN_FILE")
 OPTIONS = ("catalog_options", "spark_options")
 SEALED = ("webhook", "on_trouble")
@@ -142,7 +142,9 @@ def shown_text(name: str, text: str) -> str:
 
 def without_login(text: str) -> str:
     """Return a text with its addresses cut to scheme, host and path: without user, password, query and parameters."""
-    return _ADDRESS.sub(lambda found: _split(found[0])[0], text).partition("?")[0]
+    shown = _ADDRESS.sub(lambda found: _split(found[0])[0], text)
+    place = shown.partition("?")[0]
+    return place if re.search("[/:]", place) else shown
 
 
 def _split(address: str) -> tuple[str, str, str]:
@@ -157,6 +159,8 @@ def _split(address: str) -> tuple[str, str, str]:
         if scheme.startswith(("abfs", "wasb")) and ":" not in login:  # a container, not a user
             login, host = "", f"{login}@{host}" if login else host
         place = f"{host}{slash}{path}"
+    elif scheme.lower() == "jdbc:sqlite:":  # a path
+        unclear, login = False, ""
     else:
         unclear = "@" in rest and not scheme.startswith("jdbc:")
         login, _, place = place.rpartition("@")
@@ -196,6 +200,7 @@ def credentials(settings: Settings) -> set[str]:
             found.update(_secrets("uri", value))
     env = {k: v for k, v in os.environ.items() if _ENVIRONMENT.search(k.upper()) and k not in _NAMES_OF_SECRETS}
     found.update(v for v in env.values() if len(v) >= 8)
+    found.update(s for k, v in os.environ.items() if k.upper().endswith(("_URL", "_URI")) for s in _secrets("uri", v))
     return {form for text in found for form in _forms(text)}
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from frazil.config import jars, jvm_attach, jvm_options, private_files, redactio
 from frazil.config.jvm_output import jvm_output_to
 from frazil.config.lakes import session_for
 from frazil.config.paths import file_location
+from frazil.config.priority import lowered
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
 
@@ -165,7 +166,6 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
-    _yield_to_others(settings.nice)  # the JVM inherits it
 
     def start() -> SparkSession:
         with jvm_options.handed_over(conf):
@@ -175,7 +175,8 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
             builder = builder.config(key, value)
         return builder.getOrCreate()
 
-    return _started(start, log)
+    with lowered(0 if settings.only_plans else settings.nice, say):
+        return _started(start, log)
 
 
 def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
@@ -188,17 +189,6 @@ def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
         cure = "install the package" if isinstance(e, ImportError) else "is Java 17 on the PATH?"
         why = why or str(e).strip().splitlines() or [type(e).__name__]
         raise SessionError(f"Spark did not start: {why[0]}", f"{cure} See {log}") from e
-
-
-def _yield_to_others(nice: int) -> None:
-    """Lower this process's priority, and that of the session that it leads, if it does.
-
-    A kernel leads one. Linux shares the CPU out among sessions first (autogroups): only within its own does a process's `nice` count.
-    """
-    os.nice(max(0, nice - os.nice(0)))
-    if nice and os.getsid(0) == os.getpid():
-        with suppress(OSError):  # another system, or without autogroups
-            Path("/proc/self/autogroup").write_text(str(nice))
 
 
 @contextmanager

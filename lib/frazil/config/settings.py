@@ -35,6 +35,7 @@ class Settings:
 
     read_only: ClassVar[bool] = False
     nice: ClassVar[int] = 0
+    only_plans: ClassVar[bool] = False
     env: str = parameter("demo", "Names the environment file: `params/<env>.yml`.")
     source: str = parameter(
         "",
@@ -219,9 +220,9 @@ class MaintenanceSettings(Settings):
         30.0, "Compaction waits this long for a batch that is being written; one that takes longer wins the race."
     )
     nice: int = parameter(
-        19,
-        "Priority of a run with a Spark of its own, as the command `nice` has it (19: the lowest), so that ingestion on the same "
-        "machine comes first; 0: the same as others.",
+        10,
+        "Priority of a run with a Spark of its own, from its start on, as the command `nice` has it, so that ingestion on the same "
+        "machine comes first; 0: the same as others; 19, the lowest, may get no CPU at all. A dry run keeps the usual one.",
     )
     max_run_s: float = parameter(600.0, "A run begins no further slice of a table after this many seconds.")
     max_run_mb: int = parameter(10_240, "A run rewrites at most this much of a table, but at least one slice.")
@@ -242,6 +243,11 @@ class MaintenanceSettings(Settings):
         "",
         "Platform that maintains the tables itself (`s3tables`, `glue` …): nothing is done then. S3 Tables is detected.",
     )
+
+    @property
+    def only_plans(self) -> bool:
+        """Whether nothing shall be done: as `dry_run` says, else in a notebook that a Jupyter server runs for somebody."""
+        return "JPY_SESSION_NAME" in os.environ if self.dry_run is None else self.dry_run
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from dataclasses import asdict
@@ -25,12 +24,6 @@ PURGE = "purge quarantine"
 def health(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table: what it is made of. Nothing is changed."""
     return book.plan(lambda spec: asdict(measure(book.spark, book.name(spec), book.settings)))
-
-
-def only_planned(book: Workbook) -> bool:
-    """Tell whether nothing shall be done: as `dry_run` says, else in a notebook that a Jupyter server runs for somebody."""
-    asked = book.settings.dry_run
-    return "JPY_SESSION_NAME" in os.environ if asked is None else asked
 
 
 def plan(book: Workbook) -> list[dict[str, Any]]:
@@ -64,12 +57,12 @@ def _ended(book: Workbook) -> dict[str, str]:
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Plan and do, table by table; only plan where `only_planned`. Tables fail alone; every action is in the ledger."""
+    """Plan and do, table by table; only plan where the settings say so (`only_plans`). Tables fail alone; every action is in the ledger."""
     platform = maintenance.managed_by(book.settings)
     if platform:
         return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
     started = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
-    dry = only_planned(book)
+    dry = book.settings.only_plans
     ended = jvm.steady(lambda: _ended(book))
     for own in map(book.ops, ("commits", "maintenance", "quarantine")):
         if book.spark.catalog.tableExists(own):

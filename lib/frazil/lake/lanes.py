@@ -13,7 +13,7 @@ from frazil.config.paths import local_path
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
-from frazil.lake import jvm, jvm_rowdelta
+from frazil.lake import jvm, jvm_rowdelta, scratch
 from frazil.lake.fold import Fold
 from frazil.lake.rowdelta import MismatchError, RowDelta, UnfitError
 from frazil.lake.tables import create_table, read_base
@@ -152,7 +152,9 @@ def self_test(lanes: Lanes, beside: str, version: int) -> str:
     """Write and read back a scratch table by row deltas; return what is wrong, empty if nothing is."""
     import pyarrow as pa
 
-    name = f"{beside.rsplit('.', 1)[0]}.frazil_selftest_{secrets.token_hex(4)}"
+    space = beside.rsplit(".", 1)[0]
+    clear_self_tests(lanes, beside)
+    name = f"{space}.{scratch.new_name()}"
     spec = TableSpec("self.test", name, ("id",), (Column("id", "INT8"), Column("v", "STRING")))
     lane = RowDelta(lanes.spark, name, spec, lanes.folder)
     try:
@@ -173,6 +175,19 @@ def self_test(lanes: Lanes, beside: str, version: int) -> str:
     finally:
         _drop(lanes.spark, name)
         shutil.rmtree(lane.rows.folder, ignore_errors=True)
+
+
+def clear_self_tests(lanes: Lanes, beside: str) -> None:
+    """Remove the scratch tables of killed processes, in the catalog and beside a table, with what their files are."""
+    space, spark = beside.rsplit(".", 1)[0], lanes.spark
+    shown = {r.tableName for r in spark.sql(f"SHOW TABLES IN {space} LIKE '{scratch.PREFIX}*'").collect()}
+    for name in filter(scratch.is_abandoned, shown):
+        _drop(spark, f"{space}.{name}")
+        shutil.rmtree(lanes.folder / f"{space}.{name}", ignore_errors=True)
+    folder = jvm.local_path(jvm.load_table(spark, beside).location())
+    for left in Path(folder).parent.glob(f"{scratch.PREFIX}*") if folder else ():
+        if scratch.is_abandoned(left.name):  # killed before its table was in the catalog, or after
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _drop(spark: SparkSession, name: str) -> None:

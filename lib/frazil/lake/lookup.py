@@ -15,6 +15,7 @@ from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
 from frazil.lake.clock import require_past
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, SHOWN, duplicate_keys, is_foreign, require_columns
+from frazil.lake.scratch import PREFIX
 from frazil.lake.tables import MADE, POSITION
 
 if TYPE_CHECKING:
@@ -132,6 +133,14 @@ def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:
 def tells_of(table: Table, column: str) -> set[str]:
     """Return the tables that a table of `OPS` tells of."""
     return set(table.scan(selected_fields=(column,)).to_arrow()[column].to_pylist())
+
+
+@_told()
+def scratch(catalog: Catalog, namespaces: Iterable[str]) -> list[tuple[str, Table]]:
+    """Return the scratch tables of self-tests in some namespaces, by name."""
+    there = [n for n in namespaces if catalog.namespace_exists(n)]
+    names = [".".join(t) for n in there for t in catalog.list_tables(n) if t[-1].startswith(PREFIX)]
+    return [(name, catalog.load_table(name)) for name in names]
 
 
 @_told()

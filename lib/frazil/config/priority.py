@@ -1,0 +1,42 @@
+"""How much of a busy machine a run takes: maintenance lets ingestion go first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def lowered(nice: int, say: Callable[[str], None] = print) -> Iterator[None]:
+    """Lower the priority of this process, and of those that it starts in this block, once the block has ended well.
+
+    The start of Python and Spark has the usual priority: on a busy machine it would take minutes. A kernel leads a session, and
+    Linux shares the CPU out among sessions first (autogroups): only within its own does a process's `nice` count.
+    """
+    before = set(_children())
+    yield
+    if not nice:
+        return
+    started = [pid for pid in _children() if pid not in before]
+    for thread in [t for pid in (os.getpid(), *started) for t in _threads(pid)]:
+        with suppress(OSError):  # it has ended since
+            os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):  # another system, or without autogroups
+            Path("/proc/self/autogroup").write_text(str(nice))
+    say(
+        f"runs at lower priority (nice = {nice}), so that ingestion comes first; parameter 'nice' = 0: at the usual one"
+    )
+
+
+def _children() -> Iterator[int]:
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            yield from map(int, file.read_text().split())
+
+
+def _threads(pid: int) -> list[int]:
+    """Return a process's threads: each has a priority, and hands it on to those that it starts."""
+    return [int(task.name) for task in Path(f"/proc/{pid}/task").glob("*")] or [pid]
