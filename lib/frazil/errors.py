@@ -47,8 +47,8 @@ def safe_facts(facts: Any) -> Any:
 
 
 def safe_output(text: str) -> str:
-    """Return what a program has printed made safe: without its colours, with its lines."""
-    return safe(_COLOUR.sub("", text), lines=True)
+    """Return what a program has printed made safe: without its colours, with its lines and blanks for tabs."""
+    return safe(_COLOUR.sub("", text).replace("\r\n", "\n").replace("\t", "    "), lines=True)
 
 
 class Message(str):
