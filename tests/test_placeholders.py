@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil.config.written import lake_name
 from helpers import FILE1, FILE2, D, I, U
 from lake_reader import lake_rows, lake_table
-from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark
 VARIABLE, OTHER = "${env:FRAZIL_TEST_MARKER}", "${spark.app.name}"
@@ -44,19 +42,3 @@ def test_a_variable_in_a_spec_and_its_files_is_never_filled_in(spark, new_world,
         assert there.properties["comment"] == f"a {VARIABLE} b"
         assert [(f.name, f.doc) for f in there.schema().fields] == [(name, None), ("v", f"c {VARIABLE} d")]
     assert not files_with(os.environ["FRAZIL_TEST_MARKER"], world.book().folder, Path(catalog_options["warehouse"]))
-
-
-def test_a_variable_in_a_stream_is_never_filled_in(kafka, spark, catalog_options, tmp_path):
-    """The table, whose name and columns a control record tells, is made from nothing."""
-    w = KafkaWorld(kafka, tmp_path / "w", "placeholders", catalog_options).table("t")
-    w.control("create-table", VARIABLE, id="INT32", **{VARIABLE: "STRING"})
-    w.message("load", table=VARIABLE, id=1, **{VARIABLE: OTHER}).message("insert", id=1, v=f"a {VARIABLE}")
-    w.loaded().merged()
-    done = w.full_load(unknown_tables="create", load_over="changes")
-    assert done[VARIABLE].status == "loaded", done
-    w.message("update", table=VARIABLE, id=1, **{VARIABLE: f"{VARIABLE} new"}).merged()
-    made = f"public.{lake_name('x', VARIABLE).removeprefix('x.')}"
-    assert lake_rows(catalog_options, made) == [(1, f"{VARIABLE} new")]
-    assert lake_rows(catalog_options, "placeholders.t") == [(1, f"a {VARIABLE}")]
-    assert lake_table(catalog_options, made).schema().column_names == ["id", VARIABLE]
-    assert not files_with(os.environ["FRAZIL_TEST_MARKER"], w.book().folder, Path(catalog_options["warehouse"]))
