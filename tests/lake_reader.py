@@ -3,6 +3,7 @@
 import importlib.util
 import sqlite3
 from pathlib import Path
+from urllib.parse import quote
 
 import duckdb
 import pyarrow as pa
@@ -13,7 +14,7 @@ def metadata_of(catalog_options: dict, table: str) -> str:
     """Return the address of the current metadata file of `namespace.table` in a SQLite catalog."""
     namespace, name = table.rsplit(".", 1)
     file = Path(catalog_options["uri"].removeprefix("jdbc:sqlite:"))
-    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as catalog:
+    with sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True) as catalog:
         found = catalog.execute(
             "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
             (namespace, name),
@@ -25,7 +26,7 @@ def metadata_of(catalog_options: dict, table: str) -> str:
 def lake_tables(catalog_options: dict) -> list[str]:
     """Return the names of all tables in a SQLite catalog, as `namespace.table`, in order."""
     file = Path(catalog_options["uri"].removeprefix("jdbc:sqlite:"))
-    with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as catalog:
+    with sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True) as catalog:
         rows = catalog.execute("SELECT table_namespace, table_name FROM iceberg_tables").fetchall()
     return sorted(f"{namespace}.{name}" for namespace, name in rows)
 

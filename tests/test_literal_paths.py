@@ -1,12 +1,17 @@
 """Paths are taken as they are: characters of patterns and of URIs in folders of the source, in the warehouse and in partitions."""
 
+import os
+import string
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from frazil.config.settings import MaintenanceSettings
+from frazil.flows import maintenance, watch
 from helpers import FILE1, LOAD1, ONE_COMMIT, World, csv_field, spec_of
-from lake_reader import lake_rows
+from lake_reader import lake_rows, lake_table
 
 pytestmark = pytest.mark.spark
 
@@ -84,3 +89,40 @@ def test_files_of_all_tables_are_read_whatever_pattern_their_folder_is(new_world
         went_well(step())
     assert lake_rows(world.catalog_options, targets["public.order?"]) == [(1, "public.order?"), (2, "1")]
     assert lake_rows(world.catalog_options, targets["public.{a,b}"]) == [(1, "public.{a,b}"), (3, "1")]
+
+
+PUNCTUATION = " " + string.punctuation.replace("/", "")
+
+
+def test_any_warehouse_and_any_partition_is_written_in_both_lanes(spark, tmp_path):
+    """Both lanes, both formats, maintenance: all below a folder, and into partitions, of every printable character."""
+    folder = f"{tmp_path}/{PUNCTUATION}per%20cent"
+    lake = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/lake"}
+    world = World(tmp_path / "w", "odd", lake)
+    world.rules, world.given = {"rules": []}, {"catalog": "oddlake", "ops": "odd_ops"}
+    values = [PUNCTUATION[:17], PUNCTUATION[17:], "%20", "/\u00fc"]
+    tables = {"v2": ["spark", "athena"], "v3": ["spark"]}
+    for table in tables:
+        spec = spec_of(f"public.{table}", "id INT8", "p WSTRING(99)", "v WSTRING(9)", target=f"odd.{table}")
+        (world.root / f"specs/{table}.yml").write_text(yaml.safe_dump({**spec, "partition": ["p", "truncate(3, p)"]}))
+        put(world.root / "source", f"public.{table}", LOAD1, "".join(
+            f"{ONE_COMMIT},{i},{csv_field(p)},old\n" for i, p in enumerate(values * 2)))  # fmt: skip
+    for table, readers in tables.items():
+        went_well(world.setup(tables=[f"public.{table}"], readers=readers))
+    went_well(world.full_load())
+    for n, lane in enumerate(("rowdelta", "merge", "rowdelta")):
+        for table in tables:
+            name = FILE1.replace("-1000", f"-100{n}")
+            put(world.root / "source", f"public.{table}", name, "".join(
+                f"U,{ONE_COMMIT},{i},{csv_field(p)},{lane}{n}\n" for i, p in enumerate(values)) + f"D,{ONE_COMMIT},{7 - n},,\n")  # fmt: skip
+        went_well(world.merge(lane=lane))
+        for table in tables:
+            assert lake_table(lake, f"odd.{table}").current_snapshot().summary["frazil.lane"] == lane
+    expected = [*[(i, p, "rowdelta2") for i, p in enumerate(values)], (4, values[0], "old")]
+    assert [lake_rows(lake, f"odd.{t}") for t in tables] == [expected] * 2
+    assert not [r["problem"] for r in watch.lateness(world.book()) if r["problem"] or r["pending"]]
+    for file in tmp_path.rglob("*"):
+        os.utime(file, (0, 0))  # all are old enough to be orphans
+    results = maintenance.run(world.book(MaintenanceSettings, dry_run=False, small_file_mb=64))
+    assert not [r.note for r in results if r.failed]
+    assert [lake_rows(lake, f"odd.{t}") for t in tables] == [expected] * 2

@@ -128,7 +128,7 @@ def _tables(book: Workbook, own: dict[str, str]) -> tuple[dict[str, str], list[s
         catalog = lookup.open_catalog(book.settings)
     except lookup.CatalogError as e:
         catalog, left = None, [f"tables: {e.problem}"]
-    for target in [*(s.target for s in book.specs.values()), *own] if catalog else ():
+    for target in [*(s.target for s in book.specs.values() if not s.problem), *own] if catalog else ():
         try:
             table = lookup.get_table(catalog, target)
         except lookup.CatalogError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 NO_PATTERNS = {"__globPaths__": "false"}
 """The option by which Spark's readers take paths as they are: else `* ? [ ] { } \\` in a folder's name make it a pattern.
@@ -20,6 +20,11 @@ def readable(uri: str) -> str:
 def file_location(path: object) -> str:
     """Return a local path for Hadoop, which takes no URI but the path itself, `%` and `#` included, after a scheme."""
     return f"file:{path}"
+
+
+def sqlite_url(path: str) -> str:
+    """Return a database file as SQLAlchemy's URL, which as such has no way to write `?`."""
+    return f"sqlite:///file:{quote(path)}?uri=true" if "?" in path else f"sqlite:///{path}"
 
 
 def local_path(location: str) -> str | None:

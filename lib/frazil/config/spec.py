@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -18,6 +18,11 @@ WITHOUT_KEY = ("refuse", "append", "multiset")
 """Policies for a table without a key: take no rows; append every change; keep the source's rows, copies among them."""
 ON_BAD_ROWS = ("stop", "quarantine")
 """What a bad row does: stop its table, or go to the quarantine, while the good rows of its batch are applied."""
+RESERVED = {
+    "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number",
+    "_change_type", "_change_ordinal", "_commit_snapshot_id",
+}  # fmt: skip
+"""Names, in any case, that Iceberg gives columns which it adds when a table is read: of a table that has one itself nothing can be read."""
 TRANSFORM = r"(?:(year|month|day|hour)\((.+)\)|(bucket|truncate)\((\d+), *(.+)\)|([^()]+))"
 """One entry of `partition`: `region`, `day(ordered_at)`, `bucket(16, id)`, `truncate(4, name)`."""
 
@@ -49,6 +54,8 @@ class TableSpec:
     """`stop` or `quarantine`; empty, and None for its limits: as the parameters of these names say."""
     max_bad_rows: int | None = None
     max_bad_percent: float | None = None
+    problem: SpecError | None = None
+    """What keeps the table from being worked on. Found out, not declared."""
 
     @property
     def file_columns(self) -> tuple[Column, ...]:
@@ -70,8 +77,10 @@ class TableSpec:
         """The columns whose old values tell which row an update changed: the key, or all of a multiset."""
         return tuple(self.names) if self.policy == "multiset" else self.key
 
-    def require_policy(self) -> None:
-        """Raise SpecError for a table that has no key while nothing says how to live without one."""
+    def require_sound(self) -> None:
+        """Raise what keeps this table, and no other, from being worked on; also where it has no key and nothing says how to live without."""
+        if self.problem:
+            raise SpecError(self.problem.problem, self.problem.cure)
         if self.policy == "refuse":
             raise SpecError(
                 f"{self.file}: {self.source} has no key, so no change can find its row",
@@ -141,6 +150,40 @@ def _sort(entries, names: list[str], where: str) -> tuple[str, ...]:
     return tuple(fields)
 
 
+def name_problem(spec: TableSpec) -> SpecError | None:
+    """Return why the lake cannot hold a table under the names of its spec, with the entry that helps; None where it can."""
+    parts = spec.target.split(".")
+    if len(parts) < 2 or not all(p.strip() for p in parts) or re.search(r"[/\x00-\x1f\x7f]", spec.target):
+        return SpecError(
+            f"{spec.file}: the lake cannot hold a table '{spec.target}'",
+            f"state another name, which loses nothing: target: {spec.schema_name}.<name>, without / and control characters",
+        )
+    if found := unfit_name(spec.names):
+        name, why = found
+        return SpecError(f"{spec.file}: column '{name}' {why}", rename_cure(name, spec))
+    return None
+
+
+def unfit_name(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first of a table's columns that the lake cannot have under its name, and why; None where it can have all."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in RESERVED:
+            return name, "has a name that Iceberg keeps for itself"
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            return name, f"and '{other}' differ in upper and lower case only, which the lake does not tell apart"
+    return None
+
+
+def rename_cure(name: str, spec: TableSpec) -> str:
+    """Return how a spec takes a column whose name the lake cannot have."""
+    bare = name.strip("_").lower() or "column"
+    taken = {c.name.lower() for c in spec.file_columns}
+    new = next(n for n in (bare, *(f"{bare}_{i}" for i in range(2, 1000))) if n not in taken | RESERVED)
+    out = "" if name in spec.key else f"; or leave its values out of the lake: exclude: [{name}]"
+    return f"give it another name in the lake, which loses nothing: name: {new}, renamed_from: {name}{out}"
+
+
 def _of_bad_rows(raw: dict, where: str) -> dict:
     policy, rows, share = (raw.get(e) for e in ("on_bad_rows", "max_bad_rows", "max_bad_percent"))
     if policy not in (None, *ON_BAD_ROWS):
@@ -190,12 +233,13 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
             raise SpecError(f"{where}: key column '{k}' is left out of the lake", "keep it; a mask hides its values")
     if without_key == "multiset" and kept != columns:
         raise SpecError(f"{where}: a multiset without some columns", "whole rows are compared: keep every column")
-    return TableSpec(
+    spec = TableSpec(
         source, str(raw.get("target") or source), key, kept, str(raw.get("comment") or ""), where,
         columns if kept != columns else (), _partition(raw.get("partition"), lake_names, where),
         _sort(raw.get("sort"), lake_names, where), without_key, parse_changes(raw.get("changes"), where),
         parse_layouts(raw.get("layouts"), where), **_of_bad_rows(raw, where),
     )  # fmt: skip
+    return replace(spec, problem=name_problem(spec))
 
 
 def require_own_place(spec: TableSpec, others: Iterable[TableSpec]) -> None:

@@ -1,5 +1,7 @@
 """SQL text: the only place that makes a value a literal and a name an identifier."""
 
+import re
+
 
 def literal(text: str) -> str:
     """Return a text as a Spark SQL string literal."""
@@ -9,6 +11,11 @@ def literal(text: str) -> str:
 def identifier(name: str) -> str:
     """Quote a name as one part of an identifier in Spark SQL."""
     return f"`{name.replace('`', '``')}`"
+
+
+def table_name(name: str) -> str:
+    """Return a dotted name (`catalog.namespace.table`) as SQL takes it: parts that are no plain words are quoted."""
+    return ".".join(p if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", p) else identifier(p) for p in name.split("."))
 
 
 def beside(sql: str, column: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from frazil.config.columns import LOBS
+from frazil.config.columns import LOBS, SpecError
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import EndpointError, read_rules
 from frazil.errors import nearest
@@ -156,6 +156,24 @@ class Mappings:
             return True
         actions = {r.get("rule-action") for r in self._of(spec, "selection")}
         return bool(actions & {"include", "explicit"}) and "exclude" not in actions
+
+
+def same_place(specs: Iterable[TableSpec], mappings: Mappings) -> dict[str, SpecError]:
+    """Return by source table why it cannot be told which rows are its own: rules rename it and others to one name."""
+    places: dict[tuple[str, str], list[TableSpec]] = {}
+    for spec in specs:
+        places.setdefault(mappings.target_name(spec), []).append(spec)
+    found = {}
+    for place, alike in places.items():
+        for spec in alike if len(alike) > 1 else ():
+            others = [s for s in alike if s is not spec]
+            found[spec.source] = SpecError(
+                f"{spec.file} and {', '.join(s.file for s in others)} read the same rows: the task's rules rename "
+                f"{', '.join(s.source for s in alike)} to {'.'.join(place)}",
+                "keep one spec, whose table then has the rows of all, which loses nothing; or change the rules so that each "
+                "table has a name of its own, and load again",
+            )
+    return found
 
 
 def read_mappings(path: Path | None) -> Mappings:

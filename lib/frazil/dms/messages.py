@@ -16,6 +16,7 @@ from frazil.dms.csv import JSON
 from frazil.dms.faults import is_typed, replaced_number, wrong_sql
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.mappings import Mappings
+from frazil.dms.objects import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -186,6 +187,11 @@ def raw_rows(
 
     names, images, former = _names(spec, mappings)
     fields = fields_of(spec, mappings, before_field)
+    if len({n.lower() for n in fields.data}) < len(fields.data):
+        raise SourceError(
+            f"{spec.source}: names of columns in its messages differ in upper and lower case only: {', '.join(fields.data)}",
+            "have DMS rename one, which loses nothing (a transformation rule: rename)",
+        )
     if "m" not in rows.columns or not _read(rows, before_field).has(fields):
         rows = rows.withColumn("m", F.from_json("value", f"struct<{fields.sql}>", _PERMISSIVE))
 

@@ -182,6 +182,16 @@ def alike(frames: list[DataFrame]) -> list[DataFrame]:
     ]
 
 
+def _require_different(names: list[str], where: str) -> None:
+    """Refuse columns whose names differ in case only: Spark's reader of Parquet takes one for the other."""
+    seen: dict[str, str] = {}
+    if alike := [(seen[n.lower()], n) for n in names if seen.setdefault(n.lower(), n) != n]:
+        raise SourceError(
+            f"{where}: the names of columns '{alike[0][0]}' and '{alike[0][1]}' differ in upper and lower case only",
+            "have DMS rename one, which loses nothing (a transformation rule: rename), or write CSV",
+        )
+
+
 def _typed(rows: DataFrame) -> DataFrame:
     """Make texts of columns that no file has: they are null."""
     from pyspark.sql import functions as F
@@ -202,6 +212,7 @@ def _read_group(
     from pyspark.sql import functions as F
 
     where = files[0].path
+    _require_different([n for n, _ in schema], where)
     layout = named_layout([n for n, _ in schema], spec, endpoint, mappings, phase, where)
     texts = {f"{image}:{c.name}" for image in ("after", "before") for c in spec.columns if c.dms_type in TEXTS}
     # A text may come without the mark that it is one: Spark reads its bytes as text all the same.

@@ -94,7 +94,7 @@ def _row(
                 "position": idle["position"],
                 "schema": "",
             }
-            return row | {"action": "nothing new", **nothing, "impossible": _impossible(book, spec), "decision": ""}
+            return row | {"action": "nothing new", **nothing, "impossible": _impossible(book, spec, False), "decision": ""}
         return row | (_look_at_stream if book.stream else _look)(books, book, name, policy, samples)
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}
@@ -174,7 +174,7 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
         "mb": round(load_mb + changes_mb, 3),
         "about_s": None if None in seconds else round(sum(seconds), 1), "position": position.place,
         "schema": ", ".join(map(str, steps)),
-        "impossible": _impossible(book, spec, pending[-1:]), "decision": "",
+        "impossible": _impossible(book, spec, exists, pending[-1:]), "decision": "",
     }  # fmt: skip
 
 
@@ -228,7 +228,7 @@ def _look_at_stream(
         "load": 0, "changes": behind, "batches": batches, "left": left, "mb": round(mb, 3), "about_s": None if seconds is None else round(seconds, 1),
         "position": position.place,
         "schema": ", ".join(map(str, shape(book, spec, base, FromStream(), CHANGE_PHASE).steps)),
-        "impossible": _impossible(book, spec), "decision": "",
+        "impossible": _impossible(book, spec, exists), "decision": "",
     }  # fmt: skip
 
 
@@ -256,12 +256,13 @@ def _ends(files: list[DmsObject]) -> list[DmsObject]:
     return files if len(files) < 3 else [files[0], files[-1]]
 
 
-def _impossible(book: Workbook, spec: TableSpec, newest: Sequence[DmsObject] = ()) -> str:
-    """Say what can never be right with the settings of endpoint and task, or with what the newest file shows of them."""
+def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[DmsObject] = ()) -> str:
+    """Say what can never be right with the settings of endpoint and task, with the table that `exists`, or with what the newest file shows."""
+    unread = tables.unread_partitions(book.spark, book.name(spec), book.settings.readers) if exists else ""
     if book.stream:
-        return "; ".join(f["says"] for f in stream_look.findings(book))
+        return "; ".join(filter(None, [*(f["says"] for f in stream_look.findings(book)), unread]))
     found = lint(read_endpoint_document(book.settings.path("endpoint")), book.mappings, [spec])
-    told = [f"{f.setting} = {f.value}: {f.hurts}" for f in found if f.severity == LOSS]
+    told = [f"{f.setting} = {f.value}: {f.hurts}" for f in found if f.severity == LOSS] + [unread] * bool(unread)
     image = book.mappings.before_image(spec)
     if spec.policy == "multiset" and (image is None or image.columns != "all"):
         told.append("no before-image columns with column-filter 'all': updates stop the table")

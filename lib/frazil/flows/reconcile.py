@@ -98,14 +98,23 @@ def _sample(rows: list, spec: TableSpec) -> list[dict[str, Any]]:
     return out
 
 
-def _select(c: Column) -> str:
-    """How PostgreSQL is asked for a column: text wherever JDBC would change a value on its way (dates, times, text types)."""
-    name, kind = '"' + c.name.replace('"', '""') + '"', value_type(c)
+def _quoted(name: str) -> str:
+    """Return a name as PostgreSQL takes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _select(c: Column, there: list[str]) -> str:
+    """How PostgreSQL is asked for a column: text wherever JDBC would change a value on its way (dates, times, text types).
+
+    One that the source does not have (`there`) is one of those that it had before: the spec has renamed it for the lake only.
+    """
+    name = _quoted(next((n for n in (c.name, *c.renamed_from) if n in there), c.name))
+    kind, own = value_type(c), _quoted(c.name)
     if kind == "timestamp":
-        return f"to_char({name} at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z' as {name}"
+        return f"to_char({name} at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z' as {own}"
     if kind in ("string", "date", "timestamp_ntz"):
-        return f"case when {name} is not null then format('%s', {name}) end as {name}"
-    return name
+        return f"case when {name} is not null then format('%s', {name}) end as {own}"
+    return f"{name} as {own}"
 
 
 def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
@@ -116,9 +125,13 @@ def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
     connection = source_connection()
     if connection.engine != "postgresql":
         raise SourceDatabaseError(f"rows of {connection.engine} cannot be compared", "only PostgreSQL's can, so far")
-    schema, table = (f'"{part}"' for part in spec.source.split("."))
-    query = f"select {', '.join(_select(c) for c in spec.columns)} from {schema}.{table}"
-    return spark.read.format("jdbc").options(**connection.options(), query=query, fetchsize="10000").load()
+    table = ".".join(map(_quoted, spec.source.split(".")))
+
+    def read(query: str) -> DataFrame:
+        return spark.read.format("jdbc").options(**connection.options(), query=query, fetchsize="10000").load()
+
+    there = read(f"select * from {table}").columns if any(c.renamed_from for c in spec.columns) else spec.names
+    return read(f"select {', '.join(_select(c, there) for c in spec.columns)} from {table}")
 
 
 def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:

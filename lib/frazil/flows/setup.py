@@ -84,7 +84,8 @@ def create_tables(book: Workbook) -> list[TableResult]:
 
     A table that holds no load yet is made anew if its spec changed. First each spec is held against what DMS wrote first.
     """
-    jvm.steady(lambda: tables.create_namespaces(book.spark, [book.name(s) for s in book.specs.values()]))
+    sound = [book.name(s) for s in book.specs.values() if not s.problem]
+    jvm.steady(lambda: tables.create_namespaces(book.spark, sound))
 
     def work(spec) -> TableResult:
         if not book.stream:
@@ -96,7 +97,8 @@ def create_tables(book: Workbook) -> list[TableResult]:
         if not created:
             follow(book, spec, tables.read_base(book.spark, book.name(spec)), [], CHANGE_PHASE)
         left = commit.remove_abandoned_branches(book.spark, book.name(spec))
-        note = f"removed {len(left)} branch(es) of killed runs" if left else ""
-        return TableResult(spec.source, "created" if created else "exists", note)
+        notes = [f"removed {len(left)} branch(es) of killed runs"] if left else []
+        notes += filter(None, [tables.unread_partitions(book.spark, book.name(spec), book.settings.readers)])
+        return TableResult(spec.source, "created" if created else "exists", "; ".join(notes))
 
     return book.each_table(work)

@@ -8,7 +8,7 @@ from functools import cache
 
 from frazil.changes.types import lake_type
 from frazil.config.columns import TEXTS
-from frazil.config.spec import Column, TableSpec
+from frazil.config.spec import Column, TableSpec, rename_cure, unfit_name
 from frazil.dms.control import Definition
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.objects import DmsObject, TableObjects
@@ -113,6 +113,7 @@ def shape(
     elif seen.learnt:
         more = (*whole.columns, *seen.learnt.values())
         whole = replace(whole, columns=more, all_columns=spec.file_columns)
+    _require_names(whole, found)
     lacks, skips = seen.at_the_end()
     if isinstance(files, FromStream):
         read = _read_of_messages(book, whole, lacks, files.names, (*seen.skipping, *skips))
@@ -148,6 +149,14 @@ def require_first_files(book: Workbook, spec: TableSpec, there: TableObjects) ->
                     f"{one.where}: column '{name}' is a text, and {wanted.type} in {spec.file}",
                     f"correct its type in {spec.file}",
                 )
+
+
+def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:
+    """Raise SchemaError where a file or a control record brings a column that the lake cannot have under its name."""
+    if bad := unfit_name(c.name for c in whole.columns):
+        name, why = bad
+        where = next((one.where for one in found if name in one.unknown or name in (one.carries or ())), whole.file)
+        raise SchemaError(f"{where}: column '{name}' {why}", f"list it in {whole.file} and {rename_cure(name, whole)}")
 
 
 def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:

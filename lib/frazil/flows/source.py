@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil.config.connection import ENGINES, Connection, SourceDatabaseError, source_connection
-from frazil.config.spec import Column, TableSpec
+from frazil.config.spec import Column, TableSpec, unfit_name
 from frazil.dms.mappings import like
 from frazil.dms.source_types import dms_type
 from frazil.errors import FrazilError
@@ -130,7 +130,8 @@ def as_declared(spec: TableSpec, table: SourceTable) -> TableSpec:
     What the spec says of a column beyond its type (masks, types in the lake, what is left out) stays.
     """
     by_id = {c.source_id: c for c in spec.file_columns if c.source_id}
-    by_name = {c.name: c for c in spec.file_columns}
+    unfit = {f.name for f in table.columns if unfit_name([f.name, *(o.name for o in table.columns if o is not f)])}
+    by_name = {n: c for c in spec.file_columns for n in (*(unfit & {*c.renamed_from}), c.name)}
     columns, kept, now = [], [], {}
     for f in table.columns:
         old = by_id.get(f.source_id) or by_name.get(f.name)
@@ -138,11 +139,13 @@ def as_declared(spec: TableSpec, table: SourceTable) -> TableSpec:
             columns.append(f)
             kept.append(f)
             continue
-        former = (old.name, *old.renamed_from) if old.name != f.name else old.renamed_from
+        # A name that the lake cannot have the spec has changed on purpose.
+        name = old.name if f.name in unfit & {*old.renamed_from} else f.name
+        former = (old.name, *old.renamed_from) if old.name != name else old.renamed_from
         new = replace(
-            old, name=f.name, type=f.type, nullable=f.nullable, utc=f.utc, comment=f.comment or old.comment, renamed_from=former
+            old, name=name, type=f.type, nullable=f.nullable, utc=f.utc, comment=f.comment or old.comment, renamed_from=former
         )  # fmt: skip
-        now[old.name] = f.name
+        now[old.name] = name
         columns.append(new)
         kept += [new] if old.name in spec.names else []
     if lost := [k for k in spec.key if k not in now]:
@@ -178,7 +181,8 @@ def _followed(spec: TableSpec, table: SourceTable | None, files_tell: bool) -> T
     if table is None:
         raise SchemaError(f"the source has no table {spec.source}", f"correct {spec.file}, or leave the table out")
     new = as_declared(spec, table)
-    require_source_key(new, table.key, spec.source)
+    own = {old: c.name for c in new.file_columns for old in c.renamed_from if unfit_name([old])}
+    require_source_key(new, [own.get(k, k) for k in table.key], spec.source)
     before, after = ([c.name for c in s.file_columns] for s in (spec, new))
     if before != after and not files_tell:  # a headerless file does not say on which side of the change it is
         raise SchemaError(

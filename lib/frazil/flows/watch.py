@@ -69,6 +69,7 @@ def _pending(
     Raises a FrazilError where the table has no position or its first load waits, with `same_load` also where the load files
     are not those applied.
     """
+    spec.require_sound()
     require_metadata(book.settings, spec.target, depth=1)
     table = lookup.get_table(catalog, spec.target)
     position = lookup.position_of(table)

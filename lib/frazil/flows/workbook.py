@@ -14,16 +14,18 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
+from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.config import private_files, redaction
 from frazil.config.session import get_spark
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
-from frazil.config.spec import TableSpec, load_specs, parse_changes
-from frazil.config.sql import identifier
+from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
+from frazil.config.sql import identifier, table_name
 from frazil.core.texts import driver_rows
 from frazil.dms.documents import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.kafka import Kafka
 from frazil.dms.kinesis import Kinesis
+from frazil.dms.mappings import same_place
 from frazil.dms.objects import DmsObject, TableObjects, Watch, list_table
 from frazil.dms.position import REPLAY
 from frazil.dms.read import reading
@@ -114,6 +116,17 @@ def _log_to(file: Path) -> None:
     log.addHandler(handler)
 
 
+def _held_together(specs: dict[str, TableSpec], mappings: Mappings) -> dict[str, TableSpec]:
+    """Return the specs, each with its `problem` where others or Frazil's own columns leave it none of its own rows or names."""
+    found = same_place(specs.values(), mappings)
+    for spec in specs.values():
+        own = OPERATION_COLUMNS if spec.policy == "append" else ()
+        for name in (n for n in spec.names if n.lower() in own):
+            problem = f"{spec.file}: column '{name}' has a name that without_key: append gives a column of its own"
+            found.setdefault(spec.source, SpecError(problem, rename_cure(name, spec)))
+    return {n: replace(s, problem=s.problem or found.get(n)) for n, s in specs.items()}
+
+
 class Workbook:
     """The specs, the endpoint's settings and the Spark session of one environment. Nothing is touched by opening it."""
 
@@ -128,6 +141,8 @@ class Workbook:
         for name in settings.tables:
             if name not in everything:
                 raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
+        self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
+        everything = _held_together(everything, self.mappings)
         default = parse_changes(settings.changes, "parameter 'changes'")
         self.specs: dict[str, TableSpec] = {
             n: replace(everything[n], changes=everything[n].changes.over(default))
@@ -141,7 +156,6 @@ class Workbook:
         self.stop, self._interruptible = Event(), False
         self.at_work: set[str] = set()
         self.waiting: dict[str, tuple[str, int | None]] = {}
-        self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
         self.every: dict[str, TableSpec] = everything
         """All that have a spec, also those that this run does not take."""
         self.known = {self.mappings.target_name(s) for s in everything.values()}
@@ -179,7 +193,7 @@ class Workbook:
         jvm.plain_local_files(spark)
         # Iceberg's API in another thread finds only catalogs that a query of Spark's has loaded.
         with suppress(Exception):
-            spark.catalog.databaseExists(f"{self.settings.catalog}.default")
+            spark.catalog.databaseExists(table_name(f"{self.settings.catalog}.default"))
         return spark
 
     def _stores(self) -> list[str]:
@@ -218,12 +232,12 @@ class Workbook:
         return not isinstance(self.stream, Kafka) or self.mappings.topic(spec) in ("", topic)
 
     def name(self, spec: TableSpec) -> str:
-        """Return the table's full name in Spark: `catalog.namespace.table`."""
-        return f"{self.settings.catalog}.{spec.target}"
+        """Return the table's full name as SQL takes it: `catalog.namespace.table`."""
+        return table_name(f"{self.settings.catalog}.{spec.target}")
 
     def ops(self, table: str) -> str:
         """Return the full name of a table of Frazil's own: `commits`, `maintenance`, `quarantine`, `visible`."""
-        return f"{self.settings.catalog}.{self.settings.ops}.{table}"
+        return table_name(f"{self.settings.catalog}.{self.settings.ops}.{table}")
 
     def objects(self, spec: TableSpec, behind: Position | None = None, watch: bool = False) -> TableObjects:
         """List a table's objects, in the folder that the task's renaming rules give it: all, or those that matter `behind` a position.
@@ -270,7 +284,7 @@ class Workbook:
 
     def exists(self, spec: TableSpec) -> bool:
         """Tell whether the lake has the table."""
-        return self.spark.catalog.tableExists(self.name(spec))
+        return not spec.problem and self.spark.catalog.tableExists(self.name(spec))
 
     def first_rows(self, table: str, count: int = 5) -> list[dict[str, Any]]:
         """Return the first rows by key of a source table's lake table; none where it does not exist."""
@@ -285,7 +299,7 @@ class Workbook:
         rows = []
         for spec in self.specs.values():
             try:
-                spec.require_policy()
+                spec.require_sound()
                 rows.append({"table": spec.source, **look(spec)})
             except FrazilError as e:
                 rows.append({"table": spec.source, "action": f"cannot: {e.problem}; {e.cure}"})
@@ -293,7 +307,7 @@ class Workbook:
 
     def require_way(self, spec: TableSpec) -> None:
         """Raise what is known beforehand to stop a table."""
-        spec.require_policy()
+        spec.require_sound()
         if spec.source in self.stopped:
             raise self.stopped[spec.source]
 

@@ -156,7 +156,8 @@ def _position_delete_file(spark: SparkSession, table: JavaTable, file: Any, path
         store(spark, table, local, location)
     metadata = package(spark, "org.apache.iceberg").FileMetadata
     builder = metadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("parquet")
-    builder = builder.withInputFile(table.io().newInputFile(location)).withRecordCount(len(positions))
+    size = table.io().newInputFile(location).getLength()
+    builder = builder.withPath(location).withFileSizeInBytes(size).withRecordCount(len(positions))
     return builder.withPartition(file.partition()).withReferencedDataFile(path).build()
 
 

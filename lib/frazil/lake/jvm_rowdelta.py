@@ -171,7 +171,9 @@ def data_file(spark: SparkSession, table: JavaTable, location: str, partition: d
     """Return a Parquet file as the DataFile that a commit adds, with the metrics of its footer."""
     ice, there = package(spark, "org.apache.iceberg"), table.io().newInputFile(location)
     metrics = _metrics(spark, table, there)
-    builder = ice.DataFiles.builder(table.spec()).withInputFile(there).withFormat("parquet").withMetrics(metrics)
+    # Not `withInputFile`, which gives a local file a name with a scheme, unlike all others of its table.
+    builder = ice.DataFiles.builder(table.spec()).withPath(location).withFileSizeInBytes(there.getLength())
+    builder = builder.withFormat("parquet").withMetrics(metrics)
     if partition is not None:
         builder = builder.withPartition(_task(spark, table, table.spec().specId(), partition, []).file().partition())
     return builder.build()

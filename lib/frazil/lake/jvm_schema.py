@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,26 @@ def partition_fields(spark: SparkSession, table: JavaTable) -> list[tuple[int, s
     spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
     names = {i: n for n, i in ids(spark, table).items()} if spec["fields"] else {}
     return [(f["field-id"], f["transform"], names[f["source-id"]]) for f in spec["fields"]]
+
+
+def odd_partitions(spark: SparkSession, table: JavaTable) -> list[str]:
+    """Return the names of partition fields with other letters than ASCII's."""
+    spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
+    return [f["name"] for f in spec["fields"] if not f["name"].isascii()]
+
+
+def ascii_partitions(spark: SparkSession, table: JavaTable) -> None:
+    """Rename partition fields with other letters than ASCII's: not every reader of Avro, which manifests are, takes them."""
+    if odd := odd_partitions(spark, table):
+        taken, update = {*ids(spark, table)}, table.updateSpec()
+        for name in odd:
+            # As Iceberg writes what Avro has no letter for.
+            new = re.sub(r"[^\x00-\x7f]", lambda c: f"_x{ord(c[0]):X}", name)
+            while new in taken:
+                new += "_"
+            taken.add(new)
+            update.renameField(name, new)
+        update.commit()
 
 
 def learnt(table: JavaTable) -> list[str]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from frazil.changes.quarantine import OPEN, UNREADABLE
+from frazil.config.paths import sqlite_url
 from frazil.config.settings import Settings
 from frazil.dms.position import Position
 from frazil.dms.storage import endpoint_url
@@ -64,7 +65,7 @@ def open_catalog(settings: Settings) -> Catalog:
             raise CatalogError(f"there is no catalog {file}", "run 00_setup first")
         warehouse = given.get("warehouse", "")
         warehouse = warehouse if "://" in warehouse else os.path.join(settings.root, warehouse)
-        given |= {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": warehouse, "init_catalog_tables": "false"}
+        given |= {"type": "sql", "uri": sqlite_url(file), "warehouse": warehouse, "init_catalog_tables": "false"}
         return load_catalog(settings.catalog, **given)
     if kind == "rest":
         return load_catalog(settings.catalog, **given)

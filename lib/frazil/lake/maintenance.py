@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings, ParameterError
+from frazil.config.sql import literal
 from frazil.lake import jvm, jvm_rewrite
 from frazil.lake.compact import compact
 from frazil.lake.health import Health, states_to_tag
@@ -82,7 +83,7 @@ def execute(
     if action == "rewrite manifests":
         return {"rewritten_manifests": _rewrite_manifests(spark, name, say)}
     if action == "statistics":
-        spark.sql(f"CALL {catalog}.system.compute_table_stats('{table}')").collect()
+        spark.sql(f"CALL {catalog}.system.compute_table_stats({literal(table)})").collect()
         return {"statistics": 1}
     if action == "remove orphan files":
         return {"orphan_files": len(orphan_files(spark, name, s, dry_run=False))}
@@ -106,6 +107,6 @@ def orphan_files(spark: SparkSession, name: str, s: MaintenanceSettings, dry_run
     catalog, table = name.split(".", 1)
     older = time.strftime("%Y-%m-%d %H:%M:%S+00:00", time.gmtime(time.time() - s.orphan_days * 86_400))
     rows = spark.sql(
-        f"CALL {catalog}.system.remove_orphan_files(table => '{table}', older_than => TIMESTAMP '{older}', dry_run => {str(dry_run).lower()})"
+        f"CALL {catalog}.system.remove_orphan_files(table => {literal(table)}, older_than => TIMESTAMP '{older}', dry_run => {str(dry_run).lower()})"
     )
     return sorted(r[0] for r in rows.collect())

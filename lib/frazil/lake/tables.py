@@ -91,6 +91,7 @@ def create_table(
             spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(identifier(k) for k in spec.key)}")
     table = jvm.load_table(spark, name)
     if table.currentSnapshot() is None:
+        jvm_schema.ascii_partitions(spark, table)
         first = (position or Position()).to_json
         jvm.start_position(table, TAG, POSITION, first, {COLUMNS: columns_of(spark, table)})
     elif POSITION not in table.properties():
@@ -141,6 +142,19 @@ def format_of(spark: SparkSession, name: str) -> int:
     )
 
 
+def unread_partitions(spark: SparkSession, name: str, readers: list[str]) -> str:
+    """Say which partition fields of a table one of its readers cannot read; empty: none. New tables have none."""
+    odd = jvm_schema.odd_partitions(spark, load(spark, name)) if "duckdb" in map(str.lower, readers) else []
+    return (
+        odd
+        and (
+            f"DuckDB ends its process on the name of the partition field {', '.join(odd)}: drop the table, run 00_setup, and load it "
+            "again, which names the field anew; or take duckdb out of readers"
+        )
+        or ""
+    )
+
+
 def require_table(spark: SparkSession, name: str) -> None:
     """Raise TableError where a table does not exist."""
     if not spark.catalog.tableExists(name):
@@ -176,7 +190,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     table = jvm.load_table(spark, name)
     if POSITION in table.properties():
         raise TableError(f"{name} carries a position already", "run 02_cdc_merge: there is nothing to adopt")
-    spec.require_policy()
+    spec.require_sound()
     has, wants = dict(spark.table(name).dtypes), {c.name: lake_type(c) for c in spec.columns}
     if differ := [n for n in {**has, **wants} if has.get(n) != wants.get(n)]:
         shown = ", ".join(f"{n}: table {has.get(n, '–')}, spec {wants.get(n, '–')}" for n in differ)
@@ -297,6 +311,6 @@ def _way_on(table: jvm.JavaTable, name: str, snapshot: jvm.JavaSnapshot) -> str:
             there = Position.from_json(theirs)[0] if theirs else Position()
             stamped = there.to_json(snapshot=snapshot.snapshotId(), sequence=snapshot.sequenceNumber())
             where = there.last or ("the load" if there.loaded else "the start")
-            return f"to go on from {where}: ALTER TABLE {name} SET TBLPROPERTIES ('{POSITION}' = '{stamped}')"
+            return f"to go on from {where}: ALTER TABLE {name} SET TBLPROPERTIES ('{POSITION}' = {literal(stamped)})"
         snapshot = table.snapshot(parent)
     return "run 01_full_load with on_changed_load=replay"

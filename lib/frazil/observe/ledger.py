@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.sql import literal
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
@@ -171,8 +172,8 @@ def tidy(book: Workbook) -> None:
     for which in ("commits", "maintenance", "quarantine", VISIBLE):
         if name := _there(book, which):
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
-                table = f"{book.settings.ops}.{which}"
-                book.spark.sql(f"CALL {book.settings.catalog}.system.rewrite_data_files('{table}')").collect()
+                catalog, table = name.split(".", 1)
+                book.spark.sql(f"CALL {catalog}.system.rewrite_data_files({literal(table)})").collect()
             jvm.expire_snapshots(jvm.load_table(book.spark, name), 24.0, 10)
 
 
