@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 NO_PATTERNS = {"__globPaths__": "false"}
 """The option by which Spark's readers take paths as they are: else `* ? [ ] { } \\` in a folder's name make it a pattern.
@@ -23,8 +23,10 @@ def file_location(path: object) -> str:
 
 
 def sqlite_url(path: str) -> str:
-    """Return a database file as SQLAlchemy's URL, which as such has no way to write `?`."""
-    return f"sqlite:///file:{quote(path)}?uri=true" if "?" in path else f"sqlite:///{path}"
+    """Return a database file as SQLAlchemy's URL."""
+    from sqlalchemy import URL
+
+    return URL.create("sqlite", database=path).render_as_string()
 
 
 def local_path(location: str) -> str | None:
