@@ -145,6 +145,7 @@ def _conflict(book: Workbook, spec: TableSpec) -> tuple[str, str]:
         return f"its `target` {spec.target} would be among Frazil's own tables", another
     try:
         as_read = parse_spec(yaml.safe_load(spec_text(spec)), spec.file)
+        as_read.require_sound()
     except FrazilError as e:
         return e.problem, WRITE_ONE
     try:

@@ -94,7 +94,12 @@ def _row(
                 "position": idle["position"],
                 "schema": "",
             }
-            return row | {"action": "nothing new", **nothing, "impossible": _impossible(book, spec, False), "decision": ""}
+            return row | {
+                "action": "nothing new",
+                **nothing,
+                "impossible": _impossible(book, spec, False),
+                "decision": "",
+            }
         return row | (_look_at_stream if book.stream else _look)(books, book, name, policy, samples)
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}

@@ -145,13 +145,11 @@ def format_of(spark: SparkSession, name: str) -> int:
 def unread_partitions(spark: SparkSession, name: str, readers: list[str]) -> str:
     """Say which partition fields of a table one of its readers cannot read; empty: none. New tables have none."""
     odd = jvm_schema.odd_partitions(spark, load(spark, name)) if "duckdb" in map(str.lower, readers) else []
+    if not odd:
+        return ""
     return (
-        odd
-        and (
-            f"DuckDB ends its process on the name of the partition field {', '.join(odd)}: drop the table, run 00_setup, and load it "
-            "again, which names the field anew; or take duckdb out of readers"
-        )
-        or ""
+        f"DuckDB ends its process on the name of the partition field {', '.join(odd)}: drop the table, run 00_setup, and load it "
+        "again, which names the field anew; or take duckdb out of readers"
     )
 
 
