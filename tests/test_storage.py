@@ -22,7 +22,7 @@ from frazil.demo.seaweed import Seaweed
 from frazil.dms import newest, position, storage
 from frazil.dms.objects import Differences, SourceError, TableObjects, Watch, differences, folders_beside, list_table
 from frazil.dms.storage import StorageError
-from frazil.flows import maintenance
+from frazil.flows import cdc, maintenance
 from frazil.lake import lookup
 from frazil.lake.tables import MADE, POSITION
 from frazil.observe import runs
@@ -361,6 +361,11 @@ class S3World(World):
             self.bucket.upload_file(str(file), f"{self.space}/public/{table}/{name}")
         return self
 
+    def remove(self, table, name):
+        (self.root / "source/public" / table / name).unlink()
+        if self.bucket:
+            self.bucket.Object(f"{self.space}/public/{table}/{name}").delete()
+
     def book(self, *args, **settings):
         return super().book(
             *args, **({"source": f"s3://{self.bucket.name}/{self.space}"} if self.bucket else {}), **settings
@@ -387,7 +392,32 @@ def story(world: World, lane: str) -> dict:
         "without_spark": seen.last,
         "kept": kept.status,
         "lane": lane in {s.summary().get("frazil.lane") for s in world.history("t")},
+        **stops(world, lane),
     }
+
+
+def stops(world: World, lane: str) -> dict:
+    """Return what stops the table: a file that vanishes while it is to be read, one that came late into an older folder, one written again."""
+    pending, late, real = "2024/01/02/20240102-100000000.csv", "2023/12/29/20231229-090000000.csv", cdc.apply_batch
+
+    def vanishing(*args):
+        world.remove("t", pending)
+        return real(*args)
+
+    def told(name: str) -> bool:
+        result = world.merge(lane=lane)["t"]
+        return result.failed and name.rsplit("/", 1)[1] in result.note
+
+    world.changes("t", I(8, "gone"), name=pending)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cdc, "apply_batch", vanishing)
+        found = [told(pending)]
+    found += [told(pending), world.merge(lane=lane, go_on_without=[pending.rsplit("/", 1)[1]])["t"].status]
+    world.changes("t", I(9, "late"), name=late)
+    found.append(told(late))
+    world.remove("t", late)
+    world.changes("t", U(1, "b"), I(4, "d"), I(7, "more"))
+    return {"stops": [*found, told(f"t/{FILE1}")]}
 
 
 @pytest.mark.spark
@@ -402,6 +432,7 @@ def test_source_and_warehouse_on_s3_end_like_local_ones(server, tmp_path):
     local, *others = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
     assert local["rows"] == [[1, "b"], [3, ""], [5, "e"]] and local["last"] == FILE3
     assert (local["without_spark"], local["lane"], local["kept"]) == (FILE3, True, "maintained")
+    assert local["stops"] == [True, True, "unchanged", True, True]
     assert others == [local] * 4
 
 
@@ -419,11 +450,11 @@ def _tell_all(root: Path, rest: dict[str, str]) -> None:
         world.given = given
         print(json.dumps(story(world, lane)))
 
-    tell(World(root / "local", "local", lake))
+    tell(S3World(root / "local", "local", lake))
     tell(S3World(root / "s3", "s3", lake, bucket=boto3.resource("s3").Bucket("dms")))
-    tell(World(root / "jdbc", "jdbc", on_s3), "rowdelta", catalog="jdbc")
+    tell(S3World(root / "jdbc", "jdbc", on_s3), "rowdelta", catalog="jdbc")
     for lane in ("merge", "rowdelta"):
-        tell(World(root / f"rest_{lane}", f"rest_{lane}", rest), lane, catalog="rest", readers=["athena"])
+        tell(S3World(root / f"rest_{lane}", f"rest_{lane}", rest), lane, catalog="rest", readers=["athena"])
 
 
 if __name__ == "__main__":

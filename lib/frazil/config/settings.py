@@ -144,6 +144,11 @@ class FullLoadSettings(Settings):
         "changes applied so far); `replay` (files came late or changed: load again, then apply every change file again).",
     )
 
+    old_load_files: str = parameter(
+        "refuse",
+        "Load files that were not written with the others, as an older load leaves them: `refuse`, or `accept` them as a part of this load.",
+    )
+
     stream_start: str = parameter(
         "",
         "Where a table begins in a stream: `earliest` (the trim horizon), `latest`, a time such as `2026-01-31T12:00:00Z`, or "
@@ -186,6 +191,14 @@ class CdcMergeSettings(Settings):
     full_listing_every: int = parameter(
         100,
         "Each so manyth look at a table lists all its files, and tells which vanished, were written again or turned up late; 0: never.",
+    )
+    late_files: str = parameter(
+        "refuse",
+        "Change files that were never applied and are named before the position: `refuse`; `after`: apply them after the last batch "
+        "(DMS's clock went back), unless their commit times say that they came late.",
+    )
+    go_on_without: list[str] = parameter(
+        [], "Names of change files that vanished before they were applied: their changes are given up."
     )
     quarantine: str = parameter(
         "show",
@@ -328,6 +341,8 @@ GIVEN = "FRAZIL_GIVEN"
 """The environment variable by which `frazil run` hands on parameters that may hold a credential, as JSON."""
 CHOICES = {
     "on_changed_load": ("refuse", "reload", "replay"),
+    "old_load_files": ("refuse", "accept"),
+    "late_files": ("refuse", "after"),
     "on_bad_rows": ("stop", "quarantine"),
     "on_unreadable": ("stop", "quarantine", "report"),
     "lane": ("auto", "merge", "rowdelta"),

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice, takewhile
 
-from frazil.dms.storage import Entry, is_s3, walk
+from frazil.dms.storage import Entry, Sieve, is_s3, walk
+from frazil.source.names import CHANGES, LOAD, SHARED, moment
 
-LOAD = re.compile(r"^(SEGMENT\d+_)?LOAD([0-9A-Fa-f]+)\.(csv|csv\.gz|parquet)$")
-CHANGES = re.compile(r"^\d{8}-\d{9,10}\.(csv|csv\.gz|parquet)$")
 LOOK_BACK = timedelta(hours=1)
 """So long before the last object applied a name is still listed at most: one that turned up late is found in it."""
 MOST_DAYS = 40
@@ -43,12 +42,6 @@ class TooFarBackError(Exception):
     """The partition that holds the last object is not among those looked at: list everything."""
 
 
-def moment(name: str) -> datetime:
-    """Return the time that a change file's name states; the zone is that of DMS's setting."""
-    digits = re.sub(r"\D", "", name.split(".")[0])
-    return datetime.strptime(digits[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(digits[14:17]))
-
-
 def named(time: datetime, like: str) -> str:
     """Return how a change file of that time is named, of the kind that `like` is; without the end."""
     form = "CDC_TXN-%Y%m%d%H%M%S" if like.startswith("CDC_TXN-") else "%Y%m%d-%H%M%S"
@@ -60,6 +53,25 @@ def window(since: str, start: str = "", like: str = "") -> str:
     return named(moment(start) if start else moment(since) - LOOK_BACK, like)
 
 
+class Data(Sieve):
+    """Shows folders that are named like DMS's files."""
+
+    def is_data(self, name: str) -> bool:
+        """Tell whether DMS names its files so."""
+        return bool(CHANGES.match(name) or LOAD.match(name) or SHARED.match(name))
+
+
+class Since(Data):
+    """Leaves out change files with a name before `start`."""
+
+    def __init__(self, start: str):
+        self.start = start
+
+    def passed(self, names: list[str]) -> set[str]:
+        """Return the names of those."""
+        return {name for name in names if name < self.start and CHANGES.match(name)}
+
+
 def newest(folder: str, since: str, start: str = "") -> list[Entry]:
     """Return all load files, and the change files from `start` on, else from LOOK_BACK before `since` (the last object applied).
 
@@ -68,7 +80,7 @@ def newest(folder: str, since: str, start: str = "") -> list[Entry]:
     """
     start = window(since, start)
     if not is_s3(folder):
-        return list(walk(folder, skip=lambda name: name < start and bool(CHANGES.match(name))))
+        return list(walk(folder, sieve=Since(start)))
     found = {e.path: e for e in _top(folder, start)}
     folders = sorted((e for e in found.values() if e.folder), key=lambda e: e.path)
     plain, dated = _told_apart(folder, folders)
@@ -78,7 +90,7 @@ def newest(folder: str, since: str, start: str = "") -> list[Entry]:
         try:
             found |= {e.path: e for e in _dated(_leaves(folder, form, names), start, since, flat)}
         except TooFarBackError:
-            return list(walk(folder))
+            return list(walk(folder, sieve=Data()))
     return [e for e in found.values() if not e.folder]
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from frazil.config.spec import TableSpec
-from frazil.dms.newest import CHANGES, LOAD, newest
-from frazil.dms.storage import Entry, is_s3, location, walk
+from frazil.dms.newest import CHANGES, LOAD, Data, newest
+from frazil.dms.storage import Entry, chunks, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
+from frazil.source.names import states_a_time
 
 CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""
@@ -37,6 +38,10 @@ class DmsObject:
     etag: str
     landed: float = field(default=0.0, compare=False)
 
+    def chunks(self) -> Iterator[bytes]:
+        """Give its bytes as they are, 4 MB at a time."""
+        return chunks(self.path, packed=True)
+
     @property
     def is_parquet(self) -> bool:
         """Whether it is Parquet; else it is CSV, plain or gzip."""
@@ -47,13 +52,14 @@ class DmsObject:
 class TableObjects:
     """What lies in one table's folder: load files by counter, change files by time, and objects that are neither.
 
-    `control` are DMS's own records; they are among the `foreign`.
+    `control` are DMS's own records; they are among the `foreign`. `full`: whatever is there is listed, or recorded and unchanged.
     """
 
     loads: tuple[DmsObject, ...] = ()
     changes: tuple[DmsObject, ...] = ()
     foreign: tuple[str, ...] = ()
     control: tuple[str, ...] = ()
+    full: bool = field(default=False, compare=False)
 
     @property
     def load_digest(self) -> str:
@@ -72,26 +78,87 @@ class TableObjects:
         )
 
 
-def list_table(root: Path | str, spec: TableSpec, since: str = "", start: str = "") -> TableObjects:
+def list_table(
+    root: Path | str, spec: TableSpec, since: str = "", start: str = "", recorded: Recorded | None = None
+) -> TableObjects:
     """List one table's folder, sub-folders included (parallel loads and date partitions lie one or more levels deeper).
 
     `since` is the name of the last change file applied: those before `start`, or without it before `newest.LOOK_BACK`
-    earlier, are then passed by; load files are always listed. A missing table folder means a table without rows, as DMS
+    earlier, are then passed by; load files are always listed. Without it, change files that are `recorded` and unchanged are
+    passed by. A missing table folder means a table without rows, as DMS
     writes none; a missing root or schema folder is an error.
     """
     if CONTROL.match(spec.table_name):
         raise SourceError(f"{spec.source} holds records of DMS itself, no data", f"remove {spec.file}")
     folder = f"{location(root)}/{spec.schema_name}/{spec.table_name}"
-    entries = newest(folder, since, start) if since else walk(folder)
-    there = _sorted_out(folder, entries)
-    if not there.loads and not there.changes:
+    entries = newest(folder, since, start) if since else walk(folder, sieve=recorded or Data())
+    there = _sorted_out(folder, require_data(entries, spec.source))
+    if not there.loads and not there.changes and not (recorded and recorded.met):
         _check_source(location(root), spec)
     names = [o.name for o in there.changes]
-    if twice := [a for a, b in zip(names, names[1:], strict=False) if a == b]:
+    twice = [a for a, b in zip(names, names[1:], strict=False) if a == b]
+    if twice := [*twice, *(recorded.twice if recorded else ())]:
         raise SourceError(
             f"{spec.source}: two change files are named {twice[0]}", "let only one DMS task write a table to a folder"
         )
     return there
+
+
+class Recorded(Data):
+    """Passes by change files that a record of applied files knows, and that are as it says.
+
+    `etags` has by name the ETag of each, or nothing where any will do; `seen` another one that the same bytes have had. `trusted` are
+    names of files that are not asked for it. `met` are the names passed by; `twice` those that were met in two folders.
+    """
+
+    def __init__(self, etags: Mapping[str, str], seen: Mapping[str, str], trusted: set[str] | None = None):
+        self.etags, self.seen = etags, seen
+        self.trusted = trusted or set()
+        self.met: set[str] = set()
+        self.twice: list[str] = []
+
+    def passed(self, names: list[str]) -> set[str]:
+        """Return the names of files that are passed by unseen."""
+        here = self.trusted.intersection(names) if self.trusted else set()
+        self.twice += here & self.met
+        self.met |= here
+        return here
+
+    def known(self, name: str, etag: str) -> bool:
+        """Tell whether a file is recorded with this ETag."""
+        known = self.etags.get(name)
+        if known is None or (known and etag != known and etag != self.seen.get(name)):
+            return False
+        if name in self.met:
+            self.twice.append(name)
+        self.met.add(name)
+        return True
+
+
+def require_data(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
+    """Give the entries on; raise SourceError for one that is named like DMS's files and cannot be one."""
+    named, sound = Data().is_data, ""
+    for e in entries:
+        above, _, name = e.path.rpartition("/")
+        if above != sound:
+            if folders := [part for part in above.split("/") if named(part)]:
+                name = folders[0]
+                e = Entry(e.path[: e.path.index(f"/{name}/") + len(name) + 1], odd="a folder")
+            sound = above
+        if not e.odd and not named(name):
+            yield e
+            continue
+        if e.odd and named(name):
+            raise SourceError(
+                f"{source}: {e.path} is {e.odd}, and no file", "move it away, or put the file there that DMS wrote"
+            )
+        if not e.odd and not LOAD.match(name) and not states_a_time(name):
+            raise SourceError(
+                f"{source}: {e.path} is named like a change file, but its digits are no time: DMS does not write such names",
+                "move it away, or give it the name that DMS wrote: the name says when its changes are applied",
+            )
+        if not e.odd:
+            yield e
 
 
 def _sorted_out(folder: str, entries: Iterable[Entry]) -> TableObjects:
@@ -185,9 +252,23 @@ class Watch:
     spec: TableSpec
     full_every: int = 100
     found: Differences = field(default_factory=Differences)
+    full: bool = True
     _looks: int = 0
     _whole: TableObjects | None = None
     _applied: str = ""
+    _gone: set[str] | None = None
+
+    def is_due(self) -> bool:
+        """Count a look, and tell whether it is to be a full listing: the first one, and each `full_every`th."""
+        self.full = not self._looks or (self.full_every > 0 and self._looks % self.full_every == 0)
+        self._looks += 1
+        return self.full
+
+    def settle(self, recorded: Recorded) -> None:
+        """Set `found` after a full listing that passed by what is recorded."""
+        gone = set() if len(recorded.met) == len(recorded.etags) else set(recorded.etags) - recorded.met
+        self.found = Differences(vanished=tuple(sorted(gone - self._gone))) if self._gone is not None else Differences()
+        self._gone = gone
 
     def look(self, since: str = "", start: str = "", full: bool = False) -> TableObjects:
         """Return what `list_table` finds, and set `found` after a full listing."""

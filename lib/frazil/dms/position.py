@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from frazil.dms.newest import LOOK_BACK, moment, window
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.streams import ARRIVED
 from frazil.errors import FrazilError
+from frazil.source.applied import Record
+from frazil.source.arrival import Arrived, arrived
+from frazil.source.names import is_change_file
 
-VERSION = 4
-"""1: files. 2: also streams. 3: and which ones they are. 4: with files that a replay owes, or a topic.
+if TYPE_CHECKING:
+    from frazil.source.applied import Place
+
+VERSION = 5
+"""1: files. 2: also streams. 3: and which ones they are. 4: with files that a replay owes, or a topic. 5: with files applied after later names.
 
 Each is written as the lowest that tells it, for older code to read.
 """
-OPTIONAL = ("owed", "lacks", "skips", "stream", "stream_load", "stream_of", "topic")
+OPTIONAL = ("turn", "owed", "lacks", "skips", "stream", "stream_load", "stream_of", "topic")
 """Not written where there is nothing to say."""
 NO_LOAD = "none"
 """Stands for the digest of a load of which nothing was found: the table was empty when DMS loaded it."""
@@ -42,6 +51,14 @@ class LoadChangedError(FrazilError):
     decision = True
 
 
+class LateFilesError(PositionError):
+    """Change files that were never applied, with names before the position."""
+
+    def __init__(self, problem: str, cure: str, late: Sequence[DmsObject]):
+        super().__init__(problem, cure)
+        self.late = late
+
+
 @dataclass(frozen=True)
 class Position:
     """What of a table has been applied. Load and changes have a position each, of files or of a stream.
@@ -51,6 +68,7 @@ class Position:
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied, `stream_load` the first
     one whose load records are not, and `stream_of` tells by name which topics or streams these are (see `streams.Stream.made`);
     `topic` is the one that all of its messages lay in, as the mappings had it then.
+    `turn` is how many files with names before `last` were applied after it.
     `owed` are names of change objects that were applied before a replay and have to be again.
     `lacks` are columns of the spec that the newest file did not carry, `skips` columns of it that were passed by.
     """
@@ -61,6 +79,7 @@ class Position:
     last: str = ""
     last_etag: str = ""
     recent: tuple[str, ...] = ()
+    turn: int = 0
     owed: tuple[str, ...] = ()
     stream: dict[str, int] = field(default_factory=dict)
     stream_load: dict[str, int] = field(default_factory=dict)
@@ -95,18 +114,51 @@ class Position:
     def to_json(self, **stamp: int) -> str:
         """Return the position as JSON, with the snapshot id and sequence number that it is committed under."""
         facts = {k: v for k, v in asdict(self).items() if v or k not in OPTIONAL}
-        version = 4 if self.owed or self.topic else 3 if self.stream_of else 2 if self.stream else 1
+        version = 5 if self.turn else 4 if self.owed or self.topic else 3 if self.stream_of else 2 if self.stream else 1
         return json.dumps({"version": version, **facts, **stamp}, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> tuple[Position, dict[str, int]]:
-        """Return a stored position and its stamp; a version newer than this code knows is refused."""
-        raw = json.loads(text)
-        if raw.pop("version", 0) > VERSION:
+        """Return a stored position and its stamp; one that is damaged, or of a version newer than this code knows, is refused."""
+        raw = _read(text)
+        if raw.pop("version") > VERSION:
             raise PositionError("the position was written by a newer Frazil", "upgrade Frazil here before running it")
         stamp = {k: raw.pop(k) for k in ("snapshot", "sequence") if k in raw}
         lists = {n: tuple(raw.get(n, ())) for n in ("recent", "owed", "lacks", "skips")}
         return Position(**{**raw, **lists}), stamp
+
+
+class DamagedPositionError(PositionError):
+    """A stored position that nobody can read."""
+
+
+_NEEDED = ("version", "batch", "load_digest", "load_files", "last", "last_etag", "recent")
+
+
+def _read(text: str) -> dict[str, Any]:
+    """Return the entries of a stored position; raise DamagedPositionError where it is none."""
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        raise DamagedPositionError(f"the position is no JSON: {text[:80]!r}") from None
+    if not isinstance(raw, dict):
+        raise DamagedPositionError(f"the position is no JSON object: {text[:80]!r}")
+    if isinstance(raw.get("version"), int) and raw["version"] > VERSION:
+        return raw
+    if missing := [n for n in _NEEDED if n not in raw]:
+        raise DamagedPositionError(f"the position lacks {', '.join(missing)}")
+    kinds = {f.name: type(getattr(Position(), f.name)) for f in fields(Position)}
+    kinds |= {"version": int, "snapshot": int, "sequence": int}
+    for name, value in raw.items():
+        wanted = {tuple: list}.get(kinds.get(name), kinds.get(name))
+        if wanted is None or type(value) is not wanted:
+            raise DamagedPositionError(f"the position has {name}: {value!r}")
+        inside = {list: str, dict: str if name == "stream_of" else int}.get(wanted)
+        if inside and not all(type(v) is inside for v in (value.values() if wanted is dict else value)):
+            raise DamagedPositionError(f"the position has {name}: {value!r}")
+    if (last := raw["last"]) and not (is_change_file(last) and all(map(is_change_file, raw["recent"]))):
+        raise DamagedPositionError(f"the position has last: {last!r}, which is no change file")
+    return raw
 
 
 def after_load(position: Position, objects: TableObjects, batch: str, replay: bool = False) -> Position:
@@ -118,7 +170,7 @@ def after_load(position: Position, objects: TableObjects, batch: str, replay: bo
     """
     if replay:
         owed = sorted({*position.owed, *position.recent, position.last} - {""})
-        position = replace(position, last="", last_etag="", recent=(), owed=tuple(owed))
+        position = replace(position, last="", last_etag="", recent=(), turn=0, owed=tuple(owed))
     elif position.owed:
         position = replace(position, last=max(position.last, *position.owed), last_etag="", owed=())
     held = [o for o in objects.changes if o.name <= position.last]
@@ -147,6 +199,13 @@ def load_as_json(objects: TableObjects) -> str:
     )
 
 
+def loaded_before(objects: TableObjects, position: Position, applied: str | None) -> set[str]:
+    """Return the paths of load files that were applied as they are; `applied` as in `require_same_load`."""
+    told, now = json.loads(applied or "{}"), _load_files(objects)
+    then = told.get("files", {}) if told.get("digest") == position.load_digest else {}
+    return {o.path for o, (name, tag) in zip(objects.loads, now.items(), strict=False) if then.get(name) == tag}
+
+
 def require_same_load(objects: TableObjects, position: Position, applied: str | None, source: str) -> None:
     """Raise LoadChangedError where `is_other_load`; `applied` is what `load_as_json` gave when the load was applied, or None."""
     if not is_other_load(objects, position):
@@ -158,23 +217,30 @@ def require_same_load(objects: TableObjects, position: Position, applied: str | 
         "written again": [n for n in now if n in then and now[n] != then[n]],
         "no longer there": [n for n in then if n not in now],
     }
-    named = [
+    told_of = [
         f"{what}: {', '.join(names[:SHOWN])}{' …' if names[SHOWN:] else ''}" for what, names in kinds.items() if names
     ]
     raise LoadChangedError(
         f"{source}: the load files are not those that were applied ({position.load_files} then, {len(objects.loads)} now"
-        f"{''.join('; ' + n for n in named if then)})",
-        "if DMS loaded the table again, run 01_full_load with on_changed_load=reload; if load files were only copied late, "
-        "with on_changed_load=replay (all load files, then every change file again: all since the load must be there)",
+        f"{''.join('; ' + n for n in told_of if then)})",
+        "if load files came late or were mended, run 01_full_load with on_changed_load=replay (all load files, then every change file "
+        "again: all since the load must be there), and nothing is lost; if DMS loaded the table again, with on_changed_load=reload, which "
+        f"discards {discarded(position)} and loses what the new load does not hold",
     )
 
 
-def require_replayable(objects: TableObjects, position: Position, source: str) -> None:
-    """Raise PositionError where change objects are gone that were applied: a replay would lose what they said.
+def discarded(position: Position) -> str:
+    """Say which applied changes a reload takes away."""
+    return f"all changes applied up to {position.last}" if position.last else "no change, as none is applied yet,"
 
-    It can tell of those in the look-back window before the position only.
+
+def require_replayable(objects: TableObjects, position: Position, source: str, record: Record | None = None) -> None:
+    """Raise PositionError where change objects are gone that were applied since the load: a replay would lose what they said.
+
+    Without a record it can tell of those in the look-back window before the position only.
     """
-    _require_there(objects, (*position.recent, position.last, *position.owed), source)
+    recorded = [f.name for f in record.files.values() if f.etag and "/" not in f.name] if record else []
+    _require_there(objects, (*sorted(recorded), *position.recent, position.last, *position.owed), source)
 
 
 def _require_there(objects: TableObjects, names: tuple[str, ...], source: str) -> None:
@@ -193,42 +259,109 @@ def _recent(last: str, names: set[str]) -> tuple[str, ...]:
     return tuple(sorted(n for n in names if moment(n) >= since)[-MAX_RECENT:])
 
 
+def places(position: Position, applied: Sequence[DmsObject]) -> dict[str, Place]:
+    """Return by name where files come that are applied in this order: after the last one, or in turn after a later name."""
+    last, turn, found = position.last, position.turn, {}
+    for o in applied:
+        last, turn = (o.name, 0) if o.name > last else (last, turn + 1)
+        found[o.name] = (last, turn)
+    return found
+
+
 def after_changes(position: Position, applied: list[DmsObject], batch: str) -> Position:
     """Return the position after these change objects, given in order, have been applied."""
-    last = applied[-1]
-    recent = _recent(last.name, {*position.recent, *(o.name for o in applied)})
-    owed = tuple(n for n in position.owed if n > last.name)
-    return replace(position, batch=batch, last=last.name, last_etag=last.etag, recent=recent, owed=owed)
+    last, turn = places(position, applied)[applied[-1].name]
+    etag = next((o.etag for o in applied if o.name == last), position.last_etag)
+    recent = _recent(last, {*position.recent, *(o.name for o in applied)})
+    owed = tuple(n for n in position.owed if n > last)
+    return replace(position, batch=batch, last=last, last_etag=etag, recent=recent, turn=turn, owed=owed)
 
 
-def pending_changes(objects: TableObjects, position: Position, source: str) -> list[DmsObject]:
-    """Return the change objects behind the position, in order.
+def pending_changes(
+    objects: TableObjects, position: Position, source: str, record: Record | None = None, late: str = "refuse"
+) -> list[DmsObject]:
+    """Return the change objects that are not applied, in the order in which to apply them.
 
-    Raises PositionError for an object that turned up late (its name lies before the position, inside the look-back window,
-    and was never applied) or that was written again after it was applied: neither may be merged blind. And where one is gone
-    that a replay owes.
+    Raises PositionError for an object that turned up late (its name lies before the position, and it was never applied) or that
+    was written again after it was applied: neither may be merged blind. And where one is gone that was listed before, or that a
+    replay owes; and for one that is named in the future. Without a `record`, only the names that the position keeps are known.
+    With `late` = `after` the late ones are pending, and come first.
     """
+    found = arrived(objects.changes, position, record or Record(), time.time())
+    return require_clear(found, objects, position, source, late)
+
+
+def require_clear(found: Arrived, objects: TableObjects, position: Position, source: str, late: str) -> list[DmsObject]:
+    """Return what `pending_changes` does, of files that are sorted out."""
     _require_there(objects, position.owed, source)
-    since = position.look_from
-    for o in objects.changes:
-        if o.name == position.last and o.etag != position.last_etag:
-            raise PositionError(
-                f"{source}: {o.path} was written again after it was applied",
-                REPLAY,
-            )
-        if position.recent and since <= o.name < position.last and o.name not in position.recent:
-            raise PositionError(
-                f"{source}: {o.path} turned up late: changes up to {position.last} are applied already",
-                f"move it away if it repeats what was applied, else {REPLAY}",
-            )
-    return [o for o in objects.changes if o.name > position.last]
+    if found.changed:
+        _refuse_changed(found, position, source)
+    if found.late and late != "after":
+        refuse_late(found, position, source)
+    if found.ahead:
+        raise PositionError(
+            f"{source}: {named(o.path for o in found.ahead)}: {len(found.ahead)} change file(s) are named more than a day after the "
+            "present; once one of them is applied, each file that follows would count as late",
+            "give them the names that DMS wrote, and nothing is lost; or move them away: what they say is not applied then",
+        )
+    return [*found.late, *found.pending]
+
+
+def require_all_there(
+    objects: TableObjects, position: Position, source: str, awaited: Sequence[str], without: Sequence[str]
+) -> None:
+    """Raise PositionError where a change object is gone that was listed and not applied; `without` are those given up."""
+    there = {o.name for o in objects.changes}
+    gone = [n for n in awaited if n > position.last and n not in there and n not in without]
+    if gone:
+        all_gone = " All change files are gone: a TRUNCATE at the source may have deleted them." if not there else ""
+        raise PositionError(
+            f"{source}: {named(gone)}: {len(gone)} change file(s) are gone that were listed and never applied: their changes are not in the "
+            f"lake.{all_gone}",
+            "fetch them again, and nothing is lost; or go on without them by the parameter go_on_without: "
+            f"[{', '.join(gone[:SHOWN])}{', …' if gone[SHOWN:] else ''}], which loses their changes until the table is loaded again",
+        )
+
+
+def named(names: Iterable[str]) -> str:
+    """Return the first of some names, and whether there are more."""
+    listed = list(names)
+    return f"{', '.join(listed[:SHOWN])}{' …' if listed[SHOWN:] else ''}"
+
+
+def refuse_late(found: Arrived, position: Position, source: str) -> None:
+    """Raise LateFilesError."""
+    count = f" and {len(found.late) - 1} more" if found.late[1:] else ""
+    raise LateFilesError(
+        f"{source}: {found.late[0].path}{count} turned up late: changes up to {position.last} are applied already",
+        f"if the file came late, {REPLAY}: all changes are applied in the order of their names, and none is lost; if DMS's clock went back, "
+        "run 02_cdc_merge with late_files=after: it is applied after the last batch, which loses newer values where it holds older ones; "
+        "if it repeats what was applied, move it away",
+        found.late,
+    )
+
+
+def _refuse_changed(found: Arrived, position: Position, source: str) -> None:
+    told = []
+    for o, known, differs in found.changed:
+        sizes = f"{known.size:,} bytes then, {o.size:,} now" if known else "its size then is not known"
+        if known and known.size == o.size:
+            sizes += ", other bytes" if differs else ", and nothing tells whether these are the same bytes"
+        told.append(f"{o.path} was written again after it was applied ({sizes})")
+    many = f"{len(told)} change files: " if told[1:] else ""
+    raise PositionError(
+        f"{source}: {many}{named(told)}",
+        f"{REPLAY}: nothing is lost then; or put back what was applied; a reload discards {discarded(position)} and "
+        "loses what the new load does not hold",
+    )
 
 
 def take_batch(pending: list[DmsObject], max_bytes: int, max_files: int) -> list[DmsObject]:
     """Return the head of the pending objects that fits the limits, at least one."""
     taken, size = [], 0
     for o in pending[:max_files]:
-        if taken and size + o.size > max_bytes:
+        # Within a batch the order is that of names.
+        if taken and (size + o.size > max_bytes or o.name < taken[-1].name):
             break
         taken.append(o)
         size += o.size

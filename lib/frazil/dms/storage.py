@@ -13,10 +13,12 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from stat import S_IFBLK, S_IFCHR, S_IFIFO, S_IFMT, S_IFSOCK, S_ISREG
 from threading import Lock
 from typing import Any
 
@@ -30,20 +32,44 @@ class StorageError(FrazilError):
     """The storage cannot be reached or refuses; the message says which bucket or folder, and what to do."""
 
 
+class GoneError(StorageError):
+    """An object that is not there, or no longer."""
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One object or, with `folder` set, one folder (its path ends in `/`). `etag` changes when an object is written again."""
+    """One object or, with `folder` set, one folder (its path ends in `/`). `etag` changes when an object is written again.
+
+    `odd` says what it is where it is named like a file and is none: a named pipe, a broken link.
+    """
 
     path: str
     size: int = 0
     etag: str = ""
     modified: float = 0.0
     folder: bool = False
+    odd: str = ""
 
     @property
     def name(self) -> str:
         """The last part of the path."""
         return self.path.rstrip("/").rsplit("/", 1)[-1]
+
+
+class Sieve:
+    """What a listing leaves out. By itself it leaves out nothing."""
+
+    def passed(self, names: list[str]) -> set[str]:
+        """Return which of the base names in a folder are left out; local files are then not asked for size and time."""
+        return set()
+
+    def known(self, name: str, etag: str) -> bool:
+        """Tell by its base name and ETag whether a file is left out."""
+        return False
+
+    def is_data(self, name: str) -> bool:
+        """Tell whether a folder of this name is shown, as it should be a file."""
+        return False
 
 
 def is_s3(path: Any) -> bool:
@@ -122,7 +148,7 @@ def _explained(path: str) -> Iterator[None]:
     except e.ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", "?"))
         problem, cure = _CURES.get(code, (f"S3 answers {code}", "see AWS's list of S3 error codes"))
-        raise StorageError(f"{path}: {problem}", cure) from None
+        raise (GoneError if code in ("NoSuchKey", "404") else StorageError)(f"{path}: {problem}", cure) from None
     except (e.EndpointConnectionError, e.ConnectionError, e.HTTPClientError) as error:
         at = endpoint_url() or "AWS"
         raise StorageError(
@@ -136,18 +162,17 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def walk(
-    folder: str, start_after: str = "", deep: bool = True, prefix: str = "", page: int = PAGE,
-    skip: Callable[[str], bool] = lambda name: False,
+    folder: str, start_after: str = "", deep: bool = True, prefix: str = "", page: int = PAGE, sieve: Sieve = Sieve(),  # noqa: B008
 ) -> Iterator[Entry]:  # fmt: skip
     """Give a folder's entries in order of their paths; objects of all levels, or of this level beside its sub-folders.
 
     `start_after` and `prefix` are names below the folder: S3 then begins there and does not go through what is before. The
-    first request asks for `page` keys, later ones for 1,000: a caller that stops early asks for few. Files whose base name
-    `skip` takes are left out; a local one is then not asked for its size and time. A folder that is not there has no entries.
+    first request asks for `page` keys, later ones for 1,000: a caller that stops early asks for few. A folder that is not
+    there has no entries.
     """
     root = location(folder) + "/"
     if not is_s3(root):
-        yield from _walk_local(root, start_after, deep, prefix, skip)
+        yield from _walk_local(root, start_after, deep, prefix, sieve)
         return
     bucket, base = _split(root)
     ask: dict[str, Any] = {"Bucket": bucket, "Prefix": base + prefix, "MaxKeys": page}
@@ -156,10 +181,12 @@ def walk(
     while True:
         with _explained(root):
             answer = client().list_objects_v2(**ask)
+        found = [(o["Key"].rsplit("/", 1)[-1], o) for o in answer.get("Contents", ())]
+        passed = sieve.passed([name for name, _ in found])
         entries = [
             Entry(f"s3://{bucket}/{o['Key']}", o["Size"], o["ETag"].strip('"'), o["LastModified"].timestamp())
-            for o in answer.get("Contents", ())
-            if not skip(o["Key"].rsplit("/", 1)[-1])
+            for name, o in found
+            if name not in passed and not sieve.known(name, o["ETag"].strip('"'))
         ] + [Entry(f"s3://{bucket}/{p['Prefix']}", folder=True) for p in answer.get("CommonPrefixes", ())]
         yield from sorted(entries, key=lambda entry: entry.path)
         if not answer.get("IsTruncated"):
@@ -168,30 +195,59 @@ def walk(
         ask.pop("StartAfter", None)
 
 
-def _walk_local(root: str, start_after: str, deep: bool, prefix: str, skip: Callable[[str], bool]) -> Iterator[Entry]:
+def _walk_local(root: str, start_after: str, deep: bool, prefix: str, sieve: Sieve) -> Iterator[Entry]:
     """List a local folder whole, then leave out what S3 would not give; links to folders are not followed."""
     found, folders = [], [""]
     while folders:
         below = folders.pop()
-        for e in _scan(root + below):
+        there = _scan(root + below)
+        passed = sieve.passed([e.name for e in there])
+        for e in [e for e in there if e.name not in passed] if passed else there:
             name = below + e.name
-            if e.is_dir():
+            if _is_folder(e):
+                if deep and sieve.is_data(e.name):
+                    found.append(Entry(root + name, odd="a folder"))
+                    continue
                 name += "/"
                 if deep and not e.is_symlink():
                     folders.append(name)
                 if deep or not name.startswith(prefix) or name <= start_after:
                     continue
                 found.append(Entry(root + name, folder=True))
-            elif name.startswith(prefix) and name > start_after and not skip(e.name) and (stat := _stat(e)):
-                found.append(_local(root + name, stat))
+            elif name.startswith(prefix) and name > start_after:
+                stat = _stat(e)
+                if stat and S_ISREG(stat.st_mode):
+                    if not sieve.known(e.name, _etag(stat)):
+                        found.append(_local(root + name, stat))
+                elif stat or e.is_symlink():
+                    found.append(Entry(root + name, odd=_what(stat)))
     yield from sorted(found, key=lambda entry: entry.path)
+
+
+_ODD = {S_IFIFO: "a named pipe", S_IFSOCK: "a socket", S_IFBLK: "a device", S_IFCHR: "a device"}
+
+
+def _what(stat: os.stat_result | None) -> str:
+    """Say what is no regular file."""
+    return _ODD.get(S_IFMT(stat.st_mode), "no file") if stat else "a broken link"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
         return entry.stat()
-    except FileNotFoundError:  # gone since
+    except FileNotFoundError:  # gone since, or a link to nothing
         return None
+    except OSError:
+        if entry.is_symlink():  # to itself
+            return None
+        raise
 
 
 def _scan(folder: str) -> list[os.DirEntry[str]]:
@@ -205,7 +261,11 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _local(path: str, stat: os.stat_result) -> Entry:
-    return Entry(path, stat.st_size, f"{stat.st_size}-{stat.st_mtime_ns}", stat.st_mtime)
+    return Entry(path, stat.st_size, _etag(stat), stat.st_mtime)
+
+
+def _etag(stat: os.stat_result) -> str:
+    return f"{stat.st_size}-{stat.st_mtime_ns}"
 
 
 def head(path: str) -> Entry:
@@ -236,6 +296,21 @@ def server_time(path: str) -> tuple[float, float] | None:
         return None
     told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     return (parsedate_to_datetime(told).timestamp(), time.time()) if told else None
+
+
+def heads(paths: Sequence[str]) -> list[Entry | None]:
+    """Return what `head` tells of each object, None for one that is not there; of S3 sixteen are asked for at a time."""
+
+    def one(path: str) -> Entry | None:
+        try:
+            return head(path)
+        except (FileNotFoundError, GoneError):
+            return None
+
+    if not any(map(is_s3, paths)):
+        return [one(p) for p in paths]
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(one, paths))
 
 
 def remove(paths: Sequence[str]) -> None:
@@ -283,10 +358,10 @@ def read_tail(path: str, size: int, n: int) -> bytes:
     return _get(path, Range=f"bytes={max(0, size - n)}-{size - 1}") if size else b""
 
 
-def chunks(path: str, n: int = 1 << 22) -> Iterator[bytes]:
-    """Give an object's bytes by `n`, `.gz` unpacked; what is no archive raises BadGzipFile, EOFError or zlib.error."""
+def chunks(path: str, n: int = 1 << 22, packed: bool = False) -> Iterator[bytes]:
+    """Give an object's bytes by `n`, `.gz` unpacked unless `packed`; what is no archive raises BadGzipFile, EOFError or zlib.error."""
     with closing(_opened(path)) as raw, _explained(path):
-        file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
+        file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") and not packed else raw
         while chunk := file.read(n):
             yield chunk
 

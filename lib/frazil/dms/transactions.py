@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,27 +16,29 @@ from typing import TYPE_CHECKING
 from frazil.config.paths import NO_PATTERNS
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.layout import Layout
-from frazil.dms.newest import window
-from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.newest import Data, window
+from frazil.dms.objects import DmsObject, Recorded, TableObjects, require_data
 from frazil.dms.storage import chunks, location, walk
+from frazil.source.names import SHARED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NAME = re.compile(r"^CDC_TXN-\d{17}\.csv(\.gz)?$")
+NAME = SHARED
 
 
 def with_transactions(
-    there: TableObjects, root: Path | str, endpoint: Endpoint, since: str = "", start: str = ""
-) -> TableObjects:
+    there: TableObjects, root: Path | str, endpoint: Endpoint, since: str = "", start: str = "",
+    recorded: Recorded | None = None,
+) -> TableObjects:  # fmt: skip
     """Add what lies in the folder CdcPath to a table's objects: its files are change files of every table.
 
-    Files of its own from before PreserveTransactions was switched on come first. `since`, `start`: as in `objects.list_table`.
+    Files of its own from before PreserveTransactions was switched on come first. `since`, `start`, `recorded`: as in `objects.list_table`.
     """
-    after = window(since, start, since) if NAME.match(since) else ""
-    found, foreign = [], []
-    for e in walk(f"{location(root)}/{endpoint.cdc_path}", start_after=after):
-        if NAME.match(e.name):
+    after = window(since, start, since) if SHARED.match(since) else ""
+    folder, found, foreign = f"{location(root)}/{endpoint.cdc_path}", [], []
+    for e in require_data(walk(folder, start_after=after, sieve=recorded or Data()), endpoint.cdc_path):
+        if SHARED.match(e.name):
             found.append(DmsObject(e.name, e.path, e.size, e.etag, e.modified))
         else:
             foreign.append(e.path)

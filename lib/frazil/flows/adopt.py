@@ -13,7 +13,8 @@ from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.dms.transactions import NAME
 from frazil.errors import FrazilError, nearest
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, tables
+from frazil.lake import commit, jvm, record, tables
+from frazil.source.applied import Record
 
 ADOPTED = "adopted"
 """Stands for the digest of a load that another pipeline applied."""
@@ -49,6 +50,8 @@ def adopt(book: Workbook, table: str, position: str) -> str:
     if not there.loads:  # the rows are there: load files that come later are another load
         stated = replace(stated, load_digest=ADOPTED)
     tables.adopt(book.spark, book.name(spec), spec, stated)
+    table = jvm.load_table(book.spark, book.name(spec))
+    record.Update(table, Record(), stated.batch, (*there.loads, *there.changes)).load(last, there, {}, False).publish()
     behind = sum(name > last for name in names)
     return f"{book.name(spec)} goes on from {last or 'its load'}: {behind} change file(s) are pending"
 

@@ -94,7 +94,17 @@ def apply_batch(
         position = given.after(commit.new_batch())
         set_aside = (stats["bad"], raw, batch, bad, stats.get("first"))
         with quarantine.beside(book, spec, base, position.batch, *set_aside) as ready:
-            done = commit_batch(book, spec, base, position, batch, (lane, why, rows, bounds), summary, ready)
+            done = commit_batch(
+                book,
+                spec,
+                base,
+                position,
+                batch,
+                (lane, why, rows, bounds),
+                summary,
+                ready,
+                given.record(position.batch),
+            )
         if said := book.lanes.note(book.name(spec), done.summary, given.megabytes, time.time() - picked_up):
             book.progress(f"{spec.source}: {said}")
     finally:
@@ -175,13 +185,22 @@ def commit_batch(
     chosen: tuple,
     summary: dict[str, str],
     ready: Callable[[], Any],
+    properties: dict[str, str] | None = None,
 ) -> Commit:
-    """Commit a batch by the lane that was chosen, or by a MERGE where that one finds that it cannot; `ready` is called before it is public."""
+    """Commit a batch by the lane that was chosen, or by a MERGE where that one finds that it cannot; `ready` is called before it is public, and
+    further `properties` go with it.
+    """
     (lane, why, rows, bounds), name = chosen, book.name(spec)
     if lane:
         ready()
         try:
-            return lane.apply(base, position, rows, {**summary, "frazil.lane": "rowdelta", "frazil.lane-reason": why})
+            return lane.apply(
+                base,
+                position,
+                rows,
+                {**summary, "frazil.lane": "rowdelta", "frazil.lane-reason": why},
+                properties or {},
+            )
         except UnfitError as e:
             why = book.lanes.unfit(name, e)
             batch.persist()
@@ -198,4 +217,4 @@ def commit_batch(
         ready()
 
     summary = {**summary, "frazil.lane": "merge", "frazil.lane-reason": why}
-    return commit.commit_batch(book.spark, name, base, position, write, summary)
+    return commit.commit_batch(book.spark, name, base, position, write, summary, properties)

@@ -16,12 +16,14 @@ from frazil.config.spec import TableSpec
 from frazil.dms import ends
 from frazil.dms.csv import written_at
 from frazil.dms.endpoint import EndpointError
-from frazil.dms.objects import DmsObject
+from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes
 from frazil.dms.read import CHANGE_PHASE, may_be_split, may_hide_open_text, read_rows
 from frazil.flows.small import Again
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
+from frazil.lake.arrival import Reading
+from frazil.lake.record import Update
 from frazil.lake.rowdelta import RowDelta
 from frazil.lake.tables import Base
 from frazil.observe import latency
@@ -68,6 +70,8 @@ class Batch:
     """Rows may tell of keys that changed, or carry DMS's own sequence: so there may be something that contradicts their order."""
     only_merge: str = ""
     """Why it may not go to a row delta, whatever the lane is."""
+    record: Callable[[str], dict[str, str]] = lambda batch: {}
+    """Given the batch's id, the properties that keep which files were applied."""
     again: Again | None = None
     """Where it is a small one of a stream: its messages, to be read by the plan of an earlier one."""
 
@@ -82,8 +86,32 @@ class Batch:
         return size.get("bytes", 500 * size.get("messages", 0)) / 1e6
 
 
-def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]) -> Batch:
-    """Return the batch that change files make."""
+def of_files(
+    book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], there: TableObjects, clear: list[Update]
+) -> Batch:
+    """Return the batch that change files make, of those that are `there`; what is to be cleared away after its commit is added to `clear`.
+
+    When Spark has read them they must still be what was listed.
+    """
+    reading = Reading(files, spec.source)
+
+    def look(whole: bool) -> Callable[[bool], None]:
+        all_end = ends.look(spec, book.endpoint, files, hidden, whole)
+
+        def over(bad: bool) -> None:
+            reading.require_unchanged()
+            all_end(bad)
+
+        return over
+
+    def record(batch: str) -> dict[str, str]:
+        taken = {o.name for o in files}
+        awaited = [o.name for o in there.changes if o.name > base.position.last and o.name not in taken]
+        table = jvm.load_table(book.spark, book.name(spec))
+        update = Update(table, base.record, batch, (*there.loads, *there.changes), awaited)
+        clear.append(update.changes(base.position, files, reading.contents(), there))
+        return update.properties
+
     hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
     told = book.mappings.before_image(spec) or book.mappings.sequence_column(spec)
     return Batch(
@@ -92,8 +120,9 @@ def of_files(book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject]
         {"files": len(files), "bytes": sum(f.size for f in files)},
         may_be_split(files, book.endpoint, hidden),
         tuple(files),
-        lambda whole: ends.look(spec, book.endpoint, files, hidden, whole),
+        look,
         contests=bool(told),
+        record=record,
     )
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
-from frazil.dms.objects import TableObjects
-from frazil.dms.position import Position, is_other_load, pending_changes, take_batch
+from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.position import Position, is_other_load, take_batch
 from frazil.dms.read import CHANGE_PHASE
+from frazil.errors import FrazilError
 from frazil.flows import full_load, quarantine, streams, watch
 from frazil.flows.apply import apply_batch
 from frazil.flows.batch import of_files
@@ -17,9 +18,11 @@ from frazil.flows.loop import keep_on, show
 from frazil.flows.shape import follow
 from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import commit
+from frazil.lake import commit, jvm
+from frazil.lake.arrival import ChangedWhileReadError, State, require_unchanged, with_known_loads
 from frazil.lake.commit import PositionMovedError
-from frazil.lake.tables import read_base
+from frazil.lake.record import Update, await_files, remember_same
+from frazil.lake.tables import Base, read_base
 from frazil.observe.board import Board
 
 
@@ -71,13 +74,58 @@ def run(book: Workbook) -> list[TableResult]:
     return list(total.values())
 
 
+def _look(book: Workbook, spec: TableSpec, base: Base, watch: bool) -> tuple[TableObjects, list[DmsObject]]:
+    """List a table's files; return them and those to apply, in order. What stops the table now stops it the next time, too."""
+    state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
+    try:
+        there = book.objects(spec, base.position, watch, base.record)
+        there, same = with_known_loads(there, state)
+        found = book.arrivals(spec, state, there)
+    except FrazilError:
+        book.look_again(spec)
+        raise
+    if same := [*same, *found.same]:
+        remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
+        book.progress(f"{spec.source}: {len(same)} file(s) have another time, and the bytes that were applied")
+    names = {o.name for o in there.changes}
+    if given_up := [n for n in base.record.awaited if n in book.settings.go_on_without and n not in names]:
+        await_files(jvm.load_table(book.spark, book.name(spec)), base.record, (), given_up)
+        book.progress(f"{spec.source}: goes on without {', '.join(given_up)}: their changes are given up")
+    return there, found.pending
+
+
+def _apply(
+    book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], there: TableObjects
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Apply a batch. Where a file is gone meanwhile, the table keeps that it was there."""
+    clear: list[Update] = []
+    try:
+        shaped = follow(book, spec, base, files, CHANGE_PHASE)
+        on = shaped.on(base)
+        counts, live = apply_batch(book, shaped.spec, on, of_files(book, shaped.spec, on, files, there, clear))
+    except PositionMovedError:
+        raise
+    except Exception:
+        # Whatever a reader says of a file that is gone, or grew: that is why.
+        try:
+            require_unchanged(files, spec.source)
+        except ChangedWhileReadError as why:
+            if why.gone:
+                await_files(jvm.load_table(book.spark, book.name(spec)), base.record, (o.name for o in files))
+            raise why from None
+        raise
+    for update in clear:
+        update.done()
+    return counts, live
+
+
 def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[TableResult], None]) -> TableResult:
     """Apply what is pending behind one table's position now; what comes meanwhile waits, so that other tables get their turn.
 
     In a run that lasts, `tell` hears of each batch: a pass through a backlog is long.
     """
     s, name, began = book.settings, book.name(spec), time.monotonic()
-    done, end = TableResult(spec.source, "unchanged", "nothing new"), ""
+    done, end, unread = TableResult(spec.source, "unchanged", "nothing new"), "", 0
     if not before or commit.leaves_branches(name):
         commit.remove_abandoned_branches(book.spark, name)
     while not (book.stop.is_set() and done.counts) and (
@@ -85,8 +133,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
     ):
         base = read_base(book.spark, name)
         quarantine.look_after(book, spec, base)
-        there = book.objects(spec, base.position, watch=not done.counts)
-        waiting = pending_changes(there, base.position, spec.source)
+        there, waiting = _look(book, spec, base, watch=not done.counts)
         end = end or (waiting[-1].name if waiting else "")
         pending = [o for o in waiting if o.name <= end]
         own = not book.endpoint.preserve_transactions
@@ -101,11 +148,20 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         book.check_files(spec, replace(there, changes=tuple(files)))
         book.tell_of_others(files)
         try:
-            shaped = follow(book, spec, base, files, CHANGE_PHASE)
-            on = shaped.on(base)
-            counts, done.live = apply_batch(book, shaped.spec, on, of_files(book, shaped.spec, on, files))
+            counts, done.live = _apply(book, spec, base, files, there)
         except PositionMovedError as e:
             return TableResult(spec.source, "skipped", str(e), counts=done.counts)
+        except ChangedWhileReadError as e:
+            book.look_again(spec)
+            if e.gone:
+                raise
+            done.note = f"{', '.join(e.changed)} changed while it was read: left for the next batch"
+            book.progress(f"{spec.source}: {done.note}")
+            end, unread = min(e.changed), unread + 1
+            if files[0].name in e.changed or unread > 3:
+                break
+            end = max(o.name for o in files if o.name < end)
+            continue
         done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
         done.live["pending"] = len(waiting) - len(files)  # with what came since

@@ -12,14 +12,13 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.config.times import clock, instant
 from frazil.core.texts import driver_rows
-from frazil.dms.position import Position
 from frazil.errors import FrazilError, nearest
 from frazil.flows.watch import behind
 from frazil.flows.workbook import Workbook
 from frazil.lake import history, maintenance
 from frazil.lake.health import health
 from frazil.lake.history import Snapshot
-from frazil.lake.tables import read_base
+from frazil.lake.tables import Base, read_base
 from frazil.observe.latency import QUANTILES
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
     def look(spec: TableSpec) -> dict[str, Any]:
         name = book.name(spec)
         base, states = read_base(book.spark, name, checked=False), history.lineage(book.spark, name)
-        count, waiting, problem = _pending(book, spec, base.position)
+        count, waiting, problem = _pending(book, spec, base)
         h = health(book.spark, name, thresholds)
         until, told_by = history.told_until(states)[states[-1].id]
         return {
@@ -69,10 +68,10 @@ def first_table(overview: list[dict[str, Any]]) -> str:
     return there[0]["table"]
 
 
-def _pending(book: Workbook, spec: TableSpec, position: Position) -> tuple[int | None, float | None, str]:
+def _pending(book: Workbook, spec: TableSpec, base: Base) -> tuple[int | None, float | None, str]:
     """Return how many files (of a stream: messages of any table) lie behind a position, how long the oldest has waited, and what stops them."""
     try:
-        return *behind(book, spec, position), ""
+        return *behind(book, spec, base.position, record=base.record), ""
     except FrazilError as e:
         return None, None, e.problem
 
@@ -218,8 +217,8 @@ def _unsure(following: Snapshot, when_ms: int) -> str:
 
 def _behind(book: Workbook, spec: TableSpec, past: bool) -> str:
     """Say what lies between the newest state and the time asked for, which is `past` or now."""
-    position = read_base(book.spark, book.name(spec), checked=False).position
-    count, _, problem = _pending(book, spec, position)
+    base = read_base(book.spark, book.name(spec), checked=False)
+    count, _, problem = _pending(book, spec, base)
     if count or problem:
         return problem or f"{count} pending {'message' if book.stream else 'file'}(s) are not applied"
     return "changes that DMS has not written yet" if past else ""

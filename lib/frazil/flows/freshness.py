@@ -26,7 +26,8 @@ def now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
         return round(float(at - newest[column][table] / 1000), 1)
 
     def look(spec: TableSpec) -> dict[str, Any]:
-        count, waiting = behind(book, spec, read_base(book.spark, book.name(spec)).position)
+        base = read_base(book.spark, book.name(spec))
+        count, waiting = behind(book, spec, base.position, record=base.record)
         return {
             "state": "behind" if count else "fresh", "pending_files": count,
             "waiting_s": waiting if count or book.stream else None,

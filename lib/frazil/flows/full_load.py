@@ -21,6 +21,7 @@ from frazil.dms.position import (
     after_load,
     is_other_load,
     load_as_json,
+    loaded_before,
     require_replayable,
     require_same_load,
 )
@@ -30,10 +31,13 @@ from frazil.flows import quarantine, stream_load
 from frazil.flows.shape import follow, require_first_files
 from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import commit, merge
+from frazil.lake import commit, jvm, merge
+from frazil.lake.arrival import Reading, State, require_one_load, with_known_loads
 from frazil.lake.commit import Commit
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
+from frazil.lake.record import Update, remember_same
 from frazil.lake.tables import LOAD, Base, RolledBackError, TableError, columns_of, load_of, read_base
+from frazil.source.applied import key_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,7 +74,7 @@ def run(book: Workbook) -> list[TableResult]:
     def work(spec: TableSpec) -> TableResult:
         there = book.objects(spec)
         try:
-            base, action = _decide(book, spec, there)
+            base, there, action = _decide(book, spec, there)
         except TableError:
             require_first_files(book, spec, there)
             raise
@@ -79,8 +83,16 @@ def run(book: Workbook) -> list[TableResult]:
             require_same_load(there, base.position, load_of(book.spark, book.name(spec)), spec.source)
         if action == "load nothing":
             position = after_load(base.position, there, commit.new_batch())
+            kept = Update(jvm.load_table(book.spark, book.name(spec)), base.record, position.batch, there.changes)
+            kept.load(position.last, there, {}, replay=False)
             commit.commit_batch(
-                book.spark, book.name(spec), base, position, lambda branch, summary: None, {"frazil.kind": "load"}
+                book.spark,
+                book.name(spec),
+                base,
+                position,
+                lambda branch, summary: None,
+                {"frazil.kind": "load"},
+                kept.properties,
             )
             if there.changes:
                 note = "no load files, but change files: counts as empty when DMS loaded it"
@@ -89,7 +101,7 @@ def run(book: Workbook) -> list[TableResult]:
         if action == "loaded":
             return TableResult(spec.source, "unchanged", EMPTY if base.position.awaits_load else action)
         if action == "replay":
-            require_replayable(there, base.position, spec.source)
+            require_replayable(there, base.position, spec.source, base.record)
         return apply_load(book, spec, there, base, action)
 
     return book.each_table(work)
@@ -97,27 +109,47 @@ def run(book: Workbook) -> list[TableResult]:
 
 def apply_load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
     """Apply a table's load files: `load`, `reload` or `replay`."""
+    if action != "replay":
+        require_one_age(book, spec, there, base)
     book.check_files(spec, there)
     size = sum(o.size for o in there.loads) / 1e6
     book.progress(f"{spec.source}: {action} of {len(there.loads)} file(s), {size:.1f} MB")
     return _load(book, spec, there, base, action)
 
 
-def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base, str]:
-    """Return the table's base and what it needs; a history that is broken is mended by an explicit reload or replay."""
+def require_one_age(book: Workbook, spec: TableSpec, there: TableObjects, base: Base | None) -> None:
+    """Raise MixedLoadError for load files of an older load, unless the parameter `old_load_files` accepts them."""
+    if getattr(book.settings, "old_load_files", "refuse") == "accept":
+        return
+    applied: set[str] = set()
+    if base and base.position.loaded:
+        applied = loaded_before(there, base.position, load_of(book.spark, book.name(spec)))
+        applied |= {o.path for o in there.loads if (f := base.record.files.get(key_of(o))) and f.etag == o.etag}
+    require_one_load(there, applied, spec.source)
+
+
+def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base, TableObjects, str]:
+    """Return the table's base, its files and what it needs; a history that is broken is mended by an explicit reload or replay.
+
+    Load files that have another time and the bytes that were applied are those that were applied.
+    """
     policy = book.settings.on_changed_load
     try:
         base = read_base(book.spark, book.name(spec))
     except RolledBackError:
         if policy == "refuse" or not there.loads:
             raise
-        return read_base(book.spark, book.name(spec), checked=False), policy
+        return read_base(book.spark, book.name(spec), checked=False), there, policy
     except OtherWriterError:
         base = read_base(book.spark, book.name(spec), checked=False)
         again = policy == "replay" or (policy == "reload" and is_other_load(there, base.position))
         if not (again and there.loads):  # load files alone do not bring back what was changed since
             raise
-    return base, verdict(there, base.position, policy)
+    there, same = with_known_loads(there, State(book.name(spec), spec.source, base.position, base.stored, base.record))
+    if same:
+        remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
+        book.progress(f"{spec.source}: {len(same)} load file(s) have another time, and the bytes that were applied")
+    return base, there, verdict(there, base.position, policy)
 
 
 def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
@@ -134,6 +166,8 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
     def rows(whole: bool) -> DataFrame:
         return read_rows(book.spark, spec, book.endpoint, book.mappings, files, LOAD_PHASE, whole)
 
+    reading = Reading(files, spec.source)
+
     def load(whole: bool, bad: int = 0) -> Commit:
         all_end = ends.look(spec, book.endpoint, files, hidden, whole)
         if spec.policy == "append":
@@ -146,14 +180,23 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
 
         def write(branch: str, properties: dict[str, str]) -> None:
             merge.replace_rows(book.spark, branch, new, properties, empty_first=action != "load")
+            reading.require_unchanged()
             all_end(bad > 0)
             if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
                 raise _explain_duplicates(rows(whole), twice, spec)
+            kept.load(position.last or base.position.last, there, reading.contents(), action == "replay")
+            applied.update(kept.properties)
             ready()
 
+        applied = {LOAD: load_as_json(there), COLUMNS: columns_of(book.spark, book.name(spec))}
+        kept = Update(
+            jvm.load_table(book.spark, book.name(spec)), base.record, position.batch, (*there.loads, *there.changes),
+            base.record.awaited if action == "replay" else (),
+        )  # fmt: skip
         with quarantine.beside(book, spec, base, position.batch, bad, rows(whole) if bad else None) as ready:
-            applied = {LOAD: load_as_json(there), COLUMNS: columns_of(book.spark, book.name(spec))}
-            return commit.commit_batch(book.spark, book.name(spec), base, position, write, summary, applied)
+            done = commit.commit_batch(book.spark, book.name(spec), base, position, write, summary, applied)
+        kept.done()
+        return done
 
     def count(whole: bool) -> tuple[int, int]:
         try:

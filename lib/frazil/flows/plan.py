@@ -16,20 +16,22 @@ from frazil.config.spec import TableSpec
 from frazil.dms.documents import read_endpoint_document
 from frazil.dms.lint import LOSS, lint
 from frazil.dms.objects import DmsObject, TableObjects
-from frazil.dms.position import Position, pending_changes, require_replayable, require_same_load, take_batch
+from frazil.dms.position import Position, require_replayable, require_same_load, take_batch
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.shapes import shapes
 from frazil.errors import FrazilError
 from frazil.flows import stream_look, watch
 from frazil.flows.batch import Batch
-from frazil.flows.full_load import verdict
+from frazil.flows.full_load import require_one_age, verdict
 from frazil.flows.shape import FromStream, shape
 from frazil.flows.source import follow_source
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
+from frazil.lake.arrival import State, with_known_loads
 from frazil.lake.lanes import Costs
 from frazil.pipeline.lake_trouble import explained, require_metadata
+from frazil.source.applied import Record
 
 
 class DecisionNeededError(FrazilError):
@@ -144,7 +146,8 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
     name, exists = book.name(spec), book.exists(spec)
     base = tables.read_base(book.spark, name) if exists else None
     position = base.position if base else Position()
-    there = book.objects(spec)
+    state = State(name, spec.source, position, base.stored if base else "", base.record if base else Record())
+    there, _ = with_known_loads(book.objects(spec), state)
     action = verdict(there, position, on_changed_load)
     if action == "refuse":
         require_same_load(there, position, tables.load_of(book.spark, name), spec.source)
@@ -152,8 +155,10 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
         action = "loaded" if position.loaded and not position.awaits_load else "not taken by 01_full_load"
     files = list(there.loads) if action in ("load", "reload", "replay") else []
     if action == "replay":
-        require_replayable(there, position, spec.source)
-    pending = list(there.changes) if action == "replay" else pending_changes(there, position, spec.source)
+        require_replayable(there, position, spec.source, state.record)
+    pending = list(there.changes) if action == "replay" else book.arrivals(spec, state, there).pending
+    if action in ("load", "reload"):
+        require_one_age(loads, spec, there, base)
     pending = pending if table in books[-1].specs else []
     book.check_files(spec, replace(there, loads=tuple(files), changes=tuple(pending)))
     steps = shape(loads, loads.specs.get(table, spec), base, _ends(files), LOAD_PHASE).steps

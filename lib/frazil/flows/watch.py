@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,18 +16,21 @@ from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.mappings import like
 from frazil.dms.newest import moment
-from frazil.dms.objects import STRANGE, TableObjects, folders_beside, holds_data
+from frazil.dms.objects import STRANGE, DmsObject, folders_beside, holds_data
 from frazil.dms.position import Position, pending_changes, require_same_load
 from frazil.dms.streams import Kept, UnreachableError
 from frazil.errors import FrazilError
 from frazil.flows.stream_look import begin_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import lookup, quarantine
-from frazil.lake.tables import LOAD
+from frazil.lake import lookup, quarantine, record
+from frazil.lake.arrival import State, with_known_loads
+from frazil.lake.tables import LOAD, POSITION
 from frazil.pipeline.lake_trouble import require_metadata
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+    from frazil.source.applied import Record
 
 
 NO_TABLE = "no table"
@@ -72,25 +77,40 @@ def _pending(
     spec.require_sound()
     require_metadata(book.settings, spec.target, depth=1)
     table = lookup.get_table(catalog, spec.target)
-    position = lookup.position_of(table)
-    there = None if book.stream else book.objects(spec, position)
-    if there and there.loads and position.awaits_load:
+    position = lookup.position_of(table, book.name(spec))
+    if book.stream:
+        return position, *behind(book, spec, position, kept)
+    state = State(book.name(spec), spec.source, position, table.metadata.properties[POSITION], record.of_table(table))
+    there = book.objects(spec, position, watch=True, record=state.record)
+    there, same = with_known_loads(there, state)
+    if there.loads and position.awaits_load:
         raise FrazilError(
             f"{spec.source}: {len(there.loads)} load file(s) came after 01_full_load found none",
             "run 01_full_load again",
         )
-    if there and same_load:
+    if same_load:
         require_same_load(there, position, table.properties.get(LOAD), spec.source)
-    return position, *behind(book, spec, position, kept, there)
+    found = book.arrivals(spec, state, there)
+    given_up = set(getattr(book.settings, "go_on_without", ())) & set(state.record.awaited)
+    if (same or found.same or given_up) and not same_load:
+        raise UnsureError(f"{spec.source}: files are gone, or have another time", "the run keeps what is known of them")
+    return position, *_waits(found.pending)
+
+
+class UnsureError(FrazilError):
+    """Something that a run with Spark has to keep, though nothing is pending."""
 
 
 def behind(
-    book: Workbook, spec: TableSpec, position: Position, kept: Callable[[], Kept] | None = None,
-    there: TableObjects | None = None,
-) -> tuple[int, float]:  # fmt: skip
+    book: Workbook,
+    spec: TableSpec,
+    position: Position,
+    kept: Callable[[], Kept] | None = None,
+    record: Record | None = None,
+) -> tuple[int, float]:
     """Return how many change files (of a stream: messages of any table) lie behind a position, and for how many seconds the oldest waits.
 
-    `kept`: what looks at the stream for many tables at once; `there`: the table's files, where they are listed already.
+    `kept`: what looks at the stream for many tables at once.
     A file's time is that in its name (UTC); 0 seconds where there is none.
     """
     if book.stream:
@@ -99,10 +119,23 @@ def behind(
             begin = begin_of(book, spec, position, (kept or book.stream.kept)())
         count, waits = book.stream.waiting(begin)
         return count, round(waits, 1)
-    files = pending_changes(there or book.objects(spec, position), position, spec.source)
+    return _waits(pending_changes(book.objects(spec, position), position, spec.source, record))
+
+
+def _waits(files: list[DmsObject]) -> tuple[int, float]:
     if not files:
         return 0, 0.0
     return len(files), round(max(0.0, time.time() - moment(files[0].name).replace(tzinfo=UTC).timestamp()), 1)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let Python's garbage wait: it would go through all modules for each few thousand files that are listed."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
@@ -120,10 +153,13 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     try:
         catalog = lookup.open_catalog(book.settings)
         kept = _kept(book)
-        found = {spec.source: _pending(book, catalog, spec, kept) for spec in book.specs.values()}
+        with _no_collection():
+            found = {spec.source: _pending(book, catalog, spec, kept) for spec in book.specs.values()}
     except UnreachableError:
         raise
     except FrazilError:
+        for spec in book.specs.values():
+            book.look_again(spec)
         return None
     aside = waiting(book)
     if aside is None or aside.keys() & book.specs.keys():

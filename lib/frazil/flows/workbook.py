@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from random import randrange
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +27,17 @@ from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.kafka import Kafka
 from frazil.dms.kinesis import Kinesis
 from frazil.dms.mappings import same_place
-from frazil.dms.objects import DmsObject, TableObjects, Watch, list_table
-from frazil.dms.position import REPLAY
+from frazil.dms.objects import DmsObject, Recorded, TableObjects, Watch, list_table
+from frazil.dms.position import LateFilesError, refuse_late
 from frazil.dms.read import reading
 from frazil.dms.sniff import check_files
-from frazil.dms.storage import endpoint_url, read_head
+from frazil.dms.storage import endpoint_url, is_s3, read_head
 from frazil.dms.streams import Stream, StreamError
 from frazil.dms.transactions import rows_of_others, with_transactions
 from frazil.errors import FrazilError, Message, SafeFormatter, nearest, safe
 from frazil.flows.stop import StoppedError, stop_requests
-from frazil.lake import jvm
+from frazil.lake import arrival, jvm
+from frazil.lake.arrival import clock_went_back
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.lanes import Lanes
 from frazil.lake.tables import format_version
@@ -47,8 +49,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.dms.position import Position
+    from frazil.lake.arrival import State
+    from frazil.source.applied import Record
+    from frazil.source.arrival import Arrived
 
 log = logging.getLogger("frazil")
+
+MOST_SEEN = 5_000
+"""A full listing of a local folder asks so many applied files for their size and time, in turns; on S3 a listing tells all."""
 
 
 @dataclass
@@ -239,29 +247,67 @@ class Workbook:
         """Return the full name of a table of Frazil's own: `commits`, `maintenance`, `quarantine`, `visible`."""
         return table_name(f"{self.settings.catalog}.{self.settings.ops}.{table}")
 
-    def objects(self, spec: TableSpec, behind: Position | None = None, watch: bool = False) -> TableObjects:
+    def objects(
+        self, spec: TableSpec, behind: Position | None = None, watch: bool = False, record: Record | None = None
+    ) -> TableObjects:
         """List a table's objects, in the folder that the task's renaming rules give it: all, or those that matter `behind` a position.
 
-        With `watch` each `full_listing_every`th listing is a full one, and what vanished, was written again or came too late is said.
+        With `watch` the first listing of a process and each `full_listing_every`th is a full one. It passes by what is in a complete
+        `record` and unchanged, and says what vanished since the one before.
         """
         written = replace(spec, source=".".join(self.mappings.target_name(spec)))
-        since, start = (behind.last, behind.look_from) if behind else ("", "")
-        there = self._watched(written, since, start) if watch else list_table(self.source, written, since, start)
-        shared = self.endpoint.preserve_transactions
-        return with_transactions(there, self.source, self.endpoint, since, start) if shared else there
+        looks, recorded = self._watches.get(spec.source), None
+        if watch and looks is None:
+            every = getattr(self.settings, "full_listing_every", 1)
+            looks = self._watches.setdefault(spec.source, Watch(self.source, written, every))
+        if watch and looks.is_due() and record and record.complete and behind:
+            etags = record.etags((behind.last, behind.turn))
+            recorded = Recorded(etags, record.seen, self._trusted(etags, behind.look_from))
+        full = not behind or (watch and (looks.full or not (record and record.whole)))
+        since, start = ("", "") if full else (behind.last, behind.look_from)
+        if since and record and (moved := record.look_from(since)):
+            since, start = min(since, moved), min(start, moved)
+        there = list_table(self.source, written, since, start, recorded)
+        if self.endpoint.preserve_transactions:
+            there = with_transactions(there, self.source, self.endpoint, since, start, recorded)
+        if recorded:
+            looks.settle(recorded)
+            if gone := looks.found.vanished:
+                self.progress(f"{spec.source}: {len(gone)} applied file(s) no longer there: {', '.join(gone[:3])}")
+        return replace(there, full=full)
 
-    def _watched(self, spec: TableSpec, since: str, start: str) -> TableObjects:
-        every = self.settings.full_listing_every
-        watch = self._watches.setdefault(spec.source, Watch(self.source, spec, every))
-        before, there = watch.found, watch.look(since, start)
-        if watch.found is not before:
-            found, late = watch.found, f"turned up late and not applied ({REPLAY})"
-            for word, paths in (
-                ("no longer there", found.vanished), ("written again", found.rewritten), (late, found.late)
-            ):  # fmt: skip
-                if paths:
-                    self.progress(f"{spec.source}: {len(paths)} object(s) {word}: {', '.join(paths[:3])}")
-        return there
+    def _trusted(self, applied: Iterable[str], newest: str) -> set[str]:
+        """Return which applied files pass unseen in this listing: of many local ones a part is looked at, and all from `newest` on."""
+        names = list(applied)
+        if is_s3(self.source) or len(names) <= MOST_SEEN:
+            return set()
+        parts = -(-len(names) // MOST_SEEN)
+        return {n for n in names if n < newest} - set(names[randrange(parts) :: parts])
+
+    def look_again(self, spec: TableSpec) -> None:
+        """Let the next listing of a table be a full one: what stops it now shall stop it then."""
+        self._watches.pop(spec.source, None)
+
+    def arrivals(self, spec: TableSpec, state: State, there: TableObjects) -> Arrived:
+        """Hold a listing against what a table has applied; raise PositionError for what stops it, with what commit times say of it."""
+        s = self.settings
+        late, without = getattr(s, "late_files", "refuse"), getattr(s, "go_on_without", ())
+
+        def verdict(files: Sequence[DmsObject]) -> tuple[bool, str] | None:
+            near = self.objects(spec, state.position).changes
+            newest = next((o for o in near if o.name == state.position.last), None)
+            return clock_went_back(files, newest, spec, self.endpoint, self.mappings)
+
+        try:
+            found = arrival.pending(there, state, late, without)
+            told = verdict(found.late) if found.late else None
+            if told and not told[0]:
+                refuse_late(found, state.position, spec.source)
+            return found
+        except LateFilesError as e:
+            if told := verdict(e.late):
+                raise LateFilesError(f"{e.problem}. {told[1]}", e.cure, e.late) from None
+            raise
 
     def check_files(self, spec: TableSpec, there: TableObjects) -> None:
         """Hold a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""

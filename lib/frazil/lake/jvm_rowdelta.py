@@ -215,9 +215,9 @@ def manifests_at_once(spark: SparkSession, table: JavaTable, update: Any) -> Non
 
 def commit(
     spark: SparkSession, table: JavaTable, base: int, new: list[Any], added: list[dict], removed: list[dict],
-    touched: list[str], tag: str, key: str, position, summary: dict[str, str], check,
+    touched: list[str], tag: str, key: str, position, summary: dict[str, str], check, properties: dict[str, str],
 ) -> JavaSnapshot:  # fmt: skip
-    """Add rows and deletes, move the tag, set the position property in one metadata swap; return the new snapshot.
+    """Add rows and deletes, move the tag, set the position and other properties in one metadata swap; return the new snapshot.
 
     `base` is the snapshot that the deletes were computed at, which must still be main's. `check(snapshot)` sees the
     snapshot before it is committed and may raise. Moving the tag makes it a compare-and-set, as in `jvm.publish`.
@@ -251,6 +251,9 @@ def commit(
     check(head)
     refs = tx.manageSnapshots()
     (refs.replaceTag if tag in table.refs() else refs.createTag)(tag, head.snapshotId()).commit()
-    tx.updateProperties().set(key, position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())).commit()
+    change = tx.updateProperties().set(key, position(snapshot=head.snapshotId(), sequence=head.sequenceNumber()))
+    for k, v in properties.items():
+        change.set(k, v)
+    change.commit()
     tx.commitTransaction()
     return head

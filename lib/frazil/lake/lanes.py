@@ -165,7 +165,7 @@ def self_test(lanes: Lanes, beside: str, version: int) -> str:
                 "op": [op] * len(ids),
                 "key0": pa.array(ids, pa.int64()), "c0": pa.array(ids, pa.int64()), "c1": [v] * len(ids),
             })  # fmt: skip
-            lane.apply(read_base(lanes.spark, name), Position(batch=secrets.token_hex(4)), rows, {})
+            lane.apply(read_base(lanes.spark, name), Position(batch=secrets.token_hex(4)), rows, {}, {})
         got = [tuple(r) for r in lanes.spark.table(name).collect()]
         return "" if got == [(1, "b")] else f"the self-test read back {got}"
     except FrazilError as e:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from frazil.changes.quarantine import OPEN, UNREADABLE
 from frazil.config.paths import sqlite_url
 from frazil.config.settings import Settings
-from frazil.dms.position import Position
+from frazil.dms.position import Position, PositionError
 from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
 from frazil.lake.clock import require_past
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, SHOWN, duplicate_keys, is_foreign, require_columns
 from frazil.lake.scratch import PREFIX
-from frazil.lake.tables import MADE, POSITION
+from frazil.lake.tables import MADE, POSITION, TAG, damaged, stamped
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -167,18 +167,35 @@ def append_seen(catalog: Catalog, ops: str, rows: list[dict[str, Any]]) -> None:
     table.append(pa.Table.from_pylist(rows, schema=schema))
 
 
-def position_of(table: Table) -> Position:
+def _history(table: Table) -> Iterator[tuple[int, int, str | None]]:
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        summary, parent = snapshot.summary, snapshot.parent_snapshot_id
+        text = summary.additional_properties.get(POSITION) if summary else None
+        if text is None and parent is None and snapshot.sequence_number == 1:
+            text = Position().to_json()  # the empty table that 00_setup made
+        yield snapshot.snapshot_id, snapshot.sequence_number or 0, text
+        snapshot = table.snapshot_by_id(parent) if parent else None
+
+
+def position_of(table: Table, name: str = "") -> Position:
     """Return the position that a table carries, once main descends from the snapshot that it was committed with.
 
     Raises what `tables.read_base` does where others changed columns or doubled keys, or the table was changed in the future.
+    `name` is what Spark calls the table.
     """
-    metadata = table.metadata
-    name, source = ".".join(table.name()), metadata.properties.get("frazil.source", "")
+    metadata, name = table.metadata, name or ".".join(table.name())
+    source = metadata.properties.get("frazil.source", "")
     require_past(name, source, metadata.last_updated_ms, ((s.snapshot_id, s.timestamp_ms) for s in metadata.snapshots))
-    stored = table.metadata.properties.get(POSITION)
+    stored = metadata.properties.get(POSITION)
+    if stored is None and TAG in metadata.refs:
+        raise damaged(name, None, _history(table))
     if stored is None:
-        raise CatalogError(f"{table.name()} carries no position", "run 00_setup first")
-    position, stamp = Position.from_json(stored)
+        raise CatalogError(f"{name} carries no position", "run 00_setup first")
+    try:
+        position, stamp = stamped(stored)
+    except PositionError as e:
+        raise damaged(name, e, _history(table)) from None
     again = RELOAD if position.stream else REPLAY
     require_columns(
         name, source, metadata.properties.get(COLUMNS), {f.name: f.field_id for f in table.schema().fields}, again
@@ -190,7 +207,7 @@ def position_of(table: Table) -> Position:
         parent = snapshot.parent_snapshot_id
         snapshot = table.snapshot_by_id(parent) if parent else None
     if snapshot is None:
-        raise CatalogError(f"{table.name()}: its history does not reach its position", "run the notebook: it says more")
+        raise CatalogError(f"{name}: its history does not reach its position", "run the notebook: it says more")
     if theirs:
         _require_unique_keys(table, theirs, again)
     return position

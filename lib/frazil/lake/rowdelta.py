@@ -57,8 +57,10 @@ class RowDelta:
             *[f"{p} as p{i}" for i, p in enumerate(self.parts())],
         )
 
-    def apply(self, base: Base, position: Position, rows: Table, summary: dict[str, str]) -> Commit:
-        """Commit a collapsed batch, `shaped` and brought to the driver, with its position; data, deletes and position change in one swap.
+    def apply(
+        self, base: Base, position: Position, rows: Table, summary: dict[str, str], properties: dict[str, str]
+    ) -> Commit:
+        """Commit a collapsed batch, `shaped` and brought to the driver, with its position and other properties; data, deletes and position change in one swap.
 
         Raises PositionMovedError where another run moved the position, BusyError where others always came first, UnfitError where the merge lane has to do it.
         """
@@ -82,7 +84,7 @@ class RowDelta:
             if written is None:
                 written = write_rows(self.spark, table, rows, self.spec, fields)
             try:
-                done = self._commit(table, position, rows, written, summary)
+                done = self._commit(table, position, rows, written, (summary, properties))
                 if self.small.due:  # if that fails, the batch is found below
                     self.small.fold(self.spark, self.rows, self.spec, fields)
                 return done
@@ -102,7 +104,12 @@ class RowDelta:
         raise AssertionError("unreachable")
 
     def _commit(
-        self, table: jvm.JavaTable, position: Position, rows: Table, written: list[NewFile], summary: dict[str, str]
+        self,
+        table: jvm.JavaTable,
+        position: Position,
+        rows: Table,
+        written: list[NewFile],
+        told: tuple[dict[str, str], dict[str, str]],
     ) -> Commit:
         at, plan = self.rows, self.rows.plan
         old = at.locate(rows)
@@ -123,7 +130,7 @@ class RowDelta:
 
         head = jvm_rowdelta.commit(
             self.spark, table, at.snapshot, [f.file for f in written], list(entries.values()), replaced, list(vectors),
-            TAG, POSITION, position.to_json, summary, check,
+            TAG, POSITION, position.to_json, told[0], check, told[1],
         )  # fmt: skip
         for path, vector in vectors.items():
             plan[path].deletes = [d for d in plan[path].deletes if d not in plan[path].own] + [entries[path]]

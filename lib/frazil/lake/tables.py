@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.changes.keyless import OPERATION_COLUMNS
@@ -11,12 +12,13 @@ from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.texts import key_text
-from frazil.dms.position import Position
+from frazil.dms.position import Position, PositionError
 from frazil.errors import FrazilError
-from frazil.lake import jvm, jvm_schema
+from frazil.lake import jvm, jvm_schema, record
 from frazil.lake.clock import require_table_in_past
 from frazil.lake.jvm_schema import TOLD
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
+from frazil.source.applied import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,6 +97,7 @@ def create_table(
         first = (position or Position()).to_json
         jvm.start_position(table, TAG, POSITION, first, {COLUMNS: columns_of(spark, table)})
     elif POSITION not in table.properties():
+        _require_position(table, name)
         raise TableError(
             f"{name} exists and was not made by Frazil",
             f"take it over by `frazil adopt`, drop or rename it, or set another target in {spec.file}",
@@ -239,6 +242,8 @@ class Base:
     """Whether somebody set the table to copy-on-write."""
     columns: str | None = None
     """The recorded field ids of its columns (`other_writers.COLUMNS`)."""
+    record: Record = field(default_factory=Record, compare=False)
+    """The files that it has applied."""
 
 
 def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
@@ -252,11 +257,12 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
         require_table_in_past(table, name)
     stored = table.properties().get(POSITION)
     if stored is None:
+        _require_position(table, name)
         raise TableError(
             f"{name} carries no position",
             "run 00_setup first; a table of another pipeline is taken over by frazil adopt",
         )
-    position, stamp = Position.from_json(stored)
+    position, stamp = _read_position(table, name, stored)
     if checked:
         since, again = _check_lineage(table, name, stamp), RELOAD if position.stream else REPLAY
         require_own_columns(spark, table, name, again)
@@ -266,7 +272,61 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
     schemas = (str(table.uuid()), now, then.schemaId() if then else now, table.properties().get(TOLD) or "")
     copies = table.properties().get("write.merge.mode") == "copy-on-write"
     columns = table.properties().get(COLUMNS)
-    return Base(current.snapshotId(), current.sequenceNumber(), position, stored, schemas, copies, columns)
+    applied = record.of_java(table)
+    return Base(current.snapshotId(), current.sequenceNumber(), position, stored, schemas, copies, columns, applied)
+
+
+def stamped(text: str) -> tuple[Position, dict[str, int]]:
+    """Return a table's position and its stamp; raise PositionError where either is damaged."""
+    position, stamp = Position.from_json(text)
+    if missing := [n for n in ("snapshot", "sequence") if n not in stamp]:
+        raise PositionError(f"the position lacks {', '.join(missing)}")
+    return position, stamp
+
+
+def damaged(name: str, error: PositionError | None, history: Iterable[tuple[int, int, str | None]]) -> PositionError:
+    """Return the error of a table whose position is missing or damaged, with the statement that restores it.
+
+    `history`: id, sequence number and position of main's snapshots, the newest first.
+    """
+    what = error.problem if error else "the position is missing"
+    for snapshot, sequence, text in history:
+        try:
+            there = Position.from_json(text or "")[0]
+        except PositionError:
+            continue
+        wanted = there.to_json(snapshot=snapshot, sequence=sequence)
+        also = f"{error.cure}; if no newer Frazil writes this table, " if error and error.cure else ""
+        return PositionError(
+            f"{name}: property {POSITION}: {what}",
+            f"{also}restore the position of the newest snapshot that has one ({there.place}), which loses nothing: ALTER TABLE {name} "
+            f"SET TBLPROPERTIES ('{POSITION}' = {literal(wanted)})",
+        )
+    return PositionError(
+        f"{name}: property {POSITION}: {what}, and no snapshot has one",
+        "drop the table and run 00_setup and 01_full_load, which applies all files again; or take it over by frazil adopt",
+    )
+
+
+def _history(table: jvm.JavaTable) -> Iterable[tuple[int, int, str | None]]:
+    for snapshot in jvm.ancestors(table):
+        text = snapshot.summary().get(POSITION)
+        if text is None and snapshot.parentId() is None and snapshot.sequenceNumber() == 1:
+            text = Position().to_json()  # the empty table that 00_setup made
+        yield snapshot.snapshotId(), snapshot.sequenceNumber(), text
+
+
+def _read_position(table: jvm.JavaTable, name: str, stored: str) -> tuple[Position, dict[str, int]]:
+    try:
+        return stamped(stored)
+    except PositionError as e:
+        raise damaged(name, e, _history(table)) from None
+
+
+def _require_position(table: jvm.JavaTable, name: str) -> None:
+    """Raise PositionError for a table of Frazil's that has lost its position; a foreign one has no tag of ours."""
+    if table.refs().get(TAG) is not None:
+        raise damaged(name, None, _history(table))
 
 
 def require_sound(spark: SparkSession, name: str) -> None:

@@ -1,0 +1,151 @@
+"""The record of applied files in the lake: properties beside the position, and segments below the table's own folder.
+
+Segments lie in a folder whose name begins with `_`, which Iceberg's removal of orphan files passes by.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.position import Position, places
+from frazil.source.applied import AWAITED, FILES, MOST_AWAITED, SEEN, Applied, Record, key_of
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from frazil.lake.jvm import JavaTable
+
+FOLDER = "_frazil"
+
+
+def of_java(table: JavaTable) -> Record:
+    """Return the record of a table that Spark has loaded; segments are read when they are asked for."""
+
+    def read(name: str) -> bytes:
+        stream = table.io().newInputFile(_path(table.location(), name)).newStream()
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+
+    properties = table.properties()
+    told = {name: properties.get(name) for name in (FILES, AWAITED, SEEN)}
+    head = None if told[FILES] else table.currentSnapshot()
+    return Record.of(told, read, head.timestampMillis() if head else 0)
+
+
+def of_table(table: Table) -> Record:
+    """Return the record of a table that PyIceberg has loaded."""
+
+    def read(name: str) -> bytes:
+        with table.io.new_input(_path(table.location(), name)).open() as file:
+            return file.read()
+
+    head = table.current_snapshot()
+    return Record.of(table.metadata.properties, read, head.timestamp_ms if head else 0)
+
+
+def _path(location: str, name: str) -> str:
+    return f"{location.rstrip('/')}/{FOLDER}/{name}"
+
+
+def _writer(table: JavaTable) -> Callable[[str, bytes], None]:
+    def write(name: str, data: bytes) -> None:
+        stream = table.io().newOutputFile(_path(table.location(), name)).createOrOverwrite()
+        try:
+            stream.write(bytearray(data))
+        finally:
+            stream.close()
+
+    return write
+
+
+class Update:
+    """What a commit changes in the record: `properties` go with it, `done` clears away what nobody needs any more then."""
+
+    def __init__(
+        self, table: JavaTable, record: Record, batch: str, listed: Iterable[DmsObject], awaited: Sequence[str] = ()
+    ):
+        self.table, self.record, self.batch = table, record, batch
+        self.modified = max((record.modified, *(o.landed for o in listed)))
+        self.awaited = tuple(awaited)[:MOST_AWAITED]
+
+    def changes(
+        self, position: Position, files: Sequence[DmsObject], contents: dict[str, str], there: TableObjects
+    ) -> Update:
+        """Add change files that are applied to what `position` says. Where the record has a gap, a full listing fills it."""
+        rows, record = [], self.record
+        if not record.whole or (there.full and not record.complete):
+            rows = [Applied(o.name, o.size, o.etag) for o in there.changes if o.name <= position.last]
+            rows += record.tail
+            record = Record(whole=there.full, moved=record.moved, read=record.read)
+        at = places(position, files)
+        rows += [
+            Applied(
+                o.name, o.size, o.etag, contents.get(o.path, ""), self.batch, *(at[o.name] if at[o.name][1] else ())
+            )
+            for o in files
+        ]
+        if late := [o.name for o in files if at[o.name][1]]:
+            first, last = record.moved or (late[0], "")
+            record = replace(record, moved=(min(first, *late), max(last, at[late[-1]][0])))
+        return self.keep(rows, record)
+
+    def load(self, last: str, there: TableObjects, contents: dict[str, str], replay: bool) -> Update:
+        """Add a load. It holds the changes up to `last`; a `replay` applies all change files again, and forgets none."""
+        rows = [Applied(key_of(o), o.size, o.etag, contents.get(o.path, ""), self.batch) for o in there.loads]
+        if replay and self.record.complete:
+            return self.keep(rows)
+        rows += [Applied(o.name, o.size, "", "", self.batch) for o in there.changes if o.name <= last]
+        self.keep(rows, Record(whole=True, read=self.record.read))
+        if self.record.seen_in:
+            self.properties[SEEN] = ""
+        return self
+
+    def keep(self, rows: list[Applied], record: Record | None = None) -> Update:
+        """Add rows to the record, or to the one that takes its place."""
+        record = record or self.record
+        new = record.with_files(rows, self.batch, _writer(self.table))
+        kept = {name for name, _ in new.segments}
+        self.unused = [name for name, _ in self.record.segments if name not in kept]
+        told = Record(new.segments, new.tail, self.modified, new.whole, record.moved)
+        self.properties = {FILES: told.to_text()}
+        if self.awaited or self.record.awaited:
+            self.properties[AWAITED] = json.dumps(self.awaited, separators=(",", ":"))
+        return self
+
+    def publish(self) -> None:
+        """Set the properties in a commit of their own."""
+        change = self.table.updateProperties()
+        for name, value in self.properties.items():
+            change.set(name, value)
+        change.commit()
+
+    def done(self) -> None:
+        """Delete the segments that are merged into others now."""
+        for name in self.unused:
+            try:
+                self.table.io().deleteFile(_path(self.table.location(), name))
+            except Exception:  # noqa: S112  it is but a file too many
+                continue
+
+
+def remember_same(table: JavaTable, record: Record, files: Sequence[DmsObject], batch: str) -> None:
+    """Keep that files have another ETag and the bytes that were applied, so that nobody reads them again for that."""
+    name = f"seen-{batch}.tsv.gz"
+    seen = {**record.seen, **{key_of(o): o.etag for o in files}}
+    _writer(table)(name, gzip.compress("\n".join(f"{k}\t{etag}" for k, etag in seen.items()).encode()))
+    table.updateProperties().set(SEEN, name).commit()
+    if record.seen_in:
+        table.io().deleteFile(_path(table.location(), record.seen_in))
+
+
+def await_files(table: JavaTable, record: Record, names: Iterable[str], without: Iterable[str] = ()) -> None:
+    """Keep that files were listed and not applied: who finds them gone says so. Those `without` are given up."""
+    awaited = [n for n in dict.fromkeys((*record.awaited, *names)) if n not in set(without)][:MOST_AWAITED]
+    table.updateProperties().set(AWAITED, json.dumps(awaited, separators=(",", ":"))).commit()

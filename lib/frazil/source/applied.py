@@ -1,0 +1,272 @@
+"""The record of the files that a table has applied: by what each is known again, and where in the order it was applied.
+
+The position says how far a table is. The record says what the files were. It is kept beside the position and changes in the same
+commit: the newest files in a table property, older ones in segments, files that are written once. A segment that is lost loses no
+row: what it knew is taken from the folder again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from frazil.source.names import LOAD
+
+if TYPE_CHECKING:
+    from frazil.dms.objects import DmsObject
+
+log = logging.getLogger("frazil")
+
+VERSION = 1
+TAIL = 64
+"""The property holds this many files before they go to a segment."""
+MOST_AWAITED = 200
+"""So many names of files that were listed and are not applied yet are kept."""
+FILES, AWAITED, SEEN = "frazil.files", "frazil.awaited", "frazil.seen"
+"""The properties: the record; names of files that were listed and not applied yet; the segment of ETags that the same bytes have had since."""
+
+Place = tuple[str, int]
+"""Where in the order of a table's files one is: the name after which it comes, and how many were put after that one before it."""
+
+
+class Applied(NamedTuple):
+    """One file. `etag` is empty for one whose changes a load or an adoption holds: it is known by its name alone.
+
+    `content` is a digest of a local file's bytes; on S3 the ETag mostly is one. `after` and `turn` are set for a file that was
+    applied after files with later names.
+    """
+
+    name: str
+    size: int
+    etag: str
+    content: str = ""
+    batch: str = ""
+    after: str = ""
+    turn: int = 0
+
+    @property
+    def place(self) -> Place:
+        """Where it was applied."""
+        return self.after or self.name, self.turn
+
+
+def key_of(file: DmsObject) -> str:
+    """Return the name by which the record knows a file: of a load file with its folder."""
+    return "/".join(file.path.split("/")[-2:]) if LOAD.match(file.name) else file.name
+
+
+def packed(files: Iterable[Applied]) -> bytes:
+    """Return a segment's bytes: column by column, names and ETags first, so that these can be read alone."""
+    columns = ["\n".join(map(str, column)) for column in zip(*files, strict=True)]
+    front = [columns[0], columns[2], columns[5]]
+    return b"".join(
+        gzip.compress("\t".join(part).encode(), 1, mtime=0) for part in (front, [columns[i] for i in (1, 3, 4, 6)])
+    )
+
+
+def unpacked(data: bytes) -> list[Applied]:
+    """Return the files of a segment."""
+    front, back = _parts(data)
+    (names, etags, after), (sizes, contents, batches, turns) = (
+        [column.split("\n") for column in text.split("\t")] for text in (front, back)
+    )
+    rows = zip(names, map(int, sizes), etags, contents, batches, after, map(int, turns), strict=True)
+    return [Applied(*row) for row in rows]
+
+
+def _parts(data: bytes, both: bool = True) -> tuple[str, str]:
+    front = zlib.decompressobj(31)
+    text = front.decompress(data).decode()
+    if not front.eof:
+        raise ValueError("the segment is cut off")
+    return text, gzip.decompress(front.unused_data).decode() if both else ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the properties hold; `read` gives a segment's bytes.
+
+    `modified` is the greatest modification time that a listing showed, by the storage's clock (epoch seconds). `whole` says
+    that no applied file is missing. `moved` are the first name of the files that were applied after later names, and the last of
+    these later names.
+    """
+
+    segments: tuple[tuple[str, int], ...] = ()
+    tail: tuple[Applied, ...] = ()
+    modified: float = 0.0
+    whole: bool = False
+    moved: tuple[str, ...] = ()
+    awaited: tuple[str, ...] = ()
+    seen_in: str = ""
+    read: Callable[[str], bytes] = lambda name: b""
+
+    @staticmethod
+    def of(properties: Mapping[str, str | None], read: Callable[[str], bytes], committed_ms: int = 0) -> Record:
+        """Return the record that a table's properties hold; one that is missing, damaged or of a newer Frazil is as good as none.
+
+        Files that the storage took a minute after the last commit (`committed_ms`) were not applied then.
+        """
+        none = committed_ms / 1000 + 60 if committed_ms else 0.0
+        seen = properties.get(SEEN) or ""
+        try:
+            awaited = tuple(map(str, json.loads(properties.get(AWAITED) or "[]")))
+        except (ValueError, TypeError):
+            awaited = ()
+        try:
+            told = json.loads(properties.get(FILES) or "{}")
+            if told.get("version") != VERSION:
+                return Record(modified=none, awaited=awaited, read=read)
+            return Record(
+                tuple((str(name), int(count)) for name, count in told["segments"]),
+                tuple(Applied(*file) for file in told["tail"]),
+                float(told["modified"]), bool(told["whole"]), tuple(told["moved"]), awaited, seen, read,
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return Record(modified=none, awaited=awaited, read=read)
+
+    def to_text(self) -> str:
+        """Return the text of the property `FILES`."""
+        told = {
+            "segments": self.segments,
+            "tail": self.tail,
+            "modified": self.modified,
+            "whole": self.whole,
+            "moved": self.moved,
+        }
+        return json.dumps({"version": VERSION, **told}, separators=(",", ":"))
+
+    def look_from(self, last: str) -> str:
+        """Return the name from which to list where the position is `last`, if files with earlier names may come after it; else nothing."""
+        return self.moved[0] if self.moved and last <= self.moved[1] else ""
+
+    @cached_property
+    def seen(self) -> dict[str, str]:
+        """By name another ETag that the same bytes have had since."""
+        if not self.seen_in:
+            return {}
+        try:
+            lines = gzip.decompress(self.read(self.seen_in)).decode().split("\n")
+            return dict(line.split("\t") for line in lines if line)
+        except Exception:  # whatever the storage raises: the files are read once more
+            log.warning("what was seen of applied files cannot be read: %s", self.seen_in, exc_info=True)
+            return {}
+
+    @cached_property
+    def files(self) -> dict[str, Applied]:
+        """All files of the record, by name."""
+        return {f.name: f for f in (*(f for data in self._stored for f in unpacked(data)), *self.tail)}
+
+    def etags(self, place: Place) -> dict[str, str]:
+        """Return by name the ETag of each change file applied up to `place`; empty: any will do."""
+        found: dict[str, str] = {}
+        for data in self._stored:
+            names, etags, after = _parts(data, both=False)[0].split("\t")
+            if after.strip("\n"):  # some come after later names
+                return {n: f.etag for n, f in self.files.items() if f.place <= place and "/" not in n}
+            found.update(zip(names.split("\n"), etags.split("\n"), strict=True))
+        found.update((f.name, f.etag) for f in self.tail)
+        if any(f.after for f in self.tail):
+            return {n: f.etag for n, f in self.files.items() if f.place <= place and "/" not in n}
+        if any(n > place[0] or "/" in n for n in found):
+            return {n: etag for n, etag in found.items() if n <= place[0] and "/" not in n}
+        return found
+
+    @cached_property
+    def newest(self) -> dict[str, Applied]:
+        """The files that the property itself holds."""
+        return {f.name: f for f in self.tail}
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether no applied file is missing."""
+        return self.whole and len(self._stored) == len(self.segments)
+
+    @cached_property
+    def _stored(self) -> list[bytes]:
+        """The bytes of all segments; none where one is lost or damaged."""
+        try:
+            found = [self.read(name) for name, _ in self.segments]
+            for data in found:
+                _parts(data)
+            return found
+        except Exception:  # whatever the storage raises: the record is a cache
+            log.warning("a part of the record of applied files cannot be read: %s", self.segments, exc_info=True)
+            return []
+
+    def with_files(self, files: Iterable[Applied], batch: str, write: Callable[[str, bytes], None]) -> Record:
+        """Return the record with more files; a tail that grew too long goes to a new segment.
+
+        Segments grow by doubling, so each file is written a few times over.
+        """
+        known = {f.name: f for f in (*self.tail, *files)}
+        if len(known) <= TAIL:
+            return replace(self, tail=tuple(known.values()))
+        kept, merged = list(zip(self.segments, self._stored, strict=True)) if self.complete else [], []
+        count = len(known)
+        while kept and kept[-1][0][1] < 2 * count:
+            (_, more), data = kept.pop()
+            merged, count = [*unpacked(data), *merged], count + more
+        together = {f.name: f for f in (*merged, *known.values())}
+        name = f"applied-{batch}.gz"
+        write(name, packed(together.values()))
+        return replace(self, segments=(*[s for s, _ in kept], (name, len(together))), tail=(), whole=self.complete)
+
+
+# --- the same bytes
+
+
+def digest(chunks: Iterable[bytes]) -> str:
+    """Return what stands for a local file's bytes."""
+    found = hashlib.sha256()
+    for chunk in chunks:
+        found.update(chunk)
+    return "sha256:" + found.hexdigest()[:40]
+
+
+_MB = 1 << 20
+_PARTS = tuple(n * _MB for n in (5, 8, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512))
+"""Sizes of the parts in which clients upload large objects; the ETag of such an object is made of its parts' digests."""
+
+
+def is_same(known: Applied, size: int, chunks: Callable[[], Iterable[bytes]]) -> bool | None:
+    """Tell whether a file has the bytes that were applied, by reading it; None where nothing tells."""
+    if size != known.size:
+        return False
+    if known.content:
+        return digest(chunks()) == known.content
+    whole, _, parts = known.etag.partition("-")
+    if len(whole) != 32:
+        return None
+    if not parts:
+        found = hashlib.md5(usedforsecurity=False)
+        for chunk in chunks():
+            found.update(chunk)
+        return found.hexdigest() == whole
+    return _same_parts(known.etag, size, int(parts), chunks)
+
+
+def _same_parts(etag: str, size: int, count: int, chunks: Callable[[], Iterable[bytes]]) -> bool | None:
+    tried = {n: ([], hashlib.md5(usedforsecurity=False), 0) for n in _PARTS if -(-size // n) == count}
+    for chunk in chunks():
+        for n, (done, part, filled) in tried.items():
+            rest = memoryview(chunk)
+            while rest:
+                piece, rest = rest[: n - filled], rest[n - filled :]
+                part.update(piece)
+                filled += len(piece)
+                if filled == n:
+                    done.append(part.digest())
+                    part, filled = hashlib.md5(usedforsecurity=False), 0
+            tried[n] = (done, part, filled)
+    for done, part, filled in tried.values():
+        all_parts = [*done, *([part.digest()] if filled else [])]
+        if f"{hashlib.md5(b''.join(all_parts), usedforsecurity=False).hexdigest()}-{len(all_parts)}" == etag:
+            return True
+    return None
