@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints
 
@@ -68,7 +69,9 @@ def main(options: argparse.Namespace) -> int:
             _refused(operate, options, e)
         raise
     settings, shown = book.settings, {n: redaction.shown(n, v) for n, v in given.items()}
-    run = RunFolder(open_runs(operate), file.stem, env=options.env, parameters=shown)
+    run = RunFolder(
+        open_runs(replace(operate, file_group=settings.file_group)), file.stem, env=options.env, parameters=shown
+    )
     run.keep(outcome="running", pid=os.getpid())
     with _lock(run.home / f".{file.stem}.lock") as held:
         if not held:

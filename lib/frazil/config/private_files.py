@@ -21,8 +21,11 @@ def open_runs(settings: Settings) -> Path:
     with suppress(OSError):  # full or read-only: who writes there says so
         make_folder(folder, settings)
         wide = stat.S_IMODE(folder.stat().st_mode) & mask(settings)
-        if wide and folder.stat().st_uid == os.geteuid():  # made by an earlier version
-            folder.chmod(stat.S_IMODE(folder.stat().st_mode) & ~wide)
+        if folder.stat().st_uid == os.geteuid():  # made by an earlier version, or before the group was named
+            if settings.file_group:
+                _give(folder, settings.file_group)
+            elif wide:
+                folder.chmod(stat.S_IMODE(folder.stat().st_mode) & ~wide)
     return folder
 
 
