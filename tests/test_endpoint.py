@@ -409,6 +409,7 @@ def test_sound_settings_give_nothing_to_say():
         ({"TimestampColumnName": ""}, "TimestampColumnName", COST),
         ({"Rfc4180": False}, "Rfc4180", LOSS),
         ({"CsvNullValue": ""}, "CsvNullValue", LOSS),
+        *[({"CsvNullValue": token}, "CsvNullValue", COST) for token in ("NULL", "null", "n/a", "\\N", "-", "missing")],
         ({"UseCsvNoSupValue": False}, "UseCsvNoSupValue", NOTE),
         ({"AddColumnName": False}, "AddColumnName", COST),
         ({"IncludeOpForFullLoad": False}, "IncludeOpForFullLoad", NOTE),

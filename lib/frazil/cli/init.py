@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from frazil.flows.source import SourceTable, read_catalog
 from frazil.observe import runs
 
 NEW_TARGET: dict[str, Any] = {"S3Settings": {
-    "DataFormat": "csv", "Rfc4180": True, "CsvNullValue": "NULL", "AddColumnName": True, "IncludeOpForFullLoad": True,
+    "DataFormat": "csv", "Rfc4180": True, "CsvNullValue": "__DMS_NULL__", "AddColumnName": True, "IncludeOpForFullLoad": True,
     "TimestampColumnName": "dms_commit_ts", "CdcMaxBatchInterval": 60, "CdcMinFileSize": 32000,
 }}  # fmt: skip
 """Settings of an S3 target with which nothing is lost: columns are named, nulls are not empty texts, commits have their time."""
@@ -54,7 +55,7 @@ def main(options: argparse.Namespace) -> int:
     driver = {PACKAGES: ENGINES[connection.engine][3]}  # a secret alone may say which
     spark = get_spark(Settings(env=options.env, root=str(params.parent), spark_options=driver))
     found = read_catalog(spark, connection, options.tables)
-    specs = {name: t for name, t in found.items() if mappings.selects(_spec(t))}
+    specs, notes = written({name: t for name, t in found.items() if mappings.selects(_spec(t))}, found)
     if not specs:
         raise SourceDatabaseError(
             f"no table of the source fits {', '.join(options.tables)} and the task's selection rules",
@@ -68,7 +69,7 @@ def main(options: argparse.Namespace) -> int:
         f"{options.env}.yml": _environment(options.env, source, bool(task)),
         f"{options.env}.endpoint.json": json.dumps(_without_passwords(endpoint), indent=2) + "\n",
         **({f"{options.env}.mappings.json": task} if task else {}),
-        **{f"{options.env}/{file_name(_spec(t))}": _yaml(t, mappings) for t in specs.values()},
+        **_specs(options.env, list(specs.values()), mappings),
     }
     if there := [name for name in files if (params / name).exists()]:
         raise ParameterError(f"{params / there[0]} is there already", "give --env another name, or move it away")
@@ -79,6 +80,8 @@ def main(options: argparse.Namespace) -> int:
     for f in lint(told, mappings, [_spec(t) for t in specs.values()]) if told else ():
         if f.severity == LOSS:
             print(f"{f.setting} = {f.value}: {f.hurts}; {f.cure}", file=sys.stderr)
+    for note in notes:
+        print(note, file=sys.stderr)
     for name, t in specs.items():
         if not t.key:
             print(f"{name}: no primary key: set key or without_key in its spec", file=sys.stderr)
@@ -88,6 +91,43 @@ def main(options: argparse.Namespace) -> int:
         print(f"{params / options.env}.endpoint.json and .mappings.json are for a new target and task of DMS")
     print(f"next: frazil plan --env {options.env}")
     return runs.OK
+
+
+def written(
+    selected: dict[str, SourceTable], found: dict[str, SourceTable]
+) -> tuple[dict[str, SourceTable], list[str]]:
+    """Return the tables that the task will write of those selected, and one line for each table or column that it will not.
+
+    A partitioned table's rows come under the names of its partitions.
+    """
+    notes, left = [], set()
+    parts = {n: t for n, t in found.items() if t.part_of and not t.partitioned}
+    for name, t in selected.items():
+        if not t.partitioned:
+            continue
+        mine = [p for p in parts if name in _above(p, found)]
+        taken = [p for p in mine if p in selected]
+        if taken:
+            left.add(name)
+            notes.append(
+                f"{name}: is partitioned and has no spec: its rows come under the names of its {len(taken)} partition(s)"
+            )
+        notes += [
+            f"{p}: has no spec, as the task does not take this partition of {name}: its changes are not written; add a selection rule"
+            for p in mine if p not in taken
+        ]  # fmt: skip
+    kept = {n: t for n, t in selected.items() if n not in left}
+    notes += [
+        f"{n}: generated column(s) {', '.join(c.name for c in t.generated)} are left out: the task does not write them"
+        for n, t in kept.items() if t.generated
+    ]  # fmt: skip
+    return kept, notes
+
+
+def _above(name: str, found: dict[str, SourceTable]) -> list[str]:
+    """Return the names of the tables that one is a partition of, the nearest first."""
+    parent = found[name].part_of if name in found else ""
+    return [parent, *_above(parent, found)] if parent else []
 
 
 def _params() -> Path:
@@ -149,7 +189,21 @@ def _environment(env: str, source: str, mappings: bool) -> str:
     return told + yaml.safe_dump({"common": common}, sort_keys=False)
 
 
-def _yaml(t: SourceTable, mappings: Mappings) -> str:
-    """Return a table's spec; the lake's names are those after the task's renaming rules."""
-    spec = _spec(t)
-    return spec_text(replace(spec, target=lake_name(*mappings.target_name(spec)), comment=t.comment))
+def _specs(env: str, tables: list[SourceTable], mappings: Mappings) -> dict[str, str]:
+    """Return the specs' files; the lake's names are those after the task's renaming rules, and none is there twice."""
+    files: dict[str, str] = {}
+    targets: set[str] = set()
+    for t in tables:
+        spec = _spec(t)
+        target = _free(lake_name(*mappings.target_name(spec)), targets)
+        targets.add(target)
+        name = _free(
+            file_name(spec).removesuffix(".yml"), {f.removeprefix(f"{env}/").removesuffix(".yml") for f in files}
+        )
+        files[f"{env}/{name}.yml"] = spec_text(replace(spec, target=target, comment=t.comment))
+    return files
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Return a name that is not taken, with a number behind it where it must be."""
+    return next(n for n in chain((name,), (f"{name}_{i}" for i in count(2))) if n not in taken)

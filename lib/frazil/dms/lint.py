@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,12 @@ def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Findi
             "CsvNullValue", '""', "an empty text without quotes, as DMS was seen to write it, looks like a null and becomes one",
             "state a token that no text equals, such as a word of your own", LOSS,
         )  # fmt: skip
+    elif _is_plausible(e.null_value):
+        yield Finding(
+            "CsvNullValue", repr(e.null_value), "a text that equals it becomes a null: the files do not tell the two apart",
+            "for a new target state a word that no text holds, such as __DMS_NULL__; a running task's files keep the old one",
+            COST,
+        )  # fmt: skip
     if e.no_sup_value is None and source.lower() not in _WHOLE_ROWS:
         yield Finding(
             "UseCsvNoSupValue", "false",
@@ -117,6 +124,12 @@ def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Findi
             "load files have one field less than change files: other readers of the folder see shifted columns",
             "turn it on", NOTE,
         )  # fmt: skip
+
+
+def _is_plausible(token: str) -> bool:
+    """Tell whether a null token is what people, or other programs, write into texts."""
+    word = re.sub(r"[\W_]", "", token).lower()
+    return token.isalnum() or token in ("-", "--", "?") or word in ("null", "none", "nil", "na", "nan", "n")
 
 
 def _of_timing(e: Endpoint) -> Iterator[Finding]:

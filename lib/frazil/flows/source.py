@@ -26,10 +26,13 @@ QUERIES = {
             when 'c' then 'composite' when 'd' then format_type(t.typbasetype, t.typtypmod)
             else format_type(a.atttypid, a.atttypmod) end as kind, not a.attnotnull as nullable,
             col_description(c.oid, a.attnum) as told, obj_description(c.oid, 'pg_class') as about,
-            array_position(i.indkey::int2[], a.attnum) as place
+            array_position(i.indkey::int2[], a.attnum) as place, coalesce(to_json(a)->>'attgenerated', '') <> '' as generated,
+            case when c.relkind = 'p' then 'parent' end as role,
+            (select pn.nspname || '.' || p.relname from pg_inherits h join pg_class p on p.oid = h.inhparent
+                join pg_namespace pn on pn.oid = p.relnamespace where h.inhrelid = c.oid and c.relispartition) as part_of
         from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
             join pg_type t on t.oid = a.atttypid left join pg_index i on i.indrelid = c.oid and i.indisprimary
-        where c.relkind in ('r', 'p') and not c.relispartition and a.attnum > 0 and not a.attisdropped
+        where c.relkind in ('r', 'p') and a.attnum > 0 and not a.attisdropped
             and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname not like 'pg_toast%'""",
     "sqlserver": """
         select s.name as s, o.name as t, c.name as c, c.column_id as n, t.name + case
@@ -38,7 +41,7 @@ QUERIES = {
             when t.name in ('nchar', 'nvarchar') then concat('(', c.max_length / 2, ')')
             when t.name in ('char', 'varchar', 'binary', 'varbinary') then concat('(', c.max_length, ')') else '' end as kind,
             c.is_nullable as nullable, cast(cd.value as nvarchar(4000)) as told, cast(td.value as nvarchar(4000)) as about,
-            k.key_ordinal as place
+            k.key_ordinal as place, c.is_computed as generated
         from sys.columns c join sys.tables o on o.object_id = c.object_id join sys.schemas s on s.schema_id = o.schema_id
             join sys.types t on t.user_type_id = c.system_type_id
             left join sys.indexes i on i.object_id = o.object_id and i.is_primary_key = 1
@@ -50,7 +53,8 @@ QUERIES = {
         where o.is_ms_shipped = 0""",
     "mysql": """
         select c.table_schema as s, c.table_name as t, c.column_name as c, c.ordinal_position as n, c.column_type as kind,
-            c.is_nullable = 'YES' as nullable, c.column_comment as told, t.table_comment as about, k.ordinal_position as place
+            c.is_nullable = 'YES' as nullable, c.column_comment as told, t.table_comment as about, k.ordinal_position as place,
+            c.extra like '%STORED GENERATED%' or c.extra like '%VIRTUAL GENERATED%' or c.extra like '%PERSISTENT%' as generated
         from information_schema.columns c
             join information_schema.tables t on t.table_schema = c.table_schema and t.table_name = c.table_name
             left join information_schema.key_column_usage k on k.table_schema = c.table_schema
@@ -64,8 +68,10 @@ QUERIES = {
             when c.data_type = 'FLOAT' then '(' || c.data_precision || ')'
             when c.data_type in ('CHAR', 'VARCHAR2', 'NCHAR', 'NVARCHAR2') then '(' || c.char_length || ')'
             when c.data_type = 'RAW' then '(' || c.data_length || ')' end as kind,
-            case c.nullable when 'Y' then 1 else 0 end as nullable, cc.comments as told, tc.comments as about, k.position as place
-        from all_tab_columns c join all_tables t on t.owner = c.owner and t.table_name = c.table_name
+            case c.nullable when 'Y' then 1 else 0 end as nullable, cc.comments as told, tc.comments as about, k.position as place,
+            case v.virtual_column when 'YES' then 1 else 0 end as generated
+        from all_tab_columns c join all_tab_cols v on v.owner = c.owner and v.table_name = c.table_name and v.column_name = c.column_name
+            join all_tables t on t.owner = c.owner and t.table_name = c.table_name
             join all_users u on u.username = c.owner and u.oracle_maintained = 'N'
             left join all_col_comments cc on cc.owner = c.owner and cc.table_name = c.table_name and cc.column_name = c.column_name
             left join all_tab_comments tc on tc.owner = c.owner and tc.table_name = c.table_name
@@ -73,7 +79,8 @@ QUERIES = {
             left join all_cons_columns k on k.owner = p.owner and k.constraint_name = p.constraint_name
                 and k.column_name = c.column_name""",
 }
-"""Per engine: schema, table, column, its number, type, whether nullable, both comments, place in the primary key (null: none).
+"""Per engine: schema, table, column, its number, type, whether nullable, both comments, place in the primary key (null: none), whether
+it is generated; of PostgreSQL also whether the table is a partitioned one, and which one it is a partition of.
 
 PostgreSQL's runs in the tests; the others were written from the engines' documentation and never met such a database.
 """
@@ -83,18 +90,27 @@ STABLE_NUMBERS = ("postgresql", "sqlserver")
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A table as the source's catalog has it; `columns` in the order in which DMS writes them."""
+    """A table as the source's catalog has it; `columns` in the order in which DMS writes them, `generated` ones apart.
+
+    `partitioned`: its rows are those of its partitions, under whose names PostgreSQL publishes changes.
+    """
 
     source: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     comment: str = ""
+    generated: tuple[Column, ...] = ()
+    partitioned: bool = False
+    part_of: str = ""
 
 
 def read_catalog(
     spark: SparkSession, connection: Connection, patterns: Iterable[str] = ("%.%",)
 ) -> dict[str, SourceTable]:
-    """Return the tables whose `schema.table` fits one of the patterns (`%` and `_` as in DMS's rules), by that name."""
+    """Return the tables whose `schema.table` fits one of the patterns (`%` and `_` as in DMS's rules), by that name.
+
+    A partition is there too where the table that it is a part of fits.
+    """
     engine, found = connection.engine, defaultdict(list)
     try:
         rows = (
@@ -109,19 +125,29 @@ def read_catalog(
             )
         raise SourceDatabaseError(f"the source's catalog cannot be read: {why}", cure) from None
     for row in sorted(rows, key=lambda r: (r[0], r[1], r[3])):
-        if any(like(p, f"{row[0]}.{row[1]}") for p in patterns):
-            found[f"{row[0]}.{row[1]}"].append(row)
-    return {name: _table(name, of, engine) for name, of in found.items()}
+        found[f"{row[0]}.{row[1]}"].append(row)
+    wanted = [n for n in found if any(like(p, name) for p in patterns for name in _lineage(n, found))]
+    return {name: _table(name, found[name], engine) for name in wanted}
+
+
+def _lineage(name: str, rows: dict[str, list]) -> list[str]:
+    """Return a table's name and those of the partitioned tables that it is a part of."""
+    above = rows[name][0][11:12] if name in rows else ()
+    return [name, *(_lineage(above[0], rows) if above and above[0] else ())]
 
 
 def _table(name: str, rows: list, engine: str) -> SourceTable:
-    columns = []
-    for _, _, column, number, kind, nullable, comment, _, _ in rows:
+    columns, generated = [], []
+    for _, _, column, number, kind, nullable, comment, _, _, made, *_ in rows:
         dms, utc = dms_type(engine, kind)
         stable = int(number) if engine in STABLE_NUMBERS else 0
-        columns.append(Column(column, dms, bool(nullable), comment or "", utc, source_id=stable))
-    keyed = sorted((int(r[8]), r[2]) for r in rows if r[8] is not None)
-    return SourceTable(name, tuple(c for _, c in keyed), tuple(columns), rows[0][7] or "")
+        kept = generated if made else columns
+        kept.append(Column(column, dms, bool(nullable), comment or "", utc, source_id=stable))
+    key = tuple(c for _, c in sorted((int(r[8]), r[2]) for r in rows if r[8] is not None))
+    if {c.name for c in generated} & {*key}:  # DMS does not write all of it
+        key = ()
+    role, part_of = (*rows[0][10:12], None, None)[:2]
+    return SourceTable(name, key, tuple(columns), rows[0][7] or "", tuple(generated), bool(role), part_of or "")
 
 
 def as_declared(spec: TableSpec, table: SourceTable) -> TableSpec:
@@ -133,7 +159,8 @@ def as_declared(spec: TableSpec, table: SourceTable) -> TableSpec:
     unfit = {f.name for f in table.columns if unfit_name([f.name, *(o.name for o in table.columns if o is not f)])}
     by_name = {n: c for c in spec.file_columns for n in (*(unfit & {*c.renamed_from}), c.name)}
     columns, kept, now = [], [], {}
-    for f in table.columns:
+    listed = [c for c in table.generated if c.name in by_name]  # where a task writes them after all
+    for f in sorted((*table.columns, *listed), key=lambda c: c.source_id) if listed else table.columns:
         old = by_id.get(f.source_id) or by_name.get(f.name)
         if old is None:
             columns.append(f)
