@@ -99,6 +99,10 @@ class World:
         self.specs[name] = spec_of(
             f"public.{name}", *(columns or ("id INT8", "v WSTRING(99)")), key=key, target=f"{self.space}.{name}", **more
         )
+        return self.table_file(name)
+
+    def table_file(self, name: str) -> "World":
+        """Write the spec of a table as it is in `specs`."""
         (self.root / f"specs/{name}.yml").write_text(yaml.safe_dump(self.specs[name]))
         return self
 

@@ -225,7 +225,10 @@ def _first_remedy(spec: TableSpec, worst: list) -> str:
     if worst and worst[0]["bad"] == OP:
         return f"correct OpValues in the FrazilSettings beside S3Settings, or the columns in {spec.file}"
     if worst and worst[0]["bad"] == FIELDS and worst[0]["form"] != JSON:
-        return f"correct the columns in {spec.file} (layouts, if the table had other columns then), or fetch a damaged file again"
+        return (
+            f"correct the columns in {spec.file} (layouts, if the table had other columns then), or write layouts: [{{until: <the last "
+            "file before>, without: [src]}] there if the task's rule that adds src began later, or fetch a damaged file again"
+        )
     return f"correct {spec.file}" + ("" if worst and worst[0]["form"] == JSON else ", or fetch a damaged file again")
 
 

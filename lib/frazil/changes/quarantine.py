@@ -19,7 +19,7 @@ from frazil.changes.types import lake_type, mask_sql
 from frazil.config.spec import TableSpec
 from frazil.config.sql import beside, identifier, literal
 from frazil.core.texts import time_sql
-from frazil.dms.csv import JSON
+from frazil.dms.csv import JSON, SHARED, STATED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -84,9 +84,11 @@ def set_aside(
     new = [mask_sql(spec.column(k), f"v{i}") for i, k in zip(at, spec.key, strict=True)]
     old = [mask_sql(spec.column(k), f"w{i}") for i, k in enumerate(spec.identity) if k in spec.key]
     fitting = f"bad <> '{FIELDS}'"
+    # The first fields of a line with too many may be the key's: it is followed, and a replay sees whether it was the key.
+    likely = f"({fitting} or form in ('{STATED}', '{SHARED}'))"
     typed = marked(found, spec).where("bad is not null").selectExpr(
         "*",
-        f"if({fitting}, {_texts(spec, new)}, null) as key_new",
+        f"if({likely}, {_texts(spec, new)}, null) as key_new",
         f"if({fitting} and op = 'U', {_texts(spec, old)}, null) as key_old",
         f"{' and '.join(f'b{i} is null' for i in range(len(spec.identity))) or 'true'} or op <> 'U' as stays",
     )  # fmt: skip
@@ -99,7 +101,7 @@ def set_aside(
         "phase", "object", "path", "row_no", "op", commit_ts, "written_at", "raw", "form", "layout",
         f"if(startswith(bad, '{OLD}'), substring(bad, {len(OLD) + 1}), trim(BOTH '<>' from bad)) as column_name", f"{reason_sql(spec, rows)} as reason",
         f"coalesce(key_new, if({fitting}, {raw_key}, null)) as key", "nullif(key_old, key_new) as old_key",
-        f"bad = '{FIELDS}' as misfit", "key_new is not null and (stays or key_old is not null) as keyed",
+        f"bad = '{FIELDS}' as misfit", f"{fitting} and key_new is not null and (stays or key_old is not null) as keyed",
     )  # fmt: skip
     # Row numbers run on from file to file; messages have their own, and Spark sees that no file is to be read for these.
     if first is None:

@@ -24,7 +24,7 @@ def main(options: argparse.Namespace) -> int:
     """Print the plan; with --strict return `runs.DECISION` if a table needs a decision."""
     loads, book = (Workbook(resolve(n, {"env": options.env}).settings) for n in ("full_load", "cdc_merge"))
     rows = plan(book, loads.settings.on_changed_load, loads)
-    short = ("impossible", "decision")
+    short = ("notes", "impossible", "decision")
     names = [k for k in max(rows, key=len, default={}) if k not in short]  # a table that stops has few of them
     print(Grid([{k: row.get(k, "") for k in names} for row in rows]))
     for word in short:

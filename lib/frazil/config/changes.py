@@ -35,12 +35,15 @@ class Changes:
 
 @dataclass(frozen=True)
 class PastLayout:
-    """Columns of headerless files that were written up to and including `until`: a file's name, or a time as names tell it."""
+    """Fields of headerless files that were written up to and including `until`: a file's name, or a time as names tell it."""
 
     until: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    """The source's columns then; empty: as they are now."""
     load: bool = False
     """Whether the load files are of this layout too; else they are of the present one."""
+    without: tuple[str, ...] = ()
+    """Columns that rules of the task add now and did not add then, before-image columns among them."""
 
 
 def parse_changes(raw, where: str) -> Changes:
@@ -59,12 +62,14 @@ def parse_layouts(entries, where: str) -> tuple[PastLayout, ...]:
     """Return the layouts of the past, oldest first."""
     found = []
     for entry in entries or ():
-        if not isinstance(entry, dict) or not entry.get("until") or not isinstance(entry.get("columns"), list):
+        parts = [entry.get(n) for n in ("columns", "without")] if isinstance(entry, dict) and entry.get("until") else []
+        if not any(parts) or not all(isinstance(p or [], list) for p in parts):
             raise SpecError(
                 f"{where}: layouts: {entry!r}",
-                "write {until: 20240101-100000000.csv, columns: [id, name]}, oldest first",
+                "write {until: 20240101-100000000.csv, columns: [id, name]}, oldest first; without: [src] names columns "
+                "that a rule of the task adds only later",
             )
-        require_known(entry, ("until", "columns", "load"), f"{where}: layouts")
-        columns = tuple(str(c) for c in entry["columns"])
-        found.append(PastLayout(str(entry["until"]), columns, bool(entry.get("load"))))
+        require_known(entry, ("until", "columns", "load", "without"), f"{where}: layouts")
+        columns, without = (tuple(str(c) for c in p or ()) for p in parts)
+        found.append(PastLayout(str(entry["until"]), columns, bool(entry.get("load")), without))
     return tuple(found)

@@ -12,16 +12,26 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS, Column
 from frazil.config.paths import NO_PATTERNS
-from frazil.config.spec import TableSpec
+from frazil.config.spec import PastLayout, TableSpec
 from frazil.config.sql import literal
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, Layout, as_written, named_layout, operation_sql, stated_layout
+from frazil.dms.layout import (
+    CHANGE_PHASE,
+    LOAD_PHASE,
+    Layout,
+    as_written,
+    layout_of,
+    named_layout,
+    operation_sql,
+    past_layout,
+    stated_layout,
+)  # fmt: skip
 from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.storage import open_text_head, read_head
@@ -78,6 +88,10 @@ HAVE_EMPTY = TEXTS | {"BYTES", "BLOB"}
 """Types with an empty value: with a null token that is not empty itself, an empty field of theirs is that value."""
 NEVER = "\x01\x02"
 """Spark's own null value, which no file holds: so a quoted empty field (`""`) is read as empty and a bare one as null."""
+HEAD = 1 << 20
+"""So many bytes of a file are read first to see its first row."""
+FIELD_END, ROW_END = "\x1f", "\x1e"
+"""Take the place of delimiters that Python's csv module does not know."""
 NO_CHARACTER = "\uffff"
 """Unicode's own, for Spark's third escape: where none is stated it is NUL, and a NUL in a quoted text gets lost."""
 
@@ -91,32 +105,78 @@ class LayoutError(SourceError):
 @lru_cache(maxsize=4096)
 def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the first line's fields: the column names of a file with a header."""
-    line = open_text_head(file.path, 1 << 20).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
-    return _first_row(file, [line], endpoint)
+    line = open_text_head(file.path, HEAD).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
+    return next(_rows(file, line, endpoint)[0], [])
 
 
-def _first_row(file: DmsObject, lines: Iterable[str], endpoint: Endpoint) -> list[str]:
-    try:
-        return next(csv.reader(lines, delimiter=endpoint.delimiter), [])
-    except csv.Error as e:
-        raise SourceError(f"{file.path} line 1 is no line of CSV: {e}", "is it DMS's? Fetch it again") from None
+def _rows(file: DmsObject, text: str, endpoint: Endpoint) -> tuple[Iterator[list[str]], io.StringIO]:
+    """Return the rows of a text as Spark splits it, and the stream that they are read from; line breaks become blanks."""
+    for mark, instead in ((endpoint.row_delimiter, ROW_END), ("\r", " "), ("\n", " "), (ROW_END, "\n")):
+        text = text.replace(mark, instead)
+    delimiter = endpoint.delimiter
+    if len(delimiter) > 1:
+        text, delimiter = text.replace(delimiter, FIELD_END), FIELD_END
+    csv.field_size_limit(2**31 - 1)
+    stream, quoting = io.StringIO(text), csv.QUOTE_MINIMAL if endpoint.rfc4180 else csv.QUOTE_NONE
+    rows = csv.reader(stream, delimiter=delimiter, quoting=quoting)
+
+    def read() -> Iterator[list[str]]:
+        try:
+            yield from rows
+        except csv.Error as e:
+            raise SourceError(f"{file.path} line 1 is no line of CSV: {e}", "is it DMS's? Fetch it again") from None
+
+    return read(), stream
+
+
+def first_row(file: DmsObject, endpoint: Endpoint) -> list[str]:
+    """Return the fields of a file's first row, however long it is."""
+    size = HEAD
+    while True:
+        text = open_text_head(file.path, size).read()
+        rows, stream = _rows(file, text, endpoint)
+        row = next((r for r in rows if r), [])
+        if stream.read(1) or size >= file.size:  # there is more behind the row, so that it is whole
+            return row
+        size *= 8
+
+
+@lru_cache(maxsize=4096)
+def first_width(file: DmsObject, endpoint: Endpoint) -> int:
+    """Return the number of fields in a file's first row."""
+    return len(first_row(file, endpoint))
 
 
 def require_fit(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> None:
     """Hold a headerless file's first row against the layout that held when it was written; raise LayoutError if its width differs."""
-    text = open_text_head(file.path, 1 << 20).read().replace(endpoint.row_delimiter, "\n")
-    row = _first_row(file, io.StringIO(text, newline=""), endpoint)
-    wanted = len(stated_layout(spec, endpoint, mappings, phase, file).roles)
-    if not row or len(row) == wanted:
+    width = first_width(file, endpoint)
+    wanted = len(stated_layout(spec, endpoint, mappings, phase, file, width).roles)
+    if width in (0, wanted):
         return
-    control = wanted - len(mappings.file_columns(as_written(spec, file, phase)))
-    known = {f"until {past.until}": past.columns for past in spec.layouts} | {"now": tuple(mappings.file_columns(spec))}
-    near = min(known, key=lambda n: abs(len(known[n]) + control - len(row)))
-    shown = "a row that holds columns which are masked or left out" if spec.hides else repr(row)[:200]
-    raise LayoutError(
-        f"{file.path} row 1: {len(row)} fields, and {wanted} in the layout that held when it was written: {shown}",
-        f"the nearest layout is that of '{near}' ({', '.join(known[near])}): correct layouts in {spec.file}",
+    held = past_layout(spec, file, phase)
+    known = {f"until {past.until}": past for past in spec.layouts} | {"now": None}
+    widths = {name: len(layout_of(past, spec, endpoint, mappings, phase, width).roles) for name, past in known.items()}
+    near = min(widths, key=lambda name: abs(widths[name] - width))
+    columns = (known[near] and known[near].columns) or tuple(mappings.file_columns(spec))
+    shown = (
+        "a row that holds columns which are masked or left out" if spec.hides else repr(first_row(file, endpoint))[:200]
     )
+    raise LayoutError(
+        f"{file.path} row 1: {width} fields, and {wanted} in the layout that held when it was written: {shown}",
+        f"the nearest layout is that of '{near}' ({', '.join(columns)}): correct layouts in {spec.file}"
+        + _later_rule(spec, mappings, held, wanted - width),
+    )
+
+
+def _later_rule(spec: TableSpec, mappings: Mappings, held: PastLayout | None, lacking: int) -> str:
+    """Say how to declare that a rule began later, where that explains the fields that a row lacks."""
+    image = mappings.before_image(spec)
+    rules = [[n] for n in mappings.added(spec)] + ([[*image.names(as_written(spec, held)).values()]] if image else [])
+    every = [n for names in rules for n in names]
+    names = next((n for n in (*rules, every) if lacking and len(n) == lacking), None)
+    if not names:
+        return ""
+    return f"; if a rule of the task that adds {', '.join(names)} began later, with {{until: <the last file without>, without: [{', '.join(names)}]}}"  # fmt: skip
 
 
 def _value(field: str, token: str, has_empty: bool) -> str:
@@ -146,7 +206,7 @@ def _names_sql(conditions: dict[str, str]) -> str:
 
 def lacking(spec: TableSpec, layout: Layout, more: dict[str, str] | None = None) -> list[str]:
     """The SQL of raw rows' column `absent`: the optional columns that a layout lacks, and those under a condition; or nothing."""
-    absent = {c: "true" for c in spec.optional if f"after:{c}" not in layout.roles} | (more or {})
+    absent = {c: "true" for c in spec.optional if not layout.carries(c)} | (more or {})
     return [f"{_names_sql(absent)} as absent"] if absent else []
 
 
@@ -157,8 +217,19 @@ def file_layout(
     if endpoint.header and file.size and not NAME.match(file.name):
         where = f"{file.path} line 1"
         return named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where), NAMED
-    layout = stated_layout(spec, endpoint, mappings, phase, file)
-    return (shared_layout(layout), SHARED) if NAME.match(file.name) else (layout, STATED)
+    shared = bool(NAME.match(file.name))
+    width = 0
+    if file.size and mappings.listed(spec):  # else all rows are as wide as stated
+        width = _width_of(file, endpoint, mappings.target_name(spec)) if shared else first_width(file, endpoint)
+    layout = stated_layout(spec, endpoint, mappings, phase, file, width)
+    return (shared_layout(layout), SHARED) if shared else (layout, STATED)
+
+
+def _width_of(file: DmsObject, endpoint: Endpoint, table: tuple[str, str]) -> int:
+    """Return how wide a table's rows would be in files of its own, by its first row in the head of a file of all tables; 0: unknown."""
+    rows, _ = _rows(file, open_text_head(file.path, HEAD).read(), endpoint)
+    more = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that there is always
+    return next((len(row) - more for row in rows if tuple(row[2:0:-1]) == table), 0)
 
 
 def csv_options(endpoint: Endpoint) -> dict[str, str]:
@@ -221,7 +292,7 @@ def raw_rows(
 ) -> DataFrame:
     """Return raw rows from lines that were split (`fields_schema`); `place` is the SQL of where each lies."""
     physical = [f"f{i}" for i in range(len(layout.roles))]
-    at, token = dict(zip(layout.roles, physical, strict=True)), endpoint.null_value or ""
+    at, token = layout.at(physical), endpoint.null_value or ""
     line = line_sql(physical, endpoint.delimiter, endpoint.rfc4180)
     absent = {}
     if endpoint.no_sup_value is not None and phase == CHANGE_PHASE:
@@ -240,9 +311,12 @@ def raw_rows(
     def before(name: str) -> str:
         """Of a key that did not change nothing is written: only a quoted field is an empty text that the key was."""
         column, role = spec.column(name), f"before:{name}"
+        if role not in at:  # a column that a rule adds has no old value of its own
+            others = [control(f"before:{k}") for k in spec.identity if f"before:{k}" in at]
+            return f"if(coalesce({', '.join(others)}) is not null, {after(column)}, null)" if others else control(role)
         if spec.policy == "multiset":
             return after(column, "before")
-        if role in at and column.dms_type in HAVE_EMPTY:
+        if column.dms_type in HAVE_EMPTY:
             return f"nullif({at[role]}, {literal(token)})" if token else at[role]
         return control(role)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from frazil.errors import FrazilError, nearest
+from frazil.source.setting_names import ENDPOINT, OWN, S3, STREAM, named
 
 
 class EndpointError(FrazilError):
@@ -35,47 +36,95 @@ def the_only(found: list[dict], names: str, path: Path, what: str, cure: str) ->
     raise EndpointError(f"{path}: {len(found) or 'no'} {what}s ({listed}), and one is needed", cure)
 
 
+def _names(
+    given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Sequence[str], where: str
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return settings by the names that DMS's API has, and the names that are unknown; refuse misspelt ones."""
+    found = named(given, known)
+    if found.misspelt:
+        name, right = found.misspelt[0]
+        raise EndpointError(f"{where}: unknown setting '{name}'", f"write {right}, as AWS's API calls it")
+    if found.contradicting:
+        name = found.contradicting[0]
+        raise EndpointError(
+            f"{where}: {name} stands there twice, with different values", "keep the one that the task has"
+        )
+    return found.settings, found.unknown
+
+
+def _endpoint(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the names of a document's first level in the spelling of the API."""
+    return _names(raw, (*ENDPOINT, *S3, *STREAM), str(path))[0]
+
+
 def read_endpoint_document(path: Path) -> dict[str, Any]:
     """Return the S3 target out of what `describe-endpoints` prints: a document that holds `S3Settings`.
 
     Bare settings are wrapped into such a document. Of several endpoints the S3 target is taken; two are ambiguous. If
-    the task's source is among them, `SourceEngineName` says what it is.
+    the task's source is among them, `SourceEngineName` says what it is. `UnknownSettings` names settings that are not known,
+    and `StatedTwice` those that `ExtraConnectionAttributes` and `S3Settings` state differently.
     """
-    raw = read_json(path, "endpoint settings")
+    raw = _endpoint(read_json(path, "endpoint settings"), path)
     extra, engine = raw.get("FrazilSettings"), ""
     if "Endpoints" in raw:
-        sources = [e for e in raw["Endpoints"] if str(e.get("EndpointType", "")).lower() == "source"]
+        every = [_endpoint(e, path) for e in raw["Endpoints"]]
+        sources = [e for e in every if str(e.get("EndpointType", "")).lower() == "source"]
         engine = sources[0].get("EngineName", "") if len(sources) == 1 else ""
-        targets = [e for e in raw["Endpoints"] if _is_s3_target(e)]
+        targets = [e for e in every if _is_s3_target(e)]
         cure = "print one: aws dms describe-endpoints --filters Name=endpoint-id,Values=<the S3 target>"
         raw = the_only(targets, "EndpointIdentifier", path, "S3 target", cure)
-    raw = raw.get("Endpoint", raw)
-    if "S3Settings" not in raw:
+    raw = _endpoint(raw["Endpoint"], path) if "Endpoint" in raw else raw
+    if "S3Settings" not in raw and "ExtraConnectionAttributes" not in raw:
         if wrong := {"ReplicationTasks", "rules", "TableStatistics"} & raw.keys():
             raise EndpointError(
                 f"{path}: holds {sorted(wrong)[0]}, no S3Settings", "name what aws dms describe-endpoints prints"
             )
-        raw = {"S3Settings": {k: v for k, v in raw.items() if k != "FrazilSettings"}}
-    given = {**_attributes(raw.get("ExtraConnectionAttributes") or ""), **(raw["S3Settings"] or {})}
-    own = raw.get("FrazilSettings") or extra or {}
-    return {**raw, "S3Settings": given, "FrazilSettings": own, "SourceEngineName": engine}
+        raw = {"S3Settings": {k: v for k, v in raw.items() if k not in ENDPOINT}}
+    attributes, odd = _names(
+        _attributes(raw.get("ExtraConnectionAttributes") or ""), S3, f"{path}: ExtraConnectionAttributes"
+    )
+    settings, unknown = _names(raw.get("S3Settings") or {}, S3, f"{path}: S3Settings")
+    twice = sorted(n for n in attributes.keys() & settings.keys() if _plain(attributes[n]) != _plain(settings[n]))
+    own = named(raw.get("FrazilSettings") or extra or {}, OWN).settings
+    return {
+        **raw, "S3Settings": {**attributes, **settings}, "FrazilSettings": own, "SourceEngineName": engine,
+        "UnknownSettings": sorted({*odd, *unknown}), "StatedTwice": twice,
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> str:
+    """Return a value as attributes write it: a switch as `true`, a line end as `\\n`."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def read_stream_settings(path: Path) -> dict[str, Any]:
     """Return the settings of a Kafka or Kinesis target, bare or out of what `describe-endpoints` prints."""
-    raw, names = read_json(path, "endpoint settings"), ("KafkaSettings", "KinesisSettings")
-    targets = [e for e in raw.get("Endpoints") or [raw.get("Endpoint", raw)] if any(n in e for n in names)]
+    return stream_settings(path)[0]
+
+
+def stream_settings(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the settings of a Kafka or Kinesis target, and the names in them that are unknown."""
+    raw, where = _endpoint(read_json(path, "endpoint settings"), path), str(path)
+    targets = [t for t in _endpoints(raw, path) if any(n in t for n in _STREAM_TARGETS)]
     if not targets and "Endpoints" not in raw:
-        return raw
+        return _names({k: v for k, v in raw.items() if k not in ENDPOINT}, STREAM, where)
     cure = "print one: aws dms describe-endpoints --filters Name=endpoint-id,Values=<the stream's>"
     target = the_only(targets, "EndpointIdentifier", path, "stream target", cure)
-    return next(target[n] for n in names if n in target)
+    return next(_names(target[n] or {}, STREAM, f"{where}: {n}") for n in _STREAM_TARGETS if n in target)
+
+
+_STREAM_TARGETS = ("KafkaSettings", "KinesisSettings")
+
+
+def _endpoints(raw: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    return [_endpoint(e, path) for e in raw.get("Endpoints") or [raw.get("Endpoint", raw)]]
 
 
 def stream_address(path: Path) -> str:
     """Return the `source` that a Kafka or Kinesis target is, out of what `describe-endpoints` prints; empty if none is there."""
-    raw = read_json(path, "endpoint settings")
-    every = raw.get("Endpoints") or [raw.get("Endpoint", raw)]
+    every = _endpoints(_endpoint(read_json(path, "endpoint settings"), path), path)
     if any("S3Settings" in e for e in every) or not any({"KafkaSettings", "KinesisSettings"} & e.keys() for e in every):
         return ""
     settings = read_stream_settings(path)
@@ -87,14 +136,15 @@ def stream_address(path: Path) -> str:
 
 
 def _is_s3_target(endpoint: dict) -> bool:
-    engine, kind = str(endpoint.get("EngineName", "s3")), str(endpoint.get("EndpointType", "target"))
-    return engine.lower() == "s3" and kind.lower() == "target" and "S3Settings" in endpoint
+    told = "S3Settings" in endpoint
+    engine, kind = str(endpoint.get("EngineName", "s3" if told else "")), str(endpoint.get("EndpointType", "target"))
+    return engine.lower() == "s3" and kind.lower() == "target" and (told or "ExtraConnectionAttributes" in endpoint)
 
 
-def _attributes(text: str) -> dict[str, str]:
-    """Return what older endpoints say in `ExtraConnectionAttributes` (`addColumnName=true;...`), named as in S3Settings."""
+def _attributes(text: str) -> list[tuple[str, str]]:
+    """Return what older endpoints say in `ExtraConnectionAttributes` (`addColumnName=true;...`)."""
     pairs = (part.split("=", 1) for part in text.split(";") if "=" in part)
-    return {key.strip()[:1].upper() + key.strip()[1:]: value.strip() for key, value in pairs}
+    return [(key.strip(), value.strip()) for key, value in pairs]
 
 
 TASKS = {"ReplicationTasks": "ReplicationTaskSettings", "ReplicationConfigs": "ReplicationSettings"}

@@ -13,6 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.documents import EndpointError, boolean, choice, number, read_endpoint_document
 from frazil.dms.mappings import BeforeImage, Mappings, read_mappings
 from frazil.errors import nearest
+from frazil.source.setting_names import OWN
 
 OPERATIONS = ("I", "U", "D")
 
@@ -125,14 +126,12 @@ def _op_values(given: Any, where: str) -> dict[str, str]:
     return dict(given)
 
 
-FRAZIL_SETTINGS = ("OpColumnName", "OpValues", "CdcHasOp")
-
-
 def read_endpoint(path: Path) -> Endpoint:
     """Read S3 target settings from a JSON file; what contradicts itself or cannot be read is refused by name.
 
     Takes the bare `S3Settings` object, or a document that holds it as `aws dms describe-endpoints` prints it. Settings
-    that DMS does not know stand beside it in `FrazilSettings`. Names in S3Settings that are unknown are ignored.
+    that DMS does not know stand beside it in `FrazilSettings`. Names are known in any case; a misspelt one is refused, and any
+    other that is unknown is for `lint` to report.
     """
     raw = read_endpoint_document(path)
     return endpoint_from(raw["S3Settings"], raw["FrazilSettings"], str(path))
@@ -145,8 +144,8 @@ def endpoint_from(s: Mapping[str, Any], own: Mapping[str, Any], where: str) -> E
         return boolean(s, name, default, where)
 
     for name in own:
-        if name not in FRAZIL_SETTINGS:
-            raise EndpointError(f"{where}: unknown FrazilSettings.{name}", nearest(name, FRAZIL_SETTINGS))
+        if name not in OWN:
+            raise EndpointError(f"{where}: unknown FrazilSettings.{name}", nearest(name, OWN))
     data_format = choice(s, "DataFormat", ("csv", "parquet"), where)
     has_op = boolean(own, "CdcHasOp", False, f"{where}: FrazilSettings") if own.get("CdcHasOp") is not None else None
     endpoint = Endpoint(

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from frazil.config.spec import TableSpec
+from frazil.core.field_roles import FieldNames, leading_roles
 from frazil.dms.csv import HAVE_EMPTY
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.heads import Head
+from frazil.dms.layout import field_names
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
 from frazil.dms.objects import DmsObject
 
@@ -53,15 +55,28 @@ class FileFields:
         self.header, self.body = (first, self.rows[1:]) if self.has_header else ([], self.rows)
         self.width = len(first)
         added, image = (mappings.added(spec), mappings.before_image(spec)) if spec else ({}, None)
-        self.without_control = len(self.names) + len(added) + (len(image.names(spec)) if image else 0)
+        self.listed = mappings.listed(spec) if spec else []
+        self.without_control = len({*self.names, *added}) + (len(image.names(spec)) if image else 0)
+        self.leading = self._leading() if self.header else []
         self.op = self._op_at()
         self.time = self._time_at()
-        self.fits = bool(spec) and self.width == self.without_control + (self.op is not None) + (self.time is not None)
+        more = self.width - self.without_control - (self.op is not None) - (self.time is not None)
+        self.fits = bool(spec) and 0 <= more <= len(self.listed)  # the source may have columns of these names, too
+
+    def _leading(self) -> list[str]:
+        """Return the roles of the header's first names, as far as they are DMS's own."""
+        known = FieldNames(self.endpoint.op_column, self.endpoint.timestamp_column, {}, {}, {})
+        if self.spec:
+            known = field_names(self.spec, self.endpoint, self.mappings)
+        stated = self.endpoint.op_in_load if self.is_load else self.endpoint.op_in_changes
+        return leading_roles(self.header, known, stated, self.file.path)
 
     def _op_at(self) -> int | None:
         if self.header:
-            lower = [n.lower() for n in self.header]
-            return lower.index(name) if (name := self.endpoint.op_column.lower()) in lower else None
+            lower, name = [n.lower() for n in self.header], self.endpoint.op_column.lower()
+            if "op" in self.leading or name == "op":
+                return 0 if "op" in self.leading else None
+            return lower.index(name) if name in lower else None
         return 0 if self.body and all(r[0] in self.endpoint.op_values for r in self.body) else None
 
     def _time_at(self) -> int | None:
@@ -69,7 +84,7 @@ class FileFields:
         name, columns = self.endpoint.timestamp_column, {*self.names.values()}
         if self.header:
             if name:
-                return self.header.index(name) if name in self.header else None
+                return self.leading.index("ts") if "ts" in self.leading else None
             if at >= self.width or self.header[at] in columns:
                 return None
         found = at < self.width and bool(self.body) and all(TIME.fullmatch(r[at]) for r in self.body)
@@ -108,7 +123,9 @@ class FileFields:
     def _of_op(self) -> Iterator[Evidence]:
         setting = "IncludeOpForFullLoad" if self.is_load else "CdcHasOp"
         if self.header:
-            seen = f"header {'has' if self.op is not None else 'lacks'} the column {self.endpoint.op_column}"
+            seen = (
+                f"header {'has' if self.op is not None else 'lacks'} the column {self.endpoint.op_column} that DMS adds"
+            )
             yield self._say(setting, str(self.op is not None).lower(), seen, True)
             if self.op is None:
                 yield from self._of_other_op()
@@ -135,7 +152,9 @@ class FileFields:
             certain = bool(self.spec) if self.header else self.fits
             yield self._say("TimestampColumnName", name, f"field {self.time + 1} is a time: {sample}", certain)
         elif self.header and self.endpoint.timestamp_column:
-            name, lacks = self._other_time(), f"header lacks {self.endpoint.timestamp_column}"
+            stated = self.endpoint.timestamp_column
+            elsewhere = f" at place {at + 1}, where DMS writes it" if stated in self.header else ""
+            name, lacks = self._other_time(), f"header lacks {stated}{elsewhere}"
             seen = f"{lacks}, and its column {name} holds times" if name else lacks
             yield self._say("TimestampColumnName", name, seen, True)
         elif not self.header and at < self.width and not any(TIME.fullmatch(r[at]) for r in self.body):
@@ -158,7 +177,9 @@ class FileFields:
         start = (self.op is not None) + (self.time is not None)
         at = {n: self.header.index(f) if f in self.header else None for n, f in self.names.items()}
         if not self.header:
-            at = {n: start + i for i, n in enumerate(self.names)} if self.fits else {}
+            source = [n for n in self.names if n not in self.listed]
+            alone = self.fits and self.width == self.without_control + start
+            at = {n: start + i for i, n in enumerate(source)} if alone else {}
         empty = ""
         for name, i in at.items():
             if i is None or self.spec.column(name).dms_type in HAVE_EMPTY:

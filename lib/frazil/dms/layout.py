@@ -8,6 +8,7 @@ from datetime import datetime
 
 from frazil.config.spec import Column, PastLayout, TableSpec
 from frazil.config.sql import literal
+from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
 from frazil.dms.newest import CHANGES, moment
@@ -17,35 +18,53 @@ from frazil.errors import nearest
 LOAD_PHASE, CHANGE_PHASE = 0, 1
 COMMIT_TIME = "<timestamp>"
 """What a commit time goes by where columns are named."""
+SEQUENCE_AS = "seq:"
+"""Begins the role of the sequence where the spec lists it as a column; its name follows."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The fields of a file in their order; a role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>` or `skip` (left out)."""
+    """The fields of a file in their order.
+
+    A role is `op`, `ts`, `seq`, `seq:<column>`, `after:<column>`, `before:<column>` or `skip` (left out).
+    """
 
     roles: tuple[str, ...]
 
+    def carries(self, column: str) -> bool:
+        """Tell whether a field holds the column's values."""
+        return f"after:{column}" in self.at(self.roles)
 
-def _added_role(expression: str) -> str:
-    return "seq" if added_kind(expression) == SEQUENCE else "skip"
+    def at(self, fields: Sequence[str]) -> dict[str, str]:
+        """Return {role: field}. The sequence that the lake has as a column, too, has both roles."""
+        found = dict(zip(self.roles, fields, strict=True))
+        for role in [r for r in found if r.startswith(SEQUENCE_AS)]:
+            found |= {"seq": found[role], f"after:{role.removeprefix(SEQUENCE_AS)}": found[role]}
+        return found
+
+
+def _added_role(kept: bool, name: str, expression: str) -> str:
+    """Return the role of a column that a rule adds; `kept`: the lake has it."""
+    if added_kind(expression) == SEQUENCE:
+        return f"{SEQUENCE_AS}{name}" if kept else "seq"
+    return f"after:{name}" if kept else "skip"
 
 
 def _column_role(spec: TableSpec, name: str) -> str:
     return f"after:{name}" if name in spec.names else "skip"
 
 
-def as_written(spec: TableSpec, file: DmsObject | None, phase: int) -> TableSpec:
-    """Return a spec with the columns that DMS wrote, and in their order, when it wrote a headerless file.
+def as_written(spec: TableSpec, past: PastLayout | None) -> TableSpec:
+    """Return a spec with the columns that DMS wrote, and in their order, when a past layout held; None: the present one.
 
     Columns of the past go by the names that they have now; those that the spec does not know any more are left out of
     the lake.
     """
-    layout = past_layout(spec, file, phase)
-    if layout is None:
+    if past is None or not past.columns:
         return spec
     now = {old: c for c in spec.file_columns for old in (*c.renamed_from, c.name)}
     now |= {c.name: c for c in spec.columns}
-    columns = tuple(now.get(n) or Column(n, "WSTRING") for n in layout.columns)
+    columns = tuple(now.get(n) or Column(n, "WSTRING") for n in past.columns)
     return replace(spec, columns=tuple(c for c in columns if c.name in spec.names), all_columns=columns)
 
 
@@ -68,59 +87,90 @@ def past_layout(spec: TableSpec, file: DmsObject | None, phase: int) -> PastLayo
 
 
 def stated_layout(
-    spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, file: DmsObject | None = None
+    spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, file: DmsObject | None = None, width: int = 0
 ) -> Layout:
     """Return the layout that the settings and the spec promise: Op, timestamp, columns, added columns, before-image.
 
-    With `file` it is the one that held when that was written.
+    With `file` it is the one that held when that was written. A column that the spec lists and a rule adds may be the source's
+    own besides: then the row has one field more. `width`, the number of fields, tells; 0: not known, so it is not.
     """
-    written = as_written(spec, file, phase)
+    return layout_of(past_layout(spec, file, phase), spec, endpoint, mappings, phase, width)
+
+
+def layout_of(
+    past: PastLayout | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, width: int = 0
+) -> Layout:
+    """Return a layout of the past, or the present one; `width` as in `stated_layout`."""
+    listed = mappings.listed(spec)
+    layouts = [_laid_out(past, spec, endpoint, mappings, phase, listed[:own]) for own in range(len(listed) + 1)]
+    return next((found for found in layouts if len(found.roles) == width), layouts[0])
+
+
+def _laid_out(
+    past: PastLayout | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, own: Sequence[str]
+) -> Layout:
+    """Return the layout of rows in which the columns `own` are the source's, whether a rule adds one of that name or not."""
+    written, without = as_written(spec, past), past.without if past else ()
+    added, listed, rule = mappings.added(spec), mappings.listed(spec), mappings.before_image(spec)
+    images = rule.names(written, own) if rule else {}
+    for name in without:
+        if name not in (*added, *images.values()):
+            near = nearest(name, [*added, *images.values()])
+            raise SourceError(f"{spec.file}: layouts: until '{past.until}': without '{name}', which no rule adds", near)
     roles = ["op"] if (endpoint.op_in_changes if phase == CHANGE_PHASE else endpoint.op_in_load) else []
     roles += ["ts"] if endpoint.timestamp_column else []
-    roles += [_column_role(spec, c) for c in mappings.file_columns(written)]
-    roles += [_added_role(e) for e in mappings.added(spec).values()]
-    if rule := mappings.before_image(spec):
-        roles += [f"before:{c}" for c in rule.names(written)]
+    roles += [_column_role(spec, c) for c in mappings.file_columns(written) if c not in listed or c in own]
+    kept = {n: e for n, e in added.items() if n not in without}
+    roles += [_added_role(n in spec.names and n not in own, n, e) for n, e in kept.items()]
+    roles += [f"before:{c}" for c, name in images.items() if name not in without]
     return Layout(tuple(roles))
 
 
-def known_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> dict[str, str]:
-    """Return {name in files: role} of all columns that were told of; a column's former names and before-image count."""
+def field_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> FieldNames:
+    """Return what the names in a table's files stand for; a column's former names and before-image count."""
     written = {c.name for c in spec.file_columns}
-    known = {n: f"after:{n}" for n in spec.names if n not in written}
+    source = {n: f"after:{n}" for n in spec.names if n not in written}
     for c, name in mappings.file_columns(spec).items():
-        known[name] = _column_role(spec, c)
+        source[name] = _column_role(spec, c)
         for old in spec.column(c).renamed_from:
-            known.setdefault(mappings.column_name(spec, old), _column_role(spec, c))
-    known |= {c: _added_role(e) for c, e in mappings.added(spec).items()}
+            source.setdefault(mappings.column_name(spec, old), _column_role(spec, c))
+    rules = mappings.added(spec).items()
+    added, beside = ({n: _added_role(kept and n in spec.names, n, e) for n, e in rules} for kept in (True, False))
+    before, rare = {}, {}
     if rule := mappings.before_image(spec):
-        known |= {name: f"before:{c}" for c, name in rule.names(spec).items()}
+        before = {name: f"before:{c}" for c, name in rule.names(spec).items()}
         for c in spec.file_columns:  # also those that the spec does not call the key: at the source they may be it now
             for name in (c.name, *c.renamed_from):
-                known.setdefault(f"{rule.prefix}{name}{rule.suffix}", f"before:{c.name}")
-    if endpoint.timestamp_column:
-        known[endpoint.timestamp_column] = "ts"
-    return known
+                rare.setdefault(f"{rule.prefix}{name}{rule.suffix}", f"before:{c.name}")
+    return FieldNames(endpoint.op_column, endpoint.timestamp_column, source, added, before, beside, rare, spec.file)
+
+
+def roles_in(
+    names: Sequence[str], spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, where: str
+) -> list[str]:
+    """Return the role of each field by a file's own column names; `?<name>` where nobody told of one."""
+    stated = endpoint.op_in_changes if phase == CHANGE_PHASE else endpoint.op_in_load
+    return field_roles(names, field_names(spec, endpoint, mappings), stated, where)
 
 
 def named_layout(
     names: Sequence[str], spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, where: str
 ) -> Layout:
     """Return the layout that a file's own column names state; a column nobody told of, or one missing, is an error."""
-    known = known_names(spec, endpoint, mappings) | dict.fromkeys(spec.ignored, "skip")
-    roles = ["op" if n.lower() == endpoint.op_column.lower() else known.get(n, f"?{n}") for n in names]
-    for role in roles:
-        if role.startswith("?"):
-            raise SourceError(
-                f"{where}: unknown column '{role[1:]}'", f"add it to {spec.file}; {nearest(role[1:], known)}"
-            )
+    found = roles_in(names, spec, endpoint, mappings, phase, where)
+    layout = Layout(tuple("skip" if r[:1] == UNKNOWN and r[1:] in spec.ignored else r for r in found))
+    for role in layout.roles:
+        if role.startswith(UNKNOWN):
+            known = field_names(spec, endpoint, mappings)
+            near = nearest(role[1:], [*known.source, *known.added, *known.before])
+            raise SourceError(f"{where}: unknown column '{role[1:]}'", f"add it to {spec.file}; {near}")
     needed = [n for n in mappings.file_columns(spec) if n in spec.names and n not in spec.optional]
-    missing = [mappings.file_columns(spec)[n] for n in needed if f"after:{n}" not in roles]
-    if phase == CHANGE_PHASE and endpoint.op_in_changes and "op" not in roles:
+    missing = [mappings.file_columns(spec)[n] for n in needed if not layout.carries(n)]
+    if phase == CHANGE_PHASE and endpoint.op_in_changes and "op" not in layout.roles:
         missing.insert(0, endpoint.op_column)
     if missing:
         raise SourceError(f"{where}: no column {', '.join(missing)}", f"correct {spec.file} or the endpoint settings")
-    return Layout(tuple(roles))
+    return layout
 
 
 def operation_sql(text: str, endpoint: Endpoint) -> str:

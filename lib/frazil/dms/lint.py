@@ -11,7 +11,7 @@ from frazil.config.columns import LOBS
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import boolean, number
 from frazil.dms.endpoint import Endpoint, endpoint_from
-from frazil.dms.mappings import INDICATOR, Mappings, added_kind
+from frazil.dms.mappings import INDICATOR, SEQUENCE, Mappings, added_kind
 from frazil.dms.statistics import TableStatistics
 
 LOSS, COST, NOTE = "loss", "cost", "note"
@@ -46,9 +46,41 @@ def lint(
     s3 = document["S3Settings"]
     endpoint = endpoint_from(s3, document.get("FrazilSettings", {}), "endpoint settings")
     found = [*_of_files(endpoint, s3, str(document.get("SourceEngineName") or "")), *_of_timing(endpoint)]
-    found += [*_of_mappings(endpoint, mappings, specs), *_of_task(task or {}, specs)]
+    found += [*_of_mappings(endpoint, mappings, specs), *left_out(mappings, specs), *_of_task(task or {}, specs)]
+    found += unknown_settings(document.get("UnknownSettings", ()))
+    found += [
+        Finding(
+            "ExtraConnectionAttributes", name, "S3Settings says something else: that is what counts here",
+            "remove one of them from the copy: keep what the files show",
+        )
+        for name in document.get("StatedTwice", ())
+    ]  # fmt: skip
     found += _of_statistics(statistics, specs) if statistics is not None else []
     return sorted(found, key=lambda f: _RANK[f.severity])
+
+
+def unknown_settings(names: Iterable[str]) -> list[Finding]:
+    """Return a finding per setting of the endpoint whose name nobody knows: what it does to the files is not known either."""
+    return [
+        Finding(
+            f"setting {name}", "unknown", "Frazil does not know this setting and reads the files as if it were not there",
+            "see AWS's documentation: if it changes how values are written, turn it off; else remove it from the copy", NOTE,
+        )
+        for name in names
+    ]  # fmt: skip
+
+
+def left_out(mappings: Mappings, specs: Iterable[TableSpec]) -> Iterator[Finding]:
+    """Name the columns that rules add and the lake does not get because the spec does not list them."""
+    for s in specs:
+        listed = {c.name for c in s.file_columns}
+        added = mappings.added(s).items()
+        if left := [n for n, e in added if n not in listed and added_kind(e) not in (SEQUENCE, INDICATOR)]:
+            yield Finding(
+                "add-column", f"{s.source}: {', '.join(left)}",
+                f"DMS adds {', '.join(left)}, and the lake does not get it: the spec does not list it",
+                "list it among the spec's columns with its type; exclude says that it is not wanted", NOTE,
+            )  # fmt: skip
 
 
 def _names(specs: Iterable[TableSpec]) -> str:

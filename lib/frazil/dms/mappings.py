@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,15 +57,18 @@ class BeforeImage:
     prefix: str = "BI_"
     suffix: str = ""
     columns: str = "pk-only"
+    added: frozenset[str] = frozenset()
+    """Columns of the spec that rules add: they have no old value."""
 
-    def names(self, spec: TableSpec) -> dict[str, str]:
-        """Return {column: name of its before-image column} in file order."""
+    def names(self, spec: TableSpec, own: Collection[str] = ()) -> dict[str, str]:
+        """Return {column: name of its before-image column} in file order; `own`: as in `layout.stated_layout`."""
         wanted = {
             "pk-only": lambda c: c.name in spec.key,
             "non-lob": lambda c: c.dms_type not in LOBS,
             "all": lambda c: True,
         }[self.columns]
-        return {c.name: f"{self.prefix}{c.name}{self.suffix}" for c in spec.file_columns if wanted(c)}
+        source = [c for c in spec.file_columns if c.name not in self.added or c.name in own]
+        return {c.name: f"{self.prefix}{c.name}{self.suffix}" for c in source if wanted(c)}
 
 
 @dataclass(frozen=True)
@@ -116,9 +119,11 @@ class Mappings:
             )
 
         picky = bool(self._acting(spec, "include-column"))
-        names = [c.name for c in spec.file_columns]
-        kept = [n for n in names if not named("remove-column", n) and (not picky or named("include-column", n))]
-        return {n: self.column_name(spec, n) for n in kept}
+        added = self.listed(spec)
+        source = [c.name for c in spec.file_columns if c.name not in added]
+        left = {n for n in source if named("remove-column", n) or (picky and not named("include-column", n))}
+        names = (c.name for c in spec.file_columns if c.name not in left)
+        return {n: n if n in added else self.column_name(spec, n) for n in names}
 
     def column_name(self, spec: TableSpec, name: str) -> str:
         """Return the name that a column has in the files, after the rules that rename columns."""
@@ -134,12 +139,17 @@ class Mappings:
             columns, known = d.get("column-filter", "pk-only"), ("pk-only", "non-lob", "all")
             if columns not in known:
                 raise EndpointError(f"table mappings: column-filter = {columns!r}", nearest(str(columns), known))
-            return BeforeImage(prefix if prefix or suffix else "BI_", suffix, columns)
+            return BeforeImage(prefix if prefix or suffix else "BI_", suffix, columns, frozenset(self.listed(spec)))
         return None
 
     def added(self, spec: TableSpec) -> dict[str, str]:
         """Return {added column: its expression} for a table, in rule order: {"seq": "$AR_H_CHANGE_SEQ"}."""
         return {r["value"]: r.get("expression", "") for r in self._acting(spec, "add-column")}
+
+    def listed(self, spec: TableSpec) -> list[str]:
+        """Return the added columns that a spec lists, in its order: the lake has them unless the spec excludes them."""
+        added = self.added(spec)
+        return [c.name for c in spec.file_columns if c.name in added]
 
     def topic(self, spec: TableSpec) -> str:
         """Return the Kafka topic that a table is mapped to; empty where no rule tells it, or several tell another."""

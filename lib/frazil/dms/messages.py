@@ -186,7 +186,7 @@ def raw_rows(
     from pyspark.sql import functions as F
 
     names, images, former = _names(spec, mappings)
-    fields = fields_of(spec, mappings, before_field)
+    fields, added = fields_of(spec, mappings, before_field), mappings.listed(spec)
     if len({n.lower() for n in fields.data}) < len(fields.data):
         raise SourceError(
             f"{spec.source}: names of columns in its messages differ in upper and lower case only: {', '.join(fields.data)}",
@@ -195,10 +195,16 @@ def raw_rows(
     if "m" not in rows.columns or not _read(rows, before_field).has(fields):
         rows = rows.withColumn("m", F.from_json("value", f"struct<{fields.sql}>", _PERMISSIVE))
 
+    def image(k: str) -> list[str]:
+        of_metadata = [f"m.{identifier(before_field)}.{identifier(names[k])}"] if k in names else []
+        return of_metadata + ([f"m.data.{identifier(images[k])}"] if k in images else [])
+
     def old(k: str) -> str:
-        fields = [f"m.{identifier(before_field)}.{identifier(names[k])}"] if k in names else ["null"]
-        fields += [f"m.data.{identifier(images[k])}"] if k in images else []
-        return f"if(operation = 'update', coalesce({', '.join(fields)}), null)"
+        own = f"coalesce({', '.join(image(k) or ['null'])}, null)"
+        others = ", ".join(f"cast({f} as string)" for o in spec.identity if o not in added for f in image(o))
+        if k in added and k in names and others:  # what a rule adds has no old value of its own
+            own = f"coalesce({own}, if(coalesce({others}, null) is not null, m.data.{identifier(names[k])}, null))"
+        return f"if(operation = 'update', {own}, null)"
 
     at = {c: i for i, c in enumerate(spec.names)}
     given = {f"d{at[c]}": f"coalesce({', '.join(f'm.data.{identifier(n)}' for n in (name, *former[c]))}, null)" for c, name in names.items()}  # fmt: skip

@@ -70,10 +70,18 @@ def footer(file: DmsObject) -> pa.Schema:
     try:
         found = pq.read_metadata(pa.BufferReader(_tail(file)) if is_s3(file.path) else file.path).schema
         kinds, schema = {c.path: c.physical_type for c in found}, found.to_arrow_schema()
-        return pa.schema([f.with_type(pa.timestamp("us")) if kinds.get(f.name) == "INT96" else f for f in schema])
+        schema = pa.schema([f.with_type(pa.timestamp("us")) if kinds.get(f.name) == "INT96" else f for f in schema])
     except (pa.ArrowException, OSError) as e:
         reason = str(e).splitlines()[0]
         raise SourceError(f"{file.path} is no Parquet file that can be read: {reason}", "fetch it again") from None
+    if twice := next((n for n in schema.names if schema.names.count(n) > 1), None):
+        places = ", ".join(str(i) for i, n in enumerate(schema.names, 1) if n == twice)
+        raise SourceError(
+            f"{file.path}: column '{twice}' stands twice, at places {places}: columns of Parquet are read by their names",
+            "rename one of them by a rule of the task or by the endpoint's TimestampColumnName, or have DMS write CSV, "
+            "whose columns have places; then have it write the file again",
+        )
+    return schema
 
 
 def spark_type(kind: pa.DataType, where: str) -> str:
@@ -199,6 +207,33 @@ def _typed(rows: DataFrame) -> DataFrame:
     return rows.withColumns({c: F.col(c).cast("string") for c, kind in rows.dtypes if kind == "void"})
 
 
+PLACE = (
+    "_metadata.file_name as object", "_metadata.file_path as path", "_metadata.file_block_start as block",
+    "monotonically_increasing_id() as row_no",
+)  # fmt: skip
+
+
+def _scan(spark: SparkSession, declared: str, files: list[DmsObject]) -> DataFrame:
+    return (
+        spark.read.schema(declared)
+        .option("datetimeRebaseMode", "CORRECTED").option("int96RebaseMode", "CORRECTED")
+        .option("parquet.page.verify-checksum.enabled", True)
+        .options(**NO_PATTERNS).parquet(*[f.path for f in files])
+    )  # fmt: skip
+
+
+def _by_number(spark: SparkSession, declared: str, files: list[DmsObject]) -> DataFrame:
+    """Read columns of which some names differ in upper and lower case only, as `f0`, `f1` …, with the rows' places.
+
+    To this session such names are one; to one of its own they are not.
+    """
+    apart = spark.newSession()
+    apart.conf.set("spark.sql.caseSensitive", True)
+    rows = _scan(apart, declared, files)
+    rows = rows.selectExpr(*[f"{identifier(n)} as f{i}" for i, n in enumerate(rows.columns)], *PLACE)
+    return spark.createDataFrame([], rows.schema).union(rows)  # a frame of this session again
+
+
 def _read_group(
     spark: SparkSession,
     spec: TableSpec,
@@ -214,19 +249,18 @@ def _read_group(
     where = files[0].path
     _require_different([n for n, _ in schema], where)
     layout = named_layout([n for n, _ in schema], spec, endpoint, mappings, phase, where)
-    texts = {f"{image}:{c.name}" for image in ("after", "before") for c in spec.columns if c.dms_type in TEXTS}
+    texts = {f"{image}:{c.name}" for image in ("after", "before", "seq") for c in spec.columns if c.dms_type in TEXTS}
     # A text may come without the mark that it is one: Spark reads its bytes as text all the same.
     schema = [(n, pa.string() if r in texts and t == pa.binary() else t) for r, (n, t) in zip(layout.roles, schema, strict=True)]  # fmt: skip
     _require_comparable(spec, layout.roles, schema, where)
     declared = ", ".join(f"{identifier(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
-    frame = (
-        spark.read.schema(declared)
-        .option("datetimeRebaseMode", "CORRECTED").option("int96RebaseMode", "CORRECTED")
-        .option("parquet.page.verify-checksum.enabled", True)
-        .options(**NO_PATTERNS).parquet(*[f.path for f in files])
-    )  # fmt: skip
+    if len({n.lower() for n, _ in schema}) < len(schema):
+        frame, place = _by_number(spark, declared, files), ("object", "path", "block", "row_no")
+        schema = [(f"f{i}", t) for i, (_, t) in enumerate(schema)]
+    else:
+        frame, place = _scan(spark, declared, files), PLACE
     values = [_read_sql(spark, identifier(n), t) for n, t in schema]
-    at = dict(zip(layout.roles, values, strict=True))
+    at = layout.at(values)
     line = line_sql([_text(v, str(t) if pa.types.is_time(t) else spark_type(t, where)) for v, (_, t) in zip(values, schema, strict=True)])  # fmt: skip
 
     instant = any(
@@ -239,13 +273,18 @@ def _read_group(
     def value(role: str) -> str:
         return at.get(role, "null")
 
+    def old(key: str) -> str:
+        others = [at[f"before:{k}"] for k in spec.identity if f"before:{k}" in at]
+        if f"before:{key}" in at or not others:
+            return value(f"before:{key}")
+        return f"if(coalesce({', '.join(f'cast({o} as string)' for o in others)}) is not null, {value(f'after:{key}')}, null)"
+
     operation = f"coalesce({operation_sql(at['op'], endpoint)}, 'I')" if "op" in at else "'I'"
     return frame.selectExpr(
-        f"{phase} as phase", "_metadata.file_name as object", "_metadata.file_path as path",
-        "_metadata.file_block_start as block", "monotonically_increasing_id() as row_no", f"{operation} as op",
+        f"{phase} as phase", *place, f"{operation} as op",
         f"{at['ts'] if instant else control('ts')} as commit_ts", f"{control('seq')} as change_seq",
         *[f"{value(f'after:{c}')} as a{i}" for i, c in enumerate(spec.names)],
-        *[f"{value(f'before:{k}')} as b{i}" for i, k in enumerate(spec.identity)],
+        *[f"{old(k)} as b{i}" for i, k in enumerate(spec.identity)],
         "cast(null as string) as corrupt", *lacking(spec, layout), f"cast({line} as binary) as raw",
         f"{literal(PARQUET)} as form", f"array({', '.join(map(literal, layout.roles))}) as layout",
     ).withColumn("written_at", F.expr(written_at(files, phase)))  # fmt: skip

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from frazil.config.spec import TableSpec
-from frazil.dms.csv import header, require_fit
+from frazil.core.field_roles import UNKNOWN
+from frazil.dms.csv import file_layout, header, require_fit
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import as_written, known_names, past_layout
+from frazil.dms.layout import Layout, past_layout, roles_in
 from frazil.dms.objects import DmsObject
 from frazil.dms.parquet import footer, lake_kind
 from frazil.dms.transactions import NAME
@@ -28,33 +29,33 @@ class Shape:
     """The columns whose old values it carries."""
     stated: bool = False
     """Whether a past layout of the spec says so: what it lacks came later, and what it has besides is gone."""
+    names: tuple[str, ...] = ()
+    """All names in the file."""
 
 
 def shapes(
     spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject], phase: int
 ) -> list[Shape]:
     """Return the shape of each file, in the order given; heads and footers are read, no rows."""
-    known = known_names(spec, endpoint, mappings)
-    return [_shape(f, spec, endpoint, mappings, phase, known) for f in files]
+    return [_shape(f, spec, endpoint, mappings, phase) for f in files]
 
 
-def _shape(
-    file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, known: dict[str, str]
-) -> Shape:
+def _shape(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> Shape:
     where = file.path if file.is_parquet else f"{file.path} line 1"
     if file.is_parquet:
-        names = {f.name: lake_kind(f.type, f"{file.path}: column {f.name!r}") for f in footer(file)}
+        fields = [(f.name, lake_kind(f.type, f"{file.path}: column {f.name!r}")) for f in footer(file)]
     elif endpoint.header and file.size and not NAME.match(file.name):
-        names = dict.fromkeys(header(file, endpoint), "")
+        fields = [(n, "") for n in header(file, endpoint)]
     elif spec.layouts and file.size:
         if not NAME.match(file.name):
             require_fit(file, spec, endpoint, mappings, phase)
-        if past_layout(spec, file, phase) is None:
-            return Shape(where, dict.fromkeys(mappings.file_columns(spec), ""))
-        return Shape(where, dict.fromkeys(as_written(spec, file, phase).names, ""), stated=True)
+        layout, _ = file_layout(spec, endpoint, mappings, phase, file)
+        carries = {c: "" for c in spec.names if layout.carries(c)}
+        return Shape(where, carries, stated=past_layout(spec, file, phase) is not None)
     else:
         return Shape(where)
-    roles = {n: known.get(n, "") for n in names if n.lower() != endpoint.op_column.lower()}
-    carries = {r.removeprefix("after:"): names[n] for n, r in roles.items() if r.startswith("after:")}
-    before = frozenset(r.removeprefix("before:") for r in roles.values() if r.startswith("before:"))
-    return Shape(where, carries, {n: names[n] for n, r in roles.items() if not r}, before)
+    names = tuple(n for n, _ in fields)
+    layout = Layout(tuple(roles_in(names, spec, endpoint, mappings, phase, where)))
+    kinds = layout.at([kind for _, kind in fields])
+    named = {of: {r.removeprefix(of): k for r, k in kinds.items() if r.startswith(of)} for of in ("after:", "before:", UNKNOWN)}  # fmt: skip
+    return Shape(where, named["after:"], named[UNKNOWN], frozenset(named["before:"]), names=names)

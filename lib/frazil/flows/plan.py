@@ -13,8 +13,8 @@ from typing import Any
 
 from frazil.config.settings import CdcMergeSettings, Settings
 from frazil.config.spec import TableSpec
-from frazil.dms.documents import read_endpoint_document
-from frazil.dms.lint import LOSS, lint
+from frazil.dms.documents import read_endpoint_document, stream_settings
+from frazil.dms.lint import LOSS, left_out, lint, unknown_settings
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, require_replayable, require_same_load, take_batch
 from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
@@ -45,6 +45,7 @@ Samples = dict[str, list[tuple[str, float, float]]]
 def plan(book: Workbook, on_changed_load: str = "", loads: Workbook | None = None) -> list[dict[str, Any]]:
     """Return one row per table; `decision` says what stands in its way, and is empty where nothing does.
 
+    `notes` names columns that the lake does not get and settings that are unknown.
     `loads` is the workbook of 01_full_load where `book` is that of 02_cdc_merge: each plans its part by its own settings.
     `load` and `changes` are the files that the next runs take, `batches` how many commits of changes that makes, and `left` the
     files after these. `mb` is their size, `about_s` an estimate from the tables' commits (None: there is none), `quarantined` the rows that wait in the quarantine. Headers and Parquet
@@ -79,7 +80,7 @@ def _row(
     spec = book.specs[name]
     row = {
         "table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key) or f"none: {spec.policy}",
-        "order": _order(book, spec),
+        "order": _order(book, spec), "notes": _notes(book, spec),
     }  # fmt: skip
     try:
         for one in (b for b in books if name in b.specs):
@@ -264,6 +265,18 @@ def _how(book: Workbook, spec: TableSpec, exists: bool, batch_mb: float) -> dict
 
 def _ends(files: list[DmsObject]) -> list[DmsObject]:
     return files if len(files) < 3 else [files[0], files[-1]]
+
+
+def _notes(book: Workbook, spec: TableSpec) -> str:
+    """Say which columns that DMS adds are left out of the lake, and which settings of the endpoint are unknown."""
+    found = [*left_out(book.mappings, [spec]), *unknown_settings(unknown_names(book))]
+    return "; ".join(f.hurts if f.setting == "add-column" else f"{f.setting}: {f.hurts}" for f in found)
+
+
+def unknown_names(book: Workbook) -> Sequence[str]:
+    """Return the names of the endpoint's settings that are unknown."""
+    path = book.settings.path("endpoint")
+    return stream_settings(path)[1] if book.stream else read_endpoint_document(path)["UnknownSettings"]
 
 
 def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[DmsObject] = ()) -> str:

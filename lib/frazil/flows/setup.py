@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from frazil.dms.documents import read_endpoint_document, read_task_settings
+from frazil.core.field_roles import ColumnPlaceError
+from frazil.dms.documents import read_endpoint_document, read_task_settings, stream_settings
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.lint import Finding, lint
+from frazil.dms.lint import LOSS, Finding, left_out, lint, unknown_settings
 from frazil.dms.objects import folders_beside
 from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, sniff, stated
 from frazil.dms.statistics import read_statistics
@@ -50,7 +51,9 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     contradicts raises EndpointError, which names both and the cure.
     """
     if book.stream:
-        return stream_look.findings(book)
+        unknown = stream_settings(book.settings.path("endpoint"))[1]
+        more = [*left_out(book.mappings, book.specs.values()), *unknown_settings(unknown)]
+        return stream_look.findings(book) + [_told(f) for f in more]
     root, s = Path(book.settings.root), book.settings
     task_file = s.task_settings or s.mappings
     task = read_task_settings(root / task_file) if task_file else {}
@@ -60,7 +63,11 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     seen: dict[tuple, dict[str, Any]] = {}
     wrong: list[Contradiction] = []
     for spec in specs:
-        found = sniff(book.objects(spec), read_head, spec, book.mappings, book.endpoint)
+        try:
+            found = sniff(book.objects(spec), read_head, spec, book.mappings, book.endpoint)
+        except ColumnPlaceError as e:  # it stops this table alone, when its file is read
+            rows.append(_told(Finding("columns", spec.source, e.problem, e.cure, LOSS)))
+            continue
         wrong += contradictions(book.endpoint, found)
         for e in found:
             value = stated(book.endpoint, e.setting)

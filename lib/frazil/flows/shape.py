@@ -192,7 +192,8 @@ class _Seen:
         self.spec, self.position, self.last = spec, position, None
         rule = book.mappings.before_image(spec)
         self.tells_key = rule is not None and rule.columns == "pk-only"
-        self.declared = [c for c in book.mappings.file_columns(spec) if c in spec.names]
+        self.written = {c: n for c, n in book.mappings.file_columns(spec).items() if c in spec.names}
+        self.declared, self.added = list(self.written), book.mappings.listed(spec)
         self.learnt: dict[str, Column] = {}
         self.ever_skipped: set[str] = set()
         if table is None:
@@ -221,27 +222,42 @@ class _Seen:
         gone, new = self.gone_and_new(one)
         policy, spec = self.spec.changes, self.spec
         if self.tells_key:
-            evolution.require_source_key(spec, [c.name for c in spec.file_columns if c.name in one.before], where)
+            key = [c.name for c in spec.file_columns if c.name in one.before]
+            evolution.require_source_key(spec, key, where, self.added)
         if gone and new:
             raise SchemaError(
                 f"{where}: unknown column '{new[0]}', and no column {', '.join(gone)}: renamed, or another one?",
                 f"say so in {spec.file}: a column with the new name, with renamed_from: {gone[0]} if it is the same one",
             )
         if gone and (policy.gone not in ("keep", "drop") or {*gone} & {*spec.key}):
-            raise SchemaError(
-                f"{where}: no column {', '.join(gone)}",
-                f"correct {spec.file}; if the source dropped it, or has it only since later, keep what the lake has of it: changes: {{gone: keep}}",
-            )
+            raise self._gone(one, gone)
         if new and policy.new not in ("add", "ignore"):
             raise SchemaError(
                 f"{where}: unknown column '{new[0]}'",
-                f"add it to {spec.file}, with its type; or let files say: changes: {{new: add}} or {{new: ignore}}",
+                f"add it to {spec.file}, with its type, or let files say: changes: {{new: add}}; {{new: ignore}} leaves its "
+                "values out of the lake",
             )
         if policy.new == "add":
             self.learnt |= {n: evolution.as_column(n, one.unknown[n] or "string") for n in new}
         self.carried = (self.carried | set(one.carries)) - set(gone)
         self.skipping = set(one.unknown) - set(self.learnt)
         self.ever_skipped |= self.skipping
+
+    def _gone(self, one: Shape, gone: list[str]) -> SchemaError:
+        """Return the error for columns that the lake has had and that a file lacks."""
+        spec, problem = self.spec, f"{one.where}: no column {', '.join(gone)}"
+        alike = {n.lower() for n in one.names}
+        if taken := [self.written[c] for c in gone if self.written.get(c, c).lower() in alike]:
+            return SchemaError(
+                f"{problem}: by its place '{taken[0]}' there is another column than the source's",
+                f"have DMS write the file again with both; correct {spec.file} if the source has no such column",
+            )
+        return SchemaError(
+            problem,
+            f"if the file should have it: correct its name in {spec.file} (renamed_from: what it was), or have DMS write the file "
+            "again; if the source dropped it, or has it only since later: changes: {gone: keep} keeps what the lake has of it, "
+            "and new rows have null there",
+        )
 
     def at_the_end(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return what the newest file lacks and what of it is passed by; where no file tells, as it was."""

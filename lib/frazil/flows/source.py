@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -150,10 +150,11 @@ def _table(name: str, rows: list, engine: str) -> SourceTable:
     return SourceTable(name, key, tuple(columns), rows[0][7] or "", tuple(generated), bool(role), part_of or "")
 
 
-def as_declared(spec: TableSpec, table: SourceTable) -> TableSpec:
+def as_declared(spec: TableSpec, table: SourceTable, added: Collection[str] = ()) -> TableSpec:
     """Return a spec with the columns that its source has now: renamed where their numbers say so, retyped, added, gone.
 
-    What the spec says of a column beyond its type (masks, types in the lake, what is left out) stays.
+    What the spec says of a column beyond its type (masks, types in the lake, what is left out) stays, and so do the columns
+    that the task adds (`added`).
     """
     by_id = {c.source_id: c for c in spec.file_columns if c.source_id}
     unfit = {f.name for f in table.columns if unfit_name([f.name, *(o.name for o in table.columns if o is not f)])}
@@ -175,6 +176,10 @@ def as_declared(spec: TableSpec, table: SourceTable) -> TableSpec:
         now[old.name] = name
         columns.append(new)
         kept += [new] if old.name in spec.names else []
+    for c in (c for c in spec.file_columns if c.name in added and c.name not in now):
+        now[c.name] = c.name
+        columns.append(c)
+        kept += [c] if c.name in spec.names else []
     if lost := [k for k in spec.key if k not in now]:
         raise SchemaError(
             f"{spec.source}: key column {', '.join(lost)} is gone from the source",
@@ -194,7 +199,8 @@ def follow_source(book: Workbook) -> None:
     found = read_catalog(book.spark, source_connection(), list(book.specs))
     for name, spec in book.specs.items():
         try:
-            new = book.specs[name] = _followed(spec, found.get(name), book.endpoint.names_columns)
+            added = book.mappings.listed(spec)
+            new = book.specs[name] = _followed(spec, found.get(name), added, book.endpoint.names_columns)
             was = {n: c for c in spec.file_columns if not c.nullable for n in (c.name, c.source_id)}
             for c in (c for c in new.file_columns if c.nullable and (c.name in was or c.source_id in was)):
                 book.progress(
@@ -204,13 +210,13 @@ def follow_source(book: Workbook) -> None:
             book.stopped[name] = e
 
 
-def _followed(spec: TableSpec, table: SourceTable | None, files_tell: bool) -> TableSpec:
+def _followed(spec: TableSpec, table: SourceTable | None, added: Collection[str], files_tell: bool) -> TableSpec:
     if table is None:
         raise SchemaError(f"the source has no table {spec.source}", f"correct {spec.file}, or leave the table out")
-    new = as_declared(spec, table)
+    new = as_declared(spec, table, added)
     own = {old: c.name for c in new.file_columns for old in c.renamed_from if unfit_name([old])}
-    require_source_key(new, [own.get(k, k) for k in table.key], spec.source)
-    before, after = ([c.name for c in s.file_columns] for s in (spec, new))
+    require_source_key(new, [own.get(k, k) for k in table.key], spec.source, added)
+    before, after = ([c.name for c in s.file_columns if c.name not in added] for s in (spec, new))
     if before != after and not files_tell:  # a headerless file does not say on which side of the change it is
         raise SchemaError(
             f"{spec.source}: the source's columns are not those of {spec.file}, and its files do not name theirs",

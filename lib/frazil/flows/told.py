@@ -41,6 +41,7 @@ def shape_of(told: Definition, spec: TableSpec, mappings: Mappings, lacks: Colle
     here = {known[n]: kind if told.operation in MAY_RETYPE else "" for n, kind in typed.items() if n in known}
     if not (told.operation in MAY_DROP or (told.operation == RENAME and unknown)):
         here = {n: "" for n in spec.names if n not in lacks} | here
+    here |= dict.fromkeys(mappings.listed(spec), "")  # the task adds them, whatever the source's table has
     return Shape(told.where, {c: kind for c, kind in here.items() if c in spec.names}, unknown)
 
 
@@ -83,13 +84,14 @@ def events(
     It is a rename where the record says so and one column went (`gone`) and one came (`new`); one that is left out of the lake
     may be renamed as well, and stays out. Raises SchemaError for what no policy allows.
     """
-    here = {_known(told, spec, mappings).get(n) for n in told.columns}
+    added = mappings.listed(spec)
+    here = {*added, *(_known(told, spec, mappings).get(n) for n in told.columns)}
     lost = [*gone, *(c for c in mappings.file_columns(spec) if c not in spec.names and c not in here)]
     if told.operation == RENAME and len(lost) == len(new) == 1:
         return (("rename", lost[0], new[0]),)
     if told.operation != RENAME:
         known = _known(told, spec, mappings)
-        require_source_key(spec, (known.get(k, k) for k in told.key), told.where)
+        require_source_key(spec, (known.get(k, k) for k in told.key), told.where, added)
     if gone and new:
         return ()  # which it is must be declared: that is said where gone columns and new ones are judged
     dropped = [("drop", n) for n in gone if spec.changes.gone == "drop" and n not in spec.key]

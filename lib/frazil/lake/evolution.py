@@ -21,7 +21,7 @@ from frazil.lake.jvm_schema import Field
 from frazil.lake.other_writers import COLUMNS, moved_columns, to_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -37,9 +37,13 @@ class SchemaError(FrazilError):
     decision = True
 
 
-def require_source_key(spec: TableSpec, source: Iterable[str], where: str) -> None:
-    """Refuse a primary key of the source that is not the spec's, unless a policy keeps to that; none tells nothing."""
-    if spec.key and (key := tuple(source)) and set(key) != set(spec.key) and spec.changes.key != "keep":
+def require_source_key(spec: TableSpec, source: Iterable[str], where: str, added: Collection[str] = ()) -> None:
+    """Refuse a primary key of the source that is not the spec's, unless a policy keeps to that; none tells nothing.
+
+    Columns that the task adds (`added`) may be in the spec's key besides.
+    """
+    own = set(spec.key) - set(added)
+    if own and (key := tuple(source)) and set(key) != own and spec.changes.key != "keep":
         raise SchemaError(
             f"{where}: the source's primary key is ({', '.join(key)}), and ({', '.join(spec.key)}) in {spec.file}",
             f"write key: [{', '.join(key)}], drop the table, run 00_setup, and load it again; if the spec's key stays unique, "

@@ -1,0 +1,134 @@
+"""What each field of a file is, by its name and its place.
+
+DMS writes `[Op] [timestamp] <source columns> [added columns] [before-image columns]`. A table may have columns of its own
+with the names that DMS adds. Then the place tells the two apart, and a file in which it cannot is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from frazil.errors import FrazilError
+
+UNKNOWN = "?"
+"""Begins the role of a field that nobody declared; its name follows."""
+_SOURCE, _ADDED, _BEFORE = range(3)
+"""The kinds of columns after operation and time, in the order in which DMS writes them."""
+_Role = tuple[int, str]
+
+
+class ColumnPlaceError(FrazilError):
+    """A file names a column twice, or a name stands where it may be one of two columns."""
+
+
+@dataclass(frozen=True)
+class FieldNames:
+    """The names that fields may have; `source`, `added` and `before` give each name its role."""
+
+    op: str
+    time: str
+    """Empty: DMS writes no commit time."""
+    source: Mapping[str, str]
+    added: Mapping[str, str]
+    before: Mapping[str, str]
+    added_beside: Mapping[str, str] = field(default_factory=dict)
+    """The same as `added`, where the source has a column of the name, too, which the lake has then."""
+    rare: Mapping[str, str] = field(default_factory=dict)
+    """Before-image columns of columns outside the spec's key: DMS writes them where the source's key holds these."""
+    spec: str = "the spec"
+
+
+def field_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, where: str) -> list[str]:
+    """Return the role of each field of a file that names them.
+
+    `op_is_stated`: whether the settings promise the operation, which decides where the source's first column has its name.
+    """
+    names, roles = list(names), leading_roles(names, known, op_is_stated, where)
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names[len(roles) :], len(roles)):
+        places.setdefault(name, []).append(place)
+    may_be = {name: _candidates(name, at, known, where) for name, at in places.items()}
+    taken = {p: r for name, at in places.items() if len(at) == len(may_be[name]) for p, r in zip(at, may_be[name], strict=True)}  # fmt: skip
+    for name, at in places.items():
+        if len(at) < len(may_be[name]):
+            found = _by_place(at, may_be[name], taken)
+            if found is None:
+                raise _ambiguous(name, at[0], known, where)
+            taken |= dict(zip(at, found, strict=True))
+    for name, at in places.items():
+        if len(at) > 1 and taken[at[0]][0] == _SOURCE and taken[at[1]][0] == _ADDED:
+            taken[at[1]] = (_ADDED, known.added_beside.get(name, known.added[name]))
+    _require_images_last(names, taken, known, where)
+    roles += [taken[place][1] for place in range(len(roles), len(names))]
+    if known.op.lower() != "op" and "op" not in roles:  # another tool may write its column anywhere
+        roles = ["op" if r[:1] == UNKNOWN and r[1:].lower() == known.op.lower() else r for r in roles]
+    return roles
+
+
+def leading_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, where: str) -> list[str]:
+    """Return the roles of the first fields that are DMS's own: operation and commit time, as far as a file has them."""
+    names, roles = list(names), []
+    alike = [i for i, n in enumerate(names) if n.lower() == known.op.lower()]
+    if alike[:1] == [0]:
+        apart = len(alike) > 1 or names[0] not in known.source or (known.time and names[1:2] == [known.time])
+        if not apart and op_is_stated:
+            raise _ambiguous(names[0], 0, known, where)
+        roles += ["op"] if apart else []
+    if known.time and names[len(roles) : len(roles) + 1] == [known.time]:
+        if known.time in known.source and names.count(known.time) == 1:
+            raise _ambiguous(known.time, len(roles), known, where)
+        roles.append("ts")
+    return roles
+
+
+def _candidates(name: str, at: list[int], known: FieldNames, where: str) -> list[_Role]:
+    """Return what a name may stand for, in DMS's order; there are at least as many as places."""
+    kinds = ((_SOURCE, known.source), (_ADDED, known.added), (_BEFORE, known.before))
+    found = [(kind, roles[name]) for kind, roles in kinds if name in roles]
+    if len(found) < len(at) or not found:
+        found += [(_BEFORE, known.rare[name])] if name in known.rare and name not in known.before else []
+        found = found if name in known.source else [(_SOURCE, UNKNOWN + name), *found]
+    if len(found) < len(at):
+        listed = ", ".join(str(p + 1) for p in at)
+        raise ColumnPlaceError(
+            f"{where}: column '{name}' stands {len(at)} times, at places {listed}, and nothing tells which one is meant",
+            "have DMS write the file again with each name once, or rename one of the columns by a rule of the task",
+        )
+    return found
+
+
+def _by_place(at: list[int], may_be: list[_Role], taken: Mapping[int, _Role]) -> tuple[_Role, ...] | None:
+    """Return what stands at fewer places than there are candidates, judged by the fields around it; None: unclear."""
+    sure = {place: kind for place, (kind, role) in taken.items() if not role.startswith(UNKNOWN)}
+
+    def fits(place: int, kind: int) -> bool:
+        return all((other <= kind) if p < place else (other >= kind) for p, other in sure.items())
+
+    options = [o for o in combinations(may_be, len(at)) if all(fits(p, r[0]) for p, r in zip(at, o, strict=True))]
+    kinds, role = {kind for kind, _ in may_be}, may_be[0][1]
+    if _ADDED in kinds or role.startswith(UNKNOWN):
+        # A spec that lists an added column means that one, and what has a before-image's name is one where it can be.
+        options = [o for o in options if o[0][0] != _SOURCE] or options
+    return options[0] if len(options) == 1 else None
+
+
+def _require_images_last(names: Sequence[str], taken: Mapping[int, _Role], known: FieldNames, where: str) -> None:
+    """Raise ColumnPlaceError for a before-image column with a column of the source after it: DMS writes these last."""
+    listed = [p for p, (kind, role) in taken.items() if kind == _SOURCE and not role.startswith(UNKNOWN)]
+    for place, (kind, _) in sorted(taken.items()):
+        if kind == _BEFORE and place < max(listed, default=-1):
+            raise ColumnPlaceError(
+                f"{where}: column '{names[place]}' at place {place + 1} has the name of a before-image column, which DMS "
+                f"writes after all columns of the source, and '{names[max(listed)]}' comes later",
+                f"list it in {known.spec} if the source has it (exclude leaves it out of the lake)",
+            )
+
+
+def _ambiguous(name: str, place: int, known: FieldNames, where: str) -> ColumnPlaceError:
+    return ColumnPlaceError(
+        f"{where}: column '{name}' at place {place + 1} may be the source's own or the one of that name that DMS adds",
+        "have DMS write the file again with both, or give its column another name (the endpoint's TimestampColumnName, the task's "
+        f"rules); if the source has none, take it out of {known.spec}",
+    )
