@@ -4,6 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from frazil.cli.check import breaches
+from frazil.config.settings import FullLoadSettings, resolve
+from frazil.flows.plan import plan
 from helpers import FILE1, LOAD1, ONE_COMMIT, World, csv_field
 from lake_reader import duckdb_rows, lake_rows
 
@@ -84,3 +87,46 @@ def test_the_place_tells_a_column_of_the_source_from_one_that_dms_adds(new_world
     found = {t.table: lake_rows(world.catalog_options, f"{world.space}.{t.table}") for t in tables}
     assert found == {t.table: t.expected() for t in tables}
     assert duckdb_rows(world.catalog_options, f"{world.space}.kept_0") == tables[0].expected()
+
+
+def refused(new_world) -> World:
+    """Make tables whose load or change file names a column twice, or once for two columns; and one without any fault."""
+    world = new_world(AddColumnName=True)
+    for name in ("value", "key", "fine", "later", "later_key"):
+        world.table(name)
+    world.table("unclear", "id INT8", "v WSTRING(9)", "BI_id INT8")
+    at = ONE_COMMIT
+    world.write("value", LOAD1, f"ts,id,v,v,seq,BI_id\n{at},1,a,SECOND,,\n")
+    world.write("key", LOAD1, f"ts,id,id,v,seq,BI_id\n{at},1,2,a,,\n")
+    world.write("unclear", LOAD1, f"ts,id,v,BI_id\n{at},1,a,7\n")
+    for name in ("fine", "later", "later_key"):
+        world.write(name, LOAD1, f"ts,id,v,seq,BI_id\n{at},1,a,,\n")
+        world.write(name, FILE1, f"Op,ts,id,v,seq,BI_id\nU,{at},1,b,{SEQUENCE},\n")
+    world.write("later", FILE1, f"Op,ts,id,v,v,seq,BI_id\nU,{at},1,b,SECOND,{SEQUENCE},\n")
+    world.write("later_key", FILE1, f"Op,ts,id,v,id,seq,BI_id\nU,{at},1,b,2,{SEQUENCE},\n")
+    return world
+
+
+def test_a_name_that_stands_twice_or_is_unclear_stops_its_table_and_is_reported_by_all(new_world, monkeypatch):
+    world = refused(new_world)
+    world.environment(monkeypatch)
+    world.setup()
+    loads = {"value": "'v' stands 2 times, at places 3, 4", "key": "'id' stands 2 times, at places 2, 3", "unclear": "'BI_id' at place 4"}  # fmt: skip
+    changes = {"later": "'v' stands 2 times, at places 4, 5", "later_key": "'id' stands 2 times, at places 3, 5"}
+    planned = {r["table"].removeprefix("public."): r["decision"] for r in plan(world.book(FullLoadSettings))}
+    results = world.full_load()
+    for table, says in loads.items():
+        for told in (results[table].note, planned[table]):
+            assert says in told and LOAD1 in told and "gone" not in told, told
+    assert results["fine"].status == results["later"].status == "loaded" and not planned["fine"]
+    planned = {r["table"].removeprefix("public."): r["decision"] for r in plan(world.book())}
+    checked = "\n".join(breaches(resolve("operate", {"env": "w"}).settings))
+    results = world.merge()
+    for table, says in changes.items():
+        for told in (results[table].note, planned[table], checked):
+            assert says in told and FILE1 in told and "gone" not in told, told
+    assert results["fine"].status == "merged"
+    for table, rows in (("fine", [(1, "b")]), ("later", [(1, "a")]), ("later_key", [(1, "a")])):
+        assert lake_rows(world.catalog_options, f"{world.space}.{table}") == rows
+    world.write("later", FILE1, f"Op,ts,id,v,seq,BI_id\nU,{ONE_COMMIT},1,b,{SEQUENCE},\n").merge()
+    assert lake_rows(world.catalog_options, f"{world.space}.later") == [(1, "b")]

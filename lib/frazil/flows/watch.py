@@ -6,7 +6,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC
 from functools import cache
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.mappings import like
 from frazil.dms.newest import moment
-from frazil.dms.objects import STRANGE, DmsObject, folders_beside, holds_data
+from frazil.dms.objects import STRANGE, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.position import Position, pending_changes, require_same_load
+from frazil.dms.shapes import shapes
 from frazil.dms.streams import Kept, UnreachableError
 from frazil.errors import FrazilError
 from frazil.flows.stream_look import begin_of
@@ -94,11 +96,20 @@ def _pending(
     given_up = set(getattr(book.settings, "go_on_without", ())) & set(state.record.awaited)
     if (same or found.same or given_up) and not same_load:
         raise UnsureError(f"{spec.source}: files are gone, or have another time", "the run keeps what is known of them")
+    if same_load:
+        _look_into(book, spec, () if position.loaded else there.loads, found.pending)
     return position, *_waits(found.pending)
 
 
 class UnsureError(FrazilError):
     """Something that a run with Spark has to keep, though nothing is pending."""
+
+
+def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], changes: Sequence[DmsObject]) -> None:
+    """Raise what the names and first rows of the first and the last file show that a run would read, of each kind."""
+    book.check_files(spec, TableObjects(tuple(loads), tuple(changes)))
+    for files, phase in ((loads, LOAD_PHASE), (changes, CHANGE_PHASE)):
+        shapes(spec, book.endpoint, book.mappings, list(dict.fromkeys((*files[:1], *files[-1:]))), phase)
 
 
 def behind(
