@@ -117,7 +117,7 @@ def _laid_out(
         if name not in (*added, *images.values()):
             near = nearest(name, [*added, *images.values()])
             raise SourceError(f"{spec.file}: layouts: until '{past.until}': without '{name}', which no rule adds", near)
-    roles = ["op"] if (endpoint.op_in_changes if phase == CHANGE_PHASE else endpoint.op_in_load) else []
+    roles = ["op"] if op_is_stated(endpoint, phase) else []
     roles += ["ts"] if endpoint.timestamp_column else []
     roles += [_column_role(spec, c) for c in mappings.file_columns(written) if c not in listed or c in own]
     kept = {n: e for n, e in added.items() if n not in without}
@@ -145,23 +145,20 @@ def field_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> Fiel
     return FieldNames(endpoint.op_column, endpoint.timestamp_column, source, added, before, beside, rare, spec.file)
 
 
-def roles_in(
-    names: Sequence[str], spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, where: str
-) -> list[str]:
-    """Return the role of each field by a file's own column names; `?<name>` where nobody told of one."""
-    stated = endpoint.op_in_changes if phase == CHANGE_PHASE else endpoint.op_in_load
-    return field_roles(names, field_names(spec, endpoint, mappings), stated, where)
+def op_is_stated(endpoint: Endpoint, phase: int) -> bool:
+    """Tell whether the settings promise the operation in load files (phase 0) or change files (phase 1)."""
+    return endpoint.op_in_changes if phase == CHANGE_PHASE else endpoint.op_in_load
 
 
 def named_layout(
     names: Sequence[str], spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, where: str
 ) -> Layout:
     """Return the layout that a file's own column names state; a column nobody told of, or one missing, is an error."""
-    found = roles_in(names, spec, endpoint, mappings, phase, where)
+    known = field_names(spec, endpoint, mappings)
+    found = field_roles(names, known, op_is_stated(endpoint, phase), where)
     layout = Layout(tuple("skip" if r[:1] == UNKNOWN and r[1:] in spec.ignored else r for r in found))
     for role in layout.roles:
         if role.startswith(UNKNOWN):
-            known = field_names(spec, endpoint, mappings)
             near = nearest(role[1:], [*known.source, *known.added, *known.before])
             raise SourceError(f"{where}: unknown column '{role[1:]}'", f"add it to {spec.file}; {near}")
     needed = [n for n in mappings.file_columns(spec) if n in spec.names and n not in spec.optional]

@@ -225,13 +225,13 @@ def _scan(spark: SparkSession, declared: str, files: list[DmsObject]) -> DataFra
 def _by_number(spark: SparkSession, declared: str, files: list[DmsObject]) -> DataFrame:
     """Read columns of which some names differ in upper and lower case only, as `f0`, `f1` …, with the rows' places.
 
-    To this session such names are one; to one of its own they are not.
+    To this session such names are one; to one of its own they are not. The checkpoint keeps this session from planning the scan.
     """
     apart = spark.newSession()
     apart.conf.set("spark.sql.caseSensitive", True)
     rows = _scan(apart, declared, files)
-    rows = rows.selectExpr(*[f"{identifier(n)} as f{i}" for i, n in enumerate(rows.columns)], *PLACE)
-    return spark.createDataFrame([], rows.schema).union(rows)  # a frame of this session again
+    rows = rows.toDF(*[f"f{i}" for i in range(len(rows.columns))]).selectExpr("*", *PLACE).localCheckpoint(eager=False)
+    return spark.createDataFrame([], rows.schema).union(rows)
 
 
 def _read_group(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from frazil.config.spec import TableSpec
-from frazil.core.field_roles import UNKNOWN
+from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
 from frazil.dms.csv import file_layout, header, require_fit
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import Layout, past_layout, roles_in
+from frazil.dms.layout import Layout, field_names, op_is_stated, past_layout
 from frazil.dms.objects import DmsObject
 from frazil.dms.parquet import footer, lake_kind
 from frazil.dms.transactions import NAME
@@ -37,10 +37,13 @@ def shapes(
     spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject], phase: int
 ) -> list[Shape]:
     """Return the shape of each file, in the order given; heads and footers are read, no rows."""
-    return [_shape(f, spec, endpoint, mappings, phase) for f in files]
+    known = field_names(spec, endpoint, mappings)
+    return [_shape(f, spec, endpoint, mappings, phase, known) for f in files]
 
 
-def _shape(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> Shape:
+def _shape(
+    file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, known: FieldNames
+) -> Shape:
     where = file.path if file.is_parquet else f"{file.path} line 1"
     if file.is_parquet:
         fields = [(f.name, lake_kind(f.type, f"{file.path}: column {f.name!r}")) for f in footer(file)]
@@ -55,7 +58,7 @@ def _shape(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappi
     else:
         return Shape(where)
     names = tuple(n for n, _ in fields)
-    layout = Layout(tuple(roles_in(names, spec, endpoint, mappings, phase, where)))
+    layout = Layout(tuple(field_roles(names, known, op_is_stated(endpoint, phase), where)))
     kinds = layout.at([kind for _, kind in fields])
     named = {of: {r.removeprefix(of): k for r, k in kinds.items() if r.startswith(of)} for of in ("after:", "before:", UNKNOWN)}  # fmt: skip
     return Shape(where, named["after:"], named[UNKNOWN], frozenset(named["before:"]), names=names)
