@@ -173,10 +173,11 @@ def _later_rule(spec: TableSpec, mappings: Mappings, held: PastLayout | None, la
     image = mappings.before_image(spec)
     rules = [[n] for n in mappings.added(spec)] + ([[*image.names(as_written(spec, held)).values()]] if image else [])
     every = [n for names in rules for n in names]
-    names = next((n for n in (*rules, every) if lacking and len(n) == lacking), None)
-    if not names:
+    fitting = [", ".join(names) for names in (*rules, every) if lacking > 0 and len(names) == lacking]
+    if not fitting:
         return ""
-    return f"; if a rule of the task that adds {', '.join(names)} began later, with {{until: <the last file without>, without: [{', '.join(names)}]}}"  # fmt: skip
+    entries = " or ".join(f"{{until: <the last file without>, without: [{names}]}}" for names in dict.fromkeys(fitting))
+    return f"; if a rule of the task that adds columns began later: {entries}"
 
 
 def _value(field: str, token: str, has_empty: bool) -> str:

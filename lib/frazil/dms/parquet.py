@@ -231,7 +231,8 @@ def _by_number(spark: SparkSession, declared: str, files: list[DmsObject]) -> Da
     apart.conf.set("spark.sql.caseSensitive", True)
     rows = _scan(apart, declared, files)
     rows = rows.toDF(*[f"f{i}" for i in range(len(rows.columns))]).selectExpr("*", *PLACE).localCheckpoint(eager=False)
-    return spark.createDataFrame([], rows.schema).union(rows)
+    none = spark.range(0).selectExpr(*[f"cast(null as {kind}) as {name}" for name, kind in rows.dtypes])
+    return none.union(rows)
 
 
 def _read_group(
