@@ -46,6 +46,8 @@ def field_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, whe
     `op_is_stated`: whether the settings promise the operation, which decides where the source's first column has its name.
     """
     names, roles = list(names), leading_roles(names, known, op_is_stated, where)
+    if not roles and (found := _in_any_order(names, known, op_is_stated)):
+        return found
     places: dict[str, list[int]] = {}
     for place, name in enumerate(names[len(roles) :], len(roles)):
         places.setdefault(name, []).append(place)
@@ -65,6 +67,23 @@ def field_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, whe
     if known.op.lower() != "op" and "op" not in roles:  # another tool may write its column anywhere
         roles = ["op" if r[:1] == UNKNOWN and r[1:].lower() == known.op.lower() else r for r in roles]
     return roles
+
+
+def _in_any_order(names: list[str], known: FieldNames, op_is_stated: bool) -> list[str] | None:
+    """Return the roles in a file of another tool: operation and time stand elsewhere, and no name can be two columns.
+
+    None: the file is in DMS's order, or does not show that it is not.
+    """
+    if not known.time:
+        return None
+    control = {known.time.lower(): "ts"} | ({known.op.lower(): "op"} if op_is_stated else {})
+    lower = [n.lower() for n in names]
+    source = {n.lower() for n in known.source if n not in known.added}
+    theirs = {n.lower() for n in (*known.added, *known.before)} | control.keys()
+    if len({*lower}) < len(lower) or source & theirs or not control.keys() <= {*lower}:
+        return None
+    by_name = {**known.rare, **known.source, **known.added, **known.before}
+    return [control.get(low) or by_name.get(n, UNKNOWN + n) for n, low in zip(names, lower, strict=True)]
 
 
 def leading_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, where: str) -> list[str]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from frazil.config.spec import TableSpec
-from frazil.core.field_roles import FieldNames, leading_roles
+from frazil.core.field_roles import FieldNames, field_roles, leading_roles
 from frazil.dms.csv import HAVE_EMPTY
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.heads import Head
-from frazil.dms.layout import field_names
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, field_names, op_is_stated
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
 from frazil.dms.objects import DmsObject
 
@@ -57,26 +57,25 @@ class FileFields:
         added, image = (mappings.added(spec), mappings.before_image(spec)) if spec else ({}, None)
         self.listed = mappings.listed(spec) if spec else []
         self.without_control = len({*self.names, *added}) + (len(image.names(spec)) if image else 0)
-        self.leading = self._leading() if self.header else []
+        self.roles = self._roles() if self.header else []
         self.op = self._op_at()
         self.time = self._time_at()
         more = self.width - self.without_control - (self.op is not None) - (self.time is not None)
         self.fits = bool(spec) and 0 <= more <= len(self.listed)  # the source may have columns of these names, too
 
-    def _leading(self) -> list[str]:
-        """Return the roles of the header's first names, as far as they are DMS's own."""
-        known = FieldNames(self.endpoint.op_column, self.endpoint.timestamp_column, {}, {}, {})
+    def _roles(self) -> list[str]:
+        """Return what the header's names stand for."""
+        stated = op_is_stated(self.endpoint, LOAD_PHASE if self.is_load else CHANGE_PHASE)
         if self.spec:
-            known = field_names(self.spec, self.endpoint, self.mappings)
-        stated = self.endpoint.op_in_load if self.is_load else self.endpoint.op_in_changes
+            return field_roles(
+                self.header, field_names(self.spec, self.endpoint, self.mappings), stated, self.file.path
+            )
+        known = FieldNames(self.endpoint.op_column, self.endpoint.timestamp_column, {}, {}, {})
         return leading_roles(self.header, known, stated, self.file.path)
 
     def _op_at(self) -> int | None:
         if self.header:
-            lower, name = [n.lower() for n in self.header], self.endpoint.op_column.lower()
-            if "op" in self.leading or name == "op":
-                return 0 if "op" in self.leading else None
-            return lower.index(name) if name in lower else None
+            return self.roles.index("op") if "op" in self.roles else None
         return 0 if self.body and all(r[0] in self.endpoint.op_values for r in self.body) else None
 
     def _time_at(self) -> int | None:
@@ -84,7 +83,7 @@ class FileFields:
         name, columns = self.endpoint.timestamp_column, {*self.names.values()}
         if self.header:
             if name:
-                return self.leading.index("ts") if "ts" in self.leading else None
+                return self.roles.index("ts") if "ts" in self.roles else None
             if at >= self.width or self.header[at] in columns:
                 return None
         found = at < self.width and bool(self.body) and all(TIME.fullmatch(r[at]) for r in self.body)

@@ -93,6 +93,8 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
     )
     said += [_tables(count, f"to {word}" if word not in ("held",) else word) for word, count in what.items()]
     said += [_tables(idle, "with nothing to do")] if idle else []
+    if columns and any(row.get("notes") for row in rows):
+        columns = (*columns, "notes")
     size = _sum(rows, "mb")
     verdict = "; ".join(said) + (f"; {size:,.1f} MB to read" if size >= 0.1 else "") or "nothing to do"
     several = {text: tables for text, tables in shared(rows, "impossible").items() if len(tables) > 1}
