@@ -90,6 +90,8 @@ NEVER = "\x01\x02"
 """Spark's own null value, which no file holds: so a quoted empty field (`""`) is read as empty and a bare one as null."""
 HEAD = 1 << 20
 """So many bytes of a file are read first to see its first row."""
+LONGEST_NAME = 10_000
+"""No database has longer names of columns."""
 FIELD_END, ROW_END = "\x1f", "\x1e"
 """Take the place of delimiters that Python's csv module does not know."""
 NO_CHARACTER = "\uffff"
@@ -106,7 +108,13 @@ class LayoutError(SourceError):
 def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the first line's fields: the column names of a file with a header."""
     line = open_text_head(file.path, HEAD).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
-    return next(_rows(file, line, endpoint)[0], [])
+    names = next(_rows(file, line, endpoint)[0], [])
+    if "\r" in line or any(len(name) > LONGEST_NAME for name in names):
+        problem = (
+            f"{file.path} line 1 is no line of CSV: a line break within, or a name of over {LONGEST_NAME:,} characters"
+        )
+        raise SourceError(problem, "is it DMS's, and CsvRowDelimiter as the task has it? Fetch it again")
+    return names
 
 
 def _rows(file: DmsObject, text: str, endpoint: Endpoint) -> tuple[Iterator[list[str]], io.StringIO]:
