@@ -184,7 +184,7 @@ def clear_self_tests(lanes: Lanes, beside: str) -> None:
     for name in filter(scratch.is_abandoned, shown):
         _drop(spark, f"{space}.{name}")
         shutil.rmtree(lanes.folder / f"{space}.{name}", ignore_errors=True)
-    folder = jvm.local_path(jvm.load_table(spark, beside).location())
+    folder = local_path(jvm.load_table(spark, beside).location())
     for left in Path(folder).parent.glob(f"{scratch.PREFIX}*") if folder else ():
         if scratch.is_abandoned(left.name):  # killed before its table was in the catalog, or after
             shutil.rmtree(left, ignore_errors=True)
