@@ -1,0 +1,195 @@
+"""Data files of an Iceberg table, written where the rows are: in Spark's tasks, or in the driver for a small batch.
+
+A writer knows the table by its metadata alone, so it can be made anywhere. It commits nothing: it returns each file as Iceberg's
+JSON has it, with its partition and the metrics of its columns, and the driver commits them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
+
+GROUP_BYTES = 64 << 20
+"""Rows of one file wait in memory until they are this large together; then they become a row group."""
+DEFAULT_TARGET = 512 << 20
+ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
+LINEAGE = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
+"""Columns of rows that are written once more, with the field ids that Iceberg reserves for them."""
+
+
+@dataclass
+class _OpenFile:
+    """A file that is being written, and the rows that wait for their row group."""
+
+    partition: Any
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_bytes: int = 0
+    writer: Any = None
+    output: Any = None
+    written_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """The partition of a file, as a location provider asks for its folder."""
+
+    metadata: TableMetadata
+    partition: Any
+
+    def to_path(self) -> str:
+        return self.metadata.spec().partition_to_path(self.partition, self.metadata.schema())
+
+
+class DataFileWriter:
+    """Write rows of one table as Parquet files, one or more for each partition."""
+
+    def __init__(self, metadata: TableMetadata, io: FileIO, lineage: bool = False):
+        from pyiceberg.table.locations import load_location_provider
+
+        self.metadata, self.io = metadata, io
+        self.schema = with_lineage(metadata.schema()) if lineage else metadata.schema()
+        self._locations = load_location_provider(metadata.location, metadata.properties)
+        self._target = int(metadata.properties.get("write.target-file-size-bytes", DEFAULT_TARGET))
+        self._open: dict[tuple, _OpenFile] = {}
+        self._done: list[dict[str, Any]] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows, whose columns have the names and types of the table's."""
+        for key, partition, some in self._by_partition(rows):
+            file = self._open.setdefault(key, _OpenFile(partition))
+            file.waiting.append(some)
+            file.waiting_bytes += some.nbytes
+            if file.waiting_bytes >= GROUP_BYTES:
+                self._write_group(file)
+                if file.written_bytes >= self._target:
+                    self._done.append(self._close(self._open.pop(key)))
+
+    def close(self) -> list[dict[str, Any]]:
+        """Finish all files and return them as Iceberg's JSON has data files."""
+        for file in self._open.values():
+            self._write_group(file)
+            self._done.append(self._close(file))
+        self._open = {}
+        return self._done
+
+    def _by_partition(self, rows: pa.RecordBatch) -> list[tuple[tuple, Any, pa.RecordBatch]]:
+        """Part rows by the table's partition spec."""
+        import numpy as np
+        import pyarrow as pa
+
+        spec = self.metadata.spec()
+        if spec.is_unpartitioned() or not rows.num_rows:
+            return [((), None, rows)] if rows.num_rows else []
+        values = [self._partition_values(rows, f) for f in spec.fields]
+        codes = np.zeros(rows.num_rows, "int64")
+        for each in values:
+            part = each.dictionary_encode("encode").indices.to_numpy()
+            codes = codes * (int(part.max()) + 1) + part
+        order = np.argsort(codes, kind="stable")
+        borders = np.flatnonzero(np.diff(codes[order])) + 1
+        found = []
+        for places in np.split(order, borders):
+            key = tuple(each[int(places[0])].as_py() for each in values)
+            found.append((key, self._partition_of(key), rows.take(pa.array(places))))
+        return found
+
+    def _partition_values(self, rows: pa.RecordBatch, field: Any) -> pa.Array:
+        """Return the transformed values of one partition field; each value that occurs is transformed once."""
+        import pyarrow as pa
+
+        source = self.metadata.schema().find_field(field.source_id)
+        values = rows[source.name].dictionary_encode("encode")
+        transform = field.transform.transform(source.field_type)
+        distinct = [transform(_internal(v, source.field_type)) for v in values.dictionary.to_pylist()]
+        return pa.array(distinct).take(values.indices)
+
+    def _partition_of(self, key: tuple) -> Any:
+        from pyiceberg.typedef import Record
+
+        return Record(*key)
+
+    def _write_group(self, file: _OpenFile) -> None:
+        import pyarrow as pa
+        from pyiceberg.io.fileformat import FileFormatFactory
+        from pyiceberg.manifest import FileFormat
+
+        if not file.waiting:
+            return
+        table = pa.Table.from_batches(file.waiting).cast(self._file_schema)
+        if file.writer is None:
+            path = self._locations.new_data_location(
+                f"{uuid.uuid4()}.parquet",
+                _Folder(self.metadata, file.partition) if file.partition is not None else None,
+            )
+            file.output = self.io.new_output(path)
+            model = FileFormatFactory.get(FileFormat.PARQUET)
+            file.writer = model.create_writer(file.output, self.schema, self.metadata.properties)
+        file.writer.write(table)
+        file.written_bytes = file.writer._fos.tell()
+        file.waiting, file.waiting_bytes = [], 0
+
+    @property
+    def _file_schema(self) -> pa.Schema:
+        """The Arrow schema of the files, with Iceberg's field ids."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        return schema_to_pyarrow(self.schema)
+
+    def _close(self, file: _OpenFile) -> dict[str, Any]:
+        statistics = file.writer.close().to_serialized_dict()
+        entry = {
+            "spec-id": self.metadata.default_spec_id,
+            "content": "DATA",
+            "file-path": file.output.location,
+            "file-format": "PARQUET",
+            "file-size-in-bytes": len(file.output),
+            "record-count": statistics["record_count"],
+            "split-offsets": statistics["split_offsets"],
+        }
+        for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"):
+            entry[name.replace("_", "-")] = _json_map(statistics[name])
+        for name in ("lower_bounds", "upper_bounds"):
+            entry[name.replace("_", "-")] = _json_map({k: v.hex().upper() for k, v in statistics[name].items()})
+        if file.partition is not None:
+            entry["partition"] = self._partition_json(file.partition)
+        return entry
+
+    def _partition_json(self, partition: Any) -> dict[str, Any]:
+        from pyiceberg.conversions import to_json
+
+        kinds = self.metadata.spec().partition_type(self.metadata.schema()).fields
+        return {
+            str(kind.field_id): None if value is None else to_json(kind.field_type, value)
+            for kind, value in zip(kinds, partition, strict=True)
+        }
+
+
+def with_lineage(schema: Schema) -> Schema:
+    """Return a schema with the columns that keep a row's identity when it is written once more."""
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
+    more = [NestedField(number, name, LongType(), required=False) for name, number in LINEAGE.items()]
+    return Schema(*schema.fields, *more, schema_id=schema.schema_id)
+
+
+def _json_map(values: dict[int, Any]) -> dict[str, list]:
+    return {"keys": list(values), "values": list(values.values())}
+
+
+def _internal(value: Any, kind: Any) -> Any:
+    """Return a value as Iceberg's transforms take it: days and microseconds as numbers."""
+    from datetime import date, datetime
+
+    from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
+
+    if isinstance(value, datetime):
+        return datetime_to_micros(value)
+    return date_to_days(value) if isinstance(value, date) else value
