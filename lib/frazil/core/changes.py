@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS, Column
 from frazil.config.spec import TableSpec
+from frazil.core.parquet import type_values
 from frazil.core.types import REPLACEMENT, arrow_type, type_texts
 
 if TYPE_CHECKING:
@@ -86,6 +87,25 @@ def type_records(
     return change_rows(texts, numbers, spec, absent, _filled(fields))
 
 
+def type_columns(
+    columns: pa.RecordBatch, first: int, roles: Sequence[str], spec: TableSpec, rules: FieldRules
+) -> Changes:
+    """Return the changes that rows of Parquet are; `first` is the first one's number in its file."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    at = dict(zip(roles, columns.columns, strict=True))
+    numbers = np.arange(first, first + columns.num_rows)
+    values = {role: array for role, array in at.items() if role != "skip"}
+    for role in ("op", "ts", "seq"):
+        if role in values and pa.types.is_string(values[role].type):
+            values[role] = _without(values[role], "")
+    if "op" in values:  # a load file may have the column without a value
+        values["op"] = pc.fill_null(_operations(values["op"].cast(pa.string()), rules), "I")
+    return change_rows(values, numbers, spec, _absent(at, spec, FieldRules()))
+
+
 def change_rows(
     texts: Mapping[str, pa.Array],
     numbers: np.ndarray,
@@ -93,7 +113,7 @@ def change_rows(
     absent: Mapping[str, pa.Array] | None = None,
     filled: np.ndarray | None = None,
 ) -> Changes:
-    """Return changes from the texts of each role; `absent`: which rows lack a column; `filled`: which are rows at all."""
+    """Return changes from the texts, or the typed values, of each role; `absent`: which rows lack a column; `filled`: which are rows at all."""
     import numpy as np
     import pyarrow as pa
 
@@ -194,7 +214,10 @@ def _filled(fields: pa.RecordBatch) -> np.ndarray:
 
 
 def _value(column: Column, texts: pa.Array, old: bool = False) -> tuple[pa.Array, _Fault | None]:
-    values, misfit = type_texts(column, texts)
+    import pyarrow as pa
+
+    judged = type_texts if pa.types.is_string(texts.type) else type_values
+    values, misfit = judged(column, texts)
     if misfit is None:
         return values, None
     kind = arrow_type(column)
@@ -277,7 +300,7 @@ def _parted(rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], fil
 def _reason(fault: _Fault, row: int, spec: TableSpec) -> str:
     """Return what is wrong with one row, in words that show no masked value."""
     text = fault.texts[row].as_py() if fault.texts is not None else None
-    shown = "None" if text is None else "'" + text[:100].replace("\n", "\\n") + "'"
+    shown = "None" if text is None else "'" + str(text)[:100].replace("\n", "\\n") + "'"
     if fault.column == OP:
         return f"unknown operation {shown}, none that stands for I, U or D"
     if fault.column == KEY:

@@ -10,7 +10,7 @@ import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Protocol
 
 from frazil.errors import FrazilError
 
@@ -22,6 +22,13 @@ BLOCK = 8 << 20
 """Bytes that are read and parsed together; a row that is longer makes its block longer."""
 BOM = b"\xef\xbb\xbf"
 QUOTE, NEWLINE = b'"', b"\n"
+
+
+class Stream(Protocol):
+    """Anything whose bytes can be read piece by piece; an empty piece is the end."""
+
+    def read(self, n: int, /) -> bytes:
+        """Return the next bytes, at most about `n`."""
 
 
 class RowBordersError(FrazilError):
@@ -56,7 +63,7 @@ class Records:
     wrong_width: tuple[WrongWidth, ...] = ()
 
 
-def read_records(stream: BinaryIO, width: int, dialect: Dialect, where: str, block: int = BLOCK) -> Iterator[Records]:
+def read_records(stream: Stream, width: int, dialect: Dialect, where: str, block: int = BLOCK) -> Iterator[Records]:
     """Yield the records of a CSV file that has `width` fields in a row; `where` names the file in errors.
 
     Raises RowBordersError, with the row, where a quoted text does not end or goes on after its closing quote.
@@ -92,7 +99,7 @@ class _BrokenQuotes(Exception):
         self.rows_before, self.what = rows_before, what
 
 
-def _blocks(stream: BinaryIO, dialect: Dialect, size: int) -> Iterator[tuple[bytes, dict[str, str]]]:
+def _blocks(stream: Stream, dialect: Dialect, size: int) -> Iterator[tuple[bytes, dict[str, str]]]:
     """Yield blocks that end with a row, in standard form, and what to put back in their texts."""
     form, rest, wanted = _StandardForm(dialect), b"", size
     header, chunk = dialect.header, stream.read(size).removeprefix(BOM)

@@ -1,0 +1,86 @@
+"""Read one of DMS's files into changes, block by block: the same in a Spark task and in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from frazil.config.spec import TableSpec
+from frazil.core.changes import BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
+from frazil.core.csv import Dialect, read_records
+from frazil.dms.storage import chunks, is_s3, read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS = 1 << 17
+"""Rows of Parquet that are typed together."""
+
+
+@dataclass(frozen=True)
+class FileToRead:
+    """A file with its place in the order of its table's files, and what its fields are."""
+
+    path: str
+    order: int
+    roles: tuple[str, ...]
+    dialect: Dialect = field(default_factory=Dialect)
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the file is Parquet, by its name."""
+        return self.path.endswith(".parquet")
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How the files of one table are read: its spec, and what the texts in its fields mean."""
+
+    spec: TableSpec
+    rules: FieldRules = field(default_factory=FieldRules)
+
+
+def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
+    """Yield a file's changes in order, and its bad rows; raise an error that names the file where it cannot be read."""
+    if file.is_parquet:
+        yield from _parquet(file, plan)
+        return
+    with _Chunks(file.path) as stream:
+        for records in read_records(stream, len(file.roles), file.dialect, file.path):
+            changes = type_records(records.fields, records.numbers, file.roles, plan.spec, plan.rules)
+            misshapen = [wrong_width(w.number, w.fields, w.line, plan.spec) for w in records.wrong_width]
+            yield Changes(changes.rows, _in_order([*changes.bad, *misshapen])) if misshapen else changes
+
+
+def _in_order(bad: list[BadRow]) -> tuple[BadRow, ...]:
+    return tuple(sorted(bad, key=lambda row: row.number))
+
+
+def _parquet(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source: pa.NativeFile | str = pa.BufferReader(read(file.path)) if is_s3(file.path) else file.path
+    first = 1
+    with pq.ParquetFile(source, page_checksum_verification=True) as opened:
+        for batch in opened.iter_batches(ROWS, use_threads=False):
+            yield type_columns(batch, first, file.roles, plan.spec, plan.rules)
+            first += batch.num_rows
+
+
+class _Chunks:
+    """A file's bytes as a stream; how many come at once is the storage's choice."""
+
+    def __init__(self, path: str):
+        self._parts = chunks(path)
+
+    def read(self, n: int = -1) -> bytes:
+        """Return the next bytes; none at the end."""
+        return next(self._parts, b"")
+
+    def __enter__(self) -> _Chunks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parts.close()
