@@ -9,6 +9,7 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.core.latest_per_key import latest_per_key
 from frazil.core.partial_rows import fill
+from frazil.engine.exchange import from_blocks, to_blocks
 from helpers import spec_of
 
 ONE = parse_spec(spec_of("public.t", "id INT4", "v WSTRING(9)", "w WSTRING(9)"))
@@ -157,6 +158,36 @@ def test_any_changes_leave_what_a_replay_leaves(spec, partial):
             if row:
                 lake[k] = row
         assert lake == expected, rows
+
+
+def random_changes(r, spec, count):
+    size = len(spec.key)
+    key = (lambda: (r.randrange(5),)) if size == 1 else (lambda: (r.choice("xy"), r.choice([0.0, -0.0, 1.5])))
+    rows = []
+    for n in range(count):
+        op = r.choice("IUUUD")
+        old = key() if op == "U" and r.random() < 0.4 else None
+        rows.append(change(op, *key(), *((f"v{n}", f"w{n}") if op != "D" else (None, None)), old=old))
+    return rows
+
+
+@pytest.mark.parametrize("spec", [ONE, TWO], ids=["one key column", "two"])
+def test_an_exchange_by_buckets_gives_the_same_last_changes(spec):
+    r = random.Random(9)
+    for _ in range(60):
+        rows = random_changes(r, spec, r.randrange(1, 30))
+        blocks, cut = {}, r.randrange(len(rows) + 1)
+        for order, part in enumerate((rows[:cut], rows[cut:])):
+            for batch in table(spec, *part).to_batches():
+                for bucket, block in to_blocks(batch, order, spec, 3):
+                    blocks.setdefault(bucket, []).append(block)
+        apart = {}
+        for some in blocks.values():
+            r.shuffle(some)
+            found = keys_of(from_blocks(some, spec).rows, spec)
+            assert not found.keys() & apart.keys(), "a key went to two buckets"
+            apart |= found
+        assert apart == keys_of(latest_per_key(table(spec, *rows), spec).rows, spec)
 
 
 def test_no_changes_leave_nothing():

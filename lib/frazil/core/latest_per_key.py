@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ APPLY, LEAVE, ARRIVE = 1, 0, 2
 """The steps of a change: any plain one; a row that leaves its old key; the same row as it comes to its new key."""
 SEQUENCE_TIME = 16
 """Digits of DMS's sequence that are a time; the counter after them starts again with the task."""
+_MIX = 0x9E37_79B9_7F4A_7C15
+"""An odd number whose bits are spread; multiplied by it, neighbours part."""
 
 
 @dataclass(frozen=True)
@@ -93,22 +96,52 @@ def key_codes(rows: pa.Table, spec: TableSpec) -> np.ndarray:
     return codes
 
 
-def _codes(values: pa.ChunkedArray) -> np.ndarray:
+def key_hashes(rows: pa.Table, spec: TableSpec) -> np.ndarray:
+    """Return a hash per row that depends on nothing but the key, so that equal keys meet wherever they are hashed."""
+    import numpy as np
+
+    hashes = np.zeros(len(rows), "uint64")
+    for name in spec.key:
+        part = _hashes(_one_zero(rows[f"new_{spec.names.index(name)}"]))
+        hashes = (hashes ^ part) * np.uint64(_MIX)
+    return hashes ^ (hashes >> np.uint64(32))
+
+
+def _hashes(values: pa.ChunkedArray) -> np.ndarray:
+    """Hash each distinct value once; whole numbers are their own hash."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_integer(values.type) and not values.null_count:
+        return values.to_numpy().astype("int64").view("uint64") * np.uint64(_MIX)
+    encoded = values.combine_chunks().dictionary_encode("encode")
+    distinct = [hashlib.blake2b(repr(v).encode(), digest_size=8).digest() for v in encoded.dictionary.to_pylist()]
+    return np.frombuffer(b"".join(distinct), "uint64")[encoded.indices.to_numpy()]
+
+
+def _one_zero(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return reals with -0.0 as 0.0, which are one key."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_floating(values.type):
-        values = pc.add(values, pa.scalar(0.0, values.type))  # -0.0 and 0.0 are one key
-    encoded = values.combine_chunks().dictionary_encode("encode")
+    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
+
+
+def _codes(values: pa.ChunkedArray) -> np.ndarray:
+    encoded = _one_zero(values).combine_chunks().dictionary_encode("encode")
     return encoded.indices.to_numpy().astype("int64")
 
 
 def latest_per_key(changes: pa.Table, spec: TableSpec) -> Latest:
     """Collapse changes that are in order to the last event per key."""
+    return last_events(events(changes, spec), spec)
+
+
+def last_events(steps: pa.Table, spec: TableSpec) -> Latest:
+    """Return the last one per key of `events` that are in order."""
     import numpy as np
     import pyarrow as pa
 
-    steps = events(changes, spec)
     if not len(steps):
         return Latest(steps)
     codes = key_codes(steps, spec)

@@ -1,0 +1,53 @@
+"""Bring all changes of a key together: blocks of Arrow go through Spark's shuffle by bucket, and no row becomes one of the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from frazil.config.spec import TableSpec
+from frazil.core.latest_per_key import Latest, events, key_hashes, last_events
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BLOCK_SCHEMA = "bucket int, block binary"
+ORDER = ("file_order", "number", "step")
+"""The columns by which changes are in order again after an exchange."""
+
+
+def to_blocks(changes: pa.RecordBatch, file_order: int, spec: TableSpec, buckets: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the events of a file's changes as one block of Arrow for each bucket of keys.
+
+    A changed key is split before, as its old and its new key may belong to different buckets.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    steps = events(pa.Table.from_batches([changes]), spec)
+    steps = steps.append_column("file_order", pa.array(np.full(len(steps), file_order, "int32")))
+    bucket = (key_hashes(steps, spec) % np.uint64(buckets)).astype("int32")
+    order = np.argsort(bucket, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(bucket[order])) + 1):
+        if len(places):
+            yield int(bucket[places[0]]), _packed(steps.take(pa.array(places)))
+
+
+def from_blocks(blocks: Iterable[bytes], spec: TableSpec) -> Latest:
+    """Return the last event per key of one bucket's blocks, in whatever order these come."""
+    import numpy as np
+    import pyarrow as pa
+
+    tables = [pa.ipc.open_stream(block).read_all() for block in blocks]
+    steps = pa.concat_tables(tables, promote_options="default")
+    keys = [steps[name].to_numpy() for name in reversed(ORDER)]
+    return last_events(steps.take(pa.array(np.lexsort(keys))), spec)
+
+
+def _packed(rows: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
