@@ -205,10 +205,11 @@ class Workbook:
         return spark
 
     def _stores(self) -> list[str]:
-        """Return where source and warehouse lie, as far as boto3 finds them."""
+        """Return where source and warehouse lie on S3, as far as boto3 finds them."""
         options = self.settings.catalog_options
         own = options.get("s3.endpoint", endpoint_url()) == endpoint_url()
-        return [str(self.source), *([options.get("warehouse", "")] if own else [])]
+        places = [self.settings.source, *([options.get("warehouse", "")] if own else [])]
+        return [place for place in places if place.startswith(("s3://", "s3a://"))]
 
     @cached_property
     def lanes(self) -> Lanes:
