@@ -129,7 +129,10 @@ def drop_unloaded(spark: SparkSession, name: str, spec: TableSpec, version: int)
     if not spark.catalog.tableExists(name):
         return None
     table = jvm.load_table(spark, name)
-    position = Position.from_json(table.properties().get(POSITION) or '{"load_digest": "unknown"}')[0]
+    stored = table.properties().get(POSITION)
+    if stored is None:  # nothing of Frazil's is dropped without a position, and nothing of others at all
+        return None
+    position = Position.from_json(stored)[0]
     rows = int(table.currentSnapshot().summary().get("total-records") or 0) if table.currentSnapshot() else 0
     unloaded = (position.awaits_load or not position.loaded) and not rows and ADOPTED not in table.properties()
     if not unloaded or table.properties().get(FORM) == form_of(spec, version):
