@@ -24,7 +24,7 @@ PARAMS = Path(__file__).parent.parent / "params"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory, spark):
+def world(tmp_path_factory, spark, catalog_options):
     """A small shop with its changes, loaded and merged once; (postgres, stand-in, a function that opens the workbook)."""
     root = tmp_path_factory.mktemp("shop")
     shutil.copytree(PARAMS, root / "params")
@@ -38,7 +38,7 @@ def world(tmp_path_factory, spark):
 
         def book(notebook: str, **parameters) -> Workbook:
             settings = resolve(notebook, {"env": "demo", **parameters}).settings
-            return Workbook(replace(settings, catalog_options={}), progress=lambda text: None)
+            return Workbook(replace(settings, catalog_options=catalog_options), progress=lambda text: None)
 
         with StandIn(
             postgres.connect, PARAMS / "shop.endpoint.json", PARAMS / "shop.mappings.json", root / "runs/demo/s3"

@@ -123,7 +123,7 @@ def source(tmp_path_factory, kafka, kinesis):
 
 
 @pytest.fixture(scope="module")
-def ingested(source, spark, kafka, kinesis):
+def ingested(source, spark, kafka, kinesis, catalog_options):
     """A function that takes a form through the flows, once, and returns its workbook."""
     done = {}
 
@@ -132,13 +132,13 @@ def ingested(source, spark, kafka, kinesis):
             address = (
                 f"kafka://{kafka.brokers}" if form.startswith("kafka") else f"kinesis://{kinesis.meta.region_name}"
             )
-            done[form] = _ingest(source, form, f"{address}/{form}" if form in STREAMS else "")
+            done[form] = _ingest(source, form, f"{address}/{form}" if form in STREAMS else "", catalog_options)
         return done[form]
 
     return take
 
 
-def _ingest(source: Path, form: str, stream: str) -> Workbook:
+def _ingest(source: Path, form: str, stream: str, catalog_options: dict) -> Workbook:
     def book(notebook: str) -> Workbook:
         cell = {"env": "demo", "source": stream or str(source / form / "s3"), "tables": TABLES}
         if stream:
@@ -147,7 +147,7 @@ def _ingest(source: Path, form: str, stream: str) -> Workbook:
                 notebook, {}
             )
         settings = resolve(notebook, cell).settings
-        opened = Workbook(replace(settings, catalog_options={}), progress=lambda text: None)
+        opened = Workbook(replace(settings, catalog_options=catalog_options), progress=lambda text: None)
         opened.specs = {n: replace(s, target=f"form_{form}.{s.table_name}") for n, s in opened.specs.items()}
         return opened
 
