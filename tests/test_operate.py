@@ -162,8 +162,11 @@ def test_what_no_run_can_come_of_is_on_the_page_if_the_environment_is_there(tmp_
 @pytest.mark.notebooks
 def test_a_table_that_fails_and_one_that_needs_a_decision_have_codes_of_their_own(tmp_path, place):
     made = Path(shutil.copytree(place, tmp_path / "copy"))
-    (made / "s3/app/person/LOAD00000001.csv").touch()  # DMS "loaded again"
-    (made / "s3/app/visit/20990101-000000000.csv").write_text("X,nonsense\n", encoding="utf-8")
+    load = made / "s3/app/person/LOAD00000001.csv"
+    load.write_text(
+        "".join(load.read_text(encoding="utf-8").splitlines(keepends=True)[1:]), encoding="utf-8"
+    )  # DMS loaded again
+    (made / "s3/app/visit/20261001-000000000.csv").write_text("X,nonsense\n", encoding="utf-8")
     loading, merging = (frazil(made, "run", n, "--env", "demo") for n in ("01_full_load", "02_cdc_merge"))
     code, out = ended(loading)
     assert code == runs.DECISION, out
@@ -176,13 +179,13 @@ def test_a_run_that_sets_rows_aside_shows_in_its_notebook_what_is_wrong_with_the
     made = Path(shutil.copytree(place, tmp_path / "copy"))
     first = (made / "s3/app/visit/20260301-080103000.csv").read_text(encoding="utf-8").splitlines()[0]
     bad = "I,2099-01-01 00:00:00.000000,9,Arlington,yesterday,NULL,NULL"
-    (made / "s3/app/visit/20990101-000000000.csv").write_text(f"{first}\n{bad}\n", encoding="utf-8")
+    (made / "s3/app/visit/20261001-000000000.csv").write_text(f"{first}\n{bad}\n", encoding="utf-8")
     code, out = ended(frazil(made, "run", "02_cdc_merge", "--env", "demo", "-p", "on_bad_rows", "quarantine"))
     assert code == runs.OK and "1 row(s) set aside in the quarantine" in out, out
     cells = nbformat.read(last_run(made)["folder"] / "02_cdc_merge.ipynb", as_version=4).cells
     shown = next(c for c in cells if c.source.startswith("wait = "))
     assert (
-        "20990101-000000000.csv row 1: column 'at': 'yesterday' does not fit DATETIME"
+        "20261001-000000000.csv row 1: column 'at': 'yesterday' does not fit DATETIME"
         in shown.outputs[-1].data["text/plain"]
     )
 
