@@ -280,7 +280,8 @@ class KeyIndex:
             snapshot, files, marks = m["snapshot"], list(map(_text, m["files"])), dict(m["marks"])
             list(map(_text, [*marks, *marks.values()]))
             segments = [Segment.load(self.folder, e, self.width) for e in m["segments"]]
-            if m["of"] != [len(files), len(marks), len(segments)] or type(snapshot) not in (int, type(None)):
+            counts = [len(files), len(marks), len(segments)]
+            if m.get("of", counts) != counts or type(snapshot) not in (int, type(None)):  # the first version has none
                 return False
             if any(s.file.max(initial=-1) >= len(files) for s in segments) or not marks.keys() <= {*files}:
                 return False

@@ -158,7 +158,7 @@ def duplicates(rows: DataFrame, key: list[str], most: int) -> list[tuple]:
     if _all_differ(rows, key):
         return []
     grouped = rows.groupBy(*[F.col(identifier(k)) for k in key]).count().where("count > 1")
-    return [tuple(r) for r in driver_rows(grouped.orderBy(*grouped.columns[:-1]).limit(most)).collect()]
+    return [tuple(r) for r in driver_rows(grouped.orderBy(*[F.col(identifier(k)) for k in key]).limit(most)).collect()]
 
 
 def _all_differ(rows: DataFrame, key: list[str]) -> bool:
