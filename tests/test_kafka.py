@@ -340,7 +340,7 @@ def test_a_table_without_a_spec_stops_the_run_or_is_made_from_its_control_record
     done = w.merge(unknown_tables="create")
     assert {t: r.status for t, r in done.items()} == {"t": "merged", new: "created", "other": "held", "odd": "held"}
     assert "no control record in the stream tells its columns" in done["other"].note
-    assert re.search(r"at kafka://\S+ offset 1 does not tell the type of price", done["odd"].note)
+    assert re.search(r"at kafka://\S+ offset 1: it does not tell the type of price", done["odd"].note)
     assert (w.root / f"specs/{new}.yml").read_text() == (
         f"source: public.{new}\ntarget: public.{new}\nkey: [id]\ncolumns:\n- {{name: id, type: INT8, nullable: false}}\n"
         "- {name: price, type: 'NUMERIC(9,2)'}\n".replace("- {", "  - {")

@@ -384,6 +384,25 @@ TEXT_ONLY = {
 
 
 ELSEWHERE = {
+    "field_roles: may be the source's own or the one of that name that DMS adds": "the rule renames one; see test_columns_by_place",
+    "field_roles: and nothing tells which one is meant": "the file is written again; see test_columns_by_place",
+    "field_roles: has the name of a before-image column": "the rule renames it; see test_columns_by_place",
+    "parquet: columns of Parquet are read by their names": "the file is written again; see test_columns_by_place",
+    "shape: there is another column than the source's": "the spec lists it; see test_columns_by_place",
+    "objects: and no file": "it holds nothing that DMS wrote; see test_arrival",
+    "objects: DMS does not write such names": "DMS's own name is given back; see test_arrival",
+    "position: are named more than a day after the present": "a statement restores the position; see test_arrival",
+    "position: are gone that were listed and never applied": "the file is put back; see test_arrival",
+    "arrival: lies in the future": "a statement restores the position; see test_arrival",
+    "arrival: load files were not written with the others": "the older file is left out; see test_arrival",
+    "arrival: vanished after they were listed": "the file is put back; see test_arrival",
+    "arrival: changed while they were read": "the next run takes them; see test_arrival",
+    "watch: files are gone, or have another time": "a run names them one by one; see test_arrival",
+    "tables: and no snapshot has one": "a replay; see test_arrival",
+    "tables: property": "a statement restores the position; see test_arrival",
+    "csv: …": "the file is written again; see test_files",
+    "position: …: ……": "late, changed and vanished files; see test_arrival",
+    "workbook: …. …": "the plan's note of a table; see test_plan",
     "csv: so nobody can tell where rows end": "the file is damaged: fetched again, as in `quote`",
     "watch: came after 01_full_load found none": "the load is run; see test_empty_at_load",
     "clock: and the clock of host": "the host's clock is corrected; see test_clocks",
@@ -429,7 +448,6 @@ ELSEWHERE = {
     "quarantine: were set aside beside batch": "a person looks at the branch: both ways are named",
     "shape: …: column '…' …": "the column gets another name in the lake; see test_table_names",
     "shape: rows lack columns of a table without key": "whole rows are compared, so the table is loaded again",
-    "shape: …: no column …": "the column is declared; see test_schema_changes",
     "source: is gone from the source": "the source's key changed, so the table is loaded again",
     "source: the source has no table": "a spec that a person typed",
     "source: the source's columns are not those of": "the cut-over is declared; see test_source",
@@ -453,7 +471,6 @@ ELSEWHERE = {
     "ledger: none of the tables exists": "as `dropped`",
     "position: the load files are not those": "see test_commit",
     "position: are no longer there": "see test_commit",
-    "position: was written again after": "see test_commit",
     "position: turned up late": "see test_commit",
 }
 """Messages that no entry here carries out, each with the reason or the test that does."""
@@ -498,9 +515,11 @@ LOSSY = re.compile(
     r"(remove|delete|move .*away|clear|discard|have DMS load|run 01_full_load with on_changed_load=reload)"
 )
 ONLY_A_NEW_LOAD = {
-    "position: …: … turned up late": "a file that repeats what was applied",
     "apply: …: a row was given the key of another one": "the changes do not tell which row is which",
     "objects: … holds records of DMS itself": "a spec for no table is removed",
+    "objects: …: … is …, and no file": "what is moved away holds no changes",
+    "objects: …: … is named like a change file": "what is moved away is not of DMS",
+    "arrival: …: … of … load files": "rows of an older load are in the newer one",
 }
 """Messages whose first remedy discards something, since no other exists."""
 
