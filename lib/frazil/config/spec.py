@@ -105,7 +105,7 @@ class TableSpec:
 
     def column(self, name: str) -> Column:
         """Return the column of that name, also if it is left out of the lake."""
-        return next(c for c in self.file_columns if c.name == name)
+        return next(c for c in (*self.file_columns, *self.columns) if c.name == name)
 
 
 def _kept(raw: dict, columns: tuple[Column, ...], where: str) -> tuple[Column, ...]:
