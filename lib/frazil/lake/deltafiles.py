@@ -19,6 +19,7 @@ from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.lake import jvm, jvm_rowdelta, jvm_schema
+from frazil.lake.data_files import LINEAGE
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 DELETE_PATH, DELETE_POS = 2147483546, 2147483545
 """Field ids that Iceberg reserves for the columns of a position delete file."""
-ROW_ID, SEQUENCE = "_row_id", "_last_updated_sequence_number"
-LINEAGE = {ROW_ID: 2147483540, SEQUENCE: 2147483539}
-"""Columns of rows that are written once more, with the field ids that Iceberg reserves for them."""
 
 
 def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> int:

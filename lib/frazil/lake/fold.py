@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
 from frazil.lake.carry import ORDER, file_name
-from frazil.lake.deltafiles import ROW_ID, SEQUENCE, NewFile, in_order, write_rows
+from frazil.lake.data_files import LAST_UPDATED, ROW_ID
+from frazil.lake.deltafiles import NewFile, in_order, write_rows
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -113,7 +114,7 @@ def _live(table: jvm.JavaTable, at: Locator, young: list[Young], old: dict[str, 
         if first is not None:
             sequence = np.full(rows.num_rows, table.snapshot(y.snapshot).sequenceNumber(), np.int64)
             rows = rows.append_column(ROW_ID, pa.array(np.flatnonzero(live) + first))
-            rows = rows.append_column(SEQUENCE, pa.array(sequence))
+            rows = rows.append_column(LAST_UPDATED, pa.array(sequence))
         kept.append(rows)
     return pa.concat_tables(kept)
 
