@@ -436,7 +436,6 @@ ELSEWHERE = {
     "objects: two change files are named": "two tasks write one table: a person ends one",
     "objects: source folder": "a parameter that a person typed",
     "parquet: Parquet type": "no file of DMS",
-    "parquet: differ in upper and lower case only": "a rule of the task renames one",
     "messages: differ in upper and lower case only": "a rule of the task renames one",
     "position: was written by a newer Frazil": "a newer version is installed",
     "read: cannot be read": "the file is damaged: fetched again, as in `torn`",

@@ -37,7 +37,7 @@ from frazil.core.texts import TIMES
 from frazil.dms import faults
 from frazil.dms.csv import JSON, PARQUET, SHARED
 from frazil.dms.faults import FAULT, MESSAGE
-from frazil.dms.layout import CHANGE_PHASE, COMMIT_TIME
+from frazil.dms.layout import CHANGE_PHASE, COMMIT_TIME, tells_origin
 from frazil.errors import LOAD_ANEW, FrazilError
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def explain_bad(
     first = {r["path"]: r["first_no"] for r in rows.groupBy("path").agg(F.min("row_no").alias("first_no")).collect()}
     bad = marked(rows, spec).where("bad is not null").withColumn("reason", F.expr(reason_sql(spec, rows)))
     # Only texts and numbers: a value that Python cannot hold is shown all the same.
-    shown = bad.orderBy(*ORDER).limit(show).select("path", "form", "row_no", "bad", "reason")
+    shown = bad.orderBy(*ORDER).limit(show).select("path", "form", "layout", "row_no", "bad", "reason")
     count, worst = bad.count(), shown.collect()
 
     def place(r) -> str:
@@ -189,6 +189,8 @@ def explain_bad(
         if r["form"] == SHARED:
             found = locate(path, number)
             return f"{path} row {found}" if found else f"{path} row {number} of {spec.source}'s"
+        if tells_origin(r["layout"]):
+            return f"{path} row {number} of {spec.source}'s"
         return f"{path} row {number}"
 
     lines = [f"{place(r)}: {r['reason']}" for r in worst]
@@ -244,9 +246,10 @@ def reason_sql(spec: TableSpec, rows: DataFrame) -> str:
     line = "'the line holds columns that are masked or left out'" if spec.hides else shown("corrupt", 200)
     width = f"too many or too few fields for {len(spec.file_columns)} columns and those that DMS adds: "
     nameless = f"names no table, and so stops all, or has {width}"
+    shared = f"form = '{SHARED}' or exists(layout, r -> startswith(r, 'origin'))"
     nulls = ", ".join(f"if(a{spec.names.index(k)} is null, {literal(k)}, null)" for k in spec.key) or "''"
     told = {
-        FIELDS: f"concat(if(form = '{SHARED}', {literal(nameless)}, {literal(width)}), {line})",
+        FIELDS: f"concat(if({shared}, {literal(nameless)}, {literal(width)}), {line})",
         WHOLE: literal("an update without the old row: add before-image columns with column-filter 'all'"),
         OP: f"concat('unknown operation ', {shown('op')}, ', none that stands for I, U or D')",
         KEY: f"concat('no value in key column ', concat_ws(', ', {nulls}))",

@@ -67,8 +67,7 @@ def _lines(
     split = rows.withColumn("fields", fields).select("r", *PLACE, "text", "fields.*")
     if gone:  # a column of another name, or none: what it holds now can't be told
         split = split.withColumn("corrupt", F.col("text"))
-    table = mappings.target_name(spec) if form == csv.SHARED else None
-    found = csv.raw_rows(split, layout, endpoint, spec, phase, ["r", *PLACE], form, table)
+    found = csv.raw_rows(split, layout, endpoint, spec, phase, ["r", *PLACE], form, mappings)
     return found.withColumn("op", F.coalesce("op", F.lit("I"))) if form == csv.PARQUET else found
 
 

@@ -29,6 +29,7 @@ from frazil.dms.layout import (
     layout_of,
     named_layout,
     operation_sql,
+    origin_sql,
     past_layout,
     stated_layout,
 )  # fmt: skip
@@ -273,9 +274,9 @@ def _read_layout(
     phase: int,
     whole: bool,
     form: str,
-    table: tuple[str, str] | None,
+    mappings: Mappings,
 ) -> DataFrame:
-    """Read files of one layout; `table` (schema, table) picks a table's rows from files of all tables."""
+    """Read files of one layout."""
     from pyspark.sql import functions as F
 
     rows = (
@@ -285,7 +286,7 @@ def _read_layout(
         .option("unescapedQuoteHandling", "RAISE_ERROR")  # else a field with a quote too many would be taken as it lies
         .csv([f.path for f in files])
     )  # fmt: skip
-    found = raw_rows(rows, layout, endpoint, spec, phase, [f"{phase} as phase", *PLACE], form, table)
+    found = raw_rows(rows, layout, endpoint, spec, phase, [f"{phase} as phase", *PLACE], form, mappings)
     return found.withColumn("written_at", F.expr(written_at(files, phase)))
 
 
@@ -297,9 +298,12 @@ def raw_rows(
     phase: int,
     place: list[str],
     form: str,
-    table: tuple[str, str] | None = None,
+    mappings: Mappings,
 ) -> DataFrame:
-    """Return raw rows from lines that were split (`fields_schema`); `place` is the SQL of where each lies."""
+    """Return raw rows from lines that were split (`fields_schema`); `place` is the SQL of where each lies.
+
+    Of files that hold other tables' rows, too, only this table's are read, and those that tell no table.
+    """
     physical = [f"f{i}" for i in range(len(layout.roles))]
     at, token = layout.at(physical), endpoint.null_value or ""
     line = line_sql(physical, endpoint.delimiter, endpoint.rfc4180)
@@ -331,10 +335,16 @@ def raw_rows(
 
     fields, corrupt = ", ".join(physical), "corrupt"
     rows = rows.where(f"coalesce({fields}, corrupt) is not null")
-    if table:  # a row that names no table is everyone's: nobody may pass it by
-        nameless = "(f1 is null or f2 is null)"
-        rows = rows.where(f"{nameless} or (f1 = {literal(table[1])} and f2 = {literal(table[0])})")
-        corrupt = f"coalesce(corrupt, if({nameless}, concat_ws({literal(endpoint.delimiter)}, {fields}), null))"
+    told = []  # a row that tells no table is everyone's: nobody may pass it by
+    if form == SHARED:  # in which rows of other tables may have any width
+        schema, table = mappings.target_name(spec)
+        told.append(("(f1 is null or f2 is null)", f"(f1 = {literal(table)} and f2 = {literal(schema)})"))
+    if origin := mappings.origin(spec):
+        nameless, own = origin_sql({r: f"nullif({f}, {literal(token)})" for r, f in at.items()}, origin)
+        told.append((nameless, f"(corrupt is not null or {own})"))
+    for nameless, own in told:
+        rows = rows.where(f"{nameless} or {own}")
+        corrupt = f"coalesce({corrupt}, if({nameless}, concat_ws({literal(endpoint.delimiter)}, {fields}), null))"
     operation = operation_sql(control("op"), endpoint) if "op" in at else "'I'"
     return rows.selectExpr(
         *place, f"{operation} as op", f"{control('ts')} as commit_ts", f"{control('seq')} as change_seq",
@@ -376,9 +386,8 @@ def read_csv(
     groups: dict[tuple[Layout, str], list[DmsObject]] = {}
     for file in files:
         groups.setdefault(file_layout(spec, endpoint, mappings, phase, file), []).append(file)
-    name = mappings.target_name(spec)
     frames = [
-        _read_layout(spark, layout, endpoint, spec, group, phase, whole, form, name if form == SHARED else None)
+        _read_layout(spark, layout, endpoint, spec, group, phase, whole, form, mappings)
         for (layout, form), group in groups.items()
     ]
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)

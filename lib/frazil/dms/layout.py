@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -20,13 +20,16 @@ COMMIT_TIME = "<timestamp>"
 """What a commit time goes by where columns are named."""
 SEQUENCE_AS = "seq:"
 """Begins the role of the sequence where the spec lists it as a column; its name follows."""
+ORIGIN, ORIGIN_AS = "origin:", "origin after:"
+"""Begin the role of a column that tells the source table of a row; the second one where the lake has it as a column, too."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """The fields of a file in their order.
 
-    A role is `op`, `ts`, `seq`, `seq:<column>`, `after:<column>`, `before:<column>` or `skip` (left out).
+    A role is `op`, `ts`, `seq`, `seq:<column>`, `after:<column>`, `before:<column>`, `origin:<column>`,
+    `origin after:<column>` or `skip` (left out).
     """
 
     roles: tuple[str, ...]
@@ -36,15 +39,20 @@ class Layout:
         return f"after:{column}" in self.at(self.roles)
 
     def at(self, fields: Sequence[str]) -> dict[str, str]:
-        """Return {role: field}. The sequence that the lake has as a column, too, has both roles."""
+        """Return {role: field}. A sequence or an origin that the lake has as a column, too, has both roles."""
         found = dict(zip(self.roles, fields, strict=True))
         for role in [r for r in found if r.startswith(SEQUENCE_AS)]:
             found |= {"seq": found[role], f"after:{role.removeprefix(SEQUENCE_AS)}": found[role]}
+        for role in [r for r in found if r.startswith(ORIGIN_AS)]:
+            name = role.removeprefix(ORIGIN_AS)
+            found |= {ORIGIN + name: found[role], f"after:{name}": found[role]}
         return found
 
 
-def _added_role(kept: bool, name: str, expression: str) -> str:
-    """Return the role of a column that a rule adds; `kept`: the lake has it."""
+def _added_role(kept: bool, name: str, expression: str, origin: Collection[str]) -> str:
+    """Return the role of a column that a rule adds; `kept`: the lake has it; `origin`: columns that tell the source table."""
+    if name in origin:
+        return f"{ORIGIN_AS if kept else ORIGIN}{name}"
     if added_kind(expression) == SEQUENCE:
         return f"{SEQUENCE_AS}{name}" if kept else "seq"
     return f"after:{name}" if kept else "skip"
@@ -121,7 +129,8 @@ def _laid_out(
     roles += ["ts"] if endpoint.timestamp_column else []
     roles += [_column_role(spec, c) for c in mappings.file_columns(written) if c not in listed or c in own]
     kept = {n: e for n, e in added.items() if n not in without}
-    roles += [_added_role(n in spec.names and n not in own, n, e) for n, e in kept.items()]
+    origin = mappings.origin(spec)
+    roles += [_added_role(n in spec.names and n not in own, n, e, origin) for n, e in kept.items()]
     roles += [f"before:{c}" for c, name in images.items() if name not in without]
     return Layout(tuple(roles))
 
@@ -135,7 +144,10 @@ def field_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> Fiel
         for old in spec.column(c).renamed_from:
             source.setdefault(mappings.column_name(spec, old), _column_role(spec, c))
     rules = mappings.added(spec).items()
-    added, beside = ({n: _added_role(kept and n in spec.names, n, e) for n, e in rules} for kept in (True, False))
+    origin = mappings.origin(spec)
+    added, beside = (
+        {n: _added_role(kept and n in spec.names, n, e, origin) for n, e in rules} for kept in (True, False)
+    )
     before, rare = {}, {}
     if rule := mappings.before_image(spec):
         before = {name: f"before:{c}" for c, name in rule.names(spec).items()}
@@ -176,3 +188,18 @@ def operation_sql(text: str, endpoint: Endpoint) -> str:
         return text
     told = " ".join(f"when {literal(k)} then '{v}'" for k, v in endpoint.op_values.items())
     return f"case {text} {told} else {text} end"
+
+
+def tells_origin(roles: Sequence[str]) -> bool:
+    """Tell whether the rows of such a file are those of several tables: a table counts its own only."""
+    return any(role.startswith((ORIGIN, ORIGIN_AS)) for role in roles)
+
+
+def origin_sql(at: Mapping[str, str], origin: Mapping[str, str]) -> tuple[str, str]:
+    """Return the SQL of whether a row does not tell its source table, and of whether it is a row of this one.
+
+    `at` has the fields by role, `origin` the values that this table's rows have (`Mappings.origin`).
+    """
+    texts = {c: f"cast({at[ORIGIN + c]} as string)" if ORIGIN + c in at else "cast(null as string)" for c in origin}
+    untold = " or ".join(f"{text} is null" for text in texts.values())
+    return f"({untold})", " and ".join(f"{texts[c]} = {literal(v)}" for c, v in origin.items())

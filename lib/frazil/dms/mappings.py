@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from frazil.config.columns import LOBS, SpecError
@@ -76,6 +76,8 @@ class Mappings:
     """The rules of a task's table mappings, as DMS has them."""
 
     rules: tuple[dict, ...] = ()
+    origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By source table {added column: the value that its rows have}, where several tables share a place (`with_origins`)."""
 
     def _of(self, spec: TableSpec, kind: str = "transformation") -> list[dict]:
         def meant(rule: dict) -> bool:
@@ -146,6 +148,22 @@ class Mappings:
         """Return {added column: its expression} for a table, in rule order: {"seq": "$AR_H_CHANGE_SEQ"}."""
         return {r["value"]: r.get("expression", "") for r in self._acting(spec, "add-column")}
 
+    def origin(self, spec: TableSpec) -> Mapping[str, str]:
+        """Return {added column: value} of what tells a table's rows from those of others in the same files; empty: nothing has to."""
+        return self.origins.get(spec.source, {})
+
+    def stated_values(self, spec: TableSpec) -> dict[str, str]:
+        """Return {added column: its value} where a rule states the source's table or schema, or a text."""
+        names = {"AR_M_SOURCE_TABLE_NAME": spec.table_name, "AR_M_SOURCE_SCHEMA": spec.schema_name}
+        found = {}
+        for column, expression in self.added(spec).items():
+            text = expression.strip()
+            if text.lstrip("$").upper() in names:
+                found[column] = names[text.lstrip("$").upper()]
+            elif quoted := re.fullmatch(r"'((?:[^']|'')+)'", text):
+                found[column] = quoted[1].replace("''", "'")
+        return found
+
     def listed(self, spec: TableSpec) -> list[str]:
         """Return the added columns that a spec lists, in its order: the lake has them unless the spec excludes them."""
         added = self.added(spec)
@@ -168,20 +186,37 @@ class Mappings:
         return bool(actions & {"include", "explicit"}) and "exclude" not in actions
 
 
-def same_place(specs: Iterable[TableSpec], mappings: Mappings) -> dict[str, SpecError]:
-    """Return by source table why it cannot be told which rows are its own: rules rename it and others to one name."""
+def _sharing(specs: Iterable[TableSpec], mappings: Mappings) -> dict[tuple[str, str], list[TableSpec]]:
+    """Return the specs of source tables that rules rename to one name, by that name."""
     places: dict[tuple[str, str], list[TableSpec]] = {}
     for spec in specs:
         places.setdefault(mappings.target_name(spec), []).append(spec)
+    return {place: alike for place, alike in places.items() if len(alike) > 1}
+
+
+def with_origins(specs: Iterable[TableSpec], mappings: Mappings) -> Mappings:
+    """Return mappings that know which added columns tell the rows of tables apart that share a place."""
     found = {}
-    for place, alike in places.items():
-        for spec in alike if len(alike) > 1 else ():
+    for alike in _sharing(specs, mappings).values():
+        stated = {s.source: mappings.stated_values(s) for s in alike}
+        common = set.intersection(*[set(values) for values in stated.values()])
+        told = {source: {c: v for c, v in values.items() if c in common} for source, values in stated.items()}
+        if len({tuple(sorted(values.items())) for values in told.values()}) == len(alike):
+            found |= told
+    return replace(mappings, origins=found)
+
+
+def same_place(specs: Iterable[TableSpec], mappings: Mappings) -> dict[str, SpecError]:
+    """Return by source table why it cannot be told which rows are its own: rules rename it and others to one name."""
+    found = {}
+    for place, alike in _sharing(specs, mappings).items():
+        for spec in alike if not mappings.origin(alike[0]) else ():
             others = [s for s in alike if s is not spec]
             found[spec.source] = SpecError(
                 f"{spec.file} and {', '.join(s.file for s in others)} read the same rows: the task's rules rename "
                 f"{', '.join(s.source for s in alike)} to {'.'.join(place)}",
                 "keep one spec, whose table then has the rows of all, which loses nothing; or change the rules so that each "
-                "table has a name of its own, and load again",
+                "table has a name of its own, or a column that tells it (add-column with $AR_M_SOURCE_TABLE_NAME), and load again",
             )
     return found
 

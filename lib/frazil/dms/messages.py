@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.dms.csv import JSON
-from frazil.dms.faults import is_typed, replaced_number, wrong_sql
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.faults import MESSAGE, is_typed, replaced_number, wrong_sql
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, ORIGIN, origin_sql
 from frazil.dms.mappings import Mappings
 from frazil.dms.objects import SourceError
 
@@ -192,6 +192,10 @@ def raw_rows(
             f"{spec.source}: names of columns in its messages differ in upper and lower case only: {', '.join(fields.data)}",
             "have DMS rename one, which loses nothing (a transformation rule: rename)",
         )
+    if origin := mappings.origin(spec):
+        told = {ORIGIN + c: f"get_json_object(value, {literal(f'$.data[{c!r}]')})" for c in origin}
+        untold, is_own = origin_sql(told, origin)
+        rows = rows.withColumn("untold", F.expr(untold)).where(f"broken or untold or {is_own}")
     if "m" not in rows.columns or not _read(rows, before_field).has(fields):
         rows = rows.withColumn("m", F.from_json("value", f"struct<{fields.sql}>", _PERMISSIVE))
 
@@ -216,12 +220,15 @@ def raw_rows(
     for step in (given, values):
         rows = rows.selectExpr("*", *[f"{v} as {n}" for n, v in step.items()])
     told = " ".join(f"when {literal(k)} then '{v}'" for k, v in OPERATIONS.items())
+    wrong = wrong_sql(spec, names, partitions > 1 and phase == CHANGE_PHASE)
+    if origin:
+        wrong = f"coalesce({wrong}, if(untold, {literal(MESSAGE + 'no value in ' + ', '.join(origin) + ', which tells its table')}, null))"
     return rows.selectExpr(
         f"{phase} as phase", "object", f"concat({literal(scheme)}, object) as path", "0L as block", "offset as row_no",
         "try_cast(built as timestamp) as written_at", f"case operation {told} else operation end as op",
         "at as commit_ts", "lpad(unix_micros(at) div 10000, 16, '0') as change_seq",
         *values, *[f"{_plain(spec.column(k), f'o{i}')} as b{i}" for i, k in enumerate(spec.identity)],
-        f"{wrong_sql(spec, names, partitions > 1 and phase == CHANGE_PHASE)} as corrupt",
+        f"{wrong} as corrupt",
         "cast(value as binary) as raw", f"{literal(JSON)} as form", "cast(array() as array<string>) as layout",
     )  # fmt: skip
 

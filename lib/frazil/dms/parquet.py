@@ -12,7 +12,7 @@ from frazil.config.sql import identifier, literal
 from frazil.core.texts import time_sql
 from frazil.dms.csv import PARQUET, lacking, line_sql, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import named_layout, operation_sql
+from frazil.dms.layout import named_layout, operation_sql, origin_sql
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.storage import is_s3, read_tail
 from frazil.errors import LOAD_ANEW
@@ -190,16 +190,6 @@ def alike(frames: list[DataFrame]) -> list[DataFrame]:
     ]
 
 
-def _require_different(names: list[str], where: str) -> None:
-    """Refuse columns whose names differ in case only: Spark's reader of Parquet takes one for the other."""
-    seen: dict[str, str] = {}
-    if alike := [(seen[n.lower()], n) for n in names if seen.setdefault(n.lower(), n) != n]:
-        raise SourceError(
-            f"{where}: the names of columns '{alike[0][0]}' and '{alike[0][1]}' differ in upper and lower case only",
-            "have DMS rename one, which loses nothing (a transformation rule: rename), or write CSV",
-        )
-
-
 def _typed(rows: DataFrame) -> DataFrame:
     """Make texts of columns that no file has: they are null."""
     from pyspark.sql import functions as F
@@ -248,7 +238,6 @@ def _read_group(
     from pyspark.sql import functions as F
 
     where = files[0].path
-    _require_different([n for n, _ in schema], where)
     layout = named_layout([n for n, _ in schema], spec, endpoint, mappings, phase, where)
     texts = {f"{image}:{c.name}" for image in ("after", "before", "seq") for c in spec.columns if c.dms_type in TEXTS}
     # A text may come without the mark that it is one: Spark reads its bytes as text all the same.
@@ -280,12 +269,16 @@ def _read_group(
             return value(f"before:{key}")
         return f"if(coalesce({', '.join(f'cast({o} as string)' for o in others)}) is not null, {value(f'after:{key}')}, null)"
 
+    corrupt = "cast(null as string)"
+    if origin := mappings.origin(spec):  # a row that tells no table is everyone's: nobody may pass it by
+        untold, own = origin_sql(at, origin)
+        frame, corrupt = frame.where(f"{untold} or {own}"), f"if({untold}, {line}, null)"
     operation = f"coalesce({operation_sql(at['op'], endpoint)}, 'I')" if "op" in at else "'I'"
     return frame.selectExpr(
         f"{phase} as phase", *place, f"{operation} as op",
         f"{at['ts'] if instant else control('ts')} as commit_ts", f"{control('seq')} as change_seq",
         *[f"{value(f'after:{c}')} as a{i}" for i, c in enumerate(spec.names)],
         *[f"{old(k)} as b{i}" for i, k in enumerate(spec.identity)],
-        "cast(null as string) as corrupt", *lacking(spec, layout), f"cast({line} as binary) as raw",
+        f"{corrupt} as corrupt", *lacking(spec, layout), f"cast({line} as binary) as raw",
         f"{literal(PARQUET)} as form", f"array({', '.join(map(literal, layout.roles))}) as layout",
     ).withColumn("written_at", F.expr(written_at(files, phase)))  # fmt: skip

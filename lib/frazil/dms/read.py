@@ -13,7 +13,7 @@ from frazil.config.session import SessionError
 from frazil.config.spec import TableSpec
 from frazil.dms.csv import HAVE_EMPTY, file_layout, must_be_read_whole, read_csv
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, ORIGIN
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.parquet import alike, read_parquet
 from frazil.dms.transactions import NAME
@@ -123,7 +123,7 @@ def may_hide_open_text(
 
 def _is_free(spec: TableSpec, role: str) -> bool:
     """Tell whether any text at all may stand in a field."""
-    if ":" not in role:
+    if ":" not in role or role.startswith(ORIGIN):
         return role not in ("op", "ts")
     name = role.split(":", 1)[1]
     # A spec that follows the source has columns that its file does not name.

@@ -18,7 +18,7 @@ from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.dms.again import read_again
 from frazil.dms.csv import JSON, SHARED
-from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.layout import CHANGE_PHASE, tells_origin
 from frazil.flows import quarantine, unreadable, watch
 from frazil.flows.apply import commit_batch
 from frazil.flows.shape import every_column, follow
@@ -102,11 +102,12 @@ def _unreadable(book: Workbook) -> list[dict[str, Any]]:
 
 
 def _place(record: Row, spec: TableSpec) -> str:
-    """Return where a row came from; of files of all tables a record counts the rows that its table reads."""
+    """Return where a row came from; of files that tables share a record counts the rows that its table reads."""
     path = readable(record.path)
     if record.form == JSON:
         return f"{path} offset {record.row_no}"
-    return f"{path} row {record.row_no}{f' of {spec.source}' if record.form == SHARED else ''}"
+    shared = record.form == SHARED or tells_origin(record.layout)
+    return f"{path} row {record.row_no}{f' of {spec.source}' if shared else ''}"
 
 
 def run(book: Workbook) -> list[TableResult]:

@@ -26,7 +26,7 @@ from frazil.dms.documents import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.kafka import Kafka
 from frazil.dms.kinesis import Kinesis
-from frazil.dms.mappings import same_place
+from frazil.dms.mappings import same_place, with_origins
 from frazil.dms.objects import DmsObject, Recorded, TableObjects, Watch, list_table
 from frazil.dms.position import LateFilesError, refuse_late
 from frazil.dms.read import reading
@@ -149,7 +149,8 @@ class Workbook:
         for name in settings.tables:
             if name not in everything:
                 raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
-        self.mappings: Mappings = read_mappings(settings.path("mappings") if settings.mappings else None)
+        rules = read_mappings(settings.path("mappings") if settings.mappings else None)
+        self.mappings: Mappings = with_origins(everything.values(), rules)
         everything = _held_together(everything, self.mappings)
         default = parse_changes(settings.changes, "parameter 'changes'")
         self.specs: dict[str, TableSpec] = {
