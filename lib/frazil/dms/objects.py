@@ -19,6 +19,8 @@ CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 
 
 STRANGE = "a table without a spec"
+PART = 900
+"""So many recorded files lie between two cuts of a listing: a page of S3's with room for new ones."""
 
 
 class SourceError(FrazilError):
@@ -116,6 +118,11 @@ class Recorded(Data):
         self.trusted = trusted or set()
         self.met: set[str] = set()
         self.twice: list[str] = []
+
+    def cuts(self) -> list[str]:
+        """Return names between which a page of recorded files lies each, in the folder itself and in its date folders."""
+        names = sorted(n for n in self.etags if CHANGES.match(n))[PART::PART]
+        return sorted({*names, *(f"{n[:4]}/{n[4:6]}/{n[6:8]}" for n in names)})
 
     def passed(self, names: list[str]) -> set[str]:
         """Return the names of files that are passed by unseen."""

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from email.utils import parsedate_to_datetime
+from itertools import chain
 from pathlib import Path
 from stat import S_IFBLK, S_IFCHR, S_IFIFO, S_IFMT, S_IFSOCK, S_ISREG
 from threading import Lock
@@ -26,6 +28,8 @@ from frazil.errors import FrazilError
 
 PAGE = 1000
 """The most keys that S3 gives for one request."""
+LISTINGS = 16
+"""So many parts of a folder are listed at once."""
 
 
 class StorageError(FrazilError):
@@ -71,6 +75,10 @@ class Sieve:
         """Tell whether a folder of this name is shown, as it should be a file."""
         return False
 
+    def cuts(self) -> list[str]:
+        """Return names below the folder between which about a page of keys lies each, to list S3 in parts at once."""
+        return []
+
 
 def is_s3(path: Any) -> bool:
     """Tell whether a path lies on S3."""
@@ -115,8 +123,27 @@ def client() -> Any:
             style = {"addressing_style": "path"} if endpoint_url() else {}
             config = Config(retries={"mode": "standard", "max_attempts": 5}, max_pool_connections=32, s3=style)
             _clients.clear()
-            _clients[state] = boto3.session.Session().client("s3", config=config)
+            _clients[state] = boto3.session.Session(botocore_session=_session()).client("s3", config=config)
         return _clients[state]
+
+
+def _session() -> Any:
+    """Return a session of botocore that reads times five times as fast: of 100,000 listed keys that is most of the work."""
+    import botocore.session
+
+    session = botocore.session.get_session()
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
+    return session
+
+
+def _timestamp(text: Any) -> datetime:
+    """Read a time of a listing (ISO 8601), or any other that AWS writes."""
+    from botocore.utils import parse_timestamp
+
+    try:
+        return datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        return parse_timestamp(text)
 
 
 _CREDENTIALS = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws sso login`, or give the machine a role"
@@ -176,19 +203,46 @@ def walk(
         return
     bucket, base = _split(root)
     ask: dict[str, Any] = {"Bucket": bucket, "Prefix": base + prefix, "MaxKeys": page}
-    ask |= {"StartAfter": base + start_after} if start_after else {}
     ask |= {} if deep else {"Delimiter": "/"}
+    cuts = sieve.cuts() if deep and not start_after and not prefix else []
+    for answer in _answers(root, ask, [base + start_after if start_after else "", *[base + cut for cut in cuts]]):
+        yield from _entries(bucket, answer, sieve)
+
+
+def _entries(bucket: str, answer: dict[str, Any], sieve: Sieve) -> list[Entry]:
+    """Return the entries of one page of a listing, in order, without what the sieve leaves out."""
+    found = [(o["Key"].rsplit("/", 1)[-1], o) for o in answer.get("Contents", ())]
+    passed = sieve.passed([name for name, _ in found])
+    objects = [
+        Entry(f"s3://{bucket}/{o['Key']}", o["Size"], o["ETag"].strip('"'), o["LastModified"].timestamp())
+        for name, o in found
+        if name not in passed and not sieve.known(name, o["ETag"].strip('"'))
+    ]
+    folders = [Entry(f"s3://{bucket}/{p['Prefix']}", folder=True) for p in answer.get("CommonPrefixes", ())]
+    return sorted([*objects, *folders], key=lambda entry: entry.path)
+
+
+def _answers(root: str, ask: dict[str, Any], starts: list[str]) -> Iterator[dict[str, Any]]:
+    """Give S3's pages of a listing that begins after the first of the keys `starts`; parts from key to key are asked for at once."""
+    if len(starts) == 1:
+        yield from _pages(root, ask, starts[0])
+        return
+    with ThreadPoolExecutor(LISTINGS) as pool:
+        parts = pool.map(lambda start, end: list(_pages(root, ask, start, end)), starts, [*starts[1:], ""])
+        yield from chain.from_iterable(parts)
+
+
+def _pages(root: str, ask: dict[str, Any], start: str, end: str = "") -> Iterator[dict[str, Any]]:
+    """Give S3's pages of what comes after the key `start`, up to and with `end`; empty: from the first one, to the last one."""
+    ask = ask | ({"StartAfter": start} if start else {})
     while True:
         with _explained(root):
             answer = client().list_objects_v2(**ask)
-        found = [(o["Key"].rsplit("/", 1)[-1], o) for o in answer.get("Contents", ())]
-        passed = sieve.passed([name for name, _ in found])
-        entries = [
-            Entry(f"s3://{bucket}/{o['Key']}", o["Size"], o["ETag"].strip('"'), o["LastModified"].timestamp())
-            for name, o in found
-            if name not in passed and not sieve.known(name, o["ETag"].strip('"'))
-        ] + [Entry(f"s3://{bucket}/{p['Prefix']}", folder=True) for p in answer.get("CommonPrefixes", ())]
-        yield from sorted(entries, key=lambda entry: entry.path)
+        found = answer.get("Contents", ())
+        if end and found and found[-1]["Key"] >= end:
+            yield {"Contents": [o for o in found if o["Key"] <= end]}
+            return
+        yield answer
         if not answer.get("IsTruncated"):
             return
         ask |= {"ContinuationToken": answer["NextContinuationToken"], "MaxKeys": PAGE}

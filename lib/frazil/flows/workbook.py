@@ -386,13 +386,20 @@ class Workbook:
             result = TableResult(spec.source, "failed", str(e), decision=e.decision)
         except Exception as e:
             log.error("%s failed", spec.source, exc_info=True)
-            require_alive(self.folder, e)
-            trouble = explained(e, self.settings, spec.target)
-            result = TableResult(spec.source, "failed", str(trouble or jvm.cause(e)))
+            result = TableResult(spec.source, "failed", self._why(spec, e))
         finally:
             self.at_work.discard(spec.source)
         result.seconds = time.monotonic() - began
         return result
+
+    def _why(self, spec: TableSpec, error: Exception) -> str:
+        """Return what an error of a table's work means; raises SessionError where Spark has ended, be it while it is asked."""
+        require_alive(self.folder, error)
+        try:
+            return str(explained(error, self.settings, spec.target) or jvm.cause(error))
+        except Exception as lost:
+            require_alive(self.folder, lost)
+            raise
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
