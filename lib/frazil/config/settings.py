@@ -175,7 +175,7 @@ class CdcMergeSettings(Settings):
     )
     rowdelta_max_mb: int = parameter(
         64,
-        "Batches with more MB of changes than this, unpacked, go to a MERGE; a row delta takes about 8 times as much memory.",
+        "Batches with more MB of changes than this, unpacked, go to a MERGE: a row delta holds them in the driver's memory.",
     )
     index_limit_mb: int = parameter(
         2048, "MB that the key index of a table may take; for a larger one rows are located by a join."
