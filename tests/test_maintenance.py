@@ -29,7 +29,7 @@ def quiet(_):
 def table(request, world):
     """A Frazil table of 400 rows in four files, one row of it updated, two deleted."""
     world.table("t").load("t", *[(i, "old") for i in range(100)])
-    world.setup(readers=["spark"] if request.param == 3 else ["trino"])
+    world.given["readers"] = ["spark"] if request.param == 3 else ["trino"]
     world.loaded()
     world.spark.sql(
         f"insert into {world.name('t')} select id, 'old' from range(100, 400, 1, 3)"
