@@ -14,6 +14,8 @@ from helpers import World
 from stream_world import like_aws
 
 _numbers = itertools.count(1)
+# Much of what Spark compiles in a test runs a few times only: the JVM's second compiler would take a third of the time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")
