@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from frazil.config.columns import TEXTS, Column
 from frazil.config.spec import TableSpec
 from frazil.core.parquet import type_values
+from frazil.core.replacements import as_texts_where_lacking, replaced_texts, times_as_texts
 from frazil.core.types import REPLACEMENT, arrow_type, type_texts
 
 if TYPE_CHECKING:
@@ -216,6 +217,7 @@ def _filled(fields: pa.RecordBatch) -> np.ndarray:
 def _value(column: Column, texts: pa.Array, old: bool = False) -> tuple[pa.Array, _Fault | None]:
     import pyarrow as pa
 
+    texts = _declared(column, texts) if column.replace else texts
     judged = type_texts if pa.types.is_string(texts.type) else type_values
     values, misfit = judged(column, texts)
     if misfit is None:
@@ -227,6 +229,14 @@ def _value(column: Column, texts: pa.Array, old: bool = False) -> tuple[pa.Array
     if column.name == COMMIT_TIME:
         words = "is not yyyy-MM-dd HH:mm:ss.SSSSSS"
     return values, _Fault(_as_mask(misfit), column.name, texts, words, old)
+
+
+def _declared(column: Column, values: pa.Array) -> pa.Array:
+    """Return values with what the column's `replace` declares; typed ones as texts, where some of them are meant."""
+    import pyarrow as pa
+
+    texts = values if pa.types.is_string(values.type) else as_texts_where_lacking(column, values)
+    return values if texts is None else replaced_texts(column, texts)
 
 
 def _lake_words(column: Column) -> str:
@@ -299,8 +309,8 @@ def _parted(rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], fil
 
 def _reason(fault: _Fault, row: int, spec: TableSpec) -> str:
     """Return what is wrong with one row, in words that show no masked value."""
-    text = fault.texts[row].as_py() if fault.texts is not None else None
-    shown = "None" if text is None else "'" + str(text)[:100].replace("\n", "\\n") + "'"
+    text = _text_of(fault.texts, row) if fault.texts is not None else None
+    shown = "None" if text is None else "'" + text[:100].replace("\n", "\\n") + "'"
     if fault.column == OP:
         return f"unknown operation {shown}, none that stands for I, U or D"
     if fault.column == KEY:
@@ -311,6 +321,16 @@ def _reason(fault: _Fault, row: int, spec: TableSpec) -> str:
         return f"commit timestamp {shown} {fault.words}"
     shown = "a masked value" if spec.column(fault.column).mask else shown
     return f"{'old value of ' if fault.of_old_value else ''}column '{fault.column}': {shown} {fault.words}"
+
+
+def _text_of(values: pa.Array, row: int) -> str | None:
+    """Return a value as text; Python has no time outside of the years 1 to 9999."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+        return times_as_texts(values.slice(row, 1))[0][0].as_py()
+    value = values[row].as_py()
+    return None if value is None else str(value)
 
 
 def wrong_width(number: int, fields: int, line: str, spec: TableSpec) -> BadRow:

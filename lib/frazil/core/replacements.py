@@ -1,0 +1,90 @@
+"""Values that a lake's type does not have, such as MySQL's zero dates: what a column's `replace` declares they become."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+from frazil.config.columns import Column, unrepresentable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FFFD = "U+FFFD"
+"""The one name that is about a part of a text."""
+
+
+def replaced_texts(column: Column, texts: pa.Array) -> pa.Array:
+    """Return a column's texts with the declared ones in the place of those that its type lacks.
+
+    In a text each U+FFFD is replaced; any other value as a whole.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    patterns = unrepresentable(column)
+    original = texts
+    for name, new in column.replace:
+        if name == FFFD and new is not None:
+            texts = pc.replace_substring(texts, "\ufffd", new)
+            continue
+        lacking = pc.fill_null(pc.match_substring_regex(original, patterns[name]), False)
+        texts = pc.if_else(lacking, pa.scalar(_stated(column, new), pa.string()), texts)
+    return texts
+
+
+def _stated(column: Column, new: str | None) -> str | None:
+    """Return a declared value as CSV would have it: a spec may state a time by its day alone."""
+    return datetime.fromisoformat(new).isoformat(" ") if new and column.dms_type == "DATETIME" else new
+
+
+def as_texts_where_lacking(column: Column, values: pa.Array) -> pa.Array | None:
+    """Return the texts of typed values of which some are what `replace` names; None: there are none.
+
+    A time outside of the years 1 to 9999 has a text that names it, so that it can be told by its pattern.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    if types.is_floating(values.type):
+        lacking = pc.invert(pc.is_finite(values))
+        texts = values.cast(pa.string())
+    elif types.is_timestamp(values.type) or types.is_date(values.type):
+        texts, lacking = times_as_texts(values)
+    else:
+        return None
+    return texts if pc.any(pc.fill_null(lacking, False)).as_py() else None
+
+
+def times_as_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return times as texts, and where one lies outside of the years 1 to 9999: of these the text says the year, about."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wall = values.cast(pa.timestamp(values.type.unit)) if pa.types.is_timestamp(values.type) else values
+    first, last = (date.min, date.max) if pa.types.is_date(wall.type) else (datetime.min, datetime.max)
+    before, after = pc.less(wall, pa.scalar(first, wall.type)), pc.greater(wall, pa.scalar(last, wall.type))
+    years = _years(wall)
+    named = pc.if_else(before, pc.min_element_wise(years, 0), pc.max_element_wise(years, 10_000))
+    digits = pc.utf8_lpad(pc.abs(named).cast(pa.string()), 5, "0")
+    texts = pc.binary_join_element_wise(pc.if_else(before, "-", "+"), digits, "-01-01", "")
+    outside = pc.or_(before, after)
+    usual = pc.if_else(outside, pa.scalar(None, wall.type), wall).cast(pa.string())
+    return pc.if_else(outside, texts, usual), outside
+
+
+def _years(wall: pa.Array) -> pa.Array:
+    """Return about the year of each time; Arrow's own function has room for 16 bits."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_date32(wall.type):
+        days = wall.cast(pa.int32()).cast(pa.float64())
+    else:
+        unit = "ms" if pa.types.is_date64(wall.type) else wall.type.unit
+        days = pc.divide(wall.cast(pa.int64()).cast(pa.float64()), 86_400.0 * _UNITS[unit])
+    return pc.floor(pc.add(pc.divide(days, 365.2425), 1970.0)).cast(pa.int64())
+
+
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
