@@ -5,6 +5,8 @@ import io
 import random
 from datetime import datetime
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
@@ -178,3 +180,22 @@ def test_a_masked_value_is_not_shown():
     (bad,) = typed("I,1,secret\n", spec, ("op", "after:id", "after:v")).bad
     assert bad.column == "v" and "secret" not in bad.reason
     assert "secret" not in wrong_width(1, 2, "1,secret", spec).reason and wrong_width(1, 2, "", spec).column == FIELDS
+
+
+def test_rows_of_tables_that_share_a_file_are_told_apart_by_their_origin():
+    spec = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)", "src WSTRING(9)"))
+    fields = pa.RecordBatch.from_arrays(
+        [["1", "2", "3", "4"], ["a", "b", "c", None], ["one", "two", None, "one"]], ["0", "1", "2"]
+    )
+    rules = FieldRules(origin={"src": "one"})
+    for role, kept in (("origin:src", None), ("origin after:src", "one")):
+        found = type_records(fields, np.arange(4), ("after:id", "after:v", role), spec, rules)
+        assert found.rows["new_0"].to_pylist() == [1, 4] and found.rows["new_2"].to_pylist() == [kept] * 2
+        assert [(b.number, "names no table" in b.reason) for b in found.bad] == [(2, True)]
+
+
+def test_a_sequence_that_the_lake_has_too_is_read_as_both():
+    spec = parse_spec(spec_of("public.t", "id INT8", "s WSTRING(40)"))
+    fields = pa.RecordBatch.from_arrays([["1"], ["7"]], ["0", "1"])
+    found = type_records(fields, np.arange(1), ("after:id", "seq:s"), spec, FieldRules())
+    assert found.rows["new_1"].to_pylist() == found.rows["change_seq"].to_pylist() == ["7"]

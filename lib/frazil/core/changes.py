@@ -16,11 +16,12 @@ A batch of changes has these columns. `number` is the row's number in its file, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS, Column
 from frazil.config.spec import TableSpec
+from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, fields_by_role
 from frazil.core.parquet import type_values
 from frazil.core.replacements import as_texts_where_lacking, replaced_texts, times_as_texts
 from frazil.core.types import REPLACEMENT, arrow_type, type_texts
@@ -44,6 +45,8 @@ class FieldRules:
     null: str = ""
     not_carried: str | None = None
     operations: Mapping[str, str] | None = None
+    origin: Mapping[str, str] = field(default_factory=dict)
+    """{added column: value} of what tells this table's rows from those of others in the same files."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,19 @@ class Changes:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Which rows of a block are meant: those with any value (`filled`), of this table (`own`) or of a table that they do not tell (`untold`)."""
+
+    filled: np.ndarray
+    own: np.ndarray | None = None
+    untold: np.ndarray | None = None
+
+    def of_table(self) -> np.ndarray:
+        """Return which rows are this table's, or may be."""
+        return self.filled if self.own is None else self.filled & (self.own | self.untold)
+
+
+@dataclass(frozen=True)
 class _Fault:
     """Where a check fails (`mask`), what it is about, and how to say so of one row."""
 
@@ -80,12 +96,13 @@ def type_records(
 ) -> Changes:
     """Return the changes that records of CSV are; `roles` tells what each field is.
 
-    A role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>`, or `skip`. Rows without any value are no changes.
+    A role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>`, `skip`, or one of `field_roles`. Rows without any value
+    are no changes.
     """
-    at = dict(zip(roles, fields.columns, strict=True))
+    at = fields_by_role(roles, fields.columns)
     absent = _absent(at, spec, rules)
-    texts = {role: _meaning(role, text, spec, rules) for role, text in at.items() if role != "skip"}
-    return change_rows(texts, numbers, spec, absent, _filled(fields))
+    texts = {role: _meaning(role, text, spec, rules) for role, text in at.items() if _is_read(role)}
+    return change_rows(texts, numbers, spec, absent, Rows(_filled(fields), *_origins(at, rules)))
 
 
 def type_columns(
@@ -96,15 +113,16 @@ def type_columns(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    at = dict(zip(roles, columns.columns, strict=True))
+    at = fields_by_role(roles, columns.columns)
     numbers = np.arange(first, first + columns.num_rows)
-    values = {role: array for role, array in at.items() if role != "skip"}
+    values = {role: array for role, array in at.items() if _is_read(role)}
     for role in ("op", "ts", "seq"):
         if role in values and pa.types.is_string(values[role].type):
             values[role] = _without(values[role], "")
     if "op" in values:  # a load file may have the column without a value
         values["op"] = pc.fill_null(_operations(values["op"].cast(pa.string()), rules), "I")
-    return change_rows(values, numbers, spec, _absent(at, spec, FieldRules()))
+    every = np.ones(columns.num_rows, bool)
+    return change_rows(values, numbers, spec, _absent(at, spec, FieldRules()), Rows(every, *_origins(at, rules)))
 
 
 def change_rows(
@@ -112,15 +130,16 @@ def change_rows(
     numbers: np.ndarray,
     spec: TableSpec,
     absent: Mapping[str, pa.Array] | None = None,
-    filled: np.ndarray | None = None,
+    meant: Rows | None = None,
 ) -> Changes:
-    """Return changes from the texts, or the typed values, of each role; `absent`: which rows lack a column; `filled`: which are rows at all."""
+    """Return changes from the texts, or the typed values, of each role; `absent`: which rows lack a column; `meant`: which are the table's."""
     import numpy as np
     import pyarrow as pa
 
     nothing = pa.nulls(len(numbers), pa.string())
     op = texts["op"] if "op" in texts else pa.repeat(pa.scalar("I"), len(numbers))
-    faults = [_unknown_operation(op), _missing_key(texts, spec, nothing)]
+    meant = meant or Rows(np.ones(len(numbers), bool))
+    faults = [_without_origin(meant, nothing), _unknown_operation(op), _missing_key(texts, spec, nothing)]
     commit_ts, fault = _value(COMMIT_TS, texts.get("ts", nothing))
     faults.append(fault)
     faults.append(_no_old_row(op, texts, spec))
@@ -134,8 +153,7 @@ def change_rows(
     head = {"number": pa.array(numbers), "op": op, "commit_ts": commit_ts, "change_seq": texts.get("seq", nothing)}
     lacking = {f"absent_{spec.names.index(c)}": mask for c, mask in (absent or {}).items()}
     rows = pa.RecordBatch.from_pydict({**head, **columns, **lacking})
-    filled = np.ones(len(numbers), bool) if filled is None else filled
-    return _parted(rows, numbers, [f for f in faults if f], filled, spec)
+    return _parted(rows, numbers, [f for f in faults if f], meant.of_table(), spec)
 
 
 # --- what a field means
@@ -199,6 +217,29 @@ def _absent(at: dict[str, pa.Array], spec: TableSpec, rules: FieldRules) -> dict
     return {c: mask for c, mask in found.items() if pc.any(mask).as_py()}
 
 
+def _is_read(role: str) -> bool:
+    """Tell whether a field has a value of the change, and is not left out or read under another role."""
+    return role != "skip" and not role.startswith((SEQUENCE_AS, ORIGIN, ORIGIN_AS))
+
+
+def _origins(at: dict[str, pa.Array], rules: FieldRules) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return which rows are of this table by their origin, and which do not tell theirs; None, None where nothing has to be told."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not rules.origin:
+        return None, None
+    rows = len(next(iter(at.values())))
+    own, untold = np.ones(rows, bool), np.zeros(rows, bool)
+    for name, value in rules.origin.items():
+        texts = at.get(ORIGIN + name, pa.nulls(rows, pa.string())).cast(pa.string())
+        texts = _without(texts, rules.null)
+        untold |= texts.is_null().to_numpy(zero_copy_only=False)
+        own &= _as_mask(pc.equal(texts, value))
+    return own, untold
+
+
 def _filled(fields: pa.RecordBatch) -> np.ndarray:
     """Tell which rows have any value."""
     import numpy as np
@@ -247,6 +288,13 @@ def _lake_words(column: Column) -> str:
         "date32[day]": "date", "timestamp[us]": "timestamp_ntz", "timestamp[us, tz=UTC]": "timestamp",
     }  # fmt: skip
     return names.get(kind, kind.replace("decimal128", "decimal").replace(", ", ","))
+
+
+def _without_origin(meant: Rows, nothing: pa.Array) -> _Fault | None:
+    """A row that does not tell its table may be anyone's: nobody may pass it by."""
+    if meant.untold is None or not meant.untold.any():
+        return None
+    return _Fault(meant.untold, FIELDS, None, "names no table, and so stops all that share its file")
 
 
 def _unknown_operation(op: pa.Array) -> _Fault | None:
@@ -313,6 +361,8 @@ def _reason(fault: _Fault, row: int, spec: TableSpec) -> str:
     shown = "None" if text is None else "'" + text[:100].replace("\n", "\\n") + "'"
     if fault.column == OP:
         return f"unknown operation {shown}, none that stands for I, U or D"
+    if fault.column == FIELDS:
+        return fault.words
     if fault.column == KEY:
         return f"no value in key column {fault.words}"
     if fault.column == WHOLE:

@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import TypeVar
 
 from frazil.errors import FrazilError
 
 UNKNOWN = "?"
 """Begins the role of a field that nobody declared; its name follows."""
+SEQUENCE_AS = "seq:"
+"""Begins the role of the sequence where the spec lists it as a column; its name follows."""
+ORIGIN, ORIGIN_AS = "origin:", "origin after:"
+"""Begin the role of a column that tells the source table of a row; the second one where the lake has it as a column, too."""
 _SOURCE, _ADDED, _BEFORE = range(3)
 """The kinds of columns after operation and time, in the order in which DMS writes them."""
 _Role = tuple[int, str]
+T = TypeVar("T")
 
 
 class ColumnPlaceError(FrazilError):
@@ -38,6 +44,16 @@ class FieldNames:
     rare: Mapping[str, str] = field(default_factory=dict)
     """Before-image columns of columns outside the spec's key: DMS writes them where the source's key holds these."""
     spec: str = "the spec"
+
+
+def fields_by_role(roles: Sequence[str], fields: Sequence[T]) -> dict[str, T]:
+    """Return the fields by role. A sequence or an origin that the lake has as a column, too, has both roles."""
+    found = dict(zip(roles, fields, strict=True))
+    for begin, also in ((SEQUENCE_AS, "seq"), (ORIGIN_AS, ORIGIN)):
+        for role in [r for r in found if r.startswith(begin)]:
+            name = role.removeprefix(begin)
+            found |= {also + name if also == ORIGIN else also: found[role], f"after:{name}": found[role]}
+    return found
 
 
 def field_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, where: str) -> list[str]:

@@ -8,7 +8,15 @@ from datetime import datetime
 
 from frazil.config.spec import Column, PastLayout, TableSpec
 from frazil.config.sql import literal
-from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
+from frazil.core.field_roles import (
+    ORIGIN,
+    ORIGIN_AS,
+    SEQUENCE_AS,
+    UNKNOWN,
+    FieldNames,
+    field_roles,
+    fields_by_role,
+)
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
 from frazil.dms.newest import CHANGES, moment
@@ -18,10 +26,6 @@ from frazil.errors import nearest
 LOAD_PHASE, CHANGE_PHASE = 0, 1
 COMMIT_TIME = "<timestamp>"
 """What a commit time goes by where columns are named."""
-SEQUENCE_AS = "seq:"
-"""Begins the role of the sequence where the spec lists it as a column; its name follows."""
-ORIGIN, ORIGIN_AS = "origin:", "origin after:"
-"""Begin the role of a column that tells the source table of a row; the second one where the lake has it as a column, too."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,7 @@ class Layout:
 
     def at(self, fields: Sequence[str]) -> dict[str, str]:
         """Return {role: field}. A sequence or an origin that the lake has as a column, too, has both roles."""
-        found = dict(zip(self.roles, fields, strict=True))
-        for role in [r for r in found if r.startswith(SEQUENCE_AS)]:
-            found |= {"seq": found[role], f"after:{role.removeprefix(SEQUENCE_AS)}": found[role]}
-        for role in [r for r in found if r.startswith(ORIGIN_AS)]:
-            name = role.removeprefix(ORIGIN_AS)
-            found |= {ORIGIN + name: found[role], f"after:{name}": found[role]}
-        return found
+        return fields_by_role(self.roles, fields)
 
 
 def _added_role(kept: bool, name: str, expression: str, origin: Collection[str]) -> str:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier, literal
+from frazil.core.field_roles import ORIGIN
 from frazil.dms.csv import JSON
 from frazil.dms.faults import MESSAGE, is_typed, replaced_number, wrong_sql
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, ORIGIN, origin_sql
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, origin_sql
 from frazil.dms.mappings import Mappings
 from frazil.dms.objects import SourceError
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from frazil.config.paths import readable
 from frazil.config.session import SessionError
 from frazil.config.spec import TableSpec
+from frazil.core.field_roles import ORIGIN
 from frazil.dms.csv import HAVE_EMPTY, file_layout, must_be_read_whole, read_csv
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, ORIGIN
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.parquet import alike, read_parquet
 from frazil.dms.transactions import NAME
