@@ -67,7 +67,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
         from pyspark.sql import functions as F
 
         with _judged(book, spec, waiting) as rows:
-            first = F.min_by(F.struct("r.path", "r.row_no", "r.form", "r.reason", "why"), F.struct("r.sequence", "r.object", "r.row_no"))  # fmt: skip
+            first = F.min_by(F.struct("r.path", "r.row_no", "r.form", "r.layout", "r.reason", "why"), F.struct("r.sequence", "r.object", "r.row_no"))  # fmt: skip
             groups = rows.groupBy("r.column_name", "outcome", F.expr(aside.kind_sql("r", book.endpoint.delimiter))).agg(
                 F.count("*").alias("rows"), F.count("r.key").alias("keys"), F.min("r.set_aside_at").alias("since"), first.alias("first"),
             ).orderBy("since", "column_name", "outcome", F.desc("rows")).collect()  # fmt: skip
@@ -106,7 +106,7 @@ def _place(record: Row, spec: TableSpec) -> str:
     path = readable(record.path)
     if record.form == JSON:
         return f"{path} offset {record.row_no}"
-    shared = record.form == SHARED or tells_origin(record.layout)
+    shared = record.form == SHARED or tells_origin(record.layout or ())
     return f"{path} row {record.row_no}{f' of {spec.source}' if shared else ''}"
 
 
