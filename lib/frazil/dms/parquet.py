@@ -38,7 +38,7 @@ COMPARABLE = {
 """DMS type → types in a file (as Spark names them, and `time`) whose values can be it; a text always can. Missing: a number."""
 
 
-def _require_comparable(
+def require_comparable(
     spec: TableSpec, roles: tuple[str, ...], schema: list[tuple[str, pa.DataType]], where: str
 ) -> None:
     """Raise SourceError for columns whose type in the file no value of the spec's type can have."""
@@ -242,7 +242,7 @@ def _read_group(
     texts = {f"{image}:{c.name}" for image in ("after", "before", "seq") for c in spec.columns if c.dms_type in TEXTS}
     # A text may come without the mark that it is one: Spark reads its bytes as text all the same.
     schema = [(n, pa.string() if r in texts and t == pa.binary() else t) for r, (n, t) in zip(layout.roles, schema, strict=True)]  # fmt: skip
-    _require_comparable(spec, layout.roles, schema, where)
+    require_comparable(spec, layout.roles, schema, where)
     declared = ", ".join(f"{identifier(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
     if len({n.lower() for n, _ in schema}) < len(schema):
         frame, place = _by_number(spark, declared, files), ("object", "path", "block", "row_no")

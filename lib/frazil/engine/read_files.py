@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.changes import BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
 from frazil.core.csv import Dialect, read_records
+from frazil.dms.objects import SourceError
 from frazil.dms.storage import chunks, is_s3, read
 
 if TYPE_CHECKING:
@@ -42,10 +45,17 @@ class ReadPlan:
 
 
 def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
-    """Yield a file's changes in order, and its bad rows; raise an error that names the file where it cannot be read."""
-    if file.is_parquet:
-        yield from _parquet(file, plan)
-        return
+    """Yield a file's changes in order, and its bad rows; raise SourceError, which names the file, where it cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield from _parquet(file, plan) if file.is_parquet else _csv(file, plan)
+    except (gzip.BadGzipFile, EOFError, zlib.error, pa.ArrowException, OSError) as error:
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise SourceError(f"{file.path} cannot be read: {type(error).__name__}: {reason}", "fetch it again") from None
+
+
+def _csv(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
     with _Chunks(file.path) as stream:
         for records in read_records(stream, len(file.roles), file.dialect, file.path):
             changes = type_records(records.fields, records.numbers, file.roles, plan.spec, plan.rules)

@@ -1,0 +1,45 @@
+"""What the core has to know to read the files of one table: each file's fields and dialect, and what their texts mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from frazil.config.spec import TableSpec
+from frazil.core.changes import FieldRules
+from frazil.core.csv import Dialect
+from frazil.dms.csv import NAMED, file_layout
+from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.layout import CHANGE_PHASE, named_layout
+from frazil.dms.objects import DmsObject
+from frazil.dms.parquet import footer, require_comparable
+from frazil.engine.read_files import FileToRead, ReadPlan
+
+
+def plan_files(
+    spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject], phase: int
+) -> tuple[list[FileToRead], ReadPlan]:
+    """Return how to read load files (phase 0) or change files (phase 1), in their order.
+
+    Raises SourceError for a file whose columns contradict the spec, and LayoutError for one of no known layout.
+    """
+    rules = FieldRules(
+        null=endpoint.null_value or "",
+        not_carried=endpoint.no_sup_value if phase == CHANGE_PHASE else None,
+        operations=endpoint.op_values,
+        origin=mappings.origin(spec),
+    )
+    found = [_file(file, order, spec, endpoint, mappings, phase) for order, file in enumerate(files)]
+    return found, ReadPlan(spec, rules)
+
+
+def _file(
+    file: DmsObject, order: int, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int
+) -> FileToRead:
+    if file.is_parquet:
+        schema = [(f.name, f.type) for f in footer(file)]
+        layout = named_layout([name for name, _ in schema], spec, endpoint, mappings, phase, file.path)
+        require_comparable(spec, layout.roles, schema, file.path)
+        return FileToRead(file.path, order, layout.roles)
+    layout, form = file_layout(spec, endpoint, mappings, phase, file)
+    dialect = Dialect(endpoint.delimiter, endpoint.row_delimiter, endpoint.rfc4180, header=form == NAMED)
+    return FileToRead(file.path, order, layout.roles, dialect)
