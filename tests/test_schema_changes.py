@@ -41,11 +41,19 @@ def postgres(tmp_path_factory):
         yield server
 
 
+@pytest.fixture(autouse=True)
+def lake_of_the_session(request, monkeypatch):
+    if "spark" in request.fixturenames:
+        monkeypatch.setattr(Written, "catalog_options", request.getfixturevalue("catalog_options"))
+
+
 class Written:
     """What DMS writes of every case's table: a load, changes before the DDL, changes after it; and the source before and after.
 
     `meanwhile` is done between the two, when what came before lies there.
     """
+
+    catalog_options: dict = {}  # noqa: RUF012
 
     def __init__(self, root, postgres, spark, cases, form, kafka, meanwhile=lambda written: None):
         self.root, self.form, self.spark, self.cases = root, form, spark, cases
@@ -83,7 +91,7 @@ class Written:
         self.now = read_catalog(spark, reach, ["s.%"])
 
     def run(self, flow, kind, specs, **settings):
-        given = {"root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json", "readers": ["spark"], **settings}  # fmt: skip
+        given = {"root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json", "readers": ["spark"], "catalog_options": self.catalog_options, **settings}  # fmt: skip
         book = Workbook(kind(**given), lambda text: None)
         book.specs = dict(specs)
         return {r.table: r for r in flow(book)}

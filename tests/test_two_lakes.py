@@ -3,6 +3,7 @@
 import pytest
 
 from frazil.config.settings import ExploreSettings, MaintenanceSettings
+from frazil.errors import FrazilError
 from frazil.flows import explore, maintenance
 from helpers import FILE1, FILE2, D, I, U, World
 from lake_reader import lake_rows, lake_tables
@@ -47,3 +48,10 @@ def test_reading_and_maintaining_one_lake_leaves_the_other_alone(spark, tmp_path
     assert lake_rows(prod.catalog_options, "app.t") == [(7, "new"), (8, "prod")]
     assert lake_tables(dev.catalog_options) == ["app.t"] and "ops.maintenance" in lake_tables(prod.catalog_options)
     assert shown
+
+
+def test_an_environment_that_names_no_lake_does_not_take_the_one_of_another(spark, tmp_path):
+    environment(tmp_path / "dev").load("t", (1, "dev")).loaded()
+    silent = World(tmp_path / "silent", "app", {}).table("t").load("t", (9, "whose?"))
+    with pytest.raises(FrazilError, match="catalog_options"):
+        silent.setup()

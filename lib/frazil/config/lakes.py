@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from frazil.errors import FrazilError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class UnknownCatalogError(FrazilError):
+    """An environment that does not say what its catalog is, in a session that has another environment's of that name."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,11 @@ def session_for(spark: SparkSession, catalog: str, conf: dict[str, str], built: 
     taken = [lake for lake in _opened if lake.session is session and lake.catalog == catalog]
     if taken and not conf and not taken[0].ours:
         return session
+    if taken and not conf:
+        raise UnknownCatalogError(
+            f"this Spark session has the catalog '{catalog}' of another environment, and this environment names none",
+            "set catalog_options in its parameters, or restart the kernel",
+        )
     ours = built or session.conf.get(name, None) is None
     if taken or any(session.conf.get(key, None) not in (None, value) for key, value in conf.items()):
         session, ours = session.newSession(), True

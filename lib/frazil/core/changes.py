@@ -24,7 +24,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, fields_by_role
 from frazil.core.parquet import type_values
 from frazil.core.replacements import as_texts_where_lacking, replaced_texts, times_as_texts
-from frazil.core.types import REPLACEMENT, arrow_type, type_texts
+from frazil.core.types import arrow_type, type_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -266,7 +266,7 @@ def _value(column: Column, texts: pa.Array, old: bool = False) -> tuple[pa.Array
     kind = arrow_type(column)
     words = f"does not fit {column.type} ({_lake_words(column)} in the lake)"
     if str(kind) == "string":
-        words = f"holds U+FFFD ({REPLACEMENT}): bytes that are not UTF-8, or that character itself"
+        words = "holds U+FFFD: bytes that are not UTF-8, or that character itself"
     if column.name == COMMIT_TIME:
         words = "is not yyyy-MM-dd HH:mm:ss.SSSSSS"
     return values, _Fault(_as_mask(misfit), column.name, texts, words, old)
