@@ -11,7 +11,7 @@ from stream_world import STAMP, KafkaWorld
 pytestmark = pytest.mark.spark
 
 
-def _send(w, schema, table, operation, data=None, columns=None, key=()):
+def send(w, schema, table, operation, data=None, columns=None, key=()):
     metadata = {"timestamp": STAMP, "operation": operation, "schema-name": schema, "table-name": table}
     if columns:
         definition = {"columns": {n: {"type": t, "nullable": True} for n, t in columns.items()}, "primary-key": key}
@@ -21,12 +21,12 @@ def _send(w, schema, table, operation, data=None, columns=None, key=()):
     return w.send(json.dumps({"data": data, "metadata": metadata | more}))
 
 
-def _table(w, schema, table, *rows, columns=None, key=("id",)):
+def create_table(w, schema, table, *rows, columns=None, key=("id",)):
     """Send a create-table record and load records."""
     columns = columns or {"id": "INT64", "v": "STRING"}
-    _send(w, schema, table, "create-table", columns=columns, key=list(key))
+    send(w, schema, table, "create-table", columns=columns, key=list(key))
     for row in rows:
-        _send(w, schema, table, "load", dict(zip(columns, row, strict=True)))
+        send(w, schema, table, "load", dict(zip(columns, row, strict=True)))
 
 
 def test_a_new_table_of_any_name_stops_no_other(kafka, spark, catalog_options, tmp_path):
@@ -44,8 +44,8 @@ def test_a_new_table_of_any_name_stops_no_other(kafka, spark, catalog_options, t
             key = ("nowhere",)
         if table == "twice":
             types = {"id": "INT64", "ID": "STRING"}
-        _table(w, schema, table, (1, "a"), columns=types, key=key)
-    _table(w, s, "wide", (1, *sorted(awkward)), columns=columns)
+        create_table(w, schema, table, (1, "a"), columns=types, key=key)
+    create_table(w, s, "wide", (1, *sorted(awkward)), columns=columns)
     w.message("insert", id=1, v="a")
 
     def word(schema, table):
@@ -77,10 +77,10 @@ def test_a_stream_and_an_empty_folder_of_specs_are_enough(kafka, spark, catalog_
     w = KafkaWorld(kafka, tmp_path / "w", "fromnothing", catalog_options)
     s, create = w.space, {"unknown_tables": "create"}
     assert (w.setup(**create), w.full_load(**create), w.merge(**create)) == ({}, {}, {})
-    _table(w, s, "keyed", (1, "a"), (2, "b"))
-    _table(w, s, "keyless", (1, "a"), (1, "a"), (2, "b"), key=())
+    create_table(w, s, "keyed", (1, "a"), (2, "b"))
+    create_table(w, s, "keyless", (1, "a"), (1, "a"), (2, "b"), key=())
     for operation, table, row in [("update", "keyed", {"id": 1, "v": "A"}), ("delete", "keyless", {"id": 1, "v": "a"}), ("insert", "keyless", {"id": 3, "v": "c"})]:  # fmt: skip
-        _send(w, s, table, operation, row)
+        send(w, s, table, operation, row)
 
     first = w.full_load(**create)
     assert {t: r.status for t, r in first.items()} == {"keyed": "loaded", "keyless": "held"}

@@ -186,11 +186,11 @@ def explain_bad(
         if r["form"] == JSON:  # of Kinesis a text of digits
             return f"{path} offset {r['row_no']}"
         number = r["row_no"] - first[r["path"]] + 1
+        if tells_origin(r["layout"]):
+            return f"{path} row {number} of {spec.source}'s"
         if r["form"] == SHARED:
             found = locate(path, number)
             return f"{path} row {found}" if found else f"{path} row {number} of {spec.source}'s"
-        if tells_origin(r["layout"]):
-            return f"{path} row {number} of {spec.source}'s"
         return f"{path} row {number}"
 
     lines = [f"{place(r)}: {r['reason']}" for r in worst]
