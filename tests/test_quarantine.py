@@ -15,7 +15,8 @@ from frazil.cli import check
 from frazil.config.settings import CdcMergeSettings, MaintenanceSettings, OperateSettings
 from frazil.flows import maintenance, replay, watch
 from frazil.flows.plan import plan
-from frazil.lake import jvm, lookup
+from frazil.lake import commit, jvm, lookup, quarantine
+from frazil.lake.tables import BRANCH_PREFIX
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U
 
 pytestmark = pytest.mark.spark
@@ -191,12 +192,41 @@ def test_a_rollback_of_the_table_takes_its_rows_back_out_and_what_overtook_other
 
 
 def test_tables_side_by_side_share_the_quarantine(world):
-    settings = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops", "parallel_tables": 2}
-    for name in "ab":
-        world.table(name, *COLUMNS).load(name, (1, 1, "x")).changes(name, U(1, name, "y"), I(2, 2, name))
-    world.loaded().merged(**settings)
-    assert kept(world, "table_name", "status") == [("public.a", "waiting"), ("public.b", "waiting")]
+    settings = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops", "parallel_tables": 4}
+    for name in "abcd":
+        world.table(name, *COLUMNS).load(name, (1, 1, "x"))
+    world.loaded()
+    for n, file in enumerate((FILE1, FILE2, FILE3), 2):
+        for name in "abcd":
+            world.changes(name, U(1, name, "y"), I(n, n, name), name=file)
+        world.merged(**settings)
+        assert sorted(kept(world, "table_name", "status")) == sorted([(f"public.{name}", "waiting") for name in "abcd"] * (n - 1))  # fmt: skip
     assert world.rows("a")[1] == (2, 2, "a")
+
+
+def test_records_that_come_while_their_branch_is_judged_keep_it(aside):
+    """A branch is judged by what another thread has read of it: records that lie there by then are not dropped with it."""
+    aside.changes("t", U(1, BIG, "A")).merged()
+    name = f"lake.{aside.space}_ops.quarantine"
+    batch = commit.new_batch()
+    branch, judged = BRANCH_PREFIX + batch, jvm.load_table(aside.spark, name).currentSnapshot().snapshotId()
+    jvm.fork(aside.spark, name, branch, judged)
+    aside.spark.sql(f"insert into {name}.branch_{branch} select * from {name}")
+    quarantine._drop(aside.spark, name, branch, judged)
+    assert aside.spark.table(f"{name}.branch_{branch}").count() == 2
+    with commit.kept_under_way(batch):
+        commit._is_over(batch)  # its commit has ended, and its records are not published yet
+        assert not commit.is_dead(branch)
+    assert commit.is_dead(branch)
+
+
+def test_records_that_are_gone_although_their_batch_is_committed_are_an_error(aside):
+    aside.changes("t", U(1, BIG, "A")).merged()
+    name, target = f"lake.{aside.space}_ops.quarantine", aside.name("t")
+    (there,) = kept(aside, "batch")
+    quarantine.require_published(aside.spark, name, target, *there)
+    with pytest.raises(quarantine.QuarantineError, match="on_changed_load=replay"):
+        quarantine.require_published(aside.spark, name, target, commit.new_batch())
 
 
 # --- what came later

@@ -101,7 +101,7 @@ def test_a_row_that_tells_no_table_stops_all_that_share_the_folder(new_world, wa
     world.merged(on_bad_rows="quarantine", ops=f"{world.space}_ops", max_bad_percent=100.0)
     assert lake(world, "year_1") == [(1, "b", "it's one")] and lake(world, "year_2") == [(1, "B")]
     shown = replay.plan(world.book(ops=f"{world.space}_ops"))
-    assert {r["table"]: r["rows"] for r in shown} == {f"public.{t}": 1 for t in YEARS}
+    assert {r["table"]: r.get("rows", r) for r in shown} == {f"public.{t}": 1 for t in YEARS}
 
 
 def test_tables_that_a_stream_gives_one_name_are_told_apart(kafka, catalog_options, tmp_path):

@@ -15,6 +15,7 @@ from frazil.dms.position import Position
 from frazil.dms.transactions import row_in_file
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, quarantine
+from frazil.lake.commit import kept_under_way
 from frazil.lake.quarantine import QuarantineError
 from frazil.lake.tables import Base, read_base
 
@@ -159,7 +160,7 @@ def staged(
             quarantine.stage(book.spark, name, found, batch, target, base)
         return found is not None
 
-    with ThreadPoolExecutor(1) as pool:
+    with kept_under_way(batch), ThreadPoolExecutor(1) as pool:
         staging = pool.submit(stage)
         try:
             yield staging.result
@@ -167,8 +168,8 @@ def staged(
             if staging.exception() is None and staging.result():
                 quarantine.settle(book.spark, name, target, batch)
             raise
-        if staging.result():
-            quarantine.settle(book.spark, name, target, batch)
+        if staging.result() and not quarantine.settle(book.spark, name, target, batch):
+            quarantine.require_published(book.spark, name, target, batch)
 
 
 def _records(

@@ -10,7 +10,9 @@ import secrets
 import socket
 import time
 import zlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -31,8 +33,8 @@ LATELY = 20
 """So many snapshots tell what a usual batch takes."""
 _left: set[str] = set()
 """Tables on which this process could not remove a branch."""
-_under_way: set[str] = set()
-"""The batches that this process writes at the moment."""
+_under_way: Counter[str] = Counter()
+"""The batches that this process writes at the moment, and how many of its steps each one still waits for."""
 
 
 class PositionMovedError(FrazilError):
@@ -76,8 +78,24 @@ def new_batch(load: bool = False) -> str:
     """Return a batch id that names its writer, so that its branch can be told from one that a dead writer left behind."""
     began, kind = time.strftime("%Y%m%dt%H%M%S", time.gmtime()), "_load" if load else ""
     batch = f"{began}_{_host()}_{os.getpid()}_{secrets.token_hex(3)}{kind}"
-    _under_way.add(batch)  # until `commit_batch` is over
+    _under_way[batch] += 1  # until `commit_batch` is over
     return batch
+
+
+@contextmanager
+def kept_under_way(batch: str) -> Iterator[None]:
+    """Let nobody in this process take a batch's branches for abandoned while the block lasts, whenever its commit ends."""
+    _under_way[batch] += 1
+    try:
+        yield
+    finally:
+        _is_over(batch)
+
+
+def _is_over(batch: str) -> None:
+    _under_way[batch] -= 1
+    if _under_way[batch] <= 0:
+        del _under_way[batch]
 
 
 _NAME = re.compile(re.escape(BRANCH_PREFIX) + r"(\d{8}[tT]\d{6})_([0-9a-f]{8})_(\d+)_[0-9a-f]{6}(_load)?")
@@ -165,7 +183,7 @@ def commit_batch(
     try:
         return _commit(spark, name, base, position, write, (summary, properties or {}))
     finally:
-        _under_way.discard(position.batch)
+        _is_over(position.batch)
 
 
 def _commit(

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.quarantine import OPEN, RECORD, UNREADABLE, newest
+from frazil.changes.quarantine import LATER, OPEN, RECORD, UNREADABLE, newest
 from frazil.config.sql import identifier, literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
@@ -115,44 +115,66 @@ def _insert(spark: SparkSession, target: str, records: DataFrame, batch: str, su
         spark.catalog.dropTempView(view)
 
 
-def settle(spark: SparkSession, name: str, target: str, ours: str = "") -> None:
+def settle(spark: SparkSession, name: str, target: str, ours: str = "") -> bool:
     """Publish what was staged beside committed batches of a table; drop what was staged beside batches that never will be.
 
-    `ours` is a batch of this run whose commit is over, well or not. What other living runs have staged is left to them,
-    unless their batch is committed.
+    `ours` is a batch of this run whose commit is over, well or not; returns whether its records were still staged. What other
+    living runs have staged is left to them, unless their batch is committed.
     """
     table = jvm.load_table(spark, name)
-    for branch in jvm.branches(spark, table, BRANCH_PREFIX):
+    there = jvm.branches(spark, table, BRANCH_PREFIX)
+    for branch in there:
         batch, head = branch.removeprefix(BRANCH_PREFIX), table.snapshot(branch)
         summary = dict(head.summary())
         over = batch == ours or is_dead(branch)
         if summary.get(BATCH) != batch:  # nothing was staged there yet
             if over:
-                _swap(spark, name, branch)
+                _drop(spark, name, branch, head.snapshotId())
         elif summary[BESIDE] == target:
             committed = _is_committed(spark, target, batch, json.loads(summary[ON]))
             if committed:
-                _swap(spark, name, branch, head.snapshotId())
+                _publish(spark, name, branch, head.snapshotId())
             elif committed is False and over:
-                _swap(spark, name, branch)
+                _drop(spark, name, branch, head.snapshotId())
             elif committed is None:
                 raise QuarantineError(
                     f"{target}: rows were set aside beside batch {batch}, and the table's history no longer tells whether that "
                     "was committed",
                     f"see SELECT * FROM {name}.branch_{branch}; then fast-forward main to it, or drop it",
                 )
+    return BRANCH_PREFIX + ours in there
 
 
-def _swap(spark: SparkSession, name: str, branch: str, snapshot: int | None = None) -> None:
-    """Remove a branch, and publish its snapshot with it if given; somebody else may be faster."""
+def require_published(spark: SparkSession, name: str, target: str, batch: str) -> None:
+    """Raise QuarantineError if no record tells of a batch, although rows were set aside beside it: another run may have published them."""
+    of_batch = " or ".join(f"{c} = {literal(batch)}" for c in ("batch", *LATER))
+    if spark.table(name).where(of_batch).isEmpty():
+        raise QuarantineError(
+            f"{target}: the rows that were set aside beside batch {batch} are not in {name}",
+            "run 01_full_load with on_changed_load=replay, which applies all files of the table again and loses nothing",
+        )
+
+
+def _publish(spark: SparkSession, name: str, branch: str, head: int) -> None:
+    """Take a branch's snapshot over into main, and remove the branch; somebody else may be faster."""
 
     def swap() -> None:
         table = jvm.load_table(spark, name)
         if table.refs().get(branch) is not None:
-            refs = table.manageSnapshots()
-            (refs.cherrypick(snapshot) if snapshot else refs).removeBranch(branch).commit()
+            table.manageSnapshots().cherrypick(head).removeBranch(branch).commit()
 
     _patiently(swap)
+
+
+def _drop(spark: SparkSession, name: str, branch: str, head: int) -> None:
+    """Remove a branch that still is at the snapshot by which it was judged; records that came since keep it."""
+
+    def drop() -> None:
+        table = jvm.load_table(spark, name)
+        if (there := table.refs().get(branch)) is not None and there.snapshotId() == head:
+            table.manageSnapshots().removeBranch(branch).commit()
+
+    _patiently(drop)
 
 
 def _patiently(do: Callable[[], Any], alone: bool = True) -> Any:
