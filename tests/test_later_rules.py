@@ -13,7 +13,7 @@ ACTIONS = {
     "seq": {"rule-action": "add-column", "value": "seq", "expression": "$AR_H_CHANGE_SEQ"},
     "image": {"rule-action": "add-before-image-columns", "before-image-def": {"column-prefix": "BI_"}},
 }
-EXTRA = {"kept": "eu", "unlisted": "public", "seq": "2024010109590000000000000000000000{}", "image": ""}
+EXTRA = {"kept": "eu", "unlisted": "public", "seq": "202401010959000000000000000000000{:02d}", "image": ""}
 ABSENT = {"kept": "src", "unlisted": "src", "seq": "seq", "image": "BI_id"}
 
 
@@ -45,7 +45,8 @@ def write(world: World, table: str, *files: str) -> None:
         FILE3: [("U,", 2, "y", ""), ("I,", 4, "n", "")],
     }
     for name in files:
-        extra = [EXTRA[kind].format(1 + n) or was for n, (*_, was) in enumerate(rows[name])]
+        first = 10 * [*rows].index(name)
+        extra = [EXTRA[kind].format(first + n) or was for n, (*_, was) in enumerate(rows[name])]
         lines = [
             f"{op}{ONE_COMMIT},{key},{v}{'' if was is None else ',' + e}\n"
             for (op, key, v, was), e in zip(rows[name], extra, strict=True)
