@@ -133,7 +133,7 @@ def _row_verdict(spark_row: tuple, core_row: tuple, meant: object) -> str:
     return "WRONG"
 
 
-def _first_difference(spark_says: list | str, core_says: list | str) -> str:
+def first_difference(spark_says: list | str, core_says: list | str) -> str:
     """Show two outcomes where they differ first."""
     if isinstance(spark_says, str) or isinstance(core_says, str) or len(spark_says) != len(core_says):
         return f"{str(spark_says)[:600]}\n  core  {str(core_says)[:600]}"
@@ -172,7 +172,7 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
                     found = verdict(by[file.name], core, judge(raw, dialect))
                     counts[f"{found}"] += 1
                     if found == "WRONG":
-                        wrong.append(f"{dialect.name}: {raw[:800]!r}\n  Spark {_first_difference(by[file.name], core)}\n  plain {str(judge(raw, dialect))[:500]}")  # fmt: skip
+                        wrong.append(f"{dialect.name}: {raw[:800]!r}\n  Spark {first_difference(by[file.name], core)}\n  plain {str(judge(raw, dialect))[:500]}")  # fmt: skip
         if (first + CHUNK) % 1000 == 0:
             print(f"  {first + CHUNK:,} files, {len(wrong)} read wrong", flush=True)
     assert not wrong, f"{len(wrong)} file(s), seed {seed}:\n" + "\n".join(wrong[:8])

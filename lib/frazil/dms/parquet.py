@@ -5,16 +5,17 @@ from __future__ import annotations
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
-from frazil.config.columns import TEXTS
+from frazil.config.columns import TEXTS, Column
 from frazil.config.paths import NO_PATTERNS
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.texts import time_sql
+from frazil.core.types import MISFIT, judge
 from frazil.dms.csv import PARQUET, lacking, line_sql, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import named_layout, operation_sql, origin_sql
 from frazil.dms.objects import DmsObject, SourceError
-from frazil.dms.storage import is_s3, read_tail
+from frazil.dms.storage import is_s3, read, read_tail
 from frazil.errors import LOAD_ANEW
 
 if TYPE_CHECKING:
@@ -82,6 +83,24 @@ def footer(file: DmsObject) -> pa.Schema:
             "whose columns have places; then have it write the file again",
         )
     return schema
+
+
+FIRST_ROWS = 1000
+"""So many values tell whether a column's texts are of the type that the spec says."""
+
+
+def has_only_other_texts(file: DmsObject, name: str, column: Column) -> bool:
+    """Tell whether a column of a file has texts, and the first of them are no values of the spec's type, not even one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not pa.types.is_string(footer(file).field(name).type):
+        return False
+    source = pa.BufferReader(read(file.path)) if is_s3(file.path) else file.path
+    with pq.ParquetFile(source) as opened:
+        first = next(opened.iter_batches(FIRST_ROWS, columns=[name]), None)
+    texts = pa.array([]) if first is None else first.column(0).drop_null()
+    return len(texts) > 0 and all(judge(column, text) is MISFIT for text in texts.to_pylist())
 
 
 def spark_type(kind: pa.DataType, where: str) -> str:

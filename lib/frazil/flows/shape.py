@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from frazil.changes.types import lake_type
-from frazil.config.columns import TEXTS
 from frazil.config.spec import Column, TableSpec, rename_cure, unfit_name
 from frazil.dms.control import Definition
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.parquet import footer, has_only_other_texts
 from frazil.dms.position import Position
 from frazil.dms.shapes import Shape, shapes
 from frazil.flows.told import Event, events, is_whole, names_in_messages, shape_of
@@ -141,14 +141,20 @@ def require_first_files(book: Workbook, spec: TableSpec, there: TableObjects) ->
     files = files if len(files) < 3 else [files[0], files[-1]]
     book.check_files(spec, there if there.loads else replace(there, changes=tuple(files)))
     shape(book, spec, None, files, phase)
-    for one in shapes(spec, book.endpoint, book.mappings, files, phase):
-        for name, kind in (one.carries or {}).items():
-            wanted = spec.column(name)
-            if kind == "string" and wanted.dms_type not in (*TEXTS, "TIME", "BOOLEAN"):
-                raise SchemaError(
-                    f"{one.where}: column '{name}' is a text, and {wanted.type} in {spec.file}",
-                    f"correct its type in {spec.file}",
-                )
+    for file in (f for f in files if f.is_parquet):
+        _require_values(book, spec, file)
+
+
+def _require_values(book: Workbook, spec: TableSpec, file: DmsObject) -> None:
+    """Raise SchemaError where a Parquet column has texts of which none of the first is a value of the spec's type."""
+    there, names = footer(file).names, book.mappings.file_columns(spec)
+    for column in (c for c in spec.columns if c.dms_type not in ("BYTES", "BLOB") and not c.replace):
+        written = names.get(column.name)
+        if written in there and has_only_other_texts(file, written, column):
+            raise SchemaError(
+                f"{file.path}: column '{written}' has texts, none of which is of type {column.type} as in {spec.file}",
+                f"correct its type in {spec.file}",
+            )
 
 
 def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:
