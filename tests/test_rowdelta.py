@@ -120,8 +120,8 @@ def test_the_index_follows_what_others_do(loaded, what):
 
 @pytest.mark.parametrize("limit", [2048, 0], ids=["index", "join"])
 def test_delete_files_that_a_compaction_by_others_left_do_not_count(world, limit):
-    world.table("t").load("t", *[(i, f"a{i}") for i in range(50)]).setup(readers=["athena"])
-    world.loaded()
+    world.given["readers"] = ["athena"]
+    world.table("t").load("t", *[(i, f"a{i}") for i in range(50)]).loaded()
     book = world.book(lane="rowdelta", index_limit_mb=limit)
     world.changes("t", U(1, "A"), D(2), I(101, "n"))
     assert not [r.note for r in cdc.run(book) if r.failed]
