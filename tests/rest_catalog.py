@@ -116,7 +116,7 @@ class RestCatalog:
                     requirement.validate(metadata)
         except CommitFailedException as e:
             return 409, _error("CommitFailedException", str(e), 409)
-        return self.keep(key, update_table_metadata(metadata, asked.updates))
+        return self.keep(key, _with_parents(update_table_metadata(metadata, asked.updates), metadata))
 
     def keep(self, key: tuple[str, str], metadata: TableMetadata) -> tuple[int, dict]:
         file = Path(metadata.location.removeprefix("file:")) / "metadata" / f"{uuid.uuid4()}.metadata.json"
@@ -124,6 +124,19 @@ class RestCatalog:
         file.write_text(metadata.model_dump_json(by_alias=True, exclude_none=True))
         self.tables[key] = str(file), metadata
         return 200, _loaded(str(file), metadata)
+
+
+def _with_parents(metadata: TableMetadata, before: TableMetadata) -> TableMetadata:
+    """Return metadata whose snapshots name their parents although these have expired, as every catalog on Iceberg's own library has it.
+
+    PyIceberg leaves such a parent out. Iceberg's expiry then takes the snapshot for another one, and deletes its manifest list.
+    """
+    parents = {s.snapshot_id: s.parent_snapshot_id for s in before.snapshots}
+    kept = [
+        s.model_copy(update={"parent_snapshot_id": parents.get(s.snapshot_id, s.parent_snapshot_id)})
+        for s in metadata.snapshots
+    ]
+    return metadata.model_copy(update={"snapshots": kept})
 
 
 def _loaded(place: str, metadata: TableMetadata) -> dict:

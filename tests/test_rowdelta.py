@@ -395,7 +395,7 @@ def test_local_files_are_made_without_a_process_or_checksums_and_told_as_iceberg
     assert local.getClass().getSimpleName() == "BareLocalFileSystem"  # Hadoop's own starts one for each file
     made = [p for p in Path(local_path(table.location())).rglob("*") if p.is_file()]
     assert made and not [p for p in made if p.suffix == ".crc"]
-    assert {p.stat().st_mode & 0o777 for p in made if p.suffix == ".avro"} == {0o644}
+    assert {p.stat().st_mode & 0o777 for p in made if p.suffix == ".avro"} == {0o600}
     newest = max((p for p in made if p.suffix == ".parquet"), key=lambda p: p.stat().st_mtime)
     file, parquet = table.io().newInputFile(str(newest)), jvm.package(spark, "org.apache.iceberg.parquet").ParquetUtil
     wanted = jvm.package(spark, "org.apache.iceberg").MetricsConfig.forTable(table)
