@@ -438,7 +438,7 @@ ELSEWHERE = {
     "parquet: Parquet type": "no file of DMS",
     "messages: differ in upper and lower case only": "a rule of the task renames one",
     "position: was written by a newer Frazil": "a newer version is installed",
-    "lakes: this Spark session has the catalog": "a parameter that a person types; see test_two_lakes",
+    "lakes: nothing says what the catalog": "a parameter that a person types; see test_two_lakes",
     "read_files: cannot be read": "the file is damaged: fetched again, as in `torn`",
     "read: cannot be read": "the file is damaged: fetched again, as in `torn`",
     "apply: a row was given the key of another one": "only a new load by DMS has the rows; see test_order",

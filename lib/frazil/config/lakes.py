@@ -27,6 +27,15 @@ class _Lake:
 _opened: list[_Lake] = []
 
 
+def require_catalog(session: SparkSession, catalog: str) -> None:
+    """Raise UnknownCatalogError where nothing says what a catalog is: another environment's of that name is not this one's."""
+    if session.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
+        raise UnknownCatalogError(
+            f"nothing says what the catalog '{catalog}' is: this Spark session has none, or it has another environment's",
+            "set catalog_options in the parameters of this environment, or restart the kernel",
+        )
+
+
 def session_for(spark: SparkSession, catalog: str, conf: dict[str, str], built: bool = False) -> SparkSession:
     """Return a session in which `catalog` is what `conf` says: the first one, one that was opened before, or a new one.
 
@@ -41,11 +50,6 @@ def session_for(spark: SparkSession, catalog: str, conf: dict[str, str], built: 
     taken = [lake for lake in _opened if lake.session is session and lake.catalog == catalog]
     if taken and not conf and not taken[0].ours:
         return session
-    if taken and not conf:
-        raise UnknownCatalogError(
-            f"this Spark session has the catalog '{catalog}' of another environment, and this environment names none",
-            "set catalog_options in its parameters, or restart the kernel",
-        )
     ours = built or session.conf.get(name, None) is None
     if taken or any(session.conf.get(key, None) not in (None, value) for key, value in conf.items()):
         session, ours = session.newSession(), True

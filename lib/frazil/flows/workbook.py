@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.config import private_files, redaction
+from frazil.config.lakes import require_catalog
 from frazil.config.session import get_spark
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
@@ -197,6 +198,7 @@ class Workbook:
         require_alive(self.folder)
         require_right_clock(self.folder / "frazil.log", self._stores())
         spark = get_spark(self.settings, self.progress)
+        require_catalog(spark, self.settings.catalog)
         watch(spark)
         jvm.use(spark)
         jvm.plain_local_files(spark)
