@@ -412,7 +412,7 @@ ELSEWHERE = {
     "repair: the metadata no longer hold a schema": "as the other writer's columns; see test_other_writers",
     "repair: …": "as the other writer's columns; see test_other_writers",
     "shape: …": "the spec is corrected; see test_first_spec",
-    "shape: is a text, and": "the spec is corrected; see test_first_spec",
+    "shape: has texts, none": "the spec is corrected; see test_first_spec",
     "csv: is no line of CSV": "the file is damaged: fetched again, as in `quote`",
     "ends: cannot be unpacked": "the file is damaged: fetched again; see test_ends",
     "kafka: its position names": "a topic made anew; see test_kafka",
