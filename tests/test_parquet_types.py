@@ -49,7 +49,7 @@ PARQUET = {
     "decimal_12_2": typed(pa.decimal128(12, 2), D("1.00"), D("12.50"), D("0.25"), D("-9999999999.99")),
     "decimal_25_4": typed(pa.decimal128(25, 4), D("12.0000"), D("0.1250"), D("123456789012345678901.2345")),
     "string": typed(pa.string(), "1", "true", "2024-05-06", "2024-05-06 07:08:09.123", "12.50", "00ff", "07:08:09"),
-    "large_string": typed(pa.large_string(), "0", "abc"),
+    "large_string": typed(pa.large_string(), "0", "abc", "2024-05-06", "2024-05-06 07:08:09.123"),
     "binary": typed(pa.binary(), b"abc", b"\xff"),
     "fixed_binary": typed(pa.binary(3), b"abc", b"\xff\x00\x01"),
     "date32": typed(pa.date32(), DAY.date(), dt.date.min, dt.date.max),
