@@ -146,7 +146,7 @@ def settle(spark: SparkSession, name: str, target: str, ours: str = "") -> bool:
 
 
 def require_published(spark: SparkSession, name: str, target: str, batch: str) -> None:
-    """Raise QuarantineError if no record tells of a batch, although rows were set aside beside it: another run may have published them."""
+    """Raise QuarantineError if no record names a batch. Another run may have published its records; else they are lost."""
     of_batch = " or ".join(f"{c} = {literal(batch)}" for c in ("batch", *LATER))
     if spark.table(name).where(of_batch).isEmpty():
         raise QuarantineError(
