@@ -3,6 +3,8 @@
 import itertools
 import logging
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +16,16 @@ from helpers import World
 from stream_world import like_aws
 
 _numbers = itertools.count(1)
-# Much of what Spark compiles in a test runs a few times only: the JVM's second compiler would take a third of the time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# What Spark compiles in a test runs a few times only: to compile it, or to compile it well, takes longer than it saves.
+_archive = Path(sys.prefix) / "classes.jsa"  # `make test` has archive_classes.py write it
+_options = [
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=256m",  # one compiler's default is 48m, of which the JVM forgets code and compiles it again
+    "-Dspark.sql.codegen.wholeStage=false",
+    "-Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+    *([f"-XX:SharedArchiveFile={_archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if _archive.exists() else []),
+]
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(_options))
 
 
 @pytest.fixture(scope="session")
