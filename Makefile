@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export FRAZIL_PARAMS := $(CURDIR)/params
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-airflow test-ddl test-quick bench torture spark35-env lint format clean
+.PHONY: help env demo lab test test-slow test-airflow test-ddl test-quick bench torture spark35-env lint format clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,9 +23,15 @@ demo: env ## Run the whole workbook on an embedded database; prove that source a
 lab: env ## Open the notebooks in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=notebooks --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root)
 
-test: env lint spark35-env ## Run all tests, two files at a time, on both Spark lines
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder
-	.venv35/bin/python -m pytest tests/test_end_to_end.py tests/test_fold.py tests/test_small.py
+test: env lint spark35-env $(VENV)/classes.jsa ## Run all tests but the slow ones, two files at a time, on both Spark lines
+	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	.venv35/bin/python -m pytest tests/test_end_to_end.py tests/test_fold.py tests/test_small.py -m "not slow"
+
+test-slow: env $(VENV)/classes.jsa ## Run the tests that take more than half a minute each: together an hour
+	$(BIN)/python -m pytest tests -m slow -n 2 --dist loadfile --no-loadscope-reorder
+
+$(VENV)/classes.jsa: $(VENV)/.ready
+	$(BIN)/python tests/archive_classes.py $@
 
 spark35-env: .venv35/.ready ## Build the environment of the second Spark line (3.5)
 .venv35/.ready: lib/pyproject.toml

@@ -5,6 +5,7 @@ import json
 from collections import namedtuple
 from pathlib import Path
 
+import pytest
 import yaml
 
 from frazil.changes.changeset import change_set
@@ -29,6 +30,11 @@ ONE_COMMIT = "2024-01-01 09:59:00.000000"
 
 class Killed(BaseException):
     """The process dies here: nothing may catch this and tidy up."""
+
+
+def slow(*values, **more):
+    """One case of a parametrised test that only `make test-slow` runs."""
+    return pytest.param(*values, marks=pytest.mark.slow, **more)
 
 
 Change = namedtuple("Change", "op values was seq ts")

@@ -96,6 +96,7 @@ def outcome(raw: bytes, dialect, block: int) -> list | None:
     return [row for _, row in sorted(found, key=lambda pair: pair[0])]
 
 
+@pytest.mark.slow
 def test_mutated_files_mean_what_a_plain_reader_says():
     r, dialects, read_right = random.Random(11), [d for d in DIALECTS if d.ending == ".csv"], 0
     for _ in range(700):

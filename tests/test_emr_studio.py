@@ -46,6 +46,7 @@ def cells(notebook: str, **parameters) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.notebooks
+@pytest.mark.slow
 def test_the_notebooks_run_beside_a_session_that_is_there_and_without_ipython(spark, tmp_path, monkeypatch):
     """The catalog is the session's own, so the parameters tell of none."""
     monkeypatch.setattr(lakes, "_opened", [])  # the session counts as Livy's, not as one that Frazil has made

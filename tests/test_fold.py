@@ -10,7 +10,7 @@ from frazil.config.settings import MaintenanceSettings
 from frazil.flows import cdc
 from frazil.lake import compact, fold, history
 from frazil.lake.locator import Locator
-from helpers import D, I, U
+from helpers import D, I, U, slow
 from test_rowdelta import files, random_changes
 
 pytestmark = pytest.mark.spark
@@ -35,7 +35,7 @@ def data_files(world, table: str = "t", at: str = "") -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("readers", [["spark"], ["athena"]], ids=["v3", "v2"])
+@pytest.mark.parametrize("readers", [["spark"], slow(["athena"])], ids=["v3", "v2"])
 def test_folded_rows_are_what_they_were(world, readers):
     rng, states = random.Random(3), {kind: {key(n): "l" for n in range(20)} for kind, (key, *_) in KINDS.items()}
     for kind, (key, columns, parts) in KINDS.items():

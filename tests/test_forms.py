@@ -17,6 +17,7 @@ from frazil.demo.standin import StandIn
 from frazil.demo.workload import Workload
 from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
+from helpers import slow
 
 pytestmark = pytest.mark.spark
 PARAMS = Path(__file__).parent.parent / "params"
@@ -161,7 +162,15 @@ def _ingest(source: Path, form: str, stream: str, catalog_options: dict) -> Work
         return book("cdc_merge")
 
 
-@pytest.mark.parametrize("form", [*(f for f in FORMS if not f.startswith("parquet")), *STREAMS])
+OFTEN = ("csv_headerless", "csv_with_header", "csv_transactions", "csv_date_folders", "parquet")
+"""Forms that are tried each time; `make test-slow` tries the others."""
+
+
+def forms(names) -> list:
+    return [name if name in OFTEN else slow(name) for name in names]
+
+
+@pytest.mark.parametrize("form", forms([*(f for f in FORMS if not f.startswith("parquet")), *STREAMS]))
 def test_every_text_form_ends_equal_to_the_source(ingested, form):
     compared, samples = reconcile.run(ingested(form))
     raise_if_failed(compared)
@@ -169,7 +178,7 @@ def test_every_text_form_ends_equal_to_the_source(ingested, form):
     assert {r.counts["differing_rows"] for r in compared} == {0}
 
 
-@pytest.mark.parametrize("form", [f for f in FORMS if f.startswith("parquet")])
+@pytest.mark.parametrize("form", forms([f for f in FORMS if f.startswith("parquet")]))
 def test_every_parquet_form_ends_like_text_but_for_times_that_dms_cuts_to_milliseconds(ingested, form):
     for source, spec in ingested(form).specs.items():
         columns = [

@@ -76,6 +76,7 @@ def test_a_column_name_in_a_parquet_schema_is_no_sql(new_world):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_column_name_in_a_control_record_is_no_sql(kafka, catalog_options, spark, tmp_path):
     world = KafkaWorld(kafka, tmp_path / "w", "hostile_stream", catalog_options)
     declare(world, "t", [("id", "INT8"), ("k`", "WSTRING(9)"), ("v", "WSTRING(9)")], ["id", "k`"])
@@ -90,6 +91,7 @@ def test_a_column_name_in_a_control_record_is_no_sql(kafka, catalog_options, spa
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_name_of_a_spec_stays_a_name_through_all_notebooks(new_world):
     world = new_world()
     world.rules = {"rules": []}

@@ -68,6 +68,7 @@ def source(tmp_path_factory):
         yield postgres, root
 
 
+@pytest.mark.slow
 def test_what_init_writes_is_what_the_task_writes_and_every_row_arrives(spark, source, capsys, catalog_options):
     postgres, root = source
     assert main(["init", "--env", "own", "--source", str(root / "s3"), "--tables", "made.%"]) == runs.OK

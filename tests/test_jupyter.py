@@ -308,6 +308,7 @@ raise_if_failed(cdc.run(book("cdc_merge")))"""
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_one_kernel_writes_to_the_lake_of_the_environment_that_its_cell_names(server, tmp_path):
     params, lakes = tmp_path / "params", {}
     params.mkdir()
@@ -389,6 +390,7 @@ def moved(world: World, kernel: Kernel) -> int:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_explore_notebook_shows_all_beside_a_running_ingest_and_can_write_nothing(world, ingest):
     looking, ingesting, *_ = ingest
     cells = [c for c in nbformat.read(ROOT / "notebooks/05_explore.ipynb", as_version=4).cells if c.cell_type == "code"]

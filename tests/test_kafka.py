@@ -18,7 +18,7 @@ from frazil.cli import check
 from frazil.config.settings import OperateSettings
 from frazil.flows import replay, watch
 from frazil.lake import jvm, lookup, quarantine
-from helpers import Killed
+from helpers import Killed, slow
 from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark
@@ -61,6 +61,7 @@ def test_executors_may_log_what_they_read(new_stream, spark, monkeypatch):
     assert w.rows("t") == [(1, "b")]
 
 
+@pytest.mark.slow
 def test_bad_messages_are_set_aside_with_their_offset_and_key_and_replayed_from_their_bytes(new_stream):
     """Where one value does not fit, the others can be read; of what is no JSON nothing can."""
     w, big = new_stream().table("t", "id INT8", "n INT4", "v NCLOB"), 3_000_000_000
@@ -118,7 +119,7 @@ def test_a_new_load_in_the_stream_replaces_the_old_one_when_told(new_stream):
     assert w.merged().rows("t") == [(3, "d")]
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("partitions", [slow(1), 2])
 def test_changes_from_before_a_load_do_not_say_that_it_is_over(new_stream, partitions):
     w, last = new_stream(partitions=partitions).table("t"), partitions - 1
     w.message("update", id=1, v="of an older task", partition=last).message("load", id=1, v="a").setup()
@@ -389,6 +390,7 @@ def test_numbers_keep_all_their_digits_or_are_refused(new_stream):
     assert "offset 2: column 'n'" in w.merge()["t"].note
 
 
+@pytest.mark.slow
 def test_a_key_change_between_partitions_is_refused_and_other_changes_keep_their_order(new_stream):
     w = new_stream(partitions=2).table("t").loaded()
     for n in range(20):
@@ -432,6 +434,7 @@ def _made_anew(w: KafkaWorld) -> None:
     w.kafka.create_topic(w.topic)
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_made_anew_is_an_error_however_long_it_is(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").merged()
     _made_anew(w)
@@ -628,6 +631,7 @@ def test_who_may_log_in_reads_and_the_password_is_never_shown(new_stream, monkey
     assert "wrong-secret" not in shown and w.kafka.PASSWORD not in shown
 
 
+@pytest.mark.slow
 def test_a_run_without_an_end_reads_once_for_all_tables_and_outlives_the_broker_and_a_failing_table(
     new_stream, monkeypatch
 ):

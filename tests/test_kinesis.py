@@ -70,6 +70,7 @@ def test_a_bad_message_that_stops_its_table_is_named_with_its_shard_and_number(n
     ), failed.note
 
 
+@pytest.mark.slow
 def test_messages_that_tell_no_table_are_set_aside_once(new_stream, monkeypatch):
     w = new_stream(shards=2).table("t").table("u").loaded()
     aside = {"on_unreadable": "quarantine", "ops": f"{w.space}_ops", "parallel_tables": 1}
@@ -103,6 +104,7 @@ def test_messages_that_tell_no_table_are_set_aside_once(new_stream, monkeypatch)
     assert all(len(r.row_no) > 40 for r in rows)
 
 
+@pytest.mark.slow
 def test_rows_set_aside_are_replayed_in_the_order_of_their_shard(new_stream):
     w, big = new_stream(shards=2).table("t", "id INT8", "n INT4").loaded(), 3_000_000_000
     aside = {"on_bad_rows": "quarantine", "ops": f"{w.space}_ops"}
@@ -120,6 +122,7 @@ def test_rows_set_aside_are_replayed_in_the_order_of_their_shard(new_stream):
     assert w.merge(**aside)["t"].status == "unchanged"
 
 
+@pytest.mark.slow
 def test_parents_are_read_before_their_children(new_stream):
     w = new_stream().table("t").loaded()
     last = {}
@@ -212,6 +215,7 @@ def test_what_may_have_expired_is_an_error_and_never_a_gap(new_stream, monkeypat
     assert w.merged().rows("t") == [(1, "a"), (2, "b"), (3, "c")]
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_made_anew_is_an_error(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").merged()
     w.client.delete_stream(StreamName=w.stream)

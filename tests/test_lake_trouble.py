@@ -10,7 +10,7 @@ from frazil.config.settings import FullLoadSettings, OperateSettings
 from frazil.flows import watch
 from frazil.flows.plan import plan
 from frazil.lake import jvm, rowdelta
-from helpers import FILE2, I, U
+from helpers import FILE2, I, U, slow
 from lake_reader import lake_rows, metadata_of
 
 pytestmark = pytest.mark.spark
@@ -32,7 +32,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("lane", ["rowdelta", "merge"])
+@pytest.mark.parametrize("lane", ["rowdelta", slow("merge")])
 def test_damaged_metadata_are_named_with_the_newest_that_can_be_read(world, lane):
     for table in (*DAMAGE, "fine"):
         world.table(table).load(table, (1, "a"), (2, "b")).changes(table, U(1, "A"))

@@ -227,6 +227,7 @@ def test_a_batch_that_was_given_up_on_its_branch_counts_once(world, monkeypatch,
     assert sum(r["kind"] == "changes" for r in ledger.history(book, "public.t", 20)) == 1
 
 
+@pytest.mark.slow
 def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_is_absent(world):
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged()

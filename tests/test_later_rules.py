@@ -61,6 +61,7 @@ def expected(table: str) -> list[tuple]:
     return sorted(((*r, None if r[0] == 5 else "eu") if kind == "kept" else r for r in rows), key=repr)
 
 
+@pytest.mark.slow
 def test_a_rule_that_begins_between_two_files_gives_the_same_rows_in_one_batch_in_two_and_by_a_replay(new_world):
     world = new_world()
     world.given = {"on_bad_rows": "quarantine", "max_bad_percent": 100.0, "ops": f"{world.space}_ops"}

@@ -39,6 +39,7 @@ def went_well(results: dict) -> None:
     assert not [r.note for r in results.values() if r.failed or r.status in ("skipped", "held")]
 
 
+@pytest.mark.slow
 def test_a_table_reads_its_own_folder_whatever_pattern_its_name_is(new_world):
     world = new_world()
     world.rules, world.given = {"rules": []}, {"source": "s[o]urce"}
@@ -94,6 +95,7 @@ def test_files_of_all_tables_are_read_whatever_pattern_their_folder_is(new_world
 PUNCTUATION = " " + string.punctuation.replace("/", "")
 
 
+@pytest.mark.slow
 def test_any_warehouse_and_any_partition_is_written_in_both_lanes(spark, tmp_path):
     """Both lanes, both formats, maintenance: all below a folder, and into partitions, of every printable character."""
     folder = f"{tmp_path}/{PUNCTUATION}per%20cent"

@@ -11,6 +11,7 @@ from test_northwind import ROOT, SOURCE, TABLES, replay
 pytestmark = [pytest.mark.notebooks, pytest.mark.northwind]
 
 
+@pytest.mark.slow
 def test_the_notebooks_end_where_the_replay_ends(tmp_path, monkeypatch):
     from pyiceberg.catalog.sql import SqlCatalog
 

@@ -60,6 +60,7 @@ def test_every_compared_cell_has_a_reference(kept):
     assert sorted(tagged) == sorted(kept)
 
 
+@pytest.mark.slow
 def test_a_cell_whose_result_changes_turns_the_test_red(tmp_path, kept):
     (shown,) = (cell for cell, out in kept.items() if "load_files" in json.dumps(out))
     changed = json.loads(json.dumps(kept).replace("app.visit ", "app.vasit "))
@@ -90,6 +91,7 @@ def test_an_unknown_table_is_refused_with_the_nearest_name(tmp_path):
     assert "did you mean 'app.person'?" in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_table_that_fails_fails_the_run_but_not_the_other_tables(tmp_path):
     place = reference.workspace(tmp_path)
     broken = place / "s3" / "app" / "visit" / "LOAD00000001.csv"

@@ -160,6 +160,7 @@ def test_what_no_run_can_come_of_is_on_the_page_if_the_environment_is_there(tmp_
 
 
 @pytest.mark.notebooks
+@pytest.mark.slow
 def test_a_table_that_fails_and_one_that_needs_a_decision_have_codes_of_their_own(tmp_path, place):
     made = Path(shutil.copytree(place, tmp_path / "copy"))
     load = made / "s3/app/person/LOAD00000001.csv"
@@ -175,6 +176,7 @@ def test_a_table_that_fails_and_one_that_needs_a_decision_have_codes_of_their_ow
 
 
 @pytest.mark.notebooks
+@pytest.mark.slow
 def test_a_run_that_sets_rows_aside_shows_in_its_notebook_what_is_wrong_with_them(tmp_path, place):
     made = Path(shutil.copytree(place, tmp_path / "copy"))
     first = (made / "s3/app/visit/20260301-080103000.csv").read_text(encoding="utf-8").splitlines()[0]
@@ -205,6 +207,7 @@ if env == "demo":
 
 
 @pytest.mark.notebooks
+@pytest.mark.slow
 def test_of_runs_that_overlap_one_does_the_work_and_the_others_skip_politely(tmp_path, place):
     """Two begin at once on one machine: its lock parts them. A third, of another machine, has another lock, and overtakes."""
     made = Path(shutil.copytree(place, tmp_path / "copy"))

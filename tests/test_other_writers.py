@@ -46,6 +46,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.slow
 def test_changed_columns_stop_their_table_until_the_schema_is_restored(world, monkeypatch):
     for table in (*CHANGED, "fine"):
         columns = ("id INT8", "n INT8", "v WSTRING(50)") if table == "key" else COLUMNS
@@ -127,6 +128,7 @@ TWICE = {
 }
 
 
+@pytest.mark.slow
 def test_keys_that_others_doubled_are_reported_and_no_row_is_removed(world):
     names = {kind: kind.replace(" ", "_") for kind in TWICE}
     for table in (*names.values(), "unharmed"):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import FILE1, FILE2, FILE3, LOAD1, U
+from helpers import FILE1, FILE2, FILE3, LOAD1, U, slow
 from lake_reader import lake_rows
 
 pytestmark = pytest.mark.spark
@@ -39,7 +39,7 @@ def lane_of(world) -> tuple[str, str]:
     return summary["frazil.lane"], summary["frazil.lane-reason"]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["gz", slow("parquet")])
 def test_a_packed_batch_of_many_rows_goes_to_a_merge_and_a_small_one_to_a_row_delta(new_world, form):
     """Two megabytes lie in some ten kilobytes or twice that; the driver takes at most one."""
     world = new_world(**FORMS[form]).table("t")

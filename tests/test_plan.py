@@ -108,6 +108,7 @@ def test_the_command_prints_the_plan_and_with_strict_fails_where_a_decision_is_n
     assert not world.spark.catalog.tableExists(world.name("fine"))
 
 
+@pytest.mark.slow
 def test_a_stream_is_planned_like_files(kafka, catalog_options, tmp_path, spark):
     w = KafkaWorld(kafka, tmp_path / "w", "plan_stream", catalog_options).table("t").message("load", id=1, v="a")
     new = planned(w)["t"]

@@ -89,6 +89,7 @@ def test_what_one_setting_does_to_many_tables_is_one_line_and_data_without_a_spe
 
 
 @pytest.mark.notebooks
+@pytest.mark.slow
 def test_a_run_with_nothing_to_do_says_which_rows_wait(world, monkeypatch, capsys):
     world.given = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops"}
     world.table("t", "id INT8", "n INT4").table("u").load("t", (1, 1)).loaded()

@@ -17,7 +17,7 @@ from frazil.flows import maintenance, replay, watch
 from frazil.flows.plan import plan
 from frazil.lake import commit, jvm, lookup, quarantine
 from frazil.lake.tables import BRANCH_PREFIX
-from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U
+from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U, slow
 
 pytestmark = pytest.mark.spark
 COLUMNS = ("id INT8", "n INT4", "note WSTRING(99)")
@@ -61,6 +61,7 @@ def replayed(world, **settings):
 BIG = 3_000_000_000
 
 
+@pytest.mark.slow
 def test_a_batch_runs_the_code_that_the_ones_before_it_had_compiled(aside):
     """A number or a time of the batch in the text of generated code would cost seconds of compilation in each."""
     metrics = aside.spark._jvm.org.apache.spark.metrics.source.CodegenMetrics
@@ -236,6 +237,7 @@ def _only_by_spark(settings):
     raise lookup.CatalogError("a catalog that PyIceberg does not know")
 
 
+@pytest.mark.slow
 def test_a_later_change_of_the_key_makes_a_row_obsolete_an_earlier_one_does_not(aside, monkeypatch):
     aside.changes("t",
         U(1, 5, "before"), U(1, BIG, "stays"), U(2, BIG, "overtaken here"), U(2, 6, "after"), U(3, BIG, "overtaken tomorrow"),
@@ -268,6 +270,7 @@ def test_a_row_that_stays_bad_is_not_applied_later_over_what_was_replayed_before
     assert kept(aside, "status") == [("obsolete",), ("replayed",)]
 
 
+@pytest.mark.slow
 def test_random_histories_end_as_if_no_row_had_ever_been_bad(aside):
     """Rows too big for the type are set aside at random; some are replayed half-way, the rest once the type is wide enough."""
     r, model, number = random.Random(1), {1: (1, "a"), 2: (2, "b"), 3: (3, "c")}, 0
@@ -322,6 +325,7 @@ def test_rows_of_another_width_are_replayed_in_order_but_not_over_what_may_be_ne
 # --- loads, forms, policies
 
 
+@pytest.mark.slow
 def test_bad_rows_of_a_load_are_set_aside_and_a_reload_makes_them_obsolete(aside):
     aside.table("u", *COLUMNS).load("u", (1, BIG, "a"), (2, 2, "b"), (3, 3, "two\nlines")).setup()
     result = aside.full_load()["u"]
@@ -337,7 +341,7 @@ def test_bad_rows_of_a_load_are_set_aside_and_a_reload_makes_them_obsolete(aside
     ]
 
 
-@pytest.mark.parametrize("form", ["header", "parquet", "transactions", "append"])
+@pytest.mark.parametrize("form", [slow("header"), "parquet", "transactions", "append"])
 def test_other_forms_are_read_again_as_they_were_written(new_world, form):
     settings = {
         "header": {"AddColumnName": True, "CsvNullValue": "NULL", "CsvDelimiter": "|"},
@@ -402,6 +406,7 @@ def write_parquet(file, rows):
     )
 
 
+@pytest.mark.slow
 def test_beyond_the_limit_a_table_stops_and_nothing_is_set_aside(aside):
     aside.changes("t", U(1, "one", "A"), U(2, "two", "B"), U(3, 7, "C"))
     for limits in ({"max_bad_rows": 1}, {"max_bad_percent": 60.0}, {"on_bad_rows": "stop"}):
@@ -416,6 +421,7 @@ def test_beyond_the_limit_a_table_stops_and_nothing_is_set_aside(aside):
     assert len(kept(aside, "id")) == 2
 
 
+@pytest.mark.slow
 def test_what_has_ended_is_purged_after_its_time_and_what_waits_stays(aside):
     aside.changes("t", U(1, BIG, "A"), I(4, "four", "d"), I(5, BIG, "e")).merged()
     aside.changes("t", U(4, 4, "D"), name=FILE2).merged()

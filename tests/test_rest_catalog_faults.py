@@ -4,7 +4,7 @@ import pytest
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.flows import cdc, maintenance
-from helpers import D, I, U, World
+from helpers import D, I, U, World, slow
 from rest_catalog import FAULTS, RestCatalog
 
 pytestmark = pytest.mark.spark
@@ -44,7 +44,7 @@ def rows(world) -> list[tuple]:
     return sorted(tuple(r) for r in world.spark.table(world.name("t")).collect())
 
 
-@pytest.mark.parametrize("world", ["merge", "rowdelta"], indirect=True)
+@pytest.mark.parametrize("world", [slow("merge"), "rowdelta"], indirect=True)
 def test_a_fault_at_any_request_of_a_batch_fails_no_batch(world, catalog):
     book = world.book(lane=world.lane)
     assert batch(world, book).status == "merged"
@@ -66,6 +66,7 @@ def test_a_fault_at_any_request_of_a_batch_fails_no_batch(world, catalog):
     assert len(world.history("t")) == 2 + world.batches, "each batch is one snapshot"
 
 
+@pytest.mark.slow
 def test_a_fault_at_any_commit_of_a_load_or_of_maintenance_fails_neither(world, catalog):
     def load():
         return world.full_load(on_changed_load="replay")["t"]

@@ -19,7 +19,7 @@ from frazil.lake import compact as compaction
 from frazil.lake import jvm, jvm_rowdelta, lanes
 from frazil.lake.keyindex import KeyIndex
 from frazil.lake.locator import Locator, live_rows
-from helpers import FILE2, FILE3, D, I, U
+from helpers import FILE2, FILE3, D, I, U, slow
 
 pytestmark = pytest.mark.spark
 
@@ -52,7 +52,7 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("readers", [["spark"], ["athena"]], ids=["v3", "v2"])
+@pytest.mark.parametrize("readers", [["spark"], slow(["athena"])], ids=["v3", "v2"])
 def test_random_histories_end_as_a_replay(world, readers):
     """Keys of every kind in plain and partitioned tables; a row's partition is told by its value, which changes."""
     kinds = KEYS if readers == ["spark"] else {k: KEYS[k] for k in ("composite", "bucket")}

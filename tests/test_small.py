@@ -87,6 +87,7 @@ def test_batches_of_any_size_go_through_one_plan(w, plans, monkeypatch, tmp_path
     assert not list(tmp_path.glob("frazil-*"))
 
 
+@pytest.mark.slow
 def test_a_plan_is_made_anew_when_the_table_or_its_partitioning_changes(w, plans, monkeypatch):
     w.table("t").message("load", id=1, v="a").loaded()
     _run(

@@ -99,6 +99,7 @@ def test_masked_and_left_out_columns_never_reach_the_lake(new_world, header):
 
 
 @spark
+@pytest.mark.slow
 def test_messages_do_not_show_masked_values(world):
     w = declare(world.table("t", "id INT8", "born DATE"), "t", {"born": {"mask": "sha256"}})
     w.load("t", (1, "2001-02-03")).loaded().changes("t", I(2, "sesame"), name=FILE1)

@@ -421,6 +421,7 @@ def stops(world: World, lane: str) -> dict:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_source_and_warehouse_on_s3_end_like_local_ones(server, tmp_path):
     """By SQLite (v3), and by REST (v2) in both lanes. In a process of its own: a Spark session has access to S3 from its start."""
     rest = server.rest_catalog("tables")

@@ -55,6 +55,7 @@ def frazil(*argv: str) -> tuple[int, str]:
     return code, out.getvalue()
 
 
+@pytest.mark.slow
 def test_a_name_that_needs_quoting_goes_through_every_command(new_world, monkeypatch):
     world = new_world()
     world.rules, world.given = {"rules": []}, {"ops": f"{world.space} ops"}
@@ -133,6 +134,7 @@ def test_a_name_that_the_lake_cannot_hold_stops_its_table_alone_before_anything_
     assert lake_rows(world.catalog_options, f"{space}.good") == [(1, "a")]
 
 
+@pytest.mark.slow
 def test_a_column_that_the_lake_cannot_have_under_its_name_is_renamed_or_left_out(new_world):
     world = new_world(AddColumnName=True)
     world.rules = {"rules": []}

@@ -29,6 +29,7 @@ def create_table(w, schema, table, *rows, columns=None, key=("id",)):
         send(w, schema, table, "load", dict(zip(columns, row, strict=True)))
 
 
+@pytest.mark.slow
 def test_a_new_table_of_any_name_stops_no_other(kafka, spark, catalog_options, tmp_path):
     w = KafkaWorld(kafka, tmp_path / "w", "hostile", catalog_options).table("t")
     w.loaded()
@@ -73,6 +74,7 @@ def test_a_new_table_of_any_name_stops_no_other(kafka, spark, catalog_options, t
     assert lake_rows(catalog_options, f"{s}.wide") == [(1, *sorted(awkward))]
 
 
+@pytest.mark.slow
 def test_a_stream_and_an_empty_folder_of_specs_are_enough(kafka, spark, catalog_options, tmp_path):
     w = KafkaWorld(kafka, tmp_path / "w", "fromnothing", catalog_options)
     s, create = w.space, {"unknown_tables": "create"}

@@ -99,6 +99,7 @@ def shown_by_notebook(name: str, env: str, **parameters) -> str:
     return "\n".join(shown)
 
 
+@pytest.mark.slow
 def test_the_explore_notebook_shows_a_table_whose_key_is_the_first_instant(world, monkeypatch):
     world.environment(monkeypatch)
     shown = shown_by_notebook("05", "w", table="public.u", key=[FIRST["u"]])
