@@ -141,7 +141,7 @@ _STAMP = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)[ T](\d\d?):(\d\d?):(\d\d?)(?:\.(\d
 _TRIM = "".join(map(chr, range(0x21))) + "\x7f"
 
 
-def _value(text: str | None, kind: str):
+def value_of(text: str | None, kind: str):
     """Return what a field's text means, or BAD. White space around a value means nothing, except in a text."""
     if text is None or kind.startswith(("NCLOB", "WSTRING")):  # in Parquet a text without its mark is bytes
         return text.decode(errors="replace") if isinstance(text, bytes) else text
@@ -216,8 +216,8 @@ def meaning(record: list[tuple[str, bool]], dialect: Dialect):
         return None if field == dialect.null else field
 
     op, ts = (text(*f, False) for f in record[:2])
-    values = [_value(text(*f, k in TEXTS), k) for f, k in zip(record[2:], KINDS, strict=True)]
-    stamp = _value(ts, "DATETIME")
+    values = [value_of(text(*f, k in TEXTS), k) for f, k in zip(record[2:], KINDS, strict=True)]
+    stamp = value_of(ts, "DATETIME")
     good = op in ("I", "U", "D") and values[0] is not None and not any(v is BAD for v in (*values, stamp))
     return (op, *values) if good else BAD
 

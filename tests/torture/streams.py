@@ -26,7 +26,7 @@ from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  #
 from frazil.flows.stream_groups import groups_of  # noqa: E402
 from frazil.flows.unreadable import READABLE  # noqa: E402
 from helpers import spec_of  # noqa: E402
-from torture.files import BAD, _value  # noqa: E402
+from mutated_files import BAD, value_of  # noqa: E402
 
 COLUMNS = ["id INT8", "n INT4", "price NUMERIC(12,2)", "w REAL8", "d DATE", "at DATETIME", "flag BOOLEAN", "raw BYTES(9)",
            "note NCLOB"]  # fmt: skip
@@ -136,7 +136,7 @@ def _meaning(kind: str, value):
         return BAD
     if kind == "DATETIME" and not isinstance(value, _Number) and value.endswith("Z"):
         value = value.replace("T", " ").replace("Z", " ")
-    return ... if kind == "REAL8" and value == "NaN" else _value(str(value), kind)
+    return ... if kind == "REAL8" and value == "NaN" else value_of(str(value), kind)
 
 
 def judge(raw: bytes) -> tuple | None:
