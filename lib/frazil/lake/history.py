@@ -121,7 +121,8 @@ def told_until(states: list[Snapshot]) -> dict[int, tuple[int | None, str]]:
             own = (s.source_ms[-1], "commit times") if s.source_ms else files or own
         elif s.kind == "load" and not s.position.last:
             later = next((n.position for n in states[i + 1 :] if n.kind == "changes" and n.position.recent), None)
-            own = min(own, (_ms(later.recent[0]), "file names")) if later else own
+            holds_nothing = until[0] is None and s.count("total-records") == 0
+            own = min(own, (_ms(later.recent[0]), "file names")) if later else None if holds_nothing else own
         elif s.operation == "replace" or s.kind == "position" or _goes_before_a_compaction(s, states[i + 1 : i + 2]):
             own = None
         if own and (until[0] is None or own[0] > until[0]):
