@@ -92,7 +92,8 @@ class Kernel:
 
 
 def text(outputs: list[dict]) -> str:
-    return "\n".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
+    """Return what a cell shows; what it prints may come in several pieces."""
+    return "".join(o.get("text") or o.get("data", {}).get("text/plain", "") + "\n" for o in outputs)
 
 
 def errors(outputs: list[dict]) -> list[str]:
