@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from frazil.config.spec import parse_spec
-from frazil.engine.on_spark import WritePlan, load_files
+from frazil.engine.on_spark import load_files
 from frazil.engine.read_files import FileToRead, ReadPlan
+from frazil.engine.write_rows import WritePlan
 from frazil.lake import jvm, jvm_data_files
 from helpers import ONE_COMMIT
 from lake_reader import duckdb_rows, lake_rows, metadata_of
@@ -38,9 +39,9 @@ def test_load_files_become_data_files_that_every_engine_reads_alike(world, catal
     files.append(FileToRead(str(folder / "LOAD00000003.parquet"), 3, tuple(after)))
     target = f"{world.space}.t"
     metadata = Path(metadata_of(catalog_options, target).removeprefix("file:")).read_text()
-    written = load_files(spark, files, ReadPlan(spec), WritePlan(metadata))
+    written = load_files(spark, [files[:2], files[2:]], ReadPlan(spec), WritePlan(metadata))
     assert (written.good, written.bad) == (300, 1)
-    assert [(b.number, b.column) for b in written.first_bad[1]] == [(101, "id")]
+    assert [(b.number, b.column) for b in written.first_bad[2]] == [(101, "id")]
     table = jvm.load_table(spark, world.name("t"))
     entries = jvm_data_files.from_json(spark, table, written.entries)
     jvm_data_files.append(spark, table, "main", entries, {"made-by": "a test"})

@@ -16,6 +16,8 @@ from frazil.core.texts import driver_rows
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.position import Position
 from frazil.dms.read import has_stray_quote
+from frazil.engine import small_batch
+from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.batch import Batch, Plan, plan_of
 from frazil.flows.workbook import Workbook
@@ -45,6 +47,8 @@ def apply_batch(
     """
     picked_up = time.time()
     if whole is None:
+        if done := _in_process(book, spec, base, given):
+            return done
         whole = not given.may_be_split
     raw, all_end = None if given.again else given.read(whole), given.look(whole)
     partial, aside = raw is not None and "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
@@ -87,10 +91,6 @@ def apply_batch(
                 batch.persist()
         if stats["passed"]:
             _require_free(book, spec, raw, partial, given.files)
-        if stats["out_of_sequence"]:
-            book.progress(
-                f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; the order in which they lie stands"
-            )
         collapsed, summary = time.time(), _summary(stats, keys, given, picked_up)
         position = given.after(commit.new_batch())
         set_aside = (stats["bad"], raw, batch, bad, stats.get("first"))
@@ -106,12 +106,59 @@ def apply_batch(
                 ready,
                 given.record(position.batch),
             )
-        if said := book.lanes.note(book.name(spec), done.summary, given.megabytes, time.time() - picked_up):
-            book.progress(f"{spec.source}: {said}")
+        _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
     finally:
         # Also by a lane that could not, for the MERGE. What is not cached is left alone: to free it would wait for what others cache.
         for frame in (f for f in (batch, found) if f.is_cached):
             frame.unpersist()
+    return _counts(stats, keys, done, picked_up, collapsed)
+
+
+def _in_process(
+    book: Workbook, spec: TableSpec, base: Base, given: Batch
+) -> tuple[dict[str, int], dict[str, float]] | None:
+    """Apply a small batch of files as a row delta without a Spark job; None where Spark has to do it. It is then as if nothing was tried."""
+    if small_batch.why_not(spec, book.endpoint, given.files) or quarantine.still_waiting(book, spec, base) is not None:
+        return None
+    lane, why = _lane(book, spec, given, spec.narrow)
+    if lane is None or lane.parts():
+        return None
+    picked_up, all_end = time.time(), given.look(True)
+    try:
+        found = small_batch.collapse_files(spec, (book.endpoint, book.mappings), given.files)
+    except FrazilError:  # Spark's reader says the same, and more
+        return None
+    if found is None:
+        return None
+    all_end(False)
+    stats, keys = latency.picked_up(found.seen, picked_up), found.rows.num_rows
+    collapsed, position = time.time(), given.after(commit.new_batch())
+    summary = _summary(stats, keys, given, picked_up) | {"frazil.lane": "rowdelta", "frazil.lane-reason": why}
+    with quarantine.beside(book, spec, base, position.batch) as ready:
+        ready()
+        try:
+            done = lane.apply(base, position, found.rows, summary, given.record(position.batch))
+        except UnfitError as error:
+            reason = book.lanes.unfit(book.name(spec), error)
+            return apply_batch(book, spec, base, replace(given, only_merge=reason), not given.may_be_split)
+    _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
+    return _counts(stats, keys, done, picked_up, collapsed)
+
+
+def _tell(
+    book: Workbook, spec: TableSpec, stats: dict[str, Any], given: Batch, summary: dict[str, str], seconds: float
+) -> None:
+    if stats["out_of_sequence"]:
+        book.progress(
+            f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; the order in which they lie stands"
+        )
+    if said := book.lanes.note(book.name(spec), summary, given.megabytes, seconds):
+        book.progress(f"{spec.source}: {said}")
+
+
+def _counts(
+    stats: dict[str, Any], keys: int, done: Commit, picked_up: float, collapsed: float
+) -> tuple[dict[str, int], dict[str, float]]:
     counts = {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
               "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
     committed = done.committed_at / 1000

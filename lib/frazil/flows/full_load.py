@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import BadRowError, change_set, load_rows
@@ -26,12 +28,13 @@ from frazil.dms.position import (
     require_same_load,
 )
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
+from frazil.engine import load as engine
 from frazil.errors import LOAD_ANEW, FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.shape import follow, require_first_files
 from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import commit, jvm, merge
+from frazil.lake import commit, jvm, jvm_data_files, merge
 from frazil.lake.arrival import Reading, State, require_one_load, with_known_loads
 from frazil.lake.commit import Commit
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
@@ -153,77 +156,127 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base,
 
 
 def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
-    from pyspark.sql import functions as F
-
     files = list(there.loads)
-    counts = {"files": len(files), "bytes": sum(f.size for f in files), "began": round(time.time() * 1000)}
-    summary = {"frazil.kind": "load", "frazil.counts": json.dumps(counts)}
     shaped = follow(book, spec, base, files, LOAD_PHASE)
-    spec, base = shaped.spec, shaped.on(base)
-    position = after_load(base.position, there, commit.new_batch(load=True), replay=action == "replay")
-    hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, LOAD_PHASE)
+    load = _Load(book, shaped.spec, there, shaped.on(base), action)
+    done, bad = load.by_core() or load.by_spark()
+    word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action]
+    counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
+    return TableResult(spec.source, word, "", counts=counts)
 
-    def rows(whole: bool) -> DataFrame:
-        return read_rows(book.spark, spec, book.endpoint, book.mappings, files, LOAD_PHASE, whole)
 
-    reading = Reading(files, spec.source)
+class _Load:
+    """One load of one table, by either reader: the core, or Spark for what the core does not do yet and for bad rows."""
 
-    def load(whole: bool, bad: int = 0) -> Commit:
-        all_end = ends.look(spec, book.endpoint, files, hidden, whole)
-        if spec.policy == "append":
-            typed = change_set(rows(whole), spec)
-            if not bad:
-                typed = typed.withColumn("after", F.expr("if(bad is null, after, raise_error(bad))"))
-            new = appended(typed, good_only=bad > 0)
-        else:
-            new = load_rows(rows(whole), spec, good_only=bad > 0)
+    def __init__(self, book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str):
+        self.book, self.spec, self.there, self.base, self.action = book, spec, there, base, action
+        self.files, self.name = list(there.loads), book.name(spec)
+        self.began_ms = round(time.time() * 1000)
+        self.position = after_load(base.position, there, commit.new_batch(load=True), replay=action == "replay")
+        self.reading = Reading(self.files, spec.source)
 
-        def write(branch: str, properties: dict[str, str]) -> None:
-            merge.replace_rows(book.spark, branch, new, properties, empty_first=action != "load")
-            reading.require_unchanged()
-            all_end(bad > 0)
-            if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
-                raise _explain_duplicates(rows(whole), twice, spec)
-            kept.load(position.last or base.position.last, there, reading.contents(), action == "replay")
-            applied.update(kept.properties)
-            ready()
-
-        applied = {LOAD: load_as_json(there), COLUMNS: columns_of(book.spark, book.name(spec))}
-        kept = Update(
-            jvm.load_table(book.spark, book.name(spec)), base.record, position.batch, (*there.loads, *there.changes),
-            base.record.awaited if action == "replay" else (),
-        )  # fmt: skip
-        with quarantine.beside(book, spec, base, position.batch, bad, rows(whole) if bad else None) as ready:
-            done = commit.commit_batch(book.spark, book.name(spec), base, position, write, summary, applied)
-        kept.done()
-        return done
-
-    def count(whole: bool) -> tuple[int, int]:
+    def by_core(self) -> tuple[Commit, int] | None:
+        """Load by the core; return the commit and 0 bad rows, or None where Spark has to do it."""
+        book, spec = self.book, self.spec
+        table = jvm.load_table(book.spark, self.name)
+        if engine.why_not(table, spec, self.files):
+            return None
         try:
-            return change_set(rows(whole), spec).agg(F.count("bad"), F.count("*")).first()
+            written = engine.write_load(book.spark, table, spec, self.files, (book.endpoint, book.mappings))
+        except FrazilError:  # Spark's reader says the same, and more
+            return None
+        if written.bad:
+            engine.delete_written(table, written)
+            return None
+
+        def put(branch: str, properties: dict[str, str]) -> None:
+            replace = self.action != "load"
+            jvm_data_files.put(book.spark, branch, written.entries, properties, replace)
+            self.reading.require_unchanged()
+
+        return self._commit(put), 0
+
+    def by_spark(self) -> tuple[Commit, int]:
+        """Load by Spark's reader, bad rows to the quarantine if the table has one; return the commit and the number of bad rows."""
+        bad = total = 0
+        for whole in (False, True) if may_be_split(self.files, self.book.endpoint, self._hidden) else (True,):
+            try:
+                return self._commit(self._put_by_spark(whole), whole=whole), 0
+            except FrazilError:
+                raise
+            except Exception:
+                bad, total = self._count(whole)
+                if not bad:
+                    raise
+        # In files that are read in pieces it may have been but a text with a newline.
+        quarantine.admit(self.book, self.spec, self._rows(True), bad, total)
+        return self._commit(self._put_by_spark(True, bad), bad), bad
+
+    @cached_property
+    def _hidden(self) -> bool:
+        return may_hide_open_text(self.spec, self.files, self.book.endpoint, self.book.mappings, LOAD_PHASE)
+
+    def _rows(self, whole: bool) -> DataFrame:
+        book = self.book
+        return read_rows(book.spark, self.spec, book.endpoint, book.mappings, self.files, LOAD_PHASE, whole)
+
+    def _put_by_spark(self, whole: bool, bad: int = 0) -> Callable[[str, dict[str, str]], None]:
+        all_end = ends.look(self.spec, self.book.endpoint, self.files, self._hidden, whole)
+        new = self._typed(whole, bad)
+
+        def put(branch: str, properties: dict[str, str]) -> None:
+            merge.replace_rows(self.book.spark, branch, new, properties, empty_first=self.action != "load")
+            self.reading.require_unchanged()
+            all_end(bad > 0)
+
+        return put
+
+    def _typed(self, whole: bool, bad: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if self.spec.policy != "append":
+            return load_rows(self._rows(whole), self.spec, good_only=bad > 0)
+        typed = change_set(self._rows(whole), self.spec)
+        if not bad:
+            typed = typed.withColumn("after", F.expr("if(bad is null, after, raise_error(bad))"))
+        return appended(typed, good_only=bad > 0)
+
+    def _count(self, whole: bool) -> tuple[int, int]:
+        from pyspark.sql import functions as F
+
+        try:
+            return change_set(self._rows(whole), self.spec).agg(F.count("bad"), F.count("*")).first()
         except Exception as error:
             if whole or not has_stray_quote(error):
                 raise
             return 1, 1  # so many at least
 
-    bad = 0
-    for whole in (False, True) if may_be_split(files, book.endpoint, hidden) else (True,):
-        try:
-            done = load(whole)
-            break
-        except FrazilError:
-            raise
-        except Exception:
-            bad, total = count(whole)
-            if not bad:
-                raise
-    else:  # in files that are read in pieces it may have been but a text with a newline
-        quarantine.admit(book, spec, rows(True), bad, total)
-        done = load(True, bad)
-    word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action]
-    return TableResult(
-        spec.source, word, "", counts={"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
-    )
+    def _commit(self, put: Callable[[str, dict[str, str]], None], bad: int = 0, whole: bool = True) -> Commit:
+        """Commit what `put(branch, properties)` writes, with the position, the record of applied files and the quarantine."""
+        book, spec, base, there = self.book, self.spec, self.base, self.there
+        replay = self.action == "replay"
+
+        def write(branch: str, properties: dict[str, str]) -> None:
+            put(branch, properties)
+            if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
+                raise _explain_duplicates(self._rows(whole), twice, spec)
+            kept.load(self.position.last or base.position.last, there, self.reading.contents(), replay)
+            applied.update(kept.properties)
+            ready()
+
+        applied = {LOAD: load_as_json(there), COLUMNS: columns_of(book.spark, self.name)}
+        table, files = jvm.load_table(book.spark, self.name), (*there.loads, *there.changes)
+        awaited = base.record.awaited if replay else ()
+        kept = Update(table, base.record, self.position.batch, files, awaited)
+        bad_rows = self._rows(whole) if bad else None
+        with quarantine.beside(book, spec, base, self.position.batch, bad, bad_rows) as ready:
+            done = commit.commit_batch(book.spark, self.name, base, self.position, write, self._summary(), applied)
+        kept.done()
+        return done
+
+    def _summary(self) -> dict[str, str]:
+        counts = {"files": len(self.files), "bytes": sum(f.size for f in self.files), "began": self.began_ms}
+        return {"frazil.kind": "load", "frazil.counts": json.dumps(counts)}
 
 
 def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> DuplicateKeyError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class DataFileWriter:
         self._target = int(metadata.properties.get("write.target-file-size-bytes", DEFAULT_TARGET))
         self._open: dict[tuple, _OpenFile] = {}
         self._done: list[dict[str, Any]] = []
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the table's columns, in its order."""
+        return [f.name for f in self.schema.fields]
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows, whose columns have the names and types of the table's."""
@@ -135,7 +141,7 @@ class DataFileWriter:
         file.written_bytes = file.writer._fos.tell()
         file.waiting, file.waiting_bytes = [], 0
 
-    @property
+    @cached_property
     def _file_schema(self) -> pa.Schema:
         """The Arrow schema of the files, with Iceberg's field ids."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaTable, package
+from frazil.lake.jvm import JavaTable, load_table, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +26,15 @@ def from_json(spark: SparkSession, table: JavaTable, entries: list[dict[str, Any
         }  # fmt: skip
         found.append(ice.ScanTaskParser.fromJson(json.dumps(task), True).file())
     return found
+
+
+def put(
+    spark: SparkSession, branch: str, entries: list[dict[str, Any]], summary: dict[str, str], replace: bool = False
+) -> None:
+    """Add data files to `catalog.namespace.table.branch_<name>` in one snapshot; with `replace` they are all that it then holds."""
+    name, ref = branch.rsplit(".branch_", 1)
+    table = load_table(spark, name)
+    append(spark, table, ref, from_json(spark, table, entries), summary, replace)
 
 
 def append(

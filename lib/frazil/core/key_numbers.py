@@ -1,0 +1,57 @@
+"""A key as numbers: itself where 64 bits hold it, else two halves of a digest. The key index has them, by `keyindex.key_sql` or by this."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from frazil.config.spec import TableSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+def has_numbers(spec: TableSpec) -> bool:
+    """Tell whether the numbers of a table's keys can be had here: not of reals, decimals and bytes, which Spark writes its own way."""
+    from frazil.core.types import arrow_type
+
+    return all(spec.column(k).mask or _text_form(arrow_type(spec.column(k))) for k in spec.key)
+
+
+def key_numbers(keys: list[pa.Array]) -> list[np.ndarray]:
+    """Return the numbers of keys, given their columns as the lake has them: one column of numbers, or two. None is null."""
+    import numpy as np
+    import pyarrow as pa
+
+    kinds = [k.type for k in keys]
+    if len(kinds) == 1 and pa.types.is_integer(kinds[0]):
+        return [keys[0].cast(pa.int64()).to_numpy()]
+    if kinds == [pa.int32(), pa.int32()]:
+        high, low = (k.cast(pa.int64()).to_numpy() for k in keys)
+        return [(high << 32) | (low & 0xFFFF_FFFF)]
+    if kinds == [pa.date32()]:
+        return [keys[0].cast(pa.int32()).cast(pa.int64()).to_numpy()]
+    texts = [_text_form(k.type)(k).to_pylist() for k in keys]
+    digests = [_digest(row) for row in zip(*texts, strict=True)]
+    halves = np.frombuffer(b"".join(digests), ">i8").reshape(-1, 2)
+    return [halves[:, 0].astype("int64"), halves[:, 1].astype("int64")]
+
+
+def _digest(parts: tuple[str, ...]) -> bytes:
+    whole = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(whole.encode()).digest()[:16]
+
+
+def _text_form(kind: pa.DataType):
+    """Return the function that writes keys of a type as Spark writes them; None for a type of which that is not known."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind):
+        return lambda values: values.cast(pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return lambda values: values.cast(pa.int64()).cast(pa.string())
+    if pa.types.is_timestamp(kind):
+        return lambda values: pc.replace_substring_regex(values.cast(pa.string()), r"\.?0+$", "")
+    return None

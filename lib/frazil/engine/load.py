@@ -1,0 +1,82 @@
+"""A table's load files as data files: read and typed by the core, in this process or in Spark's tasks. Nothing is committed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from frazil.config.paths import local_path
+from frazil.config.spec import TableSpec
+from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.layout import LOAD_PHASE
+from frazil.dms.objects import DmsObject
+from frazil.engine.file_plan import plan_files
+from frazil.engine.read_files import FileToRead
+from frazil.engine.write_rows import WritePlan, Written, write_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from frazil.lake.jvm import JavaTable
+
+IN_PROCESS = 32 << 20
+"""Bytes of load files that this process reads itself. A Spark job takes a second to begin, with a Python process for each core."""
+LEAST_GROUP, MOST_GROUP = 32 << 20, 256 << 20
+"""About so many bytes of files go to one task: it writes a data file of its own, which is to be neither small nor late."""
+
+
+def why_not(table: JavaTable, spec: TableSpec, files: Sequence[DmsObject]) -> str:
+    """Return why the core does not load these files into this table yet; an empty text if it does."""
+    properties = dict(table.properties())
+    location = table.location()
+    if spec.policy == "append":
+        return "the policy is append"
+    if any(f.name.startswith("CDC_TXN-") for f in files):
+        return "a file holds rows of several tables"
+    if table.sortOrder().isSorted():
+        return "the table is sorted"
+    if properties.get("write.format.default", "parquet") != "parquet" or "write.location-provider.impl" in properties:
+        return "its data files are not written in the usual way"
+    if local_path(location) is None or re.search("[?#%]", location):
+        return "its warehouse is no plain local folder"
+    return ""
+
+
+def write_load(
+    spark: SparkSession, table: JavaTable, spec: TableSpec, files: Sequence[DmsObject], sent: tuple[Endpoint, Mappings]
+) -> Written:
+    """Write the good rows of load files as data files of a table, and count the bad ones.
+
+    Raises FrazilError for a file that cannot be read; the error names it.
+    """
+    from frazil.lake.jvm import package
+
+    planned, read = plan_files(spec, *sent, files, LOAD_PHASE)
+    to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
+    write = WritePlan(to_json(table.operations().current()))
+    if sum(f.size for f in files) <= IN_PROCESS:
+        return write_files(planned, read, write)
+    from frazil.engine.on_spark import load_files
+
+    sizes = [f.size for f in files]
+    return load_files(spark, groups_of(planned, sizes, spark.sparkContext.defaultParallelism), read, write)
+
+
+def groups_of(files: Sequence[FileToRead], sizes: Sequence[int], cores: int) -> list[list[FileToRead]]:
+    """Return files in a group for each task: the largest first, each to the group that is smallest so far."""
+    total = sum(sizes)
+    wanted = max(min(cores, total // LEAST_GROUP), total // MOST_GROUP, 1)
+    groups: list[list[FileToRead]] = [[] for _ in range(min(wanted, len(files)))]
+    bytes_of = [0] * len(groups)
+    for size, file in sorted(zip(sizes, files, strict=True), key=lambda pair: -pair[0]):
+        smallest = bytes_of.index(min(bytes_of))
+        groups[smallest].append(file)
+        bytes_of[smallest] += size
+    return groups
+
+
+def delete_written(table: JavaTable, written: Written) -> None:
+    """Delete data files that nothing will refer to."""
+    for entry in written.entries:
+        table.io().deleteFile(entry["file-path"])

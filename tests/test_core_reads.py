@@ -1,0 +1,94 @@
+"""What the core reads without a Spark job: load files, and small batches of change files; and what is left to Spark."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from frazil.core.key_numbers import has_numbers, key_numbers
+from frazil.flows import batch, full_load
+from frazil.lake.keyindex import key_sql
+from helpers import FILE1, FILE2, D, I, U, spec_of
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def without_spark(monkeypatch):
+    """Spark's reader is not to be asked for a row."""
+
+    def read(*_):
+        raise AssertionError("Spark reads a file")
+
+    for module in (batch, full_load):
+        monkeypatch.setattr(module, "read_rows", read)
+
+
+@pytest.mark.parametrize("form", [{}, {"AddColumnName": True}, {"CsvDelimiter": ";", "CsvNullValue": "NULL"}], ids=str)
+def test_a_load_and_small_batches_of_csv_need_no_spark_job_to_be_read(new_world, without_spark, form):
+    world = new_world(**form).table("t", "id INT8", "v WSTRING(99)", "n NUMERIC(9,2)", "at DATETIME", "day DATE")
+    at = "2024-01-01 10:00:00.000001"
+    world.load("t", (1, 'a "quoted",\ntext', "1.25", at, "2024-02-29"), (2, None, None, None, None)).loaded()
+    world.changes("t", U(1, "b", "2.50", at, "0001-01-01"), D(2), I(3, "", "0", at, "9999-12-31"), name=FILE1)
+    world.changes("t", U(4, "c", was=3), name=FILE2).merged(lane="rowdelta")
+    found = [(r[0], r[1], r[2] and str(r[2]), str(r[4])) for r in world.rows("t")]
+    assert found == [(1, "b", "2.50", "0001-01-01"), (4, "c", None, "None")]
+    assert world.history("t")[0].summary()["frazil.lane"] == "rowdelta"
+
+
+def test_a_load_and_small_batches_of_parquet_need_no_spark_job_to_be_read(new_world, without_spark):
+    world = new_world(DataFormat="parquet").table("t")
+    world.rules = {"rules": []}
+    folder = world.root / "source/public/t"
+    folder.mkdir(parents=True)
+    at = pa.array([1_700_000_000_000_000] * 2, pa.timestamp("us"))
+    pq.write_table(pa.table({"ts": at, "id": [1, 2], "v": ["a", "b"]}), folder / "LOAD00000001.parquet")
+    world.loaded()
+    changed = {"Op": ["U", "D"], "ts": at, "id": [1, 2], "v": ["c", None]}
+    pq.write_table(pa.table(changed), folder / FILE1.replace("csv", "parquet"))
+    assert world.merged(lane="rowdelta").rows("t") == [(1, "c")]
+
+
+def test_a_load_that_replaces_another_leaves_no_row_of_it(world, without_spark):
+    world.table("t").load("t", (1, "a"), (2, "b")).loaded()
+    world.load("t", (3, "c"))
+    assert world.full_load(on_changed_load="reload")["t"].status == "reloaded"
+    assert world.rows("t") == [(3, "c")]
+
+
+KEYS = {
+    "one number": (["INT8"], [[1, -5, 2**63 - 1]]),
+    "two small numbers": (["INT4", "INT4"], [[1, -1, 2**31 - 1], [-1, 7, -(2**31)]]),
+    "a day": (["DATE"], [["0001-01-01", "1969-12-31", "9999-12-31"]]),
+    "a text": (["WSTRING(99)"], [["a", "", "Zürich 東京 😀"]]),
+    "a time": (["DATETIME"], [["2024-01-01 10:00:00.120000", "2024-01-01 10:00:00.000000", "0001-01-01 00:00:00.000001"]]),
+    "several": (["WSTRING(99)", "INT8", "DATE"], [["a", "b:", "c"], [1, 10, -3], ["2024-01-01", "1600-02-29", "1969-12-31"]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_has_the_numbers_that_spark_gives_it(spark, kind):
+    from frazil.config.spec import parse_spec
+    from frazil.core.types import type_texts
+
+    types, values = KEYS[kind]
+    names = [f"k{i}" for i in range(len(types))]
+    spec = parse_spec(spec_of("public.t", *[f"{n} {t}" for n, t in zip(names, types, strict=True)], key=names))
+    assert has_numbers(spec)
+    keys = [
+        type_texts(spec.column(n), pa.array(map(str, v), pa.string()))[0] for n, v in zip(names, values, strict=True)
+    ]
+    casts = {"INT8": "bigint", "INT4": "int", "DATE": "date", "DATETIME": "timestamp_ntz"}
+    texts = spark.createDataFrame([tuple(map(str, row)) for row in zip(*values, strict=True)], names)
+    rows = texts.selectExpr(
+        *[f"cast({n} as {casts.get(t, 'string')}) as {n}" for n, t in zip(names, types, strict=True)]
+    )
+    by_spark = [tuple(r) for r in rows.selectExpr(*key_sql(spec)).collect()]
+    assert list(zip(*[n.tolist() for n in key_numbers(keys)], strict=True)) == by_spark
+
+
+@pytest.mark.parametrize("kind", ["REAL8", "NUMERIC(9,2)", "BYTES(9)"])
+def test_a_batch_by_a_key_that_only_spark_writes_as_the_index_has_it_is_applied_all_the_same(world, kind):
+    key, other = {"BYTES(9)": ("01", "02")}.get(kind, ("1.5", "2.5"))
+    world.table("t", f"id {kind}", "v WSTRING(9)").load("t", (key, "a")).loaded()
+    world.changes("t", U(key, "b"), I(other, "c")).merged(lane="rowdelta")
+    assert sorted(v for _, v in world.rows("t")) == ["b", "c"]
