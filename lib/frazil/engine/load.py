@@ -11,6 +11,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import LOAD_PHASE
 from frazil.dms.objects import DmsObject
+from frazil.dms.storage import endpoint_url
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead
 from frazil.engine.write_rows import WritePlan, Written, write_files
@@ -29,7 +30,6 @@ LEAST_GROUP, MOST_GROUP = 32 << 20, 256 << 20
 def why_not(table: JavaTable, spec: TableSpec, files: Sequence[DmsObject]) -> str:
     """Return why the core does not load these files into this table yet; an empty text if it does."""
     properties = dict(table.properties())
-    location = table.location()
     if spec.policy == "append":
         return "the policy is append"
     if any(f.name.startswith("CDC_TXN-") for f in files):
@@ -38,9 +38,13 @@ def why_not(table: JavaTable, spec: TableSpec, files: Sequence[DmsObject]) -> st
         return "the table is sorted"
     if properties.get("write.format.default", "parquet") != "parquet" or "write.location-provider.impl" in properties:
         return "its data files are not written in the usual way"
-    if local_path(location) is None or re.search("[?#%]", location):
-        return "its warehouse is no plain local folder"
-    return ""
+    return "" if _is_plain(table.location()) else "its location is none that PyIceberg writes to as Spark does"
+
+
+def _is_plain(location: str) -> bool:
+    """Tell whether PyIceberg takes a location as Spark does: a folder or S3, with nothing in it that a URI spells otherwise."""
+    known = local_path(location) is not None or location.startswith(("s3://", "s3a://"))
+    return known and not re.search("[?#%]", location)
 
 
 def write_load(
@@ -54,13 +58,22 @@ def write_load(
 
     planned, read = plan_files(spec, *sent, files, LOAD_PHASE)
     to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
-    write = WritePlan(to_json(table.operations().current()))
+    write = WritePlan(to_json(table.operations().current()), storage_properties(table))
     if sum(f.size for f in files) <= IN_PROCESS:
         return write_files(planned, read, write)
     from frazil.engine.on_spark import load_files
 
     sizes = [f.size for f in files]
     return load_files(spark, groups_of(planned, sizes, spark.sparkContext.defaultParallelism), read, write)
+
+
+def storage_properties(table: JavaTable) -> dict[str, str]:
+    """Return how PyIceberg opens a table's storage: as the catalog says, at the endpoint that the environment names for S3.
+
+    Logins that the catalog hands out are among them; others are found where AWS's libraries look for them.
+    """
+    found = {k: v for k, v in dict(table.io().properties()).items() if k.startswith(("s3.", "client."))}
+    return ({"s3.endpoint": endpoint_url()} if endpoint_url() else {}) | found
 
 
 def groups_of(files: Sequence[FileToRead], sizes: Sequence[int], cores: int) -> list[list[FileToRead]]:

@@ -185,6 +185,9 @@ class _Load:
             written = engine.write_load(book.spark, table, spec, self.files, (book.endpoint, book.mappings))
         except FrazilError:  # Spark's reader says the same, and more
             return None
+        except Exception as error:  # executors without Python's packages, a storage that only Spark has the login for
+            book.progress(f"{spec.source}: Spark reads the load, as the core could not: {jvm.cause(error)}")
+            return None
         if written.bad:
             engine.delete_written(table, written)
             return None
