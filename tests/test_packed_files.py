@@ -61,6 +61,7 @@ def test_a_packed_batch_of_many_rows_goes_to_a_merge_and_a_small_one_to_a_row_de
 
 
 def test_rows_beyond_sparks_limit_for_results_go_to_a_merge_and_no_file_is_called_damaged(world, monkeypatch):
+    from frazil.engine import small_batch
     from frazil.flows import apply
 
     def too_large(rows):
@@ -69,6 +70,7 @@ def test_rows_beyond_sparks_limit_for_results_go_to_a_merge_and_no_file_is_calle
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b"), name=FILE3)
     with monkeypatch.context() as patch:
+        patch.setattr(small_batch, "MOST_MB", 0)  # so that Spark reads the batch
         patch.setattr(apply, "arrow", too_large)
         world.merged(lane="rowdelta")
     assert lake_rows(world.catalog_options, f"{world.space}.t") == [(1, "b")]
