@@ -19,7 +19,6 @@ from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
-from frazil.observe.latency import QUANTILES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,11 +47,12 @@ def why_not(spec: TableSpec, endpoint: Endpoint, files: Sequence[DmsObject]) -> 
     return "" if has_numbers(spec) else "the key has a type that only Spark writes as the key index has it"
 
 
-def collapse_files(spec: TableSpec, sent: tuple[Endpoint, Mappings], files: Sequence[DmsObject]) -> Collapsed | None:
-    """Return the last change per key of change files. None where Spark has to judge them: for a bad row, a key that a row only
-    passed, or no row at all.
+def collapse_files(
+    spec: TableSpec, sent: tuple[Endpoint, Mappings], files: Sequence[DmsObject], quantiles: Sequence[float]
+) -> Collapsed | None:
+    """Return the last change per key of change files, and these `quantiles` of their delays.
 
-    Raises FrazilError for a file that cannot be read.
+    None where Spark has to judge them: for a bad row, a key that a row only passed, or no row at all. Raises FrazilError for a file that cannot be read.
     """
     import pyarrow as pa
 
@@ -77,7 +77,7 @@ def collapse_files(spec: TableSpec, sent: tuple[Endpoint, Mappings], files: Sequ
         "out_of_sequence": latest.out_of_sequence,
         "passed": 0,
     }
-    return Collapsed(_as_row_delta(latest.rows, spec), seen | ages.quantiles())
+    return Collapsed(_as_row_delta(latest.rows, spec), seen | ages.points(quantiles))
 
 
 def _rows_of(file: FileToRead, read: ReadPlan) -> list[pa.RecordBatch] | None:
@@ -124,16 +124,16 @@ class _Ages:
             self.age.append(-committed_ms)
             self.dms.append(round(written_at_s * 1000) - committed_ms)
 
-    def quantiles(self) -> dict[str, str | None]:
+    def points(self, quantiles: Sequence[float]) -> dict[str, str | None]:
         """Return the points of both as JSON arrays; None where no change has a commit time."""
-        return {"age": _points(self.age), "dms": _points(self.dms)}
+        return {"age": _points(self.age, quantiles), "dms": _points(self.dms, quantiles)}
 
 
-def _points(delays: list[np.ndarray]) -> str | None:
+def _points(delays: list[np.ndarray], quantiles: Sequence[float]) -> str | None:
     import numpy as np
 
     ordered = np.sort(np.concatenate(delays)) if delays else np.array([])
     if not len(ordered):
         return None
-    places = [max(math.ceil(q * len(ordered)), 1) - 1 for q in QUANTILES]
+    places = [max(math.ceil(q * len(ordered)), 1) - 1 for q in quantiles]
     return json.dumps([int(ordered[p]) for p in places])

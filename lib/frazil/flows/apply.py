@@ -125,7 +125,7 @@ def _in_process(
         return None
     picked_up, all_end = time.time(), given.look(True)
     try:
-        found = small_batch.collapse_files(spec, (book.endpoint, book.mappings), given.files)
+        found = small_batch.collapse_files(spec, (book.endpoint, book.mappings), given.files, latency.QUANTILES)
     except FrazilError:  # Spark's reader says the same, and more
         return None
     if found is None:
