@@ -141,6 +141,18 @@ def test_each_file_holds_the_rows_of_one_partition(new_table, fields):
                 assert n in found, (column, value)
 
 
+def test_rows_of_many_partitions_wait_in_bounded_memory_and_all_come_back(new_table, monkeypatch):
+    monkeypatch.setattr(data_files, "MOST_WAITING_BYTES", 5_000)
+    table = new_table("id bucket[16]")
+    writer, waiting = DataFileWriter(table.metadata, table.io), []
+    for first in range(0, 400, 40):
+        writer.write(rows(40, first))
+        waiting.append(sum(file.waiting_bytes for file in writer._open.values()))
+    assert 0 < max(waiting) <= 5_000
+    append(table, writer.close())
+    assert in_order(table.scan().to_arrow()) == in_order(pa.Table.from_batches([rows(400)]))
+
+
 def _equal(column, value):
     from pyiceberg.expressions import EqualTo
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 GROUP_BYTES = 64 << 20
 """Rows of one file wait in memory until they are this large together; then they become a row group."""
+MOST_WAITING_BYTES = 512 << 20
+"""Rows of all open files take so much memory together at most: beyond that those of the largest are written, as a smaller row group."""
 DEFAULT_TARGET = 512 << 20
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
 LINEAGE = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
@@ -76,6 +78,8 @@ class DataFileWriter:
                 self._write_group(file)
                 if file.written_bytes >= self._target:
                     self._done.append(self._close(self._open.pop(key)))
+        while sum(file.waiting_bytes for file in self._open.values()) > MOST_WAITING_BYTES:
+            self._write_group(max(self._open.values(), key=lambda file: file.waiting_bytes))
 
     def close(self) -> list[dict[str, Any]]:
         """Finish all files and return them as Iceberg's JSON has data files."""
