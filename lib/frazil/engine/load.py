@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from frazil.config.paths import local_path
@@ -29,6 +30,8 @@ LEAST_GROUP, MOST_GROUP = 32 << 20, 256 << 20
 
 def why_not(table: JavaTable, spec: TableSpec, files: Sequence[DmsObject]) -> str:
     """Return why the core does not load these files into this table yet; an empty text if it does."""
+    if not all(find_spec(name) for name in ("pyarrow", "pyiceberg")):
+        return "pyarrow or pyiceberg is not installed"
     properties = dict(table.properties())
     if spec.policy == "append":
         return "the policy is append"
