@@ -92,3 +92,31 @@ def test_a_batch_by_a_key_that_only_spark_writes_as_the_index_has_it_is_applied_
     world.table("t", f"id {kind}", "v WSTRING(9)").load("t", (key, "a")).loaded()
     world.changes("t", U(key, "b"), I(other, "c")).merged(lane="rowdelta")
     assert sorted(v for _, v in world.rows("t")) == ["b", "c"]
+
+
+def with_a_value_that_its_dictionary_lacks(file) -> None:
+    """Write a Parquet file in which a row of `v` points beyond the dictionary: Spark fails at it and does not say in which file."""
+    rows = {"Op": ["U"] * 16, "id": list(range(16)), "v": [f"v{n % 10}" for n in range(16)]}
+    pq.write_table(pa.table(rows), file, compression="none", data_page_version="1.0")
+    column = pq.ParquetFile(file).metadata.row_group(0).column(2)
+    end = column.dictionary_page_offset + column.total_compressed_size
+    raw = bytearray(file.read_bytes())
+    raw[end - 1] = 0xFF
+    file.write_bytes(raw)
+
+
+def test_a_damaged_parquet_file_is_named_where_spark_does_not_name_it(new_world):
+    world = new_world(DataFormat="parquet", TimestampColumnName="").table("t")
+    world.rules = {"rules": []}
+    folder = world.root / "source/public/t"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1], "v": ["a"]}), folder / "LOAD00000001.parquet")
+    world.loaded()
+    good, damaged = ("20240101-100000000.parquet", "20240101-100100000.parquet")
+    pq.write_table(pa.table({"Op": ["U"], "id": [1], "v": ["b"]}), folder / good)
+    with_a_value_that_its_dictionary_lacks(folder / damaged)
+    for lane in ("merge", "rowdelta"):
+        told = world.merge(lane=lane)["t"]
+        assert told.failed and f"{damaged} cannot be read" in told.note and "fetch it again" in told.note, told.note
+    pq.write_table(pa.table({"Op": ["U"], "id": [2], "v": ["c"]}), folder / damaged)
+    assert world.merged().rows("t") == [(1, "b"), (2, "c")]

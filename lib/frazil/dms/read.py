@@ -57,7 +57,8 @@ def has_stray_quote(error: Exception) -> bool:
 
 DAMAGE = re.compile(
     r"EOFException|ZipException|FileNotFoundException|Parquet\w*Exception|not a Parquet file|TextParsingException|"
-    r"MalformedInputException|IOException: (?:not a gzip|incorrect|invalid|unexpected)"
+    r"MalformedInputException|IOException: (?:not a gzip|incorrect|invalid|unexpected)|"
+    r"at org\.apache\.(?:parquet|spark\.sql\.execution\.datasources\.parquet)\."
 )
 """What says that a file is damaged or gone, where Spark does not name it."""
 NO_PYTHON = re.compile(r"Cannot run program [^,\n]*|Python worker \w+ [^\n]*|ModuleNotFoundError: [^\n]*")

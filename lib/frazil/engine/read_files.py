@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,23 @@ class ReadPlan:
     rules: FieldRules = field(default_factory=FieldRules)
 
 
+def require_readable(paths: Sequence[str]) -> None:
+    """Raise SourceError for the first Parquet file that cannot be read to its end; Spark does not always say which one it was."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in paths:
+        if not path.endswith(".parquet"):
+            continue
+        try:
+            source: pa.NativeFile | str = pa.BufferReader(read(path)) if is_s3(path) else path
+            with pq.ParquetFile(source, page_checksum_verification=True) as opened:
+                for _ in opened.iter_batches(ROWS, use_threads=False):
+                    pass
+        except (pa.ArrowException, OSError) as error:
+            raise _cannot_be_read(path, error) from None
+
+
 def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
     """Yield a file's changes in order, and its bad rows; raise SourceError, which names the file, where it cannot be read."""
     import pyarrow as pa
@@ -51,8 +68,12 @@ def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
     try:
         yield from _parquet(file, plan) if file.is_parquet else _csv(file, plan)
     except (gzip.BadGzipFile, EOFError, zlib.error, pa.ArrowException, OSError) as error:
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise SourceError(f"{file.path} cannot be read: {type(error).__name__}: {reason}", "fetch it again") from None
+        raise _cannot_be_read(file.path, error) from None
+
+
+def _cannot_be_read(path: str, error: Exception) -> SourceError:
+    reason = (str(error).splitlines() or [""])[0][:200]
+    return SourceError(f"{path} cannot be read: {type(error).__name__}: {reason}", "fetch it again")
 
 
 def _csv(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:

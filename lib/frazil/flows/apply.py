@@ -17,6 +17,7 @@ from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.position import Position
 from frazil.dms.read import has_stray_quote
 from frazil.engine import small_batch
+from frazil.engine.read_files import require_readable
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.batch import Batch, Plan, plan_of
@@ -67,6 +68,7 @@ def apply_batch(
                 reason = "its rows are more than spark.driver.maxResultSize"
                 return apply_batch(book, spec, base, replace(given, only_merge=reason), whole)
             if whole or not has_stray_quote(error):
+                require_readable([f.path for f in given.files])
                 raise
             return apply_batch(book, spec, base, given, whole=True)
         # Spark has no observation of nothing; without a key there is no order to contradict.

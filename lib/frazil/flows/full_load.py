@@ -29,6 +29,7 @@ from frazil.dms.position import (
 )
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.engine import load as engine
+from frazil.engine.read_files import require_readable
 from frazil.errors import LOAD_ANEW, FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.shape import follow, require_first_files
@@ -251,6 +252,7 @@ class _Load:
             return change_set(self._rows(whole), self.spec).agg(F.count("bad"), F.count("*")).first()
         except Exception as error:
             if whole or not has_stray_quote(error):
+                require_readable([f.path for f in self.files])
                 raise
             return 1, 1  # so many at least
 
