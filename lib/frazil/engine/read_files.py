@@ -58,7 +58,7 @@ def require_readable(paths: Sequence[str]) -> None:
                 for _ in opened.iter_batches(ROWS, use_threads=False):
                     pass
         except (pa.ArrowException, OSError) as error:
-            raise _cannot_be_read(path, error) from None
+            raise cannot_be_read(path, error) from None
 
 
 def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
@@ -68,10 +68,11 @@ def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
     try:
         yield from _parquet(file, plan) if file.is_parquet else _csv(file, plan)
     except (gzip.BadGzipFile, EOFError, zlib.error, pa.ArrowException, OSError) as error:
-        raise _cannot_be_read(file.path, error) from None
+        raise cannot_be_read(file.path, error) from None
 
 
-def _cannot_be_read(path: str, error: Exception) -> SourceError:
+def cannot_be_read(path: str, error: Exception) -> SourceError:
+    """Return the error that names a damaged file, and what its reader says of it."""
     reason = (str(error).splitlines() or [""])[0][:200]
     return SourceError(f"{path} cannot be read: {type(error).__name__}: {reason}", "fetch it again")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from frazil.dms.objects import DmsObject
 from frazil.dms.storage import chunks, is_s3, read
+from frazil.engine.read_files import cannot_be_read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +24,8 @@ ROWS = 10_000
 def unpacked_bytes(files: Iterable[DmsObject], most: int) -> int | None:
     """Return how many bytes the rows of files have, no further counted than beyond `most`; None where nothing is packed.
 
-    Files that are too small to hold more than `most` are taken as they lie: a small batch pays nothing.
+    Files that are too small to hold more than `most` are taken as they lie: a small batch pays nothing. Raises SourceError for
+    a damaged file.
     """
     files = list(files)
     packed = [f for f in files if f.is_parquet or f.name.endswith(".gz")]
@@ -29,11 +33,20 @@ def unpacked_bytes(files: Iterable[DmsObject], most: int) -> int | None:
         return None
     total = sum(f.size for f in files if f not in packed)
     for file in packed:
-        for size in _parquet(file) if file.is_parquet else map(len, chunks(file.path)):
+        for size in _sizes(file):
             total += size
             if total > most:
                 return total
     return total
+
+
+def _sizes(file: DmsObject) -> Iterator[int]:
+    import pyarrow as pa
+
+    try:
+        yield from _parquet(file) if file.is_parquet else map(len, chunks(file.path))
+    except (gzip.BadGzipFile, EOFError, zlib.error, pa.ArrowException) as error:
+        raise cannot_be_read(file.path, error) from None
 
 
 def _parquet(file: DmsObject) -> Iterator[int]:
