@@ -48,7 +48,7 @@ def apply_batch(
     """
     picked_up = time.time()
     if whole is None:
-        if done := _in_process(book, spec, base, given):
+        if done := _in_process(book, spec, base, given, picked_up):
             return done
         whole = not given.may_be_split
     raw, all_end = None if given.again else given.read(whole), given.look(whole)
@@ -117,7 +117,7 @@ def apply_batch(
 
 
 def _in_process(
-    book: Workbook, spec: TableSpec, base: Base, given: Batch
+    book: Workbook, spec: TableSpec, base: Base, given: Batch, picked_up: float
 ) -> tuple[dict[str, int], dict[str, float]] | None:
     """Apply a small batch of files as a row delta without a Spark job; None where Spark has to do it. It is then as if nothing was tried."""
     if small_batch.why_not(spec, book.endpoint, given.files) or quarantine.still_waiting(book, spec, base) is not None:
@@ -125,7 +125,7 @@ def _in_process(
     lane, why = _lane(book, spec, given, spec.narrow)
     if lane is None or lane.parts():
         return None
-    picked_up, all_end = time.time(), given.look(True)
+    all_end = given.look(True)
     try:
         found = small_batch.collapse_files(spec, (book.endpoint, book.mappings), given.files, latency.QUANTILES)
     except FrazilError:  # Spark's reader says the same, and more
