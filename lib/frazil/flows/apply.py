@@ -102,7 +102,7 @@ def apply_batch(
                 spec,
                 base,
                 position,
-                batch,
+                lambda: batch,
                 (lane, why, rows, bounds),
                 summary,
                 ready,
@@ -135,14 +135,14 @@ def _in_process(
     all_end(False)
     stats, keys = latency.picked_up(found.seen, picked_up), found.rows.num_rows
     collapsed, position = time.time(), given.after(commit.new_batch())
-    summary = _summary(stats, keys, given, picked_up) | {"frazil.lane": "rowdelta", "frazil.lane-reason": why}
+    summary, record = _summary(stats, keys, given, picked_up), given.record(position.batch)
+
+    def by_spark() -> DataFrame:
+        return plan_of(spec, given, given.read(True), None, aside=False).batch
+
     with quarantine.beside(book, spec, base, position.batch) as ready:
-        ready()
-        try:
-            done = lane.apply(base, position, found.rows, summary, given.record(position.batch))
-        except UnfitError as error:
-            reason = book.lanes.unfit(book.name(spec), error)
-            return apply_batch(book, spec, base, replace(given, only_merge=reason), not given.may_be_split)
+        chosen = (lane, why, found.rows, None)
+        done = commit_batch(book, spec, base, position, by_spark, chosen, summary, ready, record)
     _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
     return _counts(stats, keys, done, picked_up, collapsed)
 
@@ -231,14 +231,15 @@ def commit_batch(
     spec: TableSpec,
     base: Base,
     position: Position,
-    batch: DataFrame,
+    batch: Callable[[], DataFrame],
     chosen: tuple,
     summary: dict[str, str],
     ready: Callable[[], Any],
     properties: dict[str, str] | None = None,
 ) -> Commit:
-    """Commit a batch by the lane that was chosen, or by a MERGE where that one finds that it cannot; `ready` is called before it is public, and
-    further `properties` go with it.
+    """Commit a batch by the lane that was chosen, or by a MERGE where that one finds that it cannot, which asks for `batch`.
+
+    `ready` is called before it is public, and further `properties` go with it.
     """
     (lane, why, rows, bounds), name = chosen, book.name(spec)
     if lane:
@@ -253,18 +254,24 @@ def commit_batch(
             )
         except UnfitError as e:
             why = book.lanes.unfit(name, e)
-            batch.persist()
+    frame = batch()
+    if lane:
+        frame.persist()
 
     def write(branch: str, properties: dict[str, str]) -> None:
         if spec.policy == "append":
-            merge.replace_rows(book.spark, branch, batch, properties, empty_first=False)
+            merge.replace_rows(book.spark, branch, frame, properties, empty_first=False)
         elif spec.policy == "multiset":
-            keyless.apply_net(book.spark, branch, batch, spec, properties)
+            keyless.apply_net(book.spark, branch, frame, spec, properties)
         else:
             # Spark refuses a source with row numbers where it copies files: it shall see rows, not how they were read.
-            seen = batch.localCheckpoint() if base.copies else batch
+            seen = frame.localCheckpoint() if base.copies else frame
             merge.merge(book.spark, branch, seen, spec, properties, bounds or (None, None))
         ready()
 
     summary = {**summary, "frazil.lane": "merge", "frazil.lane-reason": why}
-    return commit.commit_batch(book.spark, name, base, position, write, summary, properties)
+    try:
+        return commit.commit_batch(book.spark, name, base, position, write, summary, properties)
+    finally:
+        if lane:
+            frame.unpersist()

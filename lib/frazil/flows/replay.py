@@ -188,6 +188,6 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
     try:
         with quarantine.staged(book, spec, base, lambda: aside.changed(records, batch, base.sequence), batch) as ready:
             position = replace(base.position, batch=batch)
-            commit_batch(book, spec, base, position, changes, (None, "a replay", None, bounds), summary, ready)
+            commit_batch(book, spec, base, position, lambda: changes, (None, "a replay", None, bounds), summary, ready)
     finally:
         changes.unpersist()
