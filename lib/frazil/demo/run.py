@@ -150,10 +150,10 @@ def _maintain_beside(demo: Demo, merging: Future) -> None:
 
 
 def _source_rows(postgres: EmbeddedPostgres, spec: TableSpec) -> list[tuple]:
-    """Return a source table's rows, each value as PostgreSQL writes it; times in UTC."""
+    """Return a source table's rows, each value as PostgreSQL writes it, as DMS has it; a cast to text adds to `inet` and cuts `char`. Times in UTC."""
     with postgres.connect(autocommit=True) as connection:
         connection.execute("SET TIME ZONE 'UTC'")
-        texts = ", ".join(f'"{c}"::text' for c in spec.names)
+        texts = ", ".join(f"""CASE WHEN "{c}" IS NOT NULL THEN format('%s', "{c}") END""" for c in spec.names)
         return connection.execute(f"select {texts} from {spec.source}").fetchall()
 
 
