@@ -13,6 +13,7 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import LOAD_PHASE
 from frazil.dms.objects import DmsObject
 from frazil.dms.storage import endpoint_url
+from frazil.dms.transactions import NAME
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead
 from frazil.engine.write_rows import WritePlan, Written, write_files
@@ -25,21 +26,22 @@ if TYPE_CHECKING:
 IN_PROCESS = 32 << 20
 """Bytes of load files that this process reads itself. A Spark job takes a second to begin, with a Python process for each core."""
 LEAST_GROUP, MOST_GROUP = 32 << 20, 256 << 20
-"""About so many bytes of files go to one task: it writes a data file of its own, which is to be neither small nor late."""
+"""Bytes of files that one task reads, about. Each task writes a data file of its own: fewer bytes make small files, more make slow tasks."""
 
 
 def why_not(table: JavaTable, spec: TableSpec, files: Sequence[DmsObject]) -> str:
     """Return why the core does not load these files into this table yet; an empty text if it does."""
     if not all(find_spec(name) for name in ("pyarrow", "pyiceberg")):
         return "pyarrow or pyiceberg is not installed"
-    properties = dict(table.properties())
     if spec.policy == "append":
         return "the policy is append"
-    if any(f.name.startswith("CDC_TXN-") for f in files):
+    if any(NAME.match(f.name) for f in files):
         return "a file holds rows of several tables"
     if table.sortOrder().isSorted():
         return "the table is sorted"
-    if properties.get("write.format.default", "parquet") != "parquet" or "write.location-provider.impl" in properties:
+    properties = table.properties()
+    form, places = properties.get("write.format.default"), properties.get("write.location-provider.impl")
+    if form not in (None, "parquet") or places:
         return "its data files are not written in the usual way"
     return "" if _is_plain(table.location()) else "its location is none that PyIceberg writes to as Spark does"
 

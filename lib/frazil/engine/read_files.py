@@ -16,6 +16,7 @@ from frazil.dms.storage import chunks, is_s3, read
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 ROWS = 1 << 17
 """Rows of Parquet that are typed together."""
@@ -47,14 +48,12 @@ class ReadPlan:
 def require_readable(paths: Sequence[str]) -> None:
     """Raise SourceError for the first Parquet file that cannot be read to its end; Spark does not always say which one it was."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     for path in paths:
         if not path.endswith(".parquet"):
             continue
         try:
-            source: pa.NativeFile | str = pa.BufferReader(read(path)) if is_s3(path) else path
-            with pq.ParquetFile(source, page_checksum_verification=True) as opened:
+            with _opened(path) as opened:
                 for _ in opened.iter_batches(ROWS, use_threads=False):
                     pass
         except (pa.ArrowException, OSError) as error:
@@ -90,15 +89,19 @@ def _in_order(bad: list[BadRow]) -> tuple[BadRow, ...]:
 
 
 def _parquet(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    source: pa.NativeFile | str = pa.BufferReader(read(file.path)) if is_s3(file.path) else file.path
     first = 1
-    with pq.ParquetFile(source, page_checksum_verification=True) as opened:
+    with _opened(file.path) as opened:
         for batch in opened.iter_batches(ROWS, use_threads=False):
             yield type_columns(batch, first, file.roles, plan.spec, plan.rules)
             first += batch.num_rows
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source: pa.NativeFile | str = pa.BufferReader(read(path)) if is_s3(path) else path
+    return pq.ParquetFile(source, page_checksum_verification=True)
 
 
 class _Chunks:

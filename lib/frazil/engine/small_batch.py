@@ -17,6 +17,7 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
+from frazil.dms.transactions import NAME
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 
@@ -40,7 +41,7 @@ def why_not(spec: TableSpec, endpoint: Endpoint, files: Sequence[DmsObject]) -> 
     """Return why such files are read by Spark whatever they hold; an empty text if they need not be."""
     if not files or sum(f.size for f in files) > MOST_MB * 10**6:
         return "they are no files, or not small"
-    if any(f.name.startswith("CDC_TXN-") for f in files):
+    if any(NAME.match(f.name) for f in files):
         return "a file holds rows of several tables"
     if spec.policy != "key" or spec.optional or endpoint.no_sup_value is not None:
         return "rows have no key, or may be partial"
@@ -56,9 +57,10 @@ def collapse_files(
     """
     import pyarrow as pa
 
-    planned, read = plan_files(spec, *sent, sorted(files, key=lambda f: f.name), CHANGE_PHASE)
+    in_order = sorted(files, key=lambda f: f.name)
+    planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
     blocks, ages = [], _Ages()
-    for file, listed in zip(planned, sorted(files, key=lambda f: f.name), strict=True):
+    for file, listed in zip(planned, in_order, strict=True):
         rows = _rows_of(file, read)
         if rows is None:
             return None

@@ -254,7 +254,7 @@ class _Load:
             if whole or not has_stray_quote(error):
                 require_readable([f.path for f in self.files])
                 raise
-            return 1, 1  # so many at least
+            return 1, 1  # at least one
 
     def _commit(self, put: Callable[[str, dict[str, str]], None], bad: int = 0, whole: bool = True) -> Commit:
         """Commit what `put(branch, properties)` writes, with the position, the record of applied files and the quarantine."""

@@ -121,8 +121,10 @@ def told_until(states: list[Snapshot]) -> dict[int, tuple[int | None, str]]:
             own = (s.source_ms[-1], "commit times") if s.source_ms else files or own
         elif s.kind == "load" and not s.position.last:
             later = next((n.position for n in states[i + 1 :] if n.kind == "changes" and n.position.recent), None)
-            holds_nothing = until[0] is None and s.count("total-records") == 0
-            own = min(own, (_ms(later.recent[0]), "file names")) if later else None if holds_nothing else own
+            if later:
+                own = min(own, (_ms(later.recent[0]), "file names"))
+            elif until[0] is None and s.count("total-records") == 0:
+                own = None
         elif s.operation == "replace" or s.kind == "position" or _goes_before_a_compaction(s, states[i + 1 : i + 2]):
             own = None
         if own and (until[0] is None or own[0] > until[0]):
