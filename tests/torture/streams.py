@@ -17,13 +17,17 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
+import numpy as np  # noqa: E402
+
 from frazil.changes.changeset import change_set  # noqa: E402
 from frazil.changes.collapse import last_per_key  # noqa: E402
 from frazil.changes.quarantine import unreadable  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
+from frazil.core.messages import MessageNames, type_messages  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
 from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  # noqa: E402
-from frazil.flows.stream_groups import groups_of  # noqa: E402
+from frazil.engine.held_messages import changes_of, parse_messages  # noqa: E402
+from frazil.flows.stream_groups import groups_of, groups_of_messages  # noqa: E402
 from frazil.flows.unreadable import READABLE  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from mutated_files import BAD, value_of  # noqa: E402
@@ -192,6 +196,7 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
         sent.append(_mutated(r, number))
         if r.random() < 0.1:  # sent twice, or before one that was sent earlier
             sent.insert(r.randrange(max(0, len(sent) - 20), len(sent)), r.choice(sent[-20:]))
+    by_core = _check_core(sent, seed)
     rows = [("s/0", n, datetime.now(UTC), bytearray(raw)) for n, raw in enumerate(sent)]
     fields = common_fields([SPEC], Mappings(()), "before-image")
     sent_rows = spark.createDataFrame(rows, "object string, offset bigint, arrived timestamp, value binary")
@@ -236,7 +241,38 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
     assert not missed, f"seed {seed}: unknown columns {missed} were not named"
     for held in (frame, changes):
         held.unpersist()
-    return dict(counts)
+    return dict(counts) | by_core
+
+
+def _check_core(sent: list[bytes], seed: int) -> dict[str, int]:
+    """Judge what the core makes of messages that this process holds; what it calls bad is Spark's to judge."""
+    held = parse_messages([("s/0", n, 0, raw) for n, raw in enumerate(sent)], "before-image")
+    mine = changes_of(held, ("public", "t"), {})
+    found = type_messages(
+        [m.message for m in mine], np.array([m.place for m in mine]), SPEC, MessageNames({n: n for n in NAMES})
+    )
+    bad = {row.number for row in found.bad}
+    values = zip(*[found.rows[f"new_{i}"].to_pylist() for i in range(len(NAMES))], strict=True)
+    good = dict(
+        zip(found.rows["number"].to_pylist(), zip(found.rows["op"].to_pylist(), values, strict=True), strict=True)
+    )
+    assert sorted([*good, *bad]) == [m.place for m in mine], f"seed {seed}: the core lost a message"
+    for n, raw in enumerate(sent):
+        said = judge(raw)
+        if n in good:
+            assert said and _same(said, good[n]), (
+                f"WRONG by the core (seed {seed}): message {n} {raw!r}: {good[n]}, and it says {said}"
+            )
+        elif n in bad:
+            assert not said or said[1] is BAD or _doubtful(raw), (
+                f"a good row refused by the core (seed {seed}): message {n} {raw!r}"
+            )
+        else:
+            assert said is None, f"LOST by the core (seed {seed}): message {n} {raw!r}: it says {said}"
+    named = {c for g in groups_of_messages(held) for c in g.columns} - set(NAMES)
+    missed = set().union(*(_unknown(sent[n]) for n in good)) - named
+    assert not missed, f"seed {seed}: the core did not name unknown columns {missed}"
+    return {"right rows by the core": len(good), "left by the core to Spark": len(bad)}
 
 
 def _doubtful(raw: bytes) -> bool:

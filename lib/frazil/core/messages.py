@@ -28,7 +28,7 @@ CROSSES = (
 SPREAD = (
     "changes of a row are spread over partitions, which loses their order: let DMS use partition-key-type schema-table"
 )
-_DECODE = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str).decode
+_DECODE = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str).raw_decode
 """Read JSON with numbers as the texts that they are; made once, as making it takes as long as reading a message."""
 _METADATA_ALONE = re.compile(r'"metadata":\s*(\{[^{}\\]*\})\s*\}\s*$')
 _ALONE = re.compile("[\ud800-\udfff]")
@@ -63,15 +63,16 @@ def parse_message(value: bytes | str | None, before_field: str = "before-image")
     """Return what a message says; one whose row cannot be read still has its metadata, if these can."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
     try:
-        whole = _DECODE(text)
+        whole, end = _DECODE(text := text.lstrip())
     except (ValueError, RecursionError):
-        whole = None
+        whole, end = None, 0
     if isinstance(whole, dict) and isinstance(whole.get("metadata"), dict):
         data, old = whole.get("data"), whole.get(before_field)
         message = _of_metadata(whole["metadata"])
         message.data = data if isinstance(data, dict) else {}
         message.old = old if isinstance(old, dict) else {}
-        if message.kind == "data" and not isinstance(data, dict):
+        has_another = text[end:].lstrip().startswith("{")  # anything else after the message changes nothing
+        if has_another or (message.kind == "data" and not isinstance(data, dict)):
             message.fault = NOT_JSON
         return message
     found = _METADATA_ALONE.search(text)
@@ -87,7 +88,7 @@ def parse_message(value: bytes | str | None, before_field: str = "before-image")
 def _of_metadata(metadata: dict[str, Any]) -> Message:
     def text(name: str) -> str | None:
         value = metadata.get(name)
-        return value if isinstance(value, str) else None
+        return value if value is None or isinstance(value, str) else json.dumps(value)
 
     return Message(
         text("record-type"), text("operation"), text("schema-name"), text("table-name"),

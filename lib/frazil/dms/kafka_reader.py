@@ -8,6 +8,8 @@ from typing import Any
 from frazil.dms.streams import Message, Offsets, numbered
 
 PATIENCE_S = 5
+MOST_BYTES = 64 << 20
+"""More than so many bytes are not held in this process."""
 
 
 class Reader:
@@ -26,11 +28,12 @@ class Reader:
         """Messages behind the last read's end."""
 
     def read(self, begin: Offsets, end: Offsets) -> list[Message] | None:
-        """Return the messages between two places; None where they do not come soon, or something is wrong: Spark will tell what."""
+        """Return the messages between two places; None where they are large or do not come soon, or something is wrong: Spark will tell what."""
         if begin != self.at:
             self._assign(begin)
         found, ahead, left = self.ahead, [], {p for p in end if begin[p] < end[p]}
         messages: list[Message] = []
+        size = 0
         self.at, until = {}, time.monotonic() + PATIENCE_S
         while True:
             for m in found:
@@ -41,12 +44,15 @@ class Reader:
                     following = offset
                 elif offset < end[partition]:
                     messages.append((partition, offset, m.timestamp()[1], m.value()))
+                    size += len(m.value() or b"")
                     following = offset + 1
                 else:
                     ahead.append(m)
                     following = offset
                 if following >= end[partition]:
                     left.discard(partition)
+            if size > MOST_BYTES:
+                return None
             if not left:
                 self.at, self.ahead = dict(end), ahead
                 return messages

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.field_roles import ORIGIN
+from frazil.core.messages import MessageNames
 from frazil.dms.csv import JSON
 from frazil.dms.faults import MESSAGE, is_typed, replaced_number, wrong_sql
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, origin_sql
@@ -105,6 +106,18 @@ def _names(spec: TableSpec, mappings: Mappings) -> tuple[dict[str, str], dict[st
     names = {c: n for c, n in names.items() if c in spec.names}
     images = {k: n for k, n in rule.names(spec).items() if k in spec.identity} if rule else {}
     return names, images, former_names(spec, mappings)
+
+
+def message_names(spec: TableSpec, mappings: Mappings) -> MessageNames:
+    """Return what a table's columns are called in its messages."""
+    return MessageNames(*_names(spec, mappings))
+
+
+def core_reads(spec: TableSpec, mappings: Mappings) -> bool:
+    """Tell whether the core reads a table's messages: not yet those that are told by a column, or whose key has a column that a rule adds."""
+    names = fields_of(spec, mappings, "").data
+    alike = len({n.lower() for n in names}) < len(names)
+    return not alike and not mappings.origin(spec) and not {*spec.identity} & {*mappings.added(spec)}
 
 
 def _moment(text: str, kind: str) -> str:

@@ -1,4 +1,4 @@
-"""A small batch of change files, read, ordered and collapsed in this process: its rows as a row delta takes them."""
+"""A small batch of files or messages, read, ordered and collapsed in this process: the last change per key."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.core.key_numbers import has_numbers, key_numbers
+from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import latest_per_key
 from frazil.core.masks import masked
+from frazil.core.messages import MessageNames, type_messages
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
 from frazil.dms.transactions import NAME
 from frazil.engine.file_plan import plan_files
+from frazil.engine.held_messages import HeldMessage
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 
 if TYPE_CHECKING:
@@ -26,26 +28,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_MB = 4
-"""Larger batches are read by Spark, on all cores."""
+"""Larger batches of files are read by Spark, on all cores."""
 
 
 @dataclass(frozen=True)
 class Collapsed:
-    """The last change per key: `op`, the key's numbers `key0` …, the row's columns `c0` …; and what a Spark job would have observed."""
+    """The last change per key: `op` and the row's columns `c0` … as the lake has them; and what a Spark job would have observed."""
 
     rows: pa.Table
     seen: dict[str, Any]
 
 
-def why_not(spec: TableSpec, endpoint: Endpoint, files: Sequence[DmsObject]) -> str:
-    """Return why such files are read by Spark whatever they hold; an empty text if they need not be."""
-    if not files or sum(f.size for f in files) > MOST_MB * 10**6:
-        return "they are no files, or not small"
-    if any(NAME.match(f.name) for f in files):
-        return "a file holds rows of several tables"
-    if spec.policy != "key" or spec.optional or endpoint.no_sup_value is not None:
-        return "rows have no key, or may be partial"
-    return "" if has_numbers(spec) else "the key has a type that only Spark writes as the key index has it"
+def why_not(spec: TableSpec) -> str:
+    """Return why Spark reads the batches of a table whatever they hold; an empty text if it need not."""
+    return "rows have no key, or may be partial" if spec.policy != "key" or spec.optional else ""
+
+
+def are_small(files: Sequence[DmsObject], endpoint: Endpoint) -> bool:
+    """Tell whether change files are a small batch, of whole rows of one table."""
+    few = sum(f.size for f in files) <= MOST_MB * 10**6
+    return few and endpoint.no_sup_value is None and not any(NAME.match(f.name) for f in files)
 
 
 def collapse_files(
@@ -55,8 +57,6 @@ def collapse_files(
 
     None where Spark has to judge them: for a bad row, a key that a row only passed, or no row at all. Raises FrazilError for a file that cannot be read.
     """
-    import pyarrow as pa
-
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
     blocks, ages = [], _Ages()
@@ -65,10 +65,47 @@ def collapse_files(
         if rows is None:
             return None
         blocks += rows
-        ages.add(rows, moment(listed.name).replace(tzinfo=UTC).timestamp())
-    if not blocks:
+        for block in rows:
+            ages.add(block, moment(listed.name).replace(tzinfo=UTC).timestamp())
+    return _collapsed(blocks, spec, ages.points(quantiles))
+
+
+def collapse_messages(
+    spec: TableSpec, names: MessageNames, messages: Sequence[HeldMessage], partitions: int, quantiles: Sequence[float]
+) -> Collapsed | None:
+    """Return the same of a table's own messages, which lie in so many partitions."""
+    import numpy as np
+
+    in_order = sorted(messages, key=lambda m: (m.partition, m.place))
+    numbers = np.arange(len(in_order))  # places of Kinesis have more digits than any number has
+    changes = type_messages([m.message for m in in_order], numbers, spec, names, partitions)
+    if changes.bad:
         return None
-    changes = pa.Table.from_batches(blocks)
+    ages = _Ages()
+    ages.add(changes.rows, _written_at_s(in_order))
+    return _collapsed([changes.rows], spec, ages.points(quantiles))
+
+
+def _written_at_s(messages: Sequence[HeldMessage]) -> np.ndarray:
+    """Return when DMS built messages, in seconds; NaN where one does not tell it."""
+    import numpy as np
+
+    def seconds(built: str | None) -> float:
+        try:
+            at = datetime.fromisoformat(built or "")
+        except ValueError:
+            return math.nan
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+    return np.array([seconds(m.message.built) for m in messages])
+
+
+def _collapsed(blocks: list[pa.RecordBatch], spec: TableSpec, delays: dict[str, str | None]) -> Collapsed | None:
+    import pyarrow as pa
+
+    changes = pa.Table.from_batches(blocks) if blocks else None
+    if not changes:
+        return None
     latest = latest_per_key(changes, spec)
     if latest.reused:
         return None
@@ -79,7 +116,18 @@ def collapse_files(
         "out_of_sequence": latest.out_of_sequence,
         "passed": 0,
     }
-    return Collapsed(_as_row_delta(latest.rows, spec), seen | ages.points(quantiles))
+    columns = {f"c{i}": masked(c, latest.rows[f"new_{i}"].combine_chunks()) for i, c in enumerate(spec.columns)}
+    return Collapsed(pa.table({"op": latest.rows["op"].combine_chunks(), **columns}), seen | delays)
+
+
+def with_key_numbers(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Return collapsed rows with the numbers of their keys, `key0` …, by which a row delta finds the old ones."""
+    import pyarrow as pa
+
+    keys = [rows[f"c{spec.names.index(k)}"].combine_chunks() for k in spec.key]
+    for i, numbers in enumerate(key_numbers(keys)):
+        rows = rows.append_column(f"key{i}", pa.array(numbers))
+    return rows
 
 
 def _rows_of(file: FileToRead, read: ReadPlan) -> list[pa.RecordBatch] | None:
@@ -99,32 +147,24 @@ def _operations(changes: pa.Table) -> dict[str, int]:
     return {op: counted.get(op, 0) for op in ("I", "U", "D")}
 
 
-def _as_row_delta(latest: pa.Table, spec: TableSpec) -> pa.Table:
-    import pyarrow as pa
-
-    columns = [masked(c, latest[f"new_{i}"].combine_chunks()) for i, c in enumerate(spec.columns)]
-    numbers = key_numbers([columns[spec.names.index(k)] for k in spec.key])
-    named = {f"key{i}": pa.array(n) for i, n in enumerate(numbers)} | {f"c{i}": c for i, c in enumerate(columns)}
-    return pa.table({"op": latest["op"].combine_chunks(), **named})
-
-
 class _Ages:
-    """Two delays of changes in milliseconds: source commit → 1970, and source commit → DMS wrote the file."""
+    """Two delays of changes in milliseconds: source commit → 1970, and source commit → DMS wrote the file or built the message."""
 
     def __init__(self) -> None:
         self.age: list[np.ndarray] = []
         self.dms: list[np.ndarray] = []
 
-    def add(self, blocks: list[pa.RecordBatch], written_at_s: float) -> None:
-        """Take in the changes of a file."""
+    def add(self, block: pa.RecordBatch, written_at_s: float | np.ndarray) -> None:
+        """Take in changes, which DMS wrote at one time or each at its own; NaN is a time that nobody tells."""
         import numpy as np
         import pyarrow as pa
 
-        for block in blocks:
-            known = block["commit_ts"].drop_null().cast(pa.int64()).to_numpy()
-            committed_ms = np.floor_divide(known, 1000)
-            self.age.append(-committed_ms)
-            self.dms.append(round(written_at_s * 1000) - committed_ms)
+        known = block["commit_ts"].is_valid().to_numpy(zero_copy_only=False)
+        committed_ms = np.floor_divide(block["commit_ts"].drop_null().cast(pa.int64()).to_numpy(), 1000)
+        self.age.append(-committed_ms)
+        written_ms = np.round(np.broadcast_to(written_at_s, len(known))[known] * 1000)
+        told = ~np.isnan(written_ms)
+        self.dms.append(written_ms[told].astype("int64") - committed_ms[told])
 
     def points(self, quantiles: Sequence[float]) -> dict[str, str | None]:
         """Return the points of both as JSON arrays; None where no change has a commit time."""

@@ -12,11 +12,12 @@ from frazil.changes.changeset import change_set
 from frazil.changes.collapse import passed_keys
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
+from frazil.core.key_numbers import has_numbers
 from frazil.core.texts import driver_rows
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.position import Position
 from frazil.dms.read import has_stray_quote
-from frazil.engine import small_batch
+from frazil.engine import merge_frame, small_batch
 from frazil.engine.read_files import require_readable
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
@@ -51,19 +52,17 @@ def apply_batch(
         if done := _in_process(book, spec, base, given, picked_up):
             return done
         whole = not given.may_be_split
-    raw, all_end = None if given.again else given.read(whole), given.look(whole)
-    partial, aside = raw is not None and "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
+    raw, all_end = given.read(whole), given.look(whole)
+    partial, aside = "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
     lane, why = _lane(book, spec, given, partial or spec.narrow)
     plan = plan_of(spec, given, raw, lane, aside)
-    raw, found, batch, bad = plan.raw, plan.found, plan.batch, None
+    found, batch, bad = plan.found, plan.batch, None
     carries = found is not batch  # bad rows go along until the batch is known
     try:
         again = jvm.Retries(book.spark, spec.source)
         try:
             rows, keys, bounds = _collapsed(spec, plan)
         except Exception as error:
-            if given.again:
-                given.again.forget()
             if lane and "spark.driver.maxResultSize" in str(error):
                 reason = "its rows are more than spark.driver.maxResultSize"
                 return apply_batch(book, spec, base, replace(given, only_merge=reason), whole)
@@ -76,12 +75,6 @@ def apply_batch(
         if keys and again.seen():  # what a task counted counts once more where it is done again
             seen |= plan.recount()
         stats = latency.picked_up(seen, picked_up)
-        expected = None if book.mappings.origin(spec) else plan.messages  # some are another table's
-        if (keys or spec.policy == "key") and expected not in (None, stats["changes"]):
-            raise SourceError(
-                f"{spec.source}: {plan.messages} messages were written down, and {stats['changes']} read again",
-                "run again; nothing of this batch was applied",
-            )
         if stats["bad"] and not whole:
             return apply_batch(book, spec, base, given, whole=True)
         all_end(stats["bad"] > 0)
@@ -119,15 +112,15 @@ def apply_batch(
 def _in_process(
     book: Workbook, spec: TableSpec, base: Base, given: Batch, picked_up: float
 ) -> tuple[dict[str, int], dict[str, float]] | None:
-    """Apply a small batch of files as a row delta without a Spark job; None where Spark has to do it. It is then as if nothing was tried."""
-    if small_batch.why_not(spec, book.endpoint, given.files) or quarantine.still_waiting(book, spec, base) is not None:
+    """Apply a small batch that this process reads; None where Spark has to do it. It is then as if nothing was tried."""
+    if not given.collapse or small_batch.why_not(spec) or quarantine.still_waiting(book, spec, base) is not None:
         return None
     lane, why = _lane(book, spec, given, spec.narrow)
-    if lane is None or lane.parts():
+    if not _can_take(book, spec, lane):
         return None
     all_end = given.look(True)
     try:
-        found = small_batch.collapse_files(spec, (book.endpoint, book.mappings), given.files, latency.QUANTILES)
+        found = given.collapse()
     except FrazilError:  # Spark's reader says the same, and more
         return None
     if found is None:
@@ -136,15 +129,25 @@ def _in_process(
     stats, keys = latency.picked_up(found.seen, picked_up), found.rows.num_rows
     collapsed, position = time.time(), given.after(commit.new_batch())
     summary, record = _summary(stats, keys, given, picked_up), given.record(position.batch)
+    rows = small_batch.with_key_numbers(found.rows, spec) if lane else None
 
-    def by_spark() -> DataFrame:
+    def for_merge() -> DataFrame:
+        if merge_frame.is_possible():
+            return merge_frame.collapsed_frame(book.spark, found.rows, spec)
         return plan_of(spec, given, given.read(True), None, aside=False).batch
 
     with quarantine.beside(book, spec, base, position.batch) as ready:
-        chosen = (lane, why, found.rows, None)
-        done = commit_batch(book, spec, base, position, by_spark, chosen, summary, ready, record)
+        chosen = (lane, why, rows, merge_frame.bounds(found.rows, spec))
+        done = commit_batch(book, spec, base, position, for_merge, chosen, summary, ready, record)
     _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
     return _counts(stats, keys, done, picked_up, collapsed)
+
+
+def _can_take(book: Workbook, spec: TableSpec, lane: RowDelta | None) -> bool:
+    """Tell whether a lane takes rows that this process has read: it needs what Spark computes of others, or a frame made of them."""
+    if lane is None:
+        return merge_frame.is_possible()
+    return has_numbers(spec) and not lane.parts()
 
 
 def _tell(

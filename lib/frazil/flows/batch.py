@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial as curry
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes
 from frazil.dms.read import CHANGE_PHASE, may_be_split, may_hide_open_text, read_rows
-from frazil.flows.small import Again
+from frazil.engine.small_batch import Collapsed, are_small, collapse_files
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.arrival import Reading
@@ -48,8 +48,6 @@ class Plan:
     """What the first job learnt; to be called after it."""
     recount: Callable[[], dict[str, Any]] = dict
     """The same by jobs of its own, exact whatever Spark did again in the first one."""
-    messages: int | None = None
-    """How many changes it must have found, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,8 @@ class Batch:
     """Why it may not go to a row delta, whatever the lane is."""
     record: Callable[[str], dict[str, str]] = lambda batch: {}
     """Given the batch's id, the properties that keep which files were applied."""
-    again: Again | None = None
-    """Where it is a small one of a stream: its messages, to be read by the plan of an earlier one."""
+    collapse: Callable[[], Collapsed | None] | None = None
+    """Where the batch is small, reads and collapses it in this process; that returns None where Spark has to judge its rows."""
 
     @property
     def megabytes(self) -> float:
@@ -114,6 +112,7 @@ def of_files(
 
     hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
     told = book.mappings.before_image(spec) or book.mappings.sequence_column(spec)
+    sent = book.endpoint, book.mappings
     return Batch(
         lambda whole: read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole),
         lambda batch: after_changes(base.position, files, batch),
@@ -123,32 +122,16 @@ def of_files(
         look,
         contests=bool(told),
         record=record,
+        collapse=(lambda: collapse_files(spec, sent, files, latency.QUANTILES)) if are_small(files, sent[0]) else None,
     )
 
 
-def plan_of(spec: TableSpec, given: Batch, raw: DataFrame | None, lane: RowDelta | None, aside: bool) -> Plan:
-    """Return what Spark is to do with a batch: for a small one of a stream, that goes to a row delta, what it did with the one before."""
-    if given.again is None:
-        return _plan(spec, raw, given, lane, aside)
-    if lane and spec.policy == "key" and not aside:
-        made = given.again.plan(
-            (spec, *lane.parts()),
-            lambda rows: _plan(spec, rows, given, lane, aside, again=True),
-            keep=lambda plan: jvm.is_one_stage(plan.brought),
-        )
-    else:
-        made = _plan(spec, given.again.rows(), given, lane, aside)
-    return replace(made, messages=len(given.again.lines))
-
-
-def _plan(
-    spec: TableSpec, raw: DataFrame, given: Batch, lane: RowDelta | None, aside: bool, again: bool = False
-) -> Plan:
+def plan_of(spec: TableSpec, given: Batch, raw: DataFrame, lane: RowDelta | None, aside: bool) -> Plan:
+    """Return what Spark is to do with a batch."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    seen: Any = "seen" if again else Observation()
-    order: Any = "order" if again else Observation() if spec.key and given.contests else None
+    seen, order = Observation(), Observation() if spec.key and given.contests else None
     counted: list[tuple[DataFrame, list]] = []
 
     def watched(observation: Any, rows: DataFrame, counts: list) -> DataFrame:
@@ -172,7 +155,7 @@ def _plan(
             f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
             "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
         )
-    if lane and (again or given.megabytes < SMALL_MB):
+    if lane and given.megabytes < SMALL_MB:
         changes = changes.coalesce(1)  # one task, no shuffle
     if spec.policy == "append":
         batch = appended(changes, good_only=aside)
@@ -186,8 +169,6 @@ def _plan(
     brought = lane.shaped(batch.drop("place")) if lane else None
 
     def observed() -> dict[str, Any]:
-        if again:
-            return jvm.observed(brought)
         return {**seen.get, **(order.get if order else {})}
 
     def recount() -> dict[str, Any]:

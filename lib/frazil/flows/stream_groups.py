@@ -14,6 +14,8 @@ from frazil.flows.unreadable import READABLE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from frazil.engine.held_messages import HeldMessage
+
 BY = ("object", "kind", "operation", "schema", "table")
 FACTS = {
     "readable": READABLE, "bytes": "coalesce(octet_length(value), 0)", "arrived": "unix_millis(arrived)",
@@ -68,20 +70,28 @@ def groups_of(frame: DataFrame) -> list[Group]:
     return [_group(r.asDict()) for r in found.collect()]
 
 
-def grouped(messages: Iterable[dict[str, Any]]) -> list[Group]:
-    """Return the same of messages that were brought to the driver with their `FACTS`."""
-    found: dict[tuple, list[dict[str, Any]]] = {}
+def groups_of_messages(messages: Iterable[HeldMessage]) -> list[Group]:
+    """Return the groups of messages that this process holds."""
+    found: dict[tuple[Any, ...], list[HeldMessage]] = {}
     for m in messages:
-        found.setdefault(tuple(m[n] for n in BY), []).append(m)
-    return [
-        _group({
-            **dict(zip(BY, key, strict=True)), "readable": mine[0]["readable"], "count": len(mine), "bytes": sum(m["bytes"] for m in mine),
-            "first": min(m["offset"] for m in mine), "last": max(m["offset"] for m in mine), "arrived": min(m["arrived"] for m in mine),
-            "sample": min(mine, key=lambda m: m["offset"])["sample"], "columns": {n for m in mine for n in m["columns"] or ()},
-            "records": [tuple(m["record"].values()) for m in mine if m["record"]],
-        })
-        for key, mine in found.items()
-    ]  # fmt: skip
+        said = m.message
+        found.setdefault((m.partition, said.kind, said.operation, said.schema, said.table), []).append(m)
+    return [_group_of(key, mine) for key, mine in found.items()]
+
+
+def _group_of(key: tuple[Any, ...], messages: list[HeldMessage]) -> Group:
+    partition, kind, operation, schema, table = key
+    first = min(messages, key=lambda m: m.place)
+    is_named = kind == "control" or (kind == "data" and schema is not None and table is not None)
+    readable = operation is not None and is_named
+    sample = None if readable or first.value is None else first.value.decode("utf-8", "replace")[:200]
+    columns = {name for m in messages for name in m.message.data} if kind == "data" else set()
+    telling = messages if kind == "control" and operation in TELLING else []
+    records = tuple((m.message.built or "", m.place, (m.value or b"").decode("utf-8", "replace")) for m in telling)
+    return Group(
+        partition, kind, operation, schema, table, readable, len(messages), sum(len(m.value or b"") for m in messages),
+        first.place, max(m.place for m in messages), min(m.arrived_ms for m in messages), sample, tuple(columns), records,
+    )  # fmt: skip
 
 
 def _group(told: dict[str, Any]) -> Group:

@@ -265,8 +265,8 @@ def first_loads(book: Workbook, tables: Collection[str]) -> list[TableResult]:
     looked = book.each_table(load.look, skip=others)
     failed = [r for r in looked if r.failed]
     out = [*others, *(r.table for r in failed)]
-    with messages(book, *load.read(out)) as (frame, groups, _):
-        return [*failed, *book.each_table(lambda spec: load.take(spec, frame, groups), skip=out)]
+    with messages(book, *load.read(out)) as read:
+        return [*failed, *book.each_table(lambda spec: load.take(spec, read.frame, read.groups), skip=out)]
 
 
 def run(book: Workbook) -> list[TableResult]:
@@ -276,12 +276,14 @@ def run(book: Workbook) -> list[TableResult]:
     failed = [t for t, r in found.items() if r.failed]
     # A table that could not be made before is found again.
     anew = book.settings.unknown_tables == "create" and not book.settings.tables
-    with messages(book, *load.read(failed, [load.earliest] if anew else [])) as (frame, groups, _):
-        met = {r.table: r for r in meet(book, groups)}
+    with messages(book, *load.read(failed, [load.earliest] if anew else [])) as read:
+        met = {r.table: r for r in meet(book, read.groups)}
         if made := [t for t, r in met.items() if not r.failed]:
             book.progress(f"reading again, from the start of {', '.join(made)}")
         else:
-            found |= {r.table: r for r in book.each_table(lambda spec: load.take(spec, frame, groups), skip=failed)}
+            found |= {
+                r.table: r for r in book.each_table(lambda spec: load.take(spec, read.frame, read.groups), skip=failed)
+            }
     again = {r.table: r for r in run(book)} if made else {}
     return list({**found, **met, **again}.values())
 

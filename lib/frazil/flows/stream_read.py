@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,9 @@ from frazil.dms.control import CREATE, Definition, definition
 from frazil.dms.messages import CHANGE_PHASE, LOAD_PHASE, common_fields, known_columns, raw_rows, routed
 from frazil.dms.position import Position
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql, stream_of
+from frazil.engine.held_messages import MOST, HeldMessage, changes_of, parse_messages
 from frazil.flows import unreadable
-from frazil.flows.small import MOST, Brought, Small, bring_messages
-from frazil.flows.stream_groups import NAMES_SQL, Group, grouped, groups_of
+from frazil.flows.stream_groups import NAMES_SQL, Group, groups_of, groups_of_messages
 from frazil.flows.told import names_in_messages
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit
@@ -27,42 +28,62 @@ WAITS = "the full load is applied: run 01_full_load"
 APART = "load records lie behind the load that was applied: run 01_full_load with on_changed_load=reload"
 
 
-@contextmanager
-def messages(
-    book: Workbook, *taken: Taken, small: Small | None = None
-) -> Iterator[tuple[DataFrame | None, list[Group], Brought | None]]:
-    """Hold what reads took for all tables, with its groups, and name what belongs to no table; no frame where nothing is there.
+@dataclass(frozen=True)
+class Read:
+    """What reads of a stream took for all tables: the messages as a frame, and in groups; none where nothing is there.
 
-    With `small` the messages are on the driver too, where they are few; the frame is then not cached, as hardly anything asks for it.
+    `held`: the same messages in this process, where they are few; hardly anything asks for the frame then.
     """
+
+    frame: DataFrame | None
+    groups: list[Group]
+    held: list[HeldMessage] | None = None
+
+    def changes_seen(
+        self, book: Workbook, spec: TableSpec, begin: Offsets, before: tuple[str, int] | None
+    ) -> tuple[int, frozenset[str]]:
+        """Return how many changes of a table lie between two places, and the names in them."""
+        from pyspark.sql import functions as F
+
+        if self.held is not None:
+            mine = changes_of(self.held, book.mappings.target_name(spec), begin, before)
+            return len(mine), frozenset(name for m in mine for name in m.message.data)
+        rows = messages_of(book, spec, self.frame, False, begin, before)
+        count, found = rows.agg(F.count("*"), F.expr(NAMES_SQL)).first()
+        return count, frozenset(found)
+
+
+@contextmanager
+def messages(book: Workbook, *taken: Taken, hold: bool = False) -> Iterator[Read]:
+    """Hold what reads took for all tables, and name what belongs to no table. Few messages are held in this process if `hold`."""
     from pyspark import StorageLevel
     from pyspark.sql import DataFrame
 
     frames = [t.frame for t in taken if t.frame is not None]
     whole = reduce(DataFrame.unionByName, frames) if frames else None
-    few = small and small.possible and sum(MOST if t.count is None else t.count for t in taken) < MOST
-    frame = routed(whole) if frames and few else None
-    brought = _bring(small, frame, taken) if frame is not None else None
-    if frames and not brought:
+    held = _held(book, taken) if frames and hold else None
+    frame = routed(whole) if held is not None else None
+    if frames and held is None:
         frame = routed(whole, common_fields(book.specs.values(), book.mappings, book.before_field))
         frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        groups = grouped(brought.messages) if brought else groups_of(frame) if frames else []
+        groups = groups_of_messages(held) if held is not None else groups_of(frame) if frames else []
         unreadable.look_after(book, frame, groups)
         _tell(book, groups)
-        yield frame, groups, brought
+        yield Read(frame, groups, held)
     finally:
-        if frames and not brought:
+        if frames and held is None:
             frame.unpersist()
         for t in taken:
             t.release()
 
 
-def _bring(small: Small, frame: DataFrame, taken: Sequence[Taken]) -> Brought | None:
-    """Bring few messages to the driver: as the stream's own client reads them, where it can, else by Spark."""
-    read = [t.at_once() for t in taken if t.frame is not None]
-    brought = None if None in read else small.bring([m for messages in read for m in messages])
-    return brought or bring_messages(frame)
+def _held(book: Workbook, taken: Sequence[Taken]) -> list[HeldMessage] | None:
+    """Return the messages of some reads, as the stream's own client reads them; None where they are many, or it fails."""
+    if sum(MOST if t.count is None else t.count for t in taken) >= MOST:
+        return None
+    received = [t.at_once() for t in taken if t.frame is not None]
+    return None if None in received else parse_messages((m for some in received for m in some), book.before_field)
 
 
 def _tell(book: Workbook, groups: list[Group]) -> None:
@@ -182,14 +203,3 @@ def messages_of(
     if before:
         wanted &= (F.col("object") == before[0]) & F.expr(f"offset < {book.stream.place_sql(before[1])}")
     return frame.where(wanted & F.expr(behind_sql(book.stream, begin)))
-
-
-def seen_of(
-    book: Workbook, spec: TableSpec, frame: DataFrame, begin: Offsets, before: tuple[str, int] | None
-) -> tuple[int, frozenset[str]]:
-    """Return how many changes lie between two places, and the names in them."""
-    from pyspark.sql import functions as F
-
-    rows = messages_of(book, spec, frame, False, begin, before)
-    count, found = rows.agg(F.count("*"), F.expr(NAMES_SQL)).first()
-    return count, frozenset(found)

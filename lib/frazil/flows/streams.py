@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
 from frazil.dms.control import Definition
-from frazil.dms.messages import CHANGE_PHASE
+from frazil.dms.messages import CHANGE_PHASE, core_reads, message_names
 from frazil.dms.position import STREAM_LOAD, Position
 from frazil.dms.streams import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
+from frazil.engine.held_messages import changes_of
+from frazil.engine.small_batch import Collapsed, collapse_messages
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply import apply_batch
@@ -19,20 +20,18 @@ from frazil.flows.batch import Batch
 from frazil.flows.loop import LONGEST_PAUSE_S, show
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
-from frazil.flows.small import Again, Small
 from frazil.flows.stream_groups import Group
 from frazil.flows.stream_look import begin_of, only_topic
 from frazil.flows.stream_read import (
     APART,
     WAITS,
+    Read,
     definitions,
     keep_position,
     messages,
     own,
-    raw_of,
     require_known,
     rows_of,
-    seen_of,
 )
 from frazil.flows.told import require_one_meaning
 from frazil.flows.unreadable import require_readable
@@ -41,6 +40,7 @@ from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.evolution import look
 from frazil.lake.tables import Base, read_base
+from frazil.observe import latency
 from frazil.observe.board import Board
 
 SETTLE_S = 900
@@ -60,7 +60,6 @@ class _Run:
         self.made: dict[str, str] = {}
         self.first: set[str] = set()
         """Tables whose first load has to be looked for in the whole stream."""
-        self.small, self.brought = Small(book.spark), None
         self.board = Board(book.progress) if book.settings.run_for_s else None
 
     def _each(self, work: Callable[[TableSpec], TableResult]) -> None:
@@ -92,11 +91,11 @@ class _Run:
         if not going:
             return False
         taken = self.book.stream.take(self.book.spark, nearest_start(going), self.book.settings.max_batch_messages)
-        with messages(self.book, taken, small=self.small) as (frame, groups, self.brought):
-            for met in meet(self.book, groups):
+        with messages(self.book, taken, hold=True) as read:
+            for met in meet(self.book, read.groups):
                 self.total[met.table], self.out[met.table] = met, float("inf")
-            self._each(lambda spec: self._apply(spec, frame, groups, taken))
-        self.passes += bool(groups)
+            self._each(lambda spec: self._apply(spec, read, taken))
+        self.passes += bool(read.groups)
         loaded = self._first_loads(taken.end) if self.first else False
         return loaded or (not taken.caught_up and len(self.out) < len(self.total))
 
@@ -121,8 +120,8 @@ class _Run:
         self.at[spec.source] = begin_of(self.book, spec, base.position, kept, self.at.get(spec.source))
         return TableResult(spec.source, "unchanged")
 
-    def _apply(self, spec: TableSpec, frame, groups: list[Group], taken: Taken) -> TableResult:
-        end, base, at = taken.end, self.base[spec.source], self.at[spec.source]
+    def _apply(self, spec: TableSpec, read: Read, taken: Taken) -> TableResult:
+        end, base, at, groups = taken.end, self.base[spec.source], self.at[spec.source], read.groups
         require_readable(self.book, spec, groups, at, only_topic(self.book, spec, base.position))
         mine = own(self.book, spec, groups)
         if base.position.awaits_load and any(g.behind(at) for g in mine):
@@ -150,7 +149,7 @@ class _Run:
                 here = {p: o for p, o in end.items() if stream_of(p) == topic}
                 others = {p: o for p, o in end.items() if p not in here and p != ARRIVED}
                 mine, pending = [g for g in pending if g.object in here], [g for g in pending if g.object not in here]
-                self._changes(spec, frame, base, furthest(at, others), furthest(at, here), None, _sum(mine), result)
+                self._changes(spec, read, base, furthest(at, others), furthest(at, here), None, _sum(mine), result)
                 at, base = furthest(at, here), read_base(self.book.spark, self.book.name(spec))
             if topics[1:] and not taken.caught_up:
                 self.at[spec.source] = at
@@ -158,15 +157,15 @@ class _Run:
             for partition, place, definition in told:
                 before, here = ((partition, place), {partition: place}) if ordered else (None, {})
                 if ordered:
-                    seen = seen_of(self.book, spec, frame, at, before)
-                    if self._changes(spec, frame, base, at, furthest(at, here), before, seen, result):
+                    seen = read.changes_seen(self.book, spec, at, before)
+                    if self._changes(spec, read, base, at, furthest(at, here), before, seen, result):
                         base = read_base(self.book.spark, self.book.name(spec))
                 at, base = furthest(at, here), self._evolve(spec, base, definition)
             if ordered:
-                count, names = seen_of(self.book, spec, frame, at, None)
+                count, names = read.changes_seen(self.book, spec, at, None)
             else:
                 count, names = _sum(pending)
-            self._changes(spec, frame, base, at, furthest(at, end), None, (count, names), result)
+            self._changes(spec, read, base, at, furthest(at, end), None, (count, names), result)
             if told and not count:  # what a record said may not be lost with it
                 keep_position(self.book, spec, base, self._at(spec, base, commit.new_batch(), furthest(at, end)))
         except PositionMovedError as e:
@@ -180,7 +179,15 @@ class _Run:
         return replace(base, schemas=read_base(self.book.spark, self.book.name(spec)).schemas)
 
     def _changes(
-        self, spec: TableSpec, frame, base: Base, at: Offsets, end: Offsets, before, seen: tuple, result: TableResult
+        self,
+        spec: TableSpec,
+        read: Read,
+        base: Base,
+        at: Offsets,
+        end: Offsets,
+        before,
+        seen: tuple,
+        result: TableResult,
     ) -> bool:
         """Apply the changes between two places in one batch; return whether there were any."""
         count, names = seen
@@ -189,23 +196,25 @@ class _Run:
         shaped = follow(self.book, spec, base, FromStream(names), CHANGE_PHASE)
         require_known(self.book, shaped.spec, names, f"{self.book.stream.scheme} messages from {at} up to {end}")
         batch = Batch(
-            lambda whole: rows_of(self.book, shaped.spec, frame, loads=False, begin=at, before=before),
+            lambda whole: rows_of(self.book, shaped.spec, read.frame, loads=False, begin=at, before=before),
             lambda batch: self._at(spec, base, batch, end),
             {"messages": count},
-            again=None if before else self._again(shaped.spec, frame, at),
+            collapse=self._collapse(shaped.spec, read, at, before),
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
         result.add(TableResult(spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
         return True
 
-    def _again(self, spec: TableSpec, frame, at: Offsets) -> Again | None:
-        """Return the changes behind a place as a small batch, if they are one."""
-        book, partitions = self.book, len(at)
-        lines = self.brought.of(book.mappings.target_name(spec), at) if self.brought else None
-        if not lines:
+    def _collapse(
+        self, spec: TableSpec, read: Read, at: Offsets, before: tuple[str, int] | None
+    ) -> Callable[[], Collapsed | None] | None:
+        """Return what collapses the changes between two places in this process, if they are held here."""
+        book, names = self.book, self.book.mappings.target_name(spec)
+        if read.held is None or not core_reads(spec, book.mappings):
             return None
-        table = self.small.of(spec.source, frame)
-        return Again(table, lines, (partitions,), lambda rows: raw_of(book, spec, rows, False, partitions))
+        mine, partitions = changes_of(read.held, names, at, before), len(at.keys() - {ARRIVED})
+        called = message_names(spec, book.mappings)
+        return lambda: collapse_messages(spec, called, mine, partitions, latency.QUANTILES)
 
     def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
         """Return a table's position at a place; which streams it is of is noted once, as they were then, if it needs them."""
@@ -250,7 +259,7 @@ def run(book: Workbook) -> list[TableResult]:
     """
     s, run, trouble = book.settings, _Run(book), None
     until = time.monotonic() + s.run_for_s
-    with book.interruptible(), closing(run.small):
+    with book.interruptible():
         while not book.stop.is_set():
             began, more = time.monotonic(), False
             try:

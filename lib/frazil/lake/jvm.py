@@ -329,20 +329,6 @@ def metadata_bytes(table: JavaTable) -> int:
     return table.io().newInputFile(table.operations().current().metadataFileLocation()).getLength()
 
 
-def is_one_stage(frame: DataFrame) -> bool:
-    """Tell whether each action on this very DataFrame reads its sources again: Spark keeps what a stage before the last one gave."""
-    return "Exchange" not in frame._jdf.queryExecution().executedPlan().toString()
-
-
-def observed(frame: DataFrame) -> dict[str, Any]:
-    """Return what the last action on this very DataFrame observed; an `Observation` tells of the first one only.
-
-    The names of the observations play no part. A Java `Row` gives itself as JSON, without what is null.
-    """
-    rows = frame._jdf.queryExecution().observedMetrics().values().toSeq()
-    return {k: v for i in range(rows.size()) for k, v in json.loads(rows.apply(i).json()).items()}
-
-
 def let_go(frame: DataFrame) -> None:
     """Free what a local checkpoint keeps of a frame; by itself Spark does so when it next collects garbage.
 

@@ -1,4 +1,4 @@
-"""Small batches of a stream: planned once, read anew each time, and never mistaken for the one before."""
+"""Few messages of a stream are read, ordered and collapsed in this process; Spark reads them where that may not judge them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import signal
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,10 +14,9 @@ from confluent_kafka import TopicPartition
 
 from frazil.dms import kafka_reader
 from frazil.dms.messages import routed
-from frazil.dms.streams import ARRIVED
-from frazil.flows import apply, batch, small, stream_read, streams
-from frazil.flows.stream_groups import grouped, groups_of
-from frazil.lake import jvm
+from frazil.engine.held_messages import parse_messages
+from frazil.flows import streams
+from frazil.flows.stream_groups import groups_of, groups_of_messages
 from stream_world import STAMP, KafkaWorld
 
 pytestmark = pytest.mark.spark
@@ -27,23 +25,23 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def w(kafka, spark, catalog_options, tmp_path):
-    return KafkaWorld(kafka, tmp_path / "w", f"small{next(_numbers)}", catalog_options)
+    return KafkaWorld(kafka, tmp_path / "w", f"held{next(_numbers)}", catalog_options)
 
 
 @pytest.fixture
-def plans(monkeypatch):
-    """Note each plan that Spark makes of a batch."""
-    made, plan = [], batch._plan
+def by_spark(monkeypatch):
+    """Note each batch that Spark reads."""
+    read, rows_of = [], streams.rows_of
 
-    def noted(spec, *given, **more):
-        made.append(spec)
-        return plan(spec, *given, **more)
+    def noted(book, spec, *more, **place):
+        read.append(spec.source)
+        return rows_of(book, spec, *more, **place)
 
-    monkeypatch.setattr(batch, "_plan", noted)
-    return made
+    monkeypatch.setattr(streams, "rows_of", noted)
+    return read
 
 
-def _run(w, monkeypatch, *steps, **settings):
+def _run(w, monkeypatch, *steps, lane="rowdelta", **settings):
     """Make one pass per step, each after that has sent its messages; a run ends after the last one."""
     real, waiting = streams._Run.one_pass, list(steps)
 
@@ -55,7 +53,7 @@ def _run(w, monkeypatch, *steps, **settings):
         return real(self)
 
     monkeypatch.setattr(streams._Run, "one_pass", one_pass)
-    done = w.merge(lane="rowdelta", run_for_s=600, trigger_s=0, **settings)
+    done = w.merge(lane=lane, run_for_s=600, trigger_s=0, **settings)
     monkeypatch.setattr(streams._Run, "one_pass", real)
     return done
 
@@ -65,9 +63,9 @@ def _counts(w) -> list[dict]:
     return [json.loads(r.summary["frazil.counts"]) for r in rows if r.summary.get("frazil.kind") == "changes"]
 
 
-def test_batches_of_any_size_go_through_one_plan(w, plans, monkeypatch, tmp_path):
+@pytest.mark.parametrize("lane", ["rowdelta", "merge"])
+def test_batches_of_few_messages_are_applied_without_spark_reading_them(w, by_spark, monkeypatch, lane):
     w.table("t").message("load", id=1, v="a").loaded()
-    monkeypatch.setattr(small.tempfile, "tempdir", str(tmp_path))  # the machine's is everyone's
 
     def few():
         w.message("insert", id=2, v="b")
@@ -77,32 +75,71 @@ def test_batches_of_any_size_go_through_one_plan(w, plans, monkeypatch, tmp_path
             w.message("insert", id=i, v="x" * 50)
 
     def others():
-        assert len(list(tmp_path.glob("frazil-*"))) == 1
         w.message("update", id=2, v="c").message("delete", id=1).message("update", id=500, v="d", was={"id": 10})
 
-    done = _run(w, monkeypatch, few, many, others, few)
-    assert done["t"].counts["batches"] == 4 and len(plans) == 1
+    done = _run(w, monkeypatch, few, many, others, few, lane=lane)
+    assert done["t"].counts["batches"] == 4 and not by_spark
     assert sorted(w.rows("t")) == sorted([(2, "b"), *[(i, "x" * 50) for i in range(11, 400)], (500, "d")])
     assert [(c["changes"], c["I"], c["U"], c["D"]) for c in _counts(w)] == [(1, 1, 0, 0), (390, 390, 0, 0), (3, 0, 2, 1), (1, 1, 0, 0)]  # fmt: skip
-    assert not list(tmp_path.glob("frazil-*"))
+
+
+@pytest.mark.parametrize("lane", ["rowdelta", "merge"])
+def test_values_of_every_type_come_as_they_were_sent(w, spark, by_spark, lane):
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        w.table(
+            "t",
+            "id INT8",
+            "n NUMERIC(20,4)",
+            "r REAL8",
+            "at DATETIME",
+            "day DATE",
+            "b BYTES(9)",
+            "y BOOLEAN",
+            "v NCLOB",
+        )
+        w.message("load", id=1).loaded()
+        w.message(
+            "update", id=1, n=12345678901.0625, r=1e-3, at="1969-12-31T23:59:59.999999Z", day="0001-01-01",
+            b="00ff", y=True, v="\u00e9 '\\\n",
+        ).message("insert", id=2**53 + 1, at="9999-12-31T00:00:00Z")  # fmt: skip
+        w.merged(lane=lane)
+        text = [f"cast({c} as string)" for c in ("id", "n", "r", "at", "day", "hex(b)", "y", "v")]
+        rows = [tuple(r) for r in w.spark.table(w.name("t")).orderBy("id").selectExpr(*text).collect()]
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    first = (
+        "1",
+        "12345678901.0625",
+        "0.001",
+        "1969-12-31 23:59:59.999999",
+        "0001-01-01",
+        "00FF",
+        "true",
+        "\u00e9 '\\\n",
+    )
+    assert [r[:3] + r[3:] for r in rows] == [first, (str(2**53 + 1), None, None, "9999-12-31 00:00:00", *[None] * 4)]
+    assert not by_spark
 
 
 @pytest.mark.slow
-def test_a_plan_is_made_anew_when_the_table_or_its_partitioning_changes(w, plans, monkeypatch):
+def test_the_table_follows_control_records_among_few_messages(w, by_spark, monkeypatch):
     w.table("t").message("load", id=1, v="a").loaded()
     _run(
         w, monkeypatch,
         lambda: w.message("insert", id=2, v="b"),
-        lambda: w.control("add-column", id="INT64", v="STRING", new="STRING").message("insert", id=3, v="c", new="n"),
+        lambda: w.message("update", id=1, v="z").control("add-column", id="INT64", v="STRING", new="STRING").message("insert", id=3, v="c", new="n"),
         lambda: (w.spark.sql(f"ALTER TABLE {w.name('t')} ADD PARTITION FIELD v"), w.message("insert", id=4, v="d", new="m")),
         lambda: w.message("insert", id=5, v="e", new="l"),
         changes={"new": "add"},
     )  # fmt: skip
-    assert w.rows("t") == [(1, "a", None), (2, "b", None), (3, "c", "n"), (4, "d", "m"), (5, "e", "l")]
-    assert len(plans) >= 3
+    assert w.rows("t") == [(1, "z", None), (2, "b", None), (3, "c", "n"), (4, "d", "m"), (5, "e", "l")]
+    assert (
+        len(by_spark) == 1
+    )  # of a partitioned table Spark computes the partitions of a row delta; the MERGE needs none
 
 
-def test_a_bad_row_stops_its_batch_and_not_the_plan(w, plans, monkeypatch):
+def test_a_bad_row_stops_its_batch_with_its_offset_and_value(w, by_spark, monkeypatch):
     w.table("t", "id INT8", "n INT4").message("load", id=1, n=1).loaded()
     done = _run(
         w, monkeypatch,
@@ -110,7 +147,17 @@ def test_a_bad_row_stops_its_batch_and_not_the_plan(w, plans, monkeypatch):
         lambda: w.message("insert", id=3, n=3_000_000_000),
     )  # fmt: skip
     assert done["t"].status == "failed" and "offset 2" in done["t"].note and "3000000000" in done["t"].note
-    assert w.rows("t") == [(1, 1), (2, 2)] and len(plans) == 1
+    assert w.rows("t") == [(1, 1), (2, 2)] and len(by_spark) == 1
+
+
+@pytest.mark.parametrize("lane", ["rowdelta", "merge"])
+def test_of_partitions_each_keeps_its_own_place(w, kafka, by_spark, lane):
+    w = KafkaWorld(kafka, w.root / "two", f"{w.space}two", w.catalog_options, partitions=2)
+    w.table("t").message("load", id=1, v="a").loaded()
+    w.message("insert", id=2, v="b", partition=1).message("update", id=1, v="b")
+    assert w.merged(lane=lane).rows("t") == [(1, "b"), (2, "b")]
+    w.message("update", id=2, v="c", partition=1).message("update", id=2, v="d", partition=1)
+    assert w.merged(lane=lane).rows("t") == [(1, "b"), (2, "d")] and not by_spark
 
 
 def test_the_client_reads_what_spark_reads_from_wherever(w, kafka):
@@ -157,16 +204,9 @@ def test_the_client_passes_by_what_a_transaction_leaves_in_the_log(w, kafka):
         end = taken.end
 
 
-def test_few_messages_are_read_without_a_job_for_them_and_by_one_where_the_client_fails(w, monkeypatch):
+def test_messages_are_read_by_spark_where_the_client_fails(w, by_spark, monkeypatch):
     w.table("t").message("load", id=1, v="a").loaded()
-    read, at_once = [], kafka_reader.Reader.read
-
-    def spark_reads(frame):
-        read.append(frame)
-        return bring(frame)
-
-    bring = stream_read.bring_messages
-    monkeypatch.setattr(stream_read, "bring_messages", spark_reads)
+    at_once = kafka_reader.Reader.read
 
     def fail():
         monkeypatch.setattr(kafka_reader.Reader, "read", lambda *_: None)
@@ -178,7 +218,15 @@ def test_few_messages_are_read_without_a_job_for_them_and_by_one_where_the_clien
 
     add = [lambda i=i: w.message("insert", id=i, v="b") for i in (2, 3)]
     _run(w, monkeypatch, *add, fail, recover)
-    assert len(read) == 1 and [r[0] for r in w.rows("t")] == [1, 2, 3, 4, 5]
+    assert len(by_spark) == 1 and [r[0] for r in w.rows("t")] == [1, 2, 3, 4, 5]
+
+
+def test_messages_that_are_large_together_are_not_held(w, monkeypatch):
+    monkeypatch.setattr(kafka_reader, "MOST_BYTES", 1000)
+    stream = w.table("t").book().stream
+    for _ in range(3):
+        w.send("x" * 400)
+    assert stream.take(w.spark, {}).at_once() is None
 
 
 def test_messages_that_expired_are_not_read_by_the_client(w):
@@ -189,65 +237,6 @@ def test_messages_that_expired_are_not_read_by_the_client(w):
     for done in admin.delete_records([TopicPartition(w.topic, 0, 2)]).values():
         done.result(30)
     assert taken.at_once() is None
-
-
-def test_lines_that_are_not_read_again_stop_the_batch(w, monkeypatch):
-    w.table("t").message("load", id=1, v="a").loaded()
-    real = small.Table.rows
-    monkeypatch.setattr(small.Table, "rows", lambda self: real(self).where("offset <> 2"))
-    w.message("insert", id=2, v="b").message("insert", id=3, v="c")
-    done = w.merge(lane="rowdelta")
-    assert "2 messages were written down, and 1 read again" in done["t"].note
-    assert w.rows("t") == [(1, "a")]
-
-
-def test_a_plan_that_could_not_be_run_is_forgotten(w, plans, monkeypatch):
-    w.table("t").message("load", id=1, v="a").loaded()
-    real, failing = apply.arrow, [True]
-
-    def arrow(rows):
-        if failing:
-            failing.clear()
-            raise OSError("no such luck")
-        return real(rows)
-
-    monkeypatch.setattr(apply, "arrow", arrow)
-    _run(w, monkeypatch, lambda: w.message("insert", id=2, v="b"), lambda: streams.time.sleep(1.5))
-    assert w.rows("t") == [(1, "a"), (2, "b")] and len(plans) == 2
-
-
-def test_a_plan_of_several_stages_is_not_used_again(spark, tmp_path):
-    """Spark keeps what the first stage gave: the second action would not see the new file."""
-    (tmp_path / "f").write_text("a")
-    lines = spark.read.text((tmp_path / "f").as_uri(), wholetext=True)
-    one, two = lines.coalesce(1).selectExpr("upper(value) v"), lines.repartition(3).selectExpr("upper(value) v")
-    assert jvm.is_one_stage(one) and not jvm.is_one_stage(two)
-    assert one.collect() == two.collect() == [("A",)]
-    (tmp_path / "f").write_text("longer than it was")
-    assert one.collect() == [("LONGER THAN IT WAS",)] and two.collect() == [("A",)]
-
-
-def test_messages_come_back_as_they_were(spark, tmp_path):
-    at = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
-    texts = [
-        b'{"data":{"id":1},"metadata":{"record-type":"data","operation":"insert","schema-name":"p","table-name":"t","timestamp":"x"}}',
-        '{"data":{"v":"a\\tb\\u00e9\\"\U0001f427"},"metadata":{"record-type":"data","operation":"update","schema-name":"p\\n","table-name":"t"}}'.encode(),
-        '{"data":{"v":"\ufffd\0"},"metadata":{"record-type":"data","operation":"delete","schema-name":"p","table-name":"t"}}'.encode(),
-    ]
-    messages = spark.createDataFrame(
-        [("topic/0", 2**53 + 1 + i, at, text) for i, text in enumerate(texts)],
-        "object string, offset bigint, arrived timestamp, value binary",
-    )
-    frame = routed(messages).drop("m")
-    brought = small.bring_messages(frame)
-    table = small.Table(spark, str(tmp_path), "bigint")
-    lines = [line for name in (("p", "t"), ("p\n", "t")) for line in brought.of(name, {})]
-    table.file.write_text(f"[{','.join(lines)}]")
-    assert table.rows().dtypes == frame.dtypes
-    told = [f.withColumn("value", f.value.cast("binary")).orderBy("offset").collect() for f in (frame, table.rows())]
-    assert len(told[0]) == 3 and told[0] == told[1]
-    assert len(brought.of(("p", "t"), {"topic/0": 2**53 + 2})) == 1
-    assert brought.of(("p", "t"), {ARRIVED: 1}) is None
 
 
 def test_few_messages_are_grouped_as_many_are(spark):
@@ -272,23 +261,16 @@ def test_few_messages_are_grouped_as_many_are(spark):
         alike = {(g.object, g.kind, g.operation, g.schema, g.table): replace(g, columns=(), records=()) for g in groups}
         return alike, {k: ({*g.columns}, {*g.records}) for k, g in zip(alike, groups, strict=True)}
 
-    few = known(grouped(small.bring_messages(frame).messages))
+    few = known(
+        groups_of_messages(parse_messages([(r[0], r[1], int(r[2].timestamp()) * 1000, r[3]) for r in rows], ""))
+    )
     assert few == known(groups_of(frame)) and len(few[0]) == 10
-    given = [(r[0], r[1], int(r[2].timestamp()) * 1000, r[3]) for r in rows]
-    with closing(small.Small(spark)) as by_client:
-        assert known(grouped(by_client.bring(given).messages)) == few
-        assert known(grouped(by_client.bring(given[:3]).messages)) == known(
-            grouped(small.bring_messages(frame.where("offset > 97")).messages)
-        )
 
 
-@pytest.mark.parametrize(
-    "odd", [b"x" * (small.LONGEST + 1), b'{"\xff": 1}', b"\xed\xa0\x80"], ids=["long", "not UTF-8", "surrogate"]
-)
-def test_odd_messages_stay_with_spark(spark, odd):
-    given = [("topic/0", i, datetime(2026, 1, 1, tzinfo=UTC), value) for i, value in enumerate((b"x", None, odd))]
-    frame = routed(spark.createDataFrame(given, "object string, offset bigint, arrived timestamp, value binary"))
-    assert small.bring_messages(frame) is None and len(small.bring_messages(frame.where("offset < 2")).messages) == 2
-    with closing(small.Small(spark)) as by_client:
-        messages = [("topic/0", i, 0, value) for i, value in enumerate((b"x", None, odd))]
-        assert by_client.bring(messages) is None and len(by_client.bring(messages[:2]).messages) == 2
+def test_bytes_that_are_no_text_are_shown_and_stop_the_table(w):
+    w.table("t").message("load", id=1, v="a").loaded()
+    w.send(b"\xff\xfe no message").message("insert", id=2, v="b")
+    done = w.merge(lane="rowdelta")
+    assert "none of DMS's" in done["t"].note and "no message" in done["t"].note and "offset 1" in done["t"].note
+    w.merge(lane="rowdelta", on_unreadable="report")
+    assert w.rows("t") == [(1, "a"), (2, "b")]

@@ -1,0 +1,41 @@
+"""Few messages of a stream, which this process has read: each parsed by the core, with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from frazil.core.messages import Message, parse_message
+from frazil.dms.streams import ARRIVED, Offsets
+from frazil.dms.streams import Message as Received
+
+MOST = 8000
+"""More messages than these are read by Spark, on all cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMessage:
+    """A message, with the partition that it lies in, its place there and when it arrived."""
+
+    partition: str
+    place: int
+    arrived_ms: int
+    value: bytes | None
+    message: Message
+
+
+def parse_messages(received: Iterable[Received], before_field: str) -> list[HeldMessage]:
+    """Return messages as the core reads them."""
+    return [HeldMessage(p, place, at, value, parse_message(value, before_field)) for p, place, at, value in received]
+
+
+def changes_of(
+    messages: Sequence[HeldMessage], table: tuple[str, str], begin: Offsets, before: tuple[str, int] | None = None
+) -> list[HeldMessage]:
+    """Return the changes of a table (schema, name) from a position on, and `before` a place of one partition if one is given."""
+    found = [
+        m for m in messages
+        if m.message.kind == "data" and m.message.operation != "load" and (m.message.schema, m.message.table) == table
+        and m.place >= begin.get(m.partition, 0) and m.arrived_ms >= begin.get(ARRIVED, 0)
+    ]  # fmt: skip
+    return found if before is None else [m for m in found if m.partition == before[0] and m.place < before[1]]
