@@ -23,6 +23,7 @@ from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
 from frazil.dms.ends import look  # noqa: E402
 from frazil.dms.objects import DmsObject  # noqa: E402
 from frazil.dms.read import CHANGE_PHASE, may_hide_open_text, read_rows, reading  # noqa: E402
+from frazil.engine.read_files import require_readable  # noqa: E402
 from frazil.errors import FrazilError  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from mutated_files import BAD, COLUMNS, DIALECTS, Dialect, judge, mutated_file, valid_file  # noqa: E402
@@ -73,10 +74,21 @@ def _set_aside(raw, dialect: Dialect, bad: int) -> None:
     assert tuple(told) == (bad, bad, 0, bad), f"{dialect.name}: {bad} bad rows, read again {told}"
 
 
+def _read(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, list]:
+    """Read files as the flows do: where Spark's error names no file, the one that cannot be read is looked for."""
+    try:
+        return _collected(spark, dialect, files)
+    except FrazilError:
+        raise
+    except Exception:
+        require_readable([f.path for f in files])
+        raise
+
+
 def _outcomes(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, list | str]:
     """Read files together; where that fails, without the one that the error names, or by halves until it stands alone."""
     try:
-        return dict(_collected(spark, dialect, files))
+        return _read(spark, dialect, files)
     except FrazilError as e:
         if len(files) == 1:
             return {files[0].name: str(e)}

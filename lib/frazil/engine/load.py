@@ -81,10 +81,12 @@ def storage_properties(table: JavaTable) -> dict[str, str]:
     return ({"s3.endpoint": endpoint_url()} if endpoint_url() else {}) | found
 
 
-def groups_of(files: Sequence[FileToRead], sizes: Sequence[int], cores: int) -> list[list[FileToRead]]:
-    """Return files in a group for each task: the largest first, each to the group that is smallest so far."""
+def groups_of(
+    files: Sequence[FileToRead], sizes: Sequence[int], cores: int, least: int = LEAST_GROUP
+) -> list[list[FileToRead]]:
+    """Return files in a group for each task, of `least` bytes or more: the largest first, each to the group that is smallest so far."""
     total = sum(sizes)
-    wanted = max(min(cores, total // LEAST_GROUP), total // MOST_GROUP, 1)
+    wanted = max(min(cores, total // least), total // MOST_GROUP, 1)
     groups: list[list[FileToRead]] = [[] for _ in range(min(wanted, len(files)))]
     bytes_of = [0] * len(groups)
     for size, file in sorted(zip(sizes, files, strict=True), key=lambda pair: -pair[0]):

@@ -17,7 +17,8 @@ from frazil.core.texts import driver_rows
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.position import Position
 from frazil.dms.read import has_stray_quote
-from frazil.engine import merge_frame, small_batch
+from frazil.engine import collapsed, small_batch
+from frazil.engine.collapsed import Collapsed
 from frazil.engine.read_files import require_readable
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
@@ -49,7 +50,7 @@ def apply_batch(
     """
     picked_up = time.time()
     if whole is None:
-        if done := _in_process(book, spec, base, given, picked_up):
+        if done := _by_core(book, spec, base, given, picked_up):
             return done
         whole = not given.may_be_split
     raw, all_end = given.read(whole), given.look(whole)
@@ -86,7 +87,7 @@ def apply_batch(
                 batch.persist()
         if stats["passed"]:
             _require_free(book, spec, raw, partial, given.files)
-        collapsed, summary = time.time(), _summary(stats, keys, given, picked_up)
+        read_at, summary = time.time(), _summary(stats, keys, given, picked_up)
         position = given.after(commit.new_batch())
         set_aside = (stats["bad"], raw, batch, bad, stats.get("first"))
         with quarantine.beside(book, spec, base, position.batch, *set_aside) as ready:
@@ -106,48 +107,64 @@ def apply_batch(
         # Also by a lane that could not, for the MERGE. What is not cached is left alone: to free it would wait for what others cache.
         for frame in (f for f in (batch, found) if f.is_cached):
             frame.unpersist()
-    return _counts(stats, keys, done, picked_up, collapsed)
+    return _counts(stats, keys, done, picked_up, read_at)
 
 
-def _in_process(
+def _by_core(
     book: Workbook, spec: TableSpec, base: Base, given: Batch, picked_up: float
 ) -> tuple[dict[str, int], dict[str, float]] | None:
-    """Apply a small batch that this process reads; None where Spark has to do it. It is then as if nothing was tried."""
+    """Apply a batch that the core reads; None where Spark's reader has to do it. It is then as if nothing was tried."""
     if not given.collapse or small_batch.why_not(spec) or quarantine.still_waiting(book, spec, base) is not None:
         return None
     lane, why = _lane(book, spec, given, spec.narrow)
-    if not _can_take(book, spec, lane):
+    # A large batch with bad rows would be read twice: where such rows are expected, Spark's reader sets them aside at once.
+    if (lane and (lane.parts() or not has_numbers(spec))) or (not given.small and quarantine.sets_aside(book, spec)[0]):
         return None
-    all_end = given.look(True)
-    try:
-        found = given.collapse()
-    except FrazilError:  # Spark's reader says the same, and more
-        return None
+    found = _collapsed_by_core(book, spec, given, to_driver=lane is not None)
     if found is None:
         return None
-    all_end(False)
-    stats, keys = latency.picked_up(found.seen, picked_up), found.rows.num_rows
-    collapsed, position = time.time(), given.after(commit.new_batch())
-    summary, record = _summary(stats, keys, given, picked_up), given.record(position.batch)
+    try:
+        given.require_unchanged()
+        return _commit_collapsed(book, spec, base, given, (found, lane, why, picked_up))
+    finally:
+        found.release()
+
+
+def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, to_driver: bool) -> Collapsed | None:
+    if given.small and not (to_driver or collapsed.can_make_frames()):
+        return None
+    try:
+        return given.collapse(to_driver)
+    except FrazilError:  # Spark's reader says the same, and more
+        return None
+    except Exception as error:  # executors without Python's packages, or rows that are more than the driver takes
+        if "spark.driver.maxResultSize" not in str(error):
+            book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
+        return None
+
+
+def _commit_collapsed(
+    book: Workbook, spec: TableSpec, base: Base, given: Batch, by_core: tuple[Collapsed, RowDelta | None, str, float]
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Commit what the core made of a batch, by a lane that was chosen for a reason; the last of these is when it was picked up."""
+    found, lane, why, picked_up = by_core
+    stats, read_at, position = latency.picked_up(found.seen, picked_up), time.time(), given.after(commit.new_batch())
+    summary, record = _summary(stats, found.keys, given, picked_up), given.record(position.batch)
     rows = small_batch.with_key_numbers(found.rows, spec) if lane else None
 
     def for_merge() -> DataFrame:
-        if merge_frame.is_possible():
-            return merge_frame.collapsed_frame(book.spark, found.rows, spec)
+        if found.frame is not None:
+            return found.frame
+        if collapsed.can_make_frames():
+            return collapsed.frame_of(book.spark, found.rows, spec)
         return plan_of(spec, given, given.read(True), None, aside=False).batch
 
     with quarantine.beside(book, spec, base, position.batch) as ready:
-        chosen = (lane, why, rows, merge_frame.bounds(found.rows, spec))
-        done = commit_batch(book, spec, base, position, for_merge, chosen, summary, ready, record)
+        done = commit_batch(
+            book, spec, base, position, for_merge, (lane, why, rows, found.bounds), summary, ready, record
+        )
     _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
-    return _counts(stats, keys, done, picked_up, collapsed)
-
-
-def _can_take(book: Workbook, spec: TableSpec, lane: RowDelta | None) -> bool:
-    """Tell whether a lane takes rows that this process has read: it needs what Spark computes of others, or a frame made of them."""
-    if lane is None:
-        return merge_frame.is_possible()
-    return has_numbers(spec) and not lane.parts()
+    return _counts(stats, found.keys, done, picked_up, read_at)
 
 
 def _tell(
@@ -162,12 +179,12 @@ def _tell(
 
 
 def _counts(
-    stats: dict[str, Any], keys: int, done: Commit, picked_up: float, collapsed: float
+    stats: dict[str, Any], keys: int, done: Commit, picked_up: float, read_at: float
 ) -> tuple[dict[str, int], dict[str, float]]:
     counts = {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
               "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
     committed = done.committed_at / 1000
-    return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - collapsed)}
+    return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - read_at)}
 
 
 def _lane(book: Workbook, spec: TableSpec, given: Batch, partial: bool) -> tuple[RowDelta | None, str]:

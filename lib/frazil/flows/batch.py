@@ -19,7 +19,8 @@ from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes
 from frazil.dms.read import CHANGE_PHASE, may_be_split, may_hide_open_text, read_rows
-from frazil.engine.small_batch import Collapsed, are_small, collapse_files
+from frazil.engine import large_batch, small_batch
+from frazil.engine.collapsed import Collapsed
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.arrival import Reading
@@ -64,14 +65,18 @@ class Batch:
     files: tuple[DmsObject, ...] = ()
     look: Callable[[bool], Callable[[bool], None]] = lambda whole: lambda bad: None
     """See `ends.look`."""
+    require_unchanged: Callable[[], None] = lambda: None
+    """Raises SourceError for a file that is no longer what was listed."""
     contests: bool = True
     """Rows may tell of keys that changed, or carry DMS's own sequence: so there may be something that contradicts their order."""
     only_merge: str = ""
     """Why it may not go to a row delta, whatever the lane is."""
     record: Callable[[str], dict[str, str]] = lambda batch: {}
     """Given the batch's id, the properties that keep which files were applied."""
-    collapse: Callable[[], Collapsed | None] | None = None
-    """Where the batch is small, reads and collapses it in this process; that returns None where Spark has to judge its rows."""
+    collapse: Callable[[bool], Collapsed | None] | None = None
+    """Where the core can read the batch: given whether its rows are wanted in the driver, collapses it; None where Spark has to judge rows."""
+    small: bool = True
+    """Whether the core reads it in this process, and not by a Spark job."""
 
     @property
     def megabytes(self) -> float:
@@ -111,8 +116,15 @@ def of_files(
         return update.properties
 
     hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
+
+    def collapse(to_driver: bool) -> Collapsed | None:
+        sent = book.endpoint, book.mappings
+        if small:
+            return small_batch.collapse_files(spec, sent, files, latency.QUANTILES)
+        return large_batch.collapse_files(book.spark, spec, sent, files, latency.QUANTILES, to_driver)
+
     told = book.mappings.before_image(spec) or book.mappings.sequence_column(spec)
-    sent = book.endpoint, book.mappings
+    small, plain = small_batch.are_small(files), small_batch.are_plain(files, book.endpoint)
     return Batch(
         lambda whole: read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole),
         lambda batch: after_changes(base.position, files, batch),
@@ -122,7 +134,9 @@ def of_files(
         look,
         contests=bool(told),
         record=record,
-        collapse=(lambda: collapse_files(spec, sent, files, latency.QUANTILES)) if are_small(files, sent[0]) else None,
+        require_unchanged=reading.require_unchanged,
+        collapse=collapse if plain else None,
+        small=small,
     )
 
 

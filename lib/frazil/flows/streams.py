@@ -11,8 +11,9 @@ from frazil.dms.control import Definition
 from frazil.dms.messages import CHANGE_PHASE, core_reads, message_names
 from frazil.dms.position import STREAM_LOAD, Position
 from frazil.dms.streams import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
+from frazil.engine.collapsed import Collapsed
 from frazil.engine.held_messages import changes_of
-from frazil.engine.small_batch import Collapsed, collapse_messages
+from frazil.engine.small_batch import collapse_messages
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply import apply_batch
@@ -207,14 +208,14 @@ class _Run:
 
     def _collapse(
         self, spec: TableSpec, read: Read, at: Offsets, before: tuple[str, int] | None
-    ) -> Callable[[], Collapsed | None] | None:
+    ) -> Callable[[bool], Collapsed | None] | None:
         """Return what collapses the changes between two places in this process, if they are held here."""
         book, names = self.book, self.book.mappings.target_name(spec)
         if read.held is None or not core_reads(spec, book.mappings):
             return None
         mine, partitions = changes_of(read.held, names, at, before), len(at.keys() - {ARRIVED})
         called = message_names(spec, book.mappings)
-        return lambda: collapse_messages(spec, called, mine, partitions, latency.QUANTILES)
+        return lambda to_driver: collapse_messages(spec, called, mine, partitions, latency.QUANTILES)
 
     def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
         """Return a table's position at a place; which streams it is of is noted once, as they were then, if it needs them."""

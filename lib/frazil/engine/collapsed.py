@@ -1,0 +1,176 @@
+"""What is left of a batch when each key has but its last change: its rows, in the driver or as a frame, and what is known of the batch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.spec import TableSpec
+from frazil.config.sql import literal
+from frazil.core.masks import masked
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
+
+
+@dataclass(frozen=True)
+class Collapsed:
+    """The last change per key: `rows` in the driver (`op`, the row's columns `c0` … as the lake has them), or a `frame` for a MERGE.
+
+    `seen` is what Spark's reader would have observed; `bounds` are the least and the greatest first key, None where no literal
+    means them; `release` frees what Spark keeps of the frame.
+    """
+
+    seen: dict[str, Any]
+    keys: int
+    rows: pa.Table | None = None
+    frame: DataFrame | None = None
+    bounds: tuple[Any, Any] = (None, None)
+    release: Callable[[], Any] = lambda: None
+
+
+def lake_columns(latest: pa.Table, spec: TableSpec) -> dict[str, pa.Array]:
+    """Return the columns of a table's rows, `c0` …, as the lake has them."""
+    return {f"c{i}": masked(c, latest[f"new_{i}"].combine_chunks()) for i, c in enumerate(spec.columns)}
+
+
+def operations(ops: pa.Array) -> dict[str, int]:
+    """Return how many changes have each operation."""
+    import pyarrow.compute as pc
+
+    counted = {row["values"]: row["counts"] for row in pc.value_counts(ops).to_pylist()}
+    return {op: counted.get(op, 0) for op in ("I", "U", "D")}
+
+
+# --- frames for a MERGE
+
+
+def can_make_frames() -> bool:
+    """Tell whether Spark makes a frame of Arrow's rows without a Python process on its executors: from Spark 4 on."""
+    from pyspark.sql import DataFrame
+
+    return hasattr(DataFrame, "toArrow")
+
+
+def frame_of(spark: SparkSession, rows: pa.Table, spec: TableSpec) -> DataFrame:
+    """Return rows of the driver as the frame that a MERGE takes."""
+    import pyarrow as pa
+
+    for name in micros_sql(spec):
+        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(pa.int64()))
+    return merge_rows(spark.createDataFrame(rows), spec)
+
+
+def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """Return rows (`op`, `c0` …, times as microseconds) as a MERGE takes them: `op`, the row `after`, and its key `k0` …."""
+    times = micros_sql(spec)
+    values = [times.get(f"c{i}", f"c{i}") for i in range(len(spec.columns))]
+    row = ", ".join(f"{literal(c.name)}, {value}" for c, value in zip(spec.columns, values, strict=True))
+    keys = [f"{values[spec.names.index(k)]} as k{i}" for i, k in enumerate(spec.key)]
+    return rows.selectExpr("op", f"named_struct({row}) as after", *keys)
+
+
+def micros_sql(spec: TableSpec) -> dict[str, str]:
+    """Return the SQL of each column of times, given as microseconds: Spark would shift a time of Arrow's by its session's zone."""
+    import pyarrow as pa
+
+    from frazil.core.types import arrow_type
+
+    found = {}
+    for i, column in enumerate(spec.columns):
+        kind = arrow_type(column)
+        if pa.types.is_timestamp(kind) and not column.mask:
+            found[f"c{i}"] = f"timestamp_micros(c{i})" if kind.tz else f"timestampadd(MICROSECOND, c{i}, {EPOCH})"
+    return found
+
+
+def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:
+    """Return the least and the greatest first key, where a literal can mean them: whole numbers, decimals and texts; else None, None."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    first = rows[f"c{spec.names.index(spec.key[0])}"]
+    kind = first.type
+    if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_string(kind)):
+        return None, None
+    found = pc.min_max(first).as_py()
+    return found["min"], found["max"]
+
+
+# --- delays
+
+
+class Ages:
+    """Two delays of changes in milliseconds: source commit → 1970, and source commit → DMS wrote the file or built the message.
+
+    Each `every`th change counts; but the least and the greatest of the first delay are of all.
+    """
+
+    def __init__(self, every: int = 1) -> None:
+        self.every = every
+        self.age: list[np.ndarray] = []
+        self.dms: list[np.ndarray] = []
+        self.ends: list[int] = []
+
+    def add(self, block: pa.RecordBatch, written_at_s: float | np.ndarray) -> None:
+        """Take in changes, which DMS wrote at one time or each at its own; NaN is a time that nobody tells."""
+        import numpy as np
+        import pyarrow as pa
+
+        times = block["commit_ts"]
+        known = times.is_valid().to_numpy(zero_copy_only=False)
+        if not known.any():
+            return
+        committed_ms = np.floor_divide(times.drop_null().cast(pa.int64()).to_numpy(), 1000)
+        self.ends += [-int(committed_ms.max()), -int(committed_ms.min())]
+        written_ms = np.round(np.broadcast_to(written_at_s, len(known))[known] * 1000)[:: self.every]
+        committed_ms = committed_ms[:: self.every]
+        self.age.append(-committed_ms)
+        told = ~np.isnan(written_ms)
+        self.dms.append(written_ms[told].astype("int64") - committed_ms[told])
+
+    def to_dict(self) -> dict[str, list[int]]:
+        """Return what JSON can hold."""
+        import numpy as np
+
+        lists = {"age": self.age, "dms": self.dms}
+        return {name: np.concatenate(parts).tolist() if parts else [] for name, parts in lists.items()} | {
+            "ends": self.ends
+        }
+
+    @staticmethod
+    def together(parts: Sequence[dict[str, list[int]]]) -> Ages:
+        """Return the delays of several parts, each as `to_dict` gave it."""
+        import numpy as np
+
+        whole = Ages()
+        for part in parts:
+            whole.age.append(np.array(part["age"], "int64"))
+            whole.dms.append(np.array(part["dms"], "int64"))
+            whole.ends += part["ends"]
+        return whole
+
+    def points(self, quantiles: Sequence[float]) -> dict[str, str | None]:
+        """Return the points of both as JSON arrays; None where no change has a commit time."""
+        age = _points(self.age, quantiles)
+        if age:
+            age[0], age[-1] = min(self.ends), max(self.ends)
+        dms = _points(self.dms, quantiles)
+        return {"age": json.dumps(age) if age else None, "dms": json.dumps(dms) if dms else None}
+
+
+def _points(delays: list[np.ndarray], quantiles: Sequence[float]) -> list[int]:
+    import numpy as np
+
+    ordered = np.sort(np.concatenate(delays)) if delays else np.array([])
+    if not len(ordered):
+        return []
+    places = [max(math.ceil(q * len(ordered)), 1) - 1 for q in quantiles]
+    return [int(ordered[p]) for p in places]

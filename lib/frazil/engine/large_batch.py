@@ -1,0 +1,258 @@
+"""A large batch of change files as a Spark job: tasks read and type the files, exchange blocks by key, and keep the last change per key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.columns import Column
+from frazil.config.spec import TableSpec
+from frazil.core.key_numbers import key_numbers
+from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.newest import moment
+from frazil.dms.objects import DmsObject
+from frazil.engine.collapsed import Ages, Collapsed, lake_columns, merge_rows, micros_sql, operations
+from frazil.engine.exchange import BLOCK_SCHEMA, from_blocks, to_blocks
+from frazil.engine.file_plan import plan_files
+from frazil.engine.load import groups_of
+from frazil.engine.partitions import bucket_of_each_partition
+from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+LEAST_GROUP = 8 << 20
+"""Bytes of change files that one task reads, at least."""
+BUCKET_BYTES = 48 << 20
+"""Bytes of change files whose rows one task orders, about."""
+SAMPLED = 250_000
+"""About so many changes count for the quantiles of delays; of n times as many each nth."""
+BYTES_A_CHANGE = 64
+FACT = -1
+"""The bucket of what a task tells of its files; all others are of rows."""
+ROWS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class BatchFiles:
+    """The files of a batch: what each holds, and when DMS wrote it. Of its changes each `every`th counts for the delays."""
+
+    files: list[FileToRead]
+    written_at_s: dict[int, float]
+    read: ReadPlan
+    every: int = 1
+
+
+def collapse_files(
+    spark: SparkSession,
+    spec: TableSpec,
+    sent: tuple[Endpoint, Mappings],
+    files: Sequence[DmsObject],
+    quantiles: Sequence[float],
+    to_driver: bool,
+) -> Collapsed | None:
+    """Return the last change per key of change files: their rows in the driver, or as a frame that Spark keeps.
+
+    None where Spark's reader has to judge them: for a bad row, a key that a row only passed, or no row at all. Raises FrazilError
+    for a file that cannot be read.
+    """
+    in_order = sorted(files, key=lambda f: f.name)
+    planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
+    written = {p.order: moment(f.name).replace(tzinfo=UTC).timestamp() for p, f in zip(planned, in_order, strict=True)}
+    size = sum(f.size for f in files)
+    batch = BatchFiles(planned, written, read, max(1, size // BYTES_A_CHANGE // SAMPLED))
+    job = _job(spark, batch, [f.size for f in in_order])
+    if to_driver:
+        found = _in_driver(job, spec)
+        return found and _told(found[1], quantiles, rows=found[0], keys=found[0].num_rows)
+    kept = job.persist()
+    try:
+        facts, keys, bounds = _facts_of(kept, spec)
+        frame = merge_rows(kept.where("op is not null"), spec)
+        found = _told(facts, quantiles, frame=frame, keys=keys, bounds=bounds, release=kept.unpersist)
+    except BaseException:
+        kept.unpersist()
+        raise
+    if found is None:
+        kept.unpersist()
+    return found
+
+
+def _job(spark: SparkSession, batch: BatchFiles, sizes: Sequence[int]) -> DataFrame:
+    """Return the frame of a batch's last changes (`op`, `key0` …, `c0` …), with rows that hold a `fact` between them."""
+    cores = spark.sparkContext.defaultParallelism
+    groups = groups_of(batch.files, sizes, cores, LEAST_GROUP)
+    partitions = max(cores, sum(sizes) // BUCKET_BYTES)
+    buckets = bucket_of_each_partition(partitions)
+    read = spark.range(0, len(groups), 1, len(groups)).mapInArrow(_reading(groups, batch, buckets), BLOCK_SCHEMA)
+    return read.repartition(partitions, "bucket").mapInArrow(_collapsing(batch.read.spec), _schema(batch.read.spec))
+
+
+def _schema(spec: TableSpec) -> str:
+    from frazil.changes.types import lake_type
+
+    def kind(column: Column) -> str:
+        return "bigint" if lake_type(column).startswith("timestamp") else lake_type(column)
+
+    columns = [f"c{i} {kind(c)}" for i, c in enumerate(spec.columns)]
+    keys = [f"key{i} bigint" for i in range(_count_of_numbers(spec))]
+    return ", ".join(["fact string", "op string", *keys, *columns])
+
+
+def _count_of_numbers(spec: TableSpec) -> int:
+    """Return how many numbers stand for a key in the key index; none where only Spark has them."""
+    import pyarrow as pa
+
+    from frazil.core.key_numbers import has_numbers
+    from frazil.core.types import arrow_type
+
+    if not has_numbers(spec):
+        return 0
+    kinds = [pa.string() if spec.column(k).mask else arrow_type(spec.column(k)) for k in spec.key]
+    return len(key_numbers([pa.array([], kind) for kind in kinds]))
+
+
+# --- what tasks do
+
+
+def _reading(groups: Sequence[Sequence[FileToRead]], batch: BatchFiles, buckets: Sequence[int]) -> Callable:
+    """Return the function of a task that reads: it takes numbers of groups and gives blocks of rows by bucket, and a fact for each file."""
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for some in numbers:
+            for number in some.column(0).to_pylist():
+                for file in groups[number]:
+                    yield from _blocks_of(file, batch, buckets)
+
+    return run
+
+
+def _blocks_of(file: FileToRead, batch: BatchFiles, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    ages, counts = Ages(batch.every), {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0}
+    for changes in read_changes(file, batch.read):
+        if changes.bad:
+            yield _rows_of([(FACT, json.dumps({"bad": len(changes.bad)}).encode())])
+            return
+        ages.add(changes.rows, batch.written_at_s[file.order])
+        counts["changes"] += changes.rows.num_rows
+        for op, count in operations(changes.rows["op"]).items():
+            counts[op] += count
+        blocks = to_blocks(changes.rows, file.order, batch.read.spec, len(buckets))
+        if rows := [(buckets[bucket], block) for bucket, block in blocks]:
+            yield _rows_of(rows)
+    yield _rows_of([(FACT, json.dumps(counts | {"ages": ages.to_dict()}).encode())])
+
+
+def _rows_of(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    buckets, blocks = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(buckets, pa.int32()), pa.array(blocks, pa.binary())], ["bucket", "block"]
+    )
+
+
+def _collapsing(spec: TableSpec) -> Callable:
+    """Return the function of a task that orders: it takes the blocks of its buckets, and gives rows as `_schema` tells, and facts."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        blocks: dict[int, list[bytes]] = {}
+        for batch in batches:
+            for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                if bucket == FACT:
+                    yield _fact_row(block.as_py().decode(), spec)
+                else:
+                    blocks.setdefault(bucket, []).append(block.as_buffer())
+        for bucket in list(blocks):
+            latest = from_blocks(blocks.pop(bucket), spec)
+            yield _fact_row(json.dumps({"out_of_sequence": latest.out_of_sequence, "passed": latest.reused}), spec)
+            yield from _lake_rows(latest.rows, spec)
+
+    return run
+
+
+def _fact_row(text: str, spec: TableSpec) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    schema = _empty(spec).schema
+    return pa.RecordBatch.from_pylist([{"fact": text}], schema=schema)
+
+
+def _lake_rows(latest: pa.Table, spec: TableSpec) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    columns = lake_columns(latest, spec)
+    numbers = key_numbers([columns[f"c{spec.names.index(k)}"] for k in spec.key]) if _count_of_numbers(spec) else []
+    arrays = [pa.nulls(len(latest), pa.string()), latest["op"].combine_chunks(), *map(pa.array, numbers)]
+    arrays += [_as_micros(column) for column in columns.values()]
+    names = ["fact", "op", *[f"key{i}" for i in range(len(numbers))], *columns]
+    yield from pa.Table.from_arrays(arrays, names).to_batches(ROWS_AT_ONCE)
+
+
+def _empty(spec: TableSpec) -> pa.Table:
+    import pyarrow as pa
+
+    from frazil.core.types import arrow_type
+
+    kinds = [pa.string() if c.mask else arrow_type(c) for c in spec.columns]
+    columns = [(f"c{i}", pa.int64() if pa.types.is_timestamp(kind) else kind) for i, kind in enumerate(kinds)]
+    keys = [(f"key{i}", pa.int64()) for i in range(_count_of_numbers(spec))]
+    return pa.schema([("fact", pa.string()), ("op", pa.string()), *keys, *columns]).empty_table()
+
+
+def _as_micros(column: pa.Array) -> pa.Array:
+    """Return times as microseconds: Spark would hold their zone against its session's."""
+    import pyarrow as pa
+
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+
+
+# --- what the driver makes of it
+
+
+def _in_driver(job: DataFrame, spec: TableSpec) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """Bring the rows of a batch to the driver; return them, with their times as times, and its facts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from frazil.core.types import arrow_type
+    from frazil.lake.locator import arrow
+
+    found = arrow(job)
+    facts = [json.loads(text) for text in found["fact"].drop_null().to_pylist()]
+    rows = found.filter(pc.is_valid(found["op"])).drop_columns(["fact"]).combine_chunks()
+    for i, column in enumerate(spec.columns):
+        kind = arrow_type(column)
+        if pa.types.is_timestamp(kind) and not column.mask:
+            place = rows.schema.get_field_index(f"c{i}")
+            rows = rows.set_column(place, f"c{i}", rows[f"c{i}"].cast(kind))
+    return rows, facts
+
+
+def _facts_of(kept: DataFrame, spec: TableSpec) -> tuple[list[dict[str, Any]], int, tuple[Any, Any]]:
+    """Run the job of a batch; return its facts, how many keys it has, and the least and the greatest first one where a literal can mean them."""
+    from pyspark.sql import functions as F
+
+    first = f"c{spec.names.index(spec.key[0])}"
+    kind = dict(kept.dtypes)[first]
+    can_be_bound = kind.startswith(("int", "bigint", "decimal", "string")) and first not in micros_sql(spec)
+    ends = (F.min(first), F.max(first)) if can_be_bound else (F.lit(None), F.lit(None))
+    texts, keys, low, high = kept.agg(F.collect_list("fact"), F.count("op"), *ends).first()
+    return [json.loads(text) for text in texts], keys, (low, high)
+
+
+def _told(facts: list[dict[str, Any]], quantiles: Sequence[float], **found: Any) -> Collapsed | None:
+    """Return a batch with what its facts say together, or None where Spark's reader has to judge it."""
+    totals = {
+        name: sum(f.get(name, 0) for f in facts)
+        for name in ("changes", "bad", "I", "U", "D", "out_of_sequence", "passed")
+    }
+    if totals["bad"] or totals["passed"] or not totals["changes"]:
+        return None
+    ages = Ages.together([f["ages"] for f in facts if "ages" in f])
+    return Collapsed(seen=totals | ages.points(quantiles), **found)
