@@ -90,13 +90,13 @@ CASES = [
 ENGINES = [
     ("MySQL, Oracle", "truncate", "files", "cut-over: DMS takes the table's files away, and rows stay until it is loaded again",
      "test_mysql_oracle_a_truncate_takes_the_files_away_and_the_rows_stay"),
-    ("SQL Server", "rename a column (`sp_rename`)", "CSV with header, Parquet", "equal, under the old name: DMS is not told of it",
+    ("SQL Server", "rename a column (`sp_rename`)", "CSV with header, Parquet", "equal, under the old name: DMS does not notice it",
      "test_sql_server_a_column_renamed_by_sp_rename_goes_on_under_its_old_name"),
     ("MySQL", "add a column FIRST or AFTER another", "CSV with header, Parquet", "equal, declared where it stands at the source",
      "test_mysql_a_column_added_first_comes_last_in_files"),
     ("MySQL", "add a column FIRST or AFTER another", "CSV without header", "equal, declared as the last one, with the cut-over: that is where it comes in files",
      "test_mysql_a_column_added_first_is_the_last_of_a_headerless_file"),
-    ("MySQL", "rename a column (`CHANGE old new type`)", "stream", f"refused: “{WHICH}”: its record, change-columns, tells no rename",
+    ("MySQL", "rename a column (`CHANGE old new type`)", "stream", f"refused: “{WHICH}”: its record, change-columns, does not show a rename",
      "test_mysql_a_rename_by_change_is_not_told_as_one_in_a_stream"),
 ]  # fmt: skip
 """Engine, change, form, what comes of it, and the test of it: what PostgreSQL cannot show, by AWS's documentation."""

@@ -13,7 +13,7 @@ ROWS, CHANGES = 200_000, 5_000
 
 
 def test_duckdb_pyiceberg_and_spark_agree_row_by_row_on_many_deletion_vectors(world):
-    """With DuckDB's file cache, which the demo and the README switch off, rows would be wrong from the second row delta on."""
+    """With DuckDB's file cache, which the demo and params/README.md switch off, rows would be wrong from the second row delta on."""
     half, expected = ROWS // 2, {i: f"a{i}" for i in range(ROWS)}
     world.table("big").load("big", *[(i, v) for i, v in expected.items() if i < half])
     world.load("big", *[(i, v) for i, v in expected.items() if i >= half], name="LOAD00000002.csv").loaded()

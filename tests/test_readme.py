@@ -1,7 +1,7 @@
-"""What README.md and lib/DESIGN.md say about files, commands, parameters and names of the library must be so.
+"""What the pages say about files, commands, parameters and names of the library is so; the user's pages are short and plain.
 
-python tests/test_readme.py           writes the README's table of parameters anew
-python tests/test_readme.py --demo    also the demo's table, from the last finished run in runs/demo
+python tests/test_readme.py           writes the table of parameters in params/README.md again
+python tests/test_readme.py --demo    also the demo's table in README.md, from the last finished run in runs/demo
 python tests/test_readme.py --bench   also the pictures of the last benches (make bench BENCH="maintenance rowdelta")
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shlex
 import shutil
 import sys
 from dataclasses import MISSING, fields
@@ -21,16 +22,20 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "lib"))
 
+from frazil import cli  # noqa: E402
 from frazil.changes.types import lake_type  # noqa: E402
 from frazil.config import settings  # noqa: E402
 from frazil.config.columns import UNREPRESENTABLE  # noqa: E402
-from frazil.config.spec import TYPES, Column, load_specs  # noqa: E402
+from frazil.config.spec import TYPES, Column, TableSpec, load_specs  # noqa: E402
 from frazil.dms.endpoint import read_endpoint, read_mappings  # noqa: E402
 from frazil.observe.report import Grid  # noqa: E402
 
-FILE, DESIGN, RUN = ROOT / "README.md", ROOT / "lib/DESIGN.md", ROOT / "runs/demo"
+FILE, PARAMS, DESIGN, RUN = ROOT / "README.md", ROOT / "params/README.md", ROOT / "lib/DESIGN.md", ROOT / "runs/demo"
 PARAMETERS, DEMO = ("<!-- parameters:", "<!-- end of parameters -->"), ("<!-- demo:", "<!-- end of demo -->")
-PROSE = {"README.md": FILE, "lib/DESIGN.md": DESIGN}
+FOLDERS = [ROOT / folder / "README.md" for folder in ("params", "notebooks", "tests")]
+PAGES = {str(f.relative_to(ROOT)): f for f in [FILE, *FOLDERS, *sorted((ROOT / "lib/docs").glob("*.md"))]}
+"""The user's pages."""
+PROSE = {**PAGES, "lib/DESIGN.md": DESIGN}
 
 
 def read(file: Path = FILE) -> str:
@@ -76,7 +81,7 @@ def demo_table(summary: dict) -> str:
 
 
 def test_the_table_of_parameters_is_that_of_the_settings():
-    assert block(read(), PARAMETERS)[2] == parameter_table(), "run: python tests/test_readme.py"
+    assert block(read(PARAMS), PARAMETERS)[2] == parameter_table(), "run: python tests/test_readme.py"
 
 
 def test_the_demos_table_is_one_that_ended_equal_with_all_tables():
@@ -102,8 +107,9 @@ def fences(text: str) -> str:
 
 
 def examples() -> dict[str, str]:
-    """The files that the README shows as examples, by the name in the marker before them."""
-    return dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", read(), re.S | re.M))
+    """The files of an environment that the pages show, by the name in the marker before them."""
+    text = "\n".join(map(read, PAGES.values()))
+    return dict(re.findall(r"<!-- file: (params/\S+) -->\n```\w+\n(.*?)^```$", text, re.S | re.M))
 
 
 PARAMETER_NAMES = {f.name for c in settings.NOTEBOOKS.values() for f in fields(c)}
@@ -114,6 +120,26 @@ def test_every_make_target_exists(file):
     targets = set(re.findall(r"^([a-z0-9-]+):", read(ROOT / "Makefile"), re.M))
     code = "\n".join([fences(read(file)), *spans(read(file))])
     assert set(re.findall(r"^make ([a-z][a-z0-9-]*)", code, re.M)) <= targets
+
+
+@pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
+def test_every_command_of_frazil_exists(file):
+    """In text a command may be named alone; one with `--env` is parsed with all its options."""
+    code = "\n".join([fences(read(file)), *spans(read(file))])
+    for line in re.findall(r"(?:^|&& )(?:[\w./]*/)?frazil ([a-z][^\n#>&\"]*)", code, re.M):
+        argv = shlex.split(line)
+        assert argv[0] in cli.COMMANDS, line
+        if "--env" in argv:
+            cli._parser(argv).parse_args(argv)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_is_on_the_page_of_operations_with_its_options(name):
+    page = read(ROOT / "lib/docs/operations.md")
+    (row,) = re.findall(rf"^\| `frazil {name}` \|.*$", page, re.M)
+    (commands,) = [a for a in cli._parser([name])._actions if a.dest == "command"]
+    options = {a.option_strings[0] for a in commands.choices[name]._actions if a.option_strings} - {"-h", "--env"}
+    assert {s.split()[0] for s in spans(row.rsplit("| ", 1)[1]) if s.startswith("-")} == options
 
 
 @pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
@@ -140,19 +166,29 @@ def test_every_heading_that_is_linked_exists(file):
 @pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
 def test_every_parameter_exists(file):
     text = read(file)
-    given = re.findall(r"-p (\w+)|-y [\"'](\w+):", "\n".join([fences(text), *spans(text)]))
+    given = re.findall(r"-p ([a-z]\w*)|-y [\"'](\w+):", "\n".join([fences(text), *spans(text)]))
     named = [m for s in spans(text) for m in re.findall(r"^([a-z]+(?:_[a-z]+)*)=", s)]
     assert {n for n in chain(*given, named) if n} <= PARAMETER_NAMES
 
 
-def test_every_word_of_the_readme_with_an_underscore_is_known():
-    """A parameter that is renamed must not live on in the README's prose."""
-    known = PARAMETER_NAMES | set(settings.NOTEBOOKS) | set(UNREPRESENTABLE) | {"differing_rows", "timestamp_ntz"}
-    assert {s for s in spans(read()) if re.fullmatch(r"[a-z]+(_[a-z]+)+", s)} <= known
+OTHERS = {
+    "differing_rows", "timestamp_ntz", "fresh_to", "n_int",  # columns and types
+    "sp_rename", "wal_keep_size", "binlog_row_image",  # of sources
+    "all_errors_are_fatal", "shutdown_session_on_spark_statement_errors",  # of sparkmagic
+}  # fmt: skip
 
 
-def test_every_notebook_has_its_line():
-    (listed,) = re.findall(r"^## The notebooks\n(.*?)^## ", read(), re.S | re.M)
+@pytest.mark.parametrize("file", PAGES.values(), ids=PAGES)
+def test_every_word_with_an_underscore_is_known(file):
+    """A parameter that is renamed must not live on in the pages."""
+    entries = {f.name for f in [*fields(TableSpec), *fields(Column)]}
+    known = PARAMETER_NAMES | entries | set(settings.NOTEBOOKS) | set(UNREPRESENTABLE) | OTHERS
+    assert {s for s in spans(read(file)) if re.fullmatch(r"[a-z]+(_[a-z]+)+", s)} <= known
+
+
+@pytest.mark.parametrize("file", ["README.md", "notebooks/README.md"])
+def test_every_notebook_has_its_line(file):
+    (listed,) = re.findall(r"^##? The notebooks\n(.*?)^## ", read(PAGES[file]), re.S | re.M)
     assert re.findall(r"^\| \[`(\w+)`\]", listed, re.M) == [
         n.stem for n in sorted((ROOT / "notebooks").glob("*.ipynb"))
     ]
@@ -171,13 +207,58 @@ def test_the_examples_are_an_environment_that_resolves(tmp_path, monkeypatch):
 
 
 def test_the_table_of_types_is_that_of_the_lake():
-    rows = re.findall(r"^\| (`(?:[A-Z]+[1-8]?)\b.*?) \| (`[a-z].*) \|$", read(), re.M)
+    rows = re.findall(r"^\| (`(?:[A-Z]+[1-8]?)\b.*?) \| (`[a-z].*) \|$", read(PARAMS), re.M)
     told = {}
     for names, types in rows:
         dms, lake = re.findall(r"`([A-Z]+\d?)", names), re.findall(r"`([a-z_]+(?:\([^)]*\))?)`", types)
         told |= dict(zip(dms, lake if len(lake) == len(dms) else [lake[0]] * len(dms), strict=True))
     shown = {t: lake_type(Column("c", "NUMERIC(7,2)" if t == "NUMERIC" else t)) for t in TYPES}
     assert {t: "decimal(7,2)" if v == "decimal(p,s)" else v for t, v in told.items()} == shown
+
+
+# --- short and plain
+
+PLAIN = {
+    "behind": "after", "so many": "the number", "told": "said, reported", "thither": "there", "anew": "again",
+    "turned up": "arrived", "lies": "is in", "lie": "are in",
+}  # fmt: skip
+"""Words that the pages do not use, and what to write instead."""
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a page's prose, without code blocks, tables, headings and comments; inline code counts as one word."""
+    text = re.sub(r"^( *)```.*?^\1```$|<!--.*?-->", "", text, flags=re.S | re.M)
+    text = re.sub(r"^ *[|#].*$", "", text, flags=re.M)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]+`", "CODE", text))
+    blocks = re.split(r"\n\s*\n|^ *(?:[*-]|\d+\.) ", text, flags=re.M)
+    return [s for b in blocks for s in re.split(r"(?<=[.!?])[*_)]*\s+", " ".join(b.split())) if s]
+
+
+def test_sentences_are_found_in_paragraphs_and_lists():
+    text = "# No. 1\n\nOne `a. b`\nline. **Two.** Three\n\n* four\n  goes on\n* [five](x.md).\n\n| six. |\n\n```sh\nseven.\n```\n"
+    assert sentences(text) == ["One CODE line.", "**Two.", "Three", "four goes on", "five."]
+
+
+def test_the_readme_is_short():
+    lines = read().splitlines()
+    assert len(lines) <= 200
+    assert [line for line in lines if len(line) > 160] == []
+
+
+@pytest.mark.parametrize("file", PAGES.values(), ids=PAGES)
+def test_no_sentence_is_long(file):
+    assert [s for s in sentences(read(file)) if len(s.split()) > 30] == []
+
+
+@pytest.mark.parametrize("file", PAGES.values(), ids=PAGES)
+def test_words_are_plain(file):
+    words = re.compile(rf"\b({'|'.join(PLAIN)})\b", re.I)
+    assert [(m[0], PLAIN[m[0].lower()], s) for s in sentences(read(file)) for m in words.finditer(s)] == []
+
+
+def test_the_documentation_lists_every_page():
+    linked = {t.split("#")[0] for t in re.findall(r"\]\(([^)\s]+)\)", read())}
+    assert {name for name in PAGES if name != "README.md"} <= linked
 
 
 # --- names of the library in DESIGN.md
@@ -215,15 +296,14 @@ def test_every_name_of_the_library_in_the_design_exists():
 
 
 def main() -> None:
-    """Write the generated blocks anew."""
-    text = replaced(read(), PARAMETERS, parameter_table())
+    """Write the generated blocks again."""
+    PARAMS.write_text(replaced(read(PARAMS), PARAMETERS, parameter_table()), encoding="utf-8")
     if "--demo" in sys.argv[1:]:
         summary = json.loads((RUN / "summary.json").read_text(encoding="utf-8"))
-        text = replaced(text, DEMO, demo_table(summary))
+        FILE.write_text(replaced(read(), DEMO, demo_table(summary)), encoding="utf-8")
     if "--bench" in sys.argv[1:]:
         for picture in (ROOT / "runs/bench").glob("*.png"):
             shutil.copyfile(picture, ROOT / "lib/docs" / picture.name)
-    FILE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

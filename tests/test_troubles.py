@@ -1,4 +1,4 @@
-"""The pages for operators say what the code does: every error has its line, every schedule works as given."""
+"""The pages for operators say what the code does: every error has its line, every schedule works as given, also the README's."""
 
 import importlib
 import os
@@ -38,6 +38,11 @@ def test_every_error_has_its_line_and_no_line_is_of_another():
 def test_the_exit_codes_are_those_of_the_code():
     told = {name: int(code) for code, name in re.findall(r"^\| (\d+) \| ([a-z ]+) \|", SCHEDULES, re.M)}
     assert told == runs.EXIT_CODES
+
+
+def test_the_readme_has_the_same_cron_lines():
+    (lines,) = re.findall(r"## cron\n\n```text\n(.*?)```", SCHEDULES, re.S)
+    assert lines in (DOCS.parent.parent / "README.md").read_text(encoding="utf-8")
 
 
 def stand_in(folder: Path) -> Path:

@@ -185,7 +185,7 @@ def _environment(env: str, source: str, mappings: bool) -> str:
         "catalog_options": {"type": "jdbc", "uri": f"jdbc:sqlite:{place}/catalog.db", "warehouse": f"{place}/warehouse"},
         "readers": ["spark", "duckdb", "pyiceberg"],
     }  # fmt: skip
-    told = "# Where DMS writes, how, and where the lake is. See README.md for what else may stand here.\n"
+    told = "# Where DMS writes, how, and where the lake is. See params/README.md for what else you can set here.\n"
     return told + yaml.safe_dump({"common": common}, sort_keys=False)
 
 
