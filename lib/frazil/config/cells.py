@@ -1,4 +1,4 @@
-"""What a notebook's cells assign as they read now: a kernel also keeps what earlier versions of them assigned."""
+"""The parameters of a notebook as its cells read now. A kernel also keeps what earlier versions of the cells assigned."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 @dataclass(frozen=True)
 class _Cell:
     assigned: dict[str, ast.expr | None]
-    """Its variables; what is not said by one plain assignment has no expression."""
+    """Its variables. The value is None unless exactly one plain assignment sets the variable."""
     tagged: bool
 
 
 _present: dict[str, _Cell] = {}
-"""The cells that this kernel has run, as they were run last, in that order."""
+"""The cells that this kernel has run, each in its last version, in the order of their last run."""
 _ever: set[str] = set()
 
 
@@ -25,15 +25,16 @@ def _shell() -> Any:
 
 
 def follow() -> None:
-    """Look at each cell that this kernel runs from now on; outside IPython do nothing."""
+    """Record each cell that this kernel runs from now on; outside IPython do nothing."""
     if shell := _shell():
         shell.events.register("pre_run_cell", _keep)
 
 
 def parameters(namespace: dict[str, Any]) -> dict[str, Any]:
-    """Return the variables of a namespace that cells assign as they read now; of all others nobody knows where they come from.
+    """Return the variables of a namespace that the present cells assign, and those that no cell ever assigned.
 
-    Where the notebook's client says which cells are tagged as parameters, as JupyterLab does, only theirs, with the values there.
+    If the notebook's client says which cells are tagged as parameters, as JupyterLab does, return only their variables.
+    Values are those in the cells.
     """
     shell = _shell()
     if shell is None or shell.user_ns is not namespace:
@@ -52,7 +53,7 @@ def parameters(namespace: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keep(cell: Any) -> None:
-    """Take a cell that is about to run; one that the notebook's client gives no id is not known again when it is run again."""
+    """Record a cell that is about to run. Without an id from the client, a cell counts as a new one when its text changes."""
     told = getattr(cell, "cell_meta", None) or {}
     for deleted in told.get("deletedCells") or ():
         _present.pop(deleted, None)

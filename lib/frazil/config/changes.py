@@ -1,4 +1,4 @@
-"""What a spec says of columns that change: the policies, and the layouts that headerless files had before."""
+"""A spec's entries about changed columns: the policies, and earlier layouts of headerless files."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ from frazil.errors import nearest
 POLICIES = {
     "new": ("refuse", "add", "ignore"), "gone": ("refuse", "keep", "drop"), "type": ("refuse", "beside"), "key": ("refuse", "keep"),
 }  # fmt: skip
-"""What `changes` may say, the default first; see `Changes`."""
+"""The allowed values of each policy, the default first; see `Changes`."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What to do when a table's columns change in a way that the spec alone does not settle; empty: nobody said.
+    """What to do when a table's columns change in a way that the spec alone does not settle. Empty: not stated.
 
-    `new`: files carry a column that nobody told of. `gone`: the spec no longer lists a column (`keep` it with its values, or
-    `drop` it), or files no longer carry one (it is kept, until the spec no longer lists it). `type`: no promotion leads from
-    the column's type in the lake to the spec's: `beside` renames the old one to `<name>_<type>` and adds a new one. `key`: the source's primary key is
-    known and not the spec's: `keep` goes on by the spec's, which must then stay unique.
+    `new`: files carry a column that is not in the spec.
+
+    `gone`: the spec no longer lists a column (`keep` it with its values, or `drop` it). If only the files no longer
+    carry it, it is kept.
+
+    `type`: the column's type in the lake cannot be promoted to the spec's. `beside` renames the old column to
+    `<name>_<type>` and adds a new one.
+
+    `key`: the source's primary key is known and differs from the spec's. `keep` uses the spec's, which must then stay
+    unique.
     """
 
     new: str = ""
@@ -29,25 +35,25 @@ class Changes:
     key: str = ""
 
     def over(self, default: Changes) -> Changes:
-        """Fill in what is not said, from `default` and then from the first of each policy."""
+        """Fill empty policies from `default`, then with the first value of each policy."""
         return Changes(*(getattr(self, n) or getattr(default, n) or known[0] for n, known in POLICIES.items()))
 
 
 @dataclass(frozen=True)
 class PastLayout:
-    """Fields of headerless files that were written up to and including `until`: a file's name, or a time as names tell it."""
+    """The fields of headerless files written up to and including `until`: a file's name, or a time as in file names."""
 
     until: str
     columns: tuple[str, ...] = ()
-    """The source's columns then; empty: as they are now."""
+    """The source's columns at that time; empty: the same as now."""
     load: bool = False
-    """Whether the load files are of this layout too; else they are of the present one."""
+    """Whether the load files also have this layout; otherwise they have the present one."""
     without: tuple[str, ...] = ()
-    """Columns that rules of the task add now and did not add then, before-image columns among them."""
+    """Columns that rules of the task add now and did not add then, including before-image columns."""
 
 
 def parse_changes(raw, where: str) -> Changes:
-    """Check the policies of `changes`, of a spec or of the settings."""
+    """Check the policies in `changes`, of a spec or of the settings."""
     if not isinstance(raw or {}, dict):
         raise SpecError(f"{where}: changes = {raw!r}", "write changes: {new: add, gone: keep, type: beside}")
     for name, value in (raw or {}).items():
@@ -59,7 +65,7 @@ def parse_changes(raw, where: str) -> Changes:
 
 
 def parse_layouts(entries, where: str) -> tuple[PastLayout, ...]:
-    """Return the layouts of the past, oldest first."""
+    """Return the earlier layouts, oldest first."""
     found = []
     for entry in entries or ():
         parts = [entry.get(n) for n in ("columns", "without")] if isinstance(entry, dict) and entry.get("until") else []

@@ -1,4 +1,4 @@
-"""A column of a table spec: its DMS type, and what the lake makes of it."""
+"""A column of a table spec: its DMS type and its type in the lake."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDER = {
     **dict.fromkeys(("INT1", "INT2", "INT4", "UINT1", "UINT2"), r"bigint"), "REAL4": "double",
     "NUMERIC": r"decimal\((\d+),\s*(\d+)\)",
 }  # fmt: skip
-"""What `lake` may say of a type besides `string`; a decimal must hold every digit of the column's own."""
+"""The values of `lake` allowed for a type, besides `string`. A decimal must hold every digit of the column's own type."""
 
 _TIMES, _NUMBERS = ("DATE", "DATETIME"), ("NUMERIC",)
 UNREPRESENTABLE = {
@@ -31,19 +31,19 @@ UNREPRESENTABLE = {
     "NaN": (_NUMBERS, r"(?i)^[+-]?nan$"),
     "U+FFFD": (tuple(sorted(TEXTS)), "\ufffd"),
 }
-"""What a source may hold and a lake's type may not: the types that this concerns, and the pattern of its text, which no other one fits.
+"""Values that a source may hold and a lake's type may not: the types concerned, and a pattern of the value's text.
 
-`replace` declares what such values become.
+The patterns exclude each other. `replace` declares what such values become.
 """
 
 
 class SpecError(FrazilError):
-    """A table spec that cannot be right: correct the file that the message names."""
+    """Raised for an invalid table spec: correct the file that the message names."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A source column, typed by the DMS data type of the source endpoint (dms type names, any case)."""
+    """A source column, with the DMS data type of the source endpoint (DMS type names, any case)."""
 
     name: str
     type: str
@@ -52,15 +52,15 @@ class Column:
     utc: bool = False
     """DATETIME only: the values are instants in UTC (`timestamp`), not wall-clock times (`timestamp_ntz`)."""
     lake: str = ""
-    """The Spark SQL type in the lake, where it shall not be the usual one: `string`, or a wider one (see `WIDER`)."""
+    """The Spark SQL type in the lake, if not the usual one: `string`, or a wider one (see `WIDER`)."""
     mask: str = ""
-    """`sha256`: the lake holds the hash of each value, as hex text, and messages never show the value."""
+    """`sha256`: the lake holds the hash of each value as hex text, and messages never show the value."""
     renamed_from: tuple[str, ...] = ()
-    """Names that the column had before, newest first: the lake's column is renamed, and files with them are still read."""
+    """Earlier names of the column, newest first: the lake's column is renamed, and files with the old names are still read."""
     replace: tuple[tuple[str, str | None], ...] = ()
-    """What values become that the lake's type does not have, by the names of `UNREPRESENTABLE`: a stated text, or null (None)."""
+    """Replacements of values that the lake's type cannot hold, by the names in `UNREPRESENTABLE`: a text, or None for null."""
     source_id: int = 0
-    """The number that the source's catalog gives the column, which a rename leaves as it is; 0: not known."""
+    """The number of the column in the source's catalog, which a rename does not change; 0: not known."""
 
     @property
     def dms_type(self) -> str:
@@ -75,14 +75,14 @@ class Column:
 
 
 def require_known(what: dict, allowed, where: str) -> None:
-    """Raise SpecError for an entry that does not exist, with the nearest that does."""
+    """Raise SpecError for an unknown entry, with the nearest known one."""
     for name in what:
         if name not in allowed:
             raise SpecError(f"{where}: unknown entry '{name}'", nearest(name, allowed))
 
 
 def parse_column(entry, where: str) -> Column:
-    """Return one entry of `columns`; a SpecError names what is wrong with it."""
+    """Parse one entry of `columns`; raise SpecError that names what is wrong with it."""
     if not isinstance(entry, dict) or not entry.get("name") or not entry.get("type"):
         raise SpecError(f"{where}: a column needs a name and a type, not {entry!r}", "write {name: id, type: INT8}")
     where = f"{where}: column '{entry['name']}'"
@@ -110,7 +110,7 @@ def parse_column(entry, where: str) -> Column:
 
 
 def unrepresentable(column: Column) -> dict[str, str]:
-    """Return {name: the pattern of its text} of the values that `replace` may name at a column."""
+    """Return {name: the pattern of its text} of the values that `replace` may name for a column."""
     if column.lake == "string":
         return {}
     return {name: pattern for name, (kinds, pattern) in UNREPRESENTABLE.items() if column.dms_type in kinds}
@@ -123,7 +123,7 @@ def _replace(raw, where: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _require_replacement(column: Column, name: str, value: str | None, where: str) -> None:
-    """Raise SpecError for a value that the column's type does not lack, or one to put there that it does not have either."""
+    """Raise SpecError if the column's type can hold the value to replace, or cannot hold the replacement."""
     if name not in (known := unrepresentable(column)):
         what = f"{where}: replace: '{name}' is nothing that {column.type}{' as text' * bool(column.lake)} lacks"
         raise SpecError(what, nearest(name, known) if known else "leave it out")

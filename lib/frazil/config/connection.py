@@ -17,12 +17,12 @@ ENGINES = {
     ),
     "oracle": ("jdbc:oracle:thin:@//{host}:{port}/{database}", 1521, "oracle.jdbc.OracleDriver", "com.oracle.database.jdbc:ojdbc11:23.9.0.25.07"),
 }  # fmt: skip
-"""By engine: the address, the usual port, the driver's class, and the driver's Maven coordinates."""
+"""By engine: the URL template, the usual port, the driver's class and its Maven coordinates."""
 _NAMES = {"postgres": "postgresql", "aurora-postgresql": "postgresql", "aurora": "mysql", "mariadb": "mysql"}
 
 
 class SourceDatabaseError(FrazilError):
-    """The source database cannot be asked: its address or credentials are missing or wrong, or its driver is not there."""
+    """The source database cannot be reached: its address or credentials are missing or wrong, or its driver is missing."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Connection:
         return {k: v for k, v in given.items() if v}
 
     def hide(self, text: str) -> str:
-        """Take the password out of a text, such as a driver's message."""
+        """Remove the password from a text, such as a driver's message."""
         return text.replace(self.password, "•••") if self.password else text
 
 
 def engine_of(name: str) -> str:
-    """Return the engine's one name for what AWS, a secret or a JDBC address calls it."""
+    """Return the engine's canonical name for the name that AWS, a secret or a JDBC address uses."""
     engine = _NAMES.get(name.lower(), name.lower())
     engine = "sqlserver" if engine.startswith("sqlserver") else "oracle" if engine.startswith("oracle") else engine
     if engine not in ENGINES:
@@ -56,8 +56,9 @@ def engine_of(name: str) -> str:
 def source_connection(endpoint: dict | None = None) -> Connection:
     """Return the connection to the source database; `endpoint`: the source as `aws dms describe-endpoints` prints it.
 
-    FRAZIL_SOURCE_URL, FRAZIL_SOURCE_USER and FRAZIL_SOURCE_PASSWORD say it; FRAZIL_SOURCE_SECRET names a secret of AWS
-    Secrets Manager instead, for the credentials or for all of it (`engine`, `host`, `port`, `dbname`, `username`, `password`).
+    The environment variables FRAZIL_SOURCE_URL, FRAZIL_SOURCE_USER and FRAZIL_SOURCE_PASSWORD state it.
+    FRAZIL_SOURCE_SECRET names a secret in AWS Secrets Manager instead, for the credentials or for everything (`engine`,
+    `host`, `port`, `dbname`, `username`, `password`).
     """
     env, endpoint = os.environ, endpoint or {}
     own = next((v for k, v in endpoint.items() if k.endswith("Settings") and isinstance(v, dict) and v.get("SecretsManagerSecretId")), {})  # fmt: skip
@@ -65,7 +66,7 @@ def source_connection(endpoint: dict | None = None) -> Connection:
     secret = _secret(name) if name else {}
     url = env.get("FRAZIL_SOURCE_URL") or secret.get("url") or ""
     if url:
-        url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1)  # the driver of MySQL speaks to both
+        url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1)  # the driver of MySQL serves both
         engine = engine_of(url.removeprefix("jdbc:").split(":")[0])
     else:
         host = secret.get("host") or endpoint.get("ServerName")

@@ -1,4 +1,4 @@
-"""The jars of a Spark session that Frazil builds: which it needs, and one fetch of them into a cache of Frazil's own."""
+"""The jars of a Spark session that Frazil builds: which it needs, and how they are fetched into Frazil's own cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from frazil.config.settings import Settings
 from frazil.errors import FrazilError
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frazil"
-"""What Frazil keeps of this machine's user, for all projects."""
+"""Frazil's cache for this user, shared by all projects."""
 ICEBERG = {
     "4.1": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"],
     "3.5": ["org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"],
@@ -36,39 +36,40 @@ HADOOP_AWS = {
         *[f"com.amazonaws:aws-java-sdk-{m}:1.12.262" for m in ("s3", "sts", "dynamodb")],
     ],
 }
-"""Spark's way to S3 on a workstation: of the Hadoop that pyspark carries, with the few modules of AWS's SDK that it uses."""
+"""Hadoop's S3 file system for a workstation: the version that pyspark bundles, and only the AWS SDK modules that it uses."""
 SIGV4 = [f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "sts", "kms", "apache-client")]
-"""What Iceberg's REST catalog signs its calls with, where catalog option `rest.sigv4-enabled` asks for it."""
+"""Iceberg's REST catalog signs its calls with these if the catalog option `rest.sigv4-enabled` is set."""
 SDK_BUNDLES = ("software.amazon.awssdk:bundle", "com.amazonaws:aws-java-sdk-bundle")
-"""All of AWS's SDK in one jar of 600 MB: left out."""
+"""The complete AWS SDK in one jar of 600 MB: excluded."""
 CARRIED = (
     "org.scala-lang:scala-library",
     "org.apache.spark:spark-tags_.*",
     "org.apache.hadoop:hadoop-client-(api|runtime)",
 )
-"""What pyspark carries itself, as patterns."""
+"""Artifacts that pyspark bundles, as patterns."""
 KAFKA = {
     "4.1": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
     "3.5": "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
 }
 DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", ENGINES["postgresql"][3]]
-"""What catalogs in a database need."""
+"""JDBC drivers for catalogs in a database."""
 LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
-"""Local files by Java's own calls; see `jvm.plain_local_files`."""
+"""Local file access through Java's own calls; see `jvm.plain_local_files`."""
 LOADED = "spark.frazil.packages"
-"""Spark setting: what a session that Frazil built has. Spark has no use for it."""
+"""A Spark setting that records the jars of a session that Frazil built. Spark ignores it."""
 PACKAGES, REPOSITORIES, IVY = "spark.jars.packages", "spark.jars.repositories", "spark.jars.ivySettings"
 _TIMEOUT = "-Dsun.net.client.defaultConnectTimeout=20000 -Dsun.net.client.defaultReadTimeout=60000"
 
 
 class JarsError(FrazilError):
-    """Jars that cannot be fetched from where they are said to be."""
+    """Jars cannot be fetched from the stated repositories."""
 
 
 def packages(line: str, settings: Settings, s3: bool) -> list[str]:
     """Return the Maven coordinates of the jars that a session of these settings needs, on this line of Spark (`4.1`).
 
-    `spark.jars.packages` among the Spark options adds to Frazil's own; an empty one says that Spark has them all.
+    `spark.jars.packages` in the Spark options adds to Frazil's own. An empty value says that Spark already has all
+    jars.
     """
     own = settings.spark_options.get(PACKAGES)
     if own == "":
@@ -89,7 +90,7 @@ def packages(line: str, settings: Settings, s3: bool) -> list[str]:
 
 
 def _source_driver(settings: Settings) -> list[str]:
-    """Return the driver of the source database, if one is named; whoever connects to it says what is wrong with its address."""
+    """Return the driver of the source database, if one is named. An invalid address is ignored here; connecting reports it."""
     url = os.environ.get("FRAZIL_SOURCE_URL", "")
     asked = settings.follow_source or getattr(settings, "check_source", False)
     try:
@@ -101,7 +102,7 @@ def _source_driver(settings: Settings) -> list[str]:
 
 
 def conf(line: str, settings: Settings, s3: bool, say: Callable[[str], None]) -> dict[str, str]:
-    """Return the Spark settings by which a session has the jars that it needs, as files: Spark itself looks for none."""
+    """Return the Spark settings that give a session its jars as local files; Spark itself resolves nothing."""
     own, wanted = settings.spark_options, packages(line, settings, s3)
     excludes = [re.escape(e.strip()) for e in own.get("spark.jars.excludes", "").split(",") if e.strip()]
     paths = fetch(wanted, own, (*CARRIED, *SDK_BUNDLES, *excludes), say)
@@ -112,10 +113,11 @@ def conf(line: str, settings: Settings, s3: bool, say: Callable[[str], None]) ->
 def fetch(
     wanted: Sequence[str], options: dict[str, str] | None = None, excludes: Sequence[str] = (), say: Callable[[str], None] = print
 ) -> list[str]:  # fmt: skip
-    """Return the paths of jars and of what they depend on, fetched where the cache lacks one; `options` are Spark's.
+    """Return the paths of jars and their dependencies; fetch those that the cache lacks. `options` are Spark's.
 
-    `excludes` are patterns of `group:artifact`. Jars come from the stated repositories alone: the file of `spark.jars.ivySettings`, else those of `spark.jars.repositories`
-    after the usual one, which DEFAULT_ARTIFACT_REPOSITORY replaces. Ivy, which pyspark carries, compares their checksums.
+    `excludes` are patterns of `group:artifact`. Jars come only from the stated repositories: those in the file of
+    `spark.jars.ivySettings`, else the usual one followed by those of `spark.jars.repositories`.
+    DEFAULT_ARTIFACT_REPOSITORY replaces the usual one. Ivy, which pyspark bundles, verifies the checksums.
     """
     if not wanted:
         return []
@@ -127,7 +129,7 @@ def fetch(
         if not jars or not all(_whole(folder, jar, index["jars"]) for jar in jars):
             say(f"fetching jars for Spark into {folder}, once")
             for jar in (str(f.relative_to(folder)) for f in (folder / "ivy").rglob("*.jar")):
-                if not _whole(folder, jar, index["jars"], thorough=True):  # Ivy would take it as it is
+                if not _whole(folder, jar, index["jars"], thorough=True):  # Ivy would use it unchecked
                     (folder / jar).unlink()
             jars = _resolved(folder, wanted, options, excludes)
             index["sets"][request] = jars
@@ -155,13 +157,13 @@ def _sum(file: Path) -> str:
 
 
 def _whole(folder: Path, jar: str, known: dict[str, list], thorough: bool = False) -> bool:
-    """Tell whether a jar is as it was when its checksum was compared; unless `thorough`, by its size."""
+    """Tell whether a jar is the one whose checksum was verified: by its size, or by its hash if `thorough`."""
     file, (size, digest) = folder / jar, known.get(jar, (-1, ""))
     return file.is_file() and file.stat().st_size == size and (not thorough or _sum(file) == digest)
 
 
 def _resolvers(options: dict[str, str]) -> str:
-    """Return the repositories as Ivy's settings name them."""
+    """Return Ivy's settings with the repositories."""
     if file := options.get(IVY):
         return file
     usual = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY", "")
@@ -175,7 +177,7 @@ def _resolvers(options: dict[str, str]) -> str:
 
 
 def _dependencies(wanted: Sequence[str], excludes: Sequence[str]) -> str:
-    """Return Ivy's description of a module that needs all these."""
+    """Return an Ivy module description that depends on all of `wanted`."""
     lines = []
     for coordinate in wanted:
         parts = coordinate.split(":")
@@ -193,12 +195,12 @@ def _dependencies(wanted: Sequence[str], excludes: Sequence[str]) -> str:
 
 
 def _resolved(folder: Path, wanted: Sequence[str], options: dict[str, str], excludes: Sequence[str]) -> list[str]:
-    """Let Ivy fetch what its cache lacks, and return the paths of all jars below `folder`."""
+    """Let Ivy fetch missing jars, and return the paths of all jars, relative to `folder`."""
     import pyspark
 
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-    # A proxy's password may be among them: other users can read a command line, and not the environment.
+    # The options may hold a proxy's password: other users can read a command line but not the environment.
     own = shlex.split(options.get("spark.driver.extraJavaOptions", ""))
     own = [o for o in own if o.startswith(("-Dhttp", "-Djava.net", "-Djavax.net"))]
     told = {"JAVA_TOOL_OPTIONS": shlex.join([*shlex.split(os.environ.get("JAVA_TOOL_OPTIONS", "")), *own])}
@@ -222,8 +224,8 @@ def _resolved(folder: Path, wanted: Sequence[str], options: dict[str, str], excl
 
 
 def _why(said: str) -> JarsError:
-    """Return what Ivy's report comes to, with the address that it failed at."""
-    shown = re.sub(r"(://)[^/@\s]+@", r"\1", said)  # without a name and a password in an address
+    """Return the error that Ivy's report describes, with the address that failed."""
+    shown = re.sub(r"(://)[^/@\s]+@", r"\1", said)  # without user and password in an address
     elsewhere = (
         f"or name another repository or a mirror: Spark option {REPOSITORIES} or {IVY}, or DEFAULT_ARTIFACT_REPOSITORY"
     )
@@ -241,7 +243,7 @@ def _why(said: str) -> JarsError:
 
 @contextmanager
 def _alone() -> Iterator[Path]:
-    """Give the cache's folder, and let no other process of this user fetch meanwhile: Ivy's own locks do not work.
+    """Yield the cache's folder under a lock against other processes of this user: Ivy's own locks do not work.
 
     The kernel frees the lock however this process ends.
     """

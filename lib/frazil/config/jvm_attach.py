@@ -1,4 +1,4 @@
-"""Spark in a JVM that somebody else has started and runs: spark-submit's, whose script has started this kernel."""
+"""Spark in a JVM that is already running: the one of spark-submit, whose script started this kernel."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def is_elsewhere() -> bool:
-    """Tell whether PySpark would start no JVM of its own."""
+    """Tell whether PySpark would connect to a running JVM instead of starting one."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def session(conf: Callable[[str], dict[str, str]]) -> SparkSession:
-    """Return that JVM's session, or make its first one. `conf` returns what a session of a master has.
+    """Return that JVM's session, or create its first one. `conf` maps a master to the settings of a session.
 
-    Master, jars, sizes and whatever else spark-submit was given stay; of `conf` only missing settings of SQL are added. The context
-    of a kernel that has ended stays in the JVM: the next kernel takes it.
+    Everything given to spark-submit stays, such as master, jars and sizes. Only missing SQL settings are taken from
+    `conf`. The context of a kernel that has ended stays in the JVM, and the next kernel uses it.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
-"""Spark's launcher puts these on the JVM's command line, also when a file holds them."""
+"""Spark's launcher puts these on the JVM's command line even if a file holds them."""
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 
 
@@ -20,8 +20,8 @@ _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 def handed_over(conf: dict[str, str]) -> Iterator[None]:
     """Let a JVM that PySpark starts in this block read `conf` from a private file, which is deleted afterwards.
 
-    What the user's own PYSPARK_SUBMIT_ARGS, properties file or `spark-defaults.conf` say stays as it was: they come first or last as
-    they do with `--conf`.
+    The user's own PYSPARK_SUBMIT_ARGS, properties file and `spark-defaults.conf` keep the precedence that they have
+    with `--conf`.
     """
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--properties-file")
@@ -45,7 +45,7 @@ def handed_over(conf: dict[str, str]) -> Iterator[None]:
 
 
 def _defaults(own: str | None) -> str:
-    """Return the properties that spark-submit would read without our file: it reads one file only."""
+    """Return the properties that spark-submit would read without our file: it reads only one file."""
     from pyspark.find_spark_home import _find_spark_home
 
     folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
@@ -61,7 +61,7 @@ def _argument_file(file: Path, options: str) -> str:
 
 
 def _escaped(text: str, key: bool = False) -> str:
-    """Return a text as a Java properties file has it."""
+    """Escape a text for a Java properties file."""
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return re.sub(r"([\s:=#!])", r"\\\1", text) if key else re.sub(r"^ ", r"\\ ", text)
 

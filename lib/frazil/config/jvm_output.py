@@ -1,4 +1,4 @@
-"""What Spark's JVM prints, kept in a log that holds no credential and no control character."""
+"""The output of Spark's JVM, in a log without credentials and control characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.errors import safe_output
 
 
 class JvmOutput:
-    """Copies what a JVM prints to a file, line by line, for as long as the JVM lives."""
+    """Copies a JVM's output to a file, line by line, until the JVM ends."""
 
     def __init__(self, file: str, source: int):
         self.file, self.lines = file, deque(maxlen=5000)
@@ -33,16 +33,16 @@ class JvmOutput:
                     log.write(text)
 
     def text(self, wait_s: float = 5.0) -> str:
-        """Return what a JVM that has ended has printed."""
+        """Return the output of a JVM that has ended."""
         self.thread.join(wait_s)
         return "".join(self.lines)
 
 
 @contextmanager
 def jvm_output_to(file: str) -> Iterator[JvmOutput]:
-    """Let a JVM that starts in this block write its log to a file and not between the cells' results.
+    """Redirect the log of a JVM that starts in this block to a file, away from the cells' results.
 
-    It inherits the file descriptors 1 and 2 of this moment for its whole life; Python's own are put back.
+    The JVM inherits file descriptors 1 and 2 for its whole life. Python's own are restored after the block.
     """
     read, write = os.pipe()
     kept = os.dup(1), os.dup(2)

@@ -1,4 +1,4 @@
-"""Which Spark session sees which lake: in one process, catalogs of the same name each get a session of their own."""
+"""Which Spark session uses which lake: in one process, catalogs of the same name each get their own session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class UnknownCatalogError(FrazilError):
-    """An environment that does not say what its catalog is, in a session that has another environment's of that name."""
+    """An environment does not define its catalog, and the session has another environment's catalog of that name."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class _Lake:
     catalog: str
     conf: dict[str, str]
     ours: bool
-    """Whether Frazil told the session what the catalog is, and not somebody else before."""
+    """Whether Frazil configured the catalog in this session, rather than somebody before it."""
 
 
 _opened: list[_Lake] = []
 
 
 def require_catalog(session: SparkSession, catalog: str) -> None:
-    """Raise UnknownCatalogError where nothing says what a catalog is: another environment's of that name is not this one's."""
+    """Raise UnknownCatalogError if the session has no settings for the catalog."""
     if session.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
         raise UnknownCatalogError(
             f"nothing says what the catalog '{catalog}' is: this Spark session has none, or it has another environment's",
@@ -37,10 +37,10 @@ def require_catalog(session: SparkSession, catalog: str) -> None:
 
 
 def session_for(spark: SparkSession, catalog: str, conf: dict[str, str], built: bool = False) -> SparkSession:
-    """Return a session in which `catalog` is what `conf` says: the first one, one that was opened before, or a new one.
+    """Return a session in which `catalog` has the settings `conf`: the first one, one opened before, or a new one.
 
-    A session keeps a catalog as it was at its first use. Sessions share all but settings, catalogs and views. `built`: `spark` was
-    just made with this `conf`.
+    A session keeps a catalog as it was at its first use. Sessions share everything except settings, catalogs and views.
+    `built`: `spark` was just created with this `conf`.
     """
     _opened[:] = [lake for lake in _opened if lake.session.sparkContext is spark.sparkContext]
     for lake in _opened:

@@ -1,4 +1,4 @@
-"""Paths between systems: what one of them takes for a pattern or a URI is escaped here, in both directions."""
+"""Paths passed between systems: escaped and unescaped here where a system would take them for a pattern or a URI."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import re
 from urllib.parse import unquote
 
 NO_PATTERNS = {"__globPaths__": "false"}
-"""The option by which Spark's readers take paths as they are: else `* ? [ ] { } \\` in a folder's name make it a pattern.
+"""The option that makes Spark's readers take paths literally: otherwise `* ? [ ] { } \\` in a folder's name make it a pattern.
 
-Spark sets it itself for the files of its tables. Escaping a pattern is no way: Hadoop then refuses a name with a colon.
+Spark sets it itself for the files of its tables. Escaping does not work: Hadoop then refuses a name with a colon.
 """
 
 
 def readable(uri: str) -> str:
-    """Return a file's URI, as Spark's `input_file_name()` gives it, in the way that people write it: a local one as its path."""
+    """Return a file's URI, as from Spark's `input_file_name()`, in readable form: for a local file its path."""
     return without_scheme(unquote(uri))
 
 
 def file_location(path: object) -> str:
-    """Return a local path for Hadoop, which takes no URI but the path itself, `%` and `#` included, after a scheme."""
+    """Return a local path for Hadoop: a scheme and the unescaped path, `%` and `#` included, instead of a URI."""
     return f"file:{path}"
 
 
 def sqlite_url(path: str) -> str:
-    """Return a database file as SQLAlchemy's URL."""
+    """Return SQLAlchemy's URL of a SQLite database file."""
     from sqlalchemy import URL
 
     return URL.create("sqlite", database=path).render_as_string()
 
 
 def local_path(location: str) -> str | None:
-    """Return the path of an Iceberg location on this machine, None for another one; it is escaped no more than in `file_location`."""
+    """Return the local path of an Iceberg location, or None if it is not local. It is unescaped, as in `file_location`."""
     path = without_scheme(location)
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path) else path
 

@@ -1,4 +1,4 @@
-"""How much of a busy machine a run takes: maintenance lets ingestion go first."""
+"""The priority of a run on a busy machine: maintenance lets ingestion run first."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 
 @contextmanager
 def lowered(nice: int, say: Callable[[str], None] = print) -> Iterator[None]:
-    """Lower the priority of this process, and of those that it starts in this block, once the block has ended well.
+    """After the block has ended well, lower the priority of this process and of those that it started in the block.
 
-    The start of Python and Spark has the usual priority: on a busy machine it would take minutes. A kernel leads a session, and
-    Linux shares the CPU out among sessions first (autogroups): only within its own does a process's `nice` count.
+    Python and Spark start at the usual priority: otherwise the start would take minutes on a busy machine. A kernel
+    leads a session, and Linux first shares the CPU among sessions (autogroups). A process's `nice` counts only within
+    its own session.
     """
     before = set(_children())
     yield
@@ -38,5 +39,5 @@ def _children() -> Iterator[int]:
 
 
 def _threads(pid: int) -> list[int]:
-    """Return a process's threads: each has a priority, and hands it on to those that it starts."""
+    """Return a process's threads: each has its own priority, and the threads that it starts inherit it."""
     return [int(task.name) for task in Path(f"/proc/{pid}/task").glob("*")] or [pid]

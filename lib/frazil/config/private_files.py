@@ -1,4 +1,4 @@
-"""Who may read what Frazil writes on this machine: its user alone, and a group if parameter `file_group` names one."""
+"""Who may read what Frazil writes on this machine: only its user, and a group if parameter `file_group` names one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from frazil.config.settings import ParameterError, Settings
 
 ALONE, GROUP = 0o077, 0o027
-"""Masks of what a new file or folder does not allow."""
+"""Masks of the permissions that new files and folders do not get."""
 
 
 def open_runs(settings: Settings) -> Path:
-    """Make `runs/<env>` private and return it; from now on whatever this process and its children write is, too."""
+    """Make `runs/<env>` private and return it; everything that this process and its children write from now on is private too."""
     os.umask(mask(settings))
     folder = Path(settings.root) / settings.runs / settings.env
     with suppress(OSError):  # full or read-only: who writes there says so
@@ -30,12 +30,12 @@ def open_runs(settings: Settings) -> Path:
 
 
 def mask(settings: Settings) -> int:
-    """Return the mask of new files: what others, or all but the user, may not do with them."""
+    """Return the umask for new files: without `file_group` only the user may read them."""
     return GROUP if settings.file_group else ALONE
 
 
 def make_folder(folder: Path, settings: Settings) -> None:
-    """Make a folder and those above it that are missing; what is made in it later belongs to the group, if one is named."""
+    """Create a folder and its missing parents. If a group is named, files created in it later belong to that group."""
     missing = [f for f in (folder, *folder.parents) if not f.exists()]
     for new in reversed(missing):
         new.mkdir(mode=0o777 & ~mask(settings), exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which options may be shown. A value is shown only if its key is known to be harmless: anything else may be a credential."""
+"""Which options may be shown: only those whose key is known to be harmless. Any other value may be a credential."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ CATALOG = frozenset(
         "hadoop.warehouse",
     ]
 )
-"""Options of Iceberg's catalogs that hold no credential, whatever is written in them; addresses are shown without what may be one."""
+"""Options of Iceberg's catalogs that hold no credential, whatever their value. Addresses in them are shown without logins."""
 SPARK = re.compile(
     r"""spark\.(
     master | app\.name | frazil\.packages | scheduler\.mode | default\.parallelism | log\.level | network\.timeout | local\.dir | memory\.\w+
@@ -103,18 +103,18 @@ SPARK = re.compile(
     )""",
     re.VERBOSE,
 )
-"""The same of Spark's settings."""
+"""Settings of Spark that hold no credential."""
 _OF_CATALOG = re.compile(r"spark\.sql\.catalog\.[^.]+\.")
 _NAMES_A_CREDENTIAL = re.compile("pass|pwd|pw$|secret|token|credential|key|auth|sas|login|signature", re.IGNORECASE)
 _ORDINARY = re.compile(r"[a-z]{1,15}|-?[\d.:]{1,7}[a-zA-Z]{0,3}|[a-z]+(\.[a-z]\w*)+\.[A-Z]\w*")
-"""Values of unknown keys that any text may hold: a word, a number with its unit, a Java class."""
+"""Ordinary values of unknown keys, which any text may contain: a word, a number with its unit, a Java class."""
 _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[^\s,]+")
 _SCHEME = re.compile(r"(?:jdbc:)?[a-z][\w+.-]*:(?:(?:thin|oci8?):)?(?://)?", re.IGNORECASE)
 _ENVIRONMENT = re.compile("PASSWORD|SECRET|TOKEN|CREDENTIAL|PRIVATE_KEY|ACCESS_KEY")
 _NAMES_OF_SECRETS = ("FRAZIL_SOURCE_SECRET", "AWS_WEB_IDENTITY_TOKEN_FILE")
 OPTIONS = ("catalog_options", "spark_options")
 SEALED = ("webhook", "on_trouble")
-"""Parameters that are an address or a command which may hold a credential anywhere."""
+"""Parameters with an address or a command, which may hold a credential anywhere."""
 
 
 def harmless(key: str) -> bool:
@@ -136,7 +136,7 @@ def shown(name: str, value: Any) -> Any:
 
 
 def shown_text(name: str, text: str) -> str:
-    """Return a parameter as a command line has it, as it may be shown."""
+    """Return a parameter, as written on a command line, in a form that may be shown."""
     return HIDDEN if name in (*OPTIONS, *SEALED) else without_login(text)
 
 
@@ -148,7 +148,7 @@ def without_login(text: str) -> str:
 
 
 def _split(address: str) -> tuple[str, str, str]:
-    """Return an address as it may be shown, its login, and its query or parameters."""
+    """Return an address in a form that may be shown, its login, and its query or parameters."""
     scheme = _SCHEME.match(address)[0]
     rest = address[len(scheme) :]
     place = re.split(r"[?#;(]", rest, maxsplit=1)[0]
@@ -168,7 +168,7 @@ def _split(address: str) -> tuple[str, str, str]:
 
 
 def _secrets(key: str, value: str) -> Iterator[str]:
-    """Yield what must not be shown of an option's value: all of an unknown one, and what an address carries."""
+    """Yield the secret parts of an option's value: all of an unknown option, and the secrets inside addresses."""
     for address in _ADDRESS.findall(value):
         _, login, more = _split(address)
         yield from _worth("password", login, *re.split("[:/]", login)[1:])
@@ -181,14 +181,14 @@ def _secrets(key: str, value: str) -> Iterator[str]:
 
 
 def _worth(key: str, *texts: str) -> Iterator[str]:
-    """Yield the texts that can be told from ordinary words."""
+    """Yield the texts that are distinguishable from ordinary words."""
     for text in texts:
         if len(text) >= 6 if _NAMES_A_CREDENTIAL.search(key) else len(text) >= 8 and not _ORDINARY.fullmatch(text):
             yield text
 
 
 def credentials(settings: Settings) -> set[str]:
-    """Return the texts among the settings and in the environment that nobody may see, in every form that messages have them in."""
+    """Return the secret texts in the settings and the environment, in every form in which messages may contain them."""
     found: set[str] = set()
     for field in fields(settings):
         value = getattr(settings, field.name)
@@ -205,7 +205,7 @@ def credentials(settings: Settings) -> set[str]:
 
 
 def _forms(text: str) -> set[str]:
-    """Return a text as messages, JSON, Python and addresses spell it."""
+    """Return a text in the spellings of messages, JSON, Python and addresses."""
     return {
         text,
         *(json.dumps(text, ensure_ascii=a)[1:-1] for a in (True, False)),

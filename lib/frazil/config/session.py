@@ -1,4 +1,4 @@
-"""The Spark session: attach to the one that is there, or build one with the Iceberg catalog of the settings."""
+"""The Spark session: the active one, or a new one with the Iceberg catalog of the settings."""
 
 from __future__ import annotations
 
@@ -27,28 +27,30 @@ DEFAULT_CHAIN = {
     "3.5": "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
 }
 READ_ONLY = "jdbc.open_mode"
-"""SQLite's own: opened with 1, the catalog's file cannot be written, so no commit can be made whoever tries."""
+"""An option of SQLite: 1 opens the catalog's file read-only, so no commit is possible."""
 LOCAL = {
     # Executors on other machines would look for the driver on their own.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # A machine that sleeps (a laptop, a paused VM) has lost no executor: Spark would give up its only one, and end minutes later.
+    # A machine that was asleep (a laptop, a paused VM) has lost no executor: Spark would give up its only one, and end
+    # minutes later.
     "spark.storage.blockManagerHeartbeatTimeoutMs": "30d",
-    # A backlog's files in as many even pieces as there are cores: of smaller ones the last is read by one core alone, and each has its own newest row of a key.
+    # One even partition for each core. With smaller ones, one core alone reads the last, and each partition has its own
+    # newest row of a key.
     "spark.sql.files.maxPartitionBytes": "512m",
 }
-"""What a session on one machine has, and a cluster's own settings are not to be changed by."""
+"""Settings of a session on one machine. A cluster's own settings are not changed."""
 WITH_PATHS = ("jdbc", "hadoop", "hive")
-"""Types of catalogs whose warehouse is a folder; another one's may be an ARN, an account or a name."""
+"""Catalog types whose warehouse is a folder; for other types it may be an ARN, an account or a name."""
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
 class SessionError(FrazilError):
-    """A Spark session that cannot be had or lacks what Frazil needs."""
+    """A Spark session is not available, or lacks what Frazil needs."""
 
 
 def catalog_conf(settings: Settings) -> dict[str, str]:
-    """Return the Spark settings that define the catalog; relative file paths are taken from the settings' root."""
+    """Return the Spark settings that define the catalog; relative file paths start at the settings' root."""
     name, given = f"spark.sql.catalog.{settings.catalog}", dict(settings.catalog_options)
     if not given:
         return {}
@@ -67,22 +69,22 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
             given[READ_ONLY] = "1"
         given.setdefault("jdbc.schema-version", "V1")
         given.setdefault("jdbc.busy_timeout", "60000")
-        # Iceberg 1.10 leaves a query open on one of two connections, and with it a lock that no other process gets past.
+        # Iceberg 1.10 leaves a query open on one of two connections, and its lock blocks every other process.
         given.setdefault("clients", "1")
     given.setdefault("cache-enabled", "false")
     return {name: "org.apache.iceberg.spark.SparkCatalog", **{f"{name}.{k}": v for k, v in given.items()}}
 
 
 def needs_s3(settings: Settings) -> bool:
-    """Tell whether the source or the warehouse lies on S3."""
+    """Tell whether the source or the warehouse is on S3."""
     places = (settings.source, settings.catalog_options.get("warehouse", ""))
     return any(place.startswith(("s3://", "s3a://")) for place in places)
 
 
 def s3_conf(line: str) -> dict[str, str]:
-    """Return the Spark settings by which a local session reads `s3://`: endpoint and region as AWS_* variables name them.
+    """Return the Spark settings for reading `s3://` in a local session, with endpoint and region from AWS_* variables.
 
-    Credentials are not among them: Hadoop asks AWS's usual chain for them, as boto3 does.
+    They hold no credentials: Hadoop gets these from AWS's usual chain, as boto3 does.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ("us-east-1" if endpoint else "")
@@ -97,7 +99,7 @@ def s3_conf(line: str) -> dict[str, str]:
 
 
 def local_conf(settings: Settings, master: str) -> dict[str, str]:
-    """Return what a session on this machine alone has; a cluster's cores and addresses are not those of the driver."""
+    """Return the settings of a session on this machine alone; a cluster's cores and addresses differ from the driver's."""
     if not master.startswith("local"):
         return {}
     cores = str(os.cpu_count() or 2)
@@ -106,9 +108,9 @@ def local_conf(settings: Settings, master: str) -> dict[str, str]:
 
 
 def collector_conf(settings: Settings) -> dict[str, str]:
-    """Return the JVM setting by which a local session collects garbage, unless somebody chose how: two collectors do not start.
+    """Return the setting for a local session's garbage collector. Return nothing if one is chosen already: two do not start.
 
-    Java's own choice, G1, keeps pauses short at the cost of work beside the program; batches ask for the least work.
+    Java's default, G1, trades extra work for short pauses. Batches need the least work.
     """
     told = [
         os.environ.get(v, "") for v in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
@@ -120,7 +122,7 @@ def collector_conf(settings: Settings) -> dict[str, str]:
 
 
 def _line() -> str:
-    """Return which line of Spark this is, as `4.1`."""
+    """Return the line of the installed Spark, such as `4.1`."""
     import pyspark
 
     line = ".".join(pyspark.__version__.split(".")[:2])
@@ -139,9 +141,11 @@ def _conf(settings: Settings, master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-        # Compiled code is kept for the next batch: a batch needs 20 to 100 classes, and Spark keeps 100 for all tables.
+        # Keep compiled code for the next batch: a batch needs 20 to 100 classes, and Spark's default keeps 100 for all
+        # tables.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        # For its error messages PySpark would tell the JVM of each column where in Python it was made: ten calls for one.
+        # For its error messages PySpark would tell the JVM where in Python each column was created: ten calls instead
+        # of one.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.ui.explainMode": "simple",  # each query's plan is written out for a page that nobody opens
         "spark.scheduler.mode": "FAIR",
@@ -180,7 +184,7 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
 
 
 def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
-    """Start Spark; raise SessionError with what it has printed where it does not start."""
+    """Start Spark; if it does not start, raise SessionError with its output."""
     try:
         with jvm_output_to(log) as output:
             return start()
@@ -193,7 +197,10 @@ def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
 
 @contextmanager
 def low_priority(spark: SparkSession) -> Iterator[None]:
-    """Let the Spark jobs of this block, and of this thread, get what cores ingestion leaves; where the session has no such pool, nothing changes."""
+    """Let the Spark jobs of this block and thread use only cores that ingestion leaves free.
+
+    Without that pool in the session, nothing changes.
+    """
     context, pool = spark.sparkContext, "spark.scheduler.pool"
     before = context.getLocalProperty(pool)
     context.setLocalProperty(pool, "maintenance")
@@ -204,21 +211,21 @@ def low_priority(spark: SparkSession) -> Iterator[None]:
 
 
 def _end_interrupted(result) -> None:
-    """Let an interrupt of a cell end its query in Spark too, and not only the waiting for it: in a kernel Spark does not hear of it."""
+    """Cancel the Spark jobs of an interrupted cell. In a kernel the interrupt ends only the waiting for them; Spark does not notice it."""
     from pyspark import SparkContext
 
     error = result.error_in_exec
     while error and not isinstance(error, KeyboardInterrupt):  # what was tidied up after it may have failed in its turn
         error = error.__context__
-    # Not the active session's: the interrupt has cut off the thread's connection to the JVM, and with it that.
+    # Not via the active session: the interrupt has cut the thread's connection to the JVM.
     if error and (context := SparkContext._active_spark_context):
         context.cancelAllJobs()
 
 
 def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSession:
-    """Return a Spark session that has the settings' catalog: the active one, or one beside it if that has another lake; else a new local one.
+    """Return a Spark session with the settings' catalog: the active one, a second one if that has another lake, or a new local one.
 
-    Raises SessionError where a session found lacks Iceberg's SQL extensions, or would write past `main`.
+    Raise SessionError if a session lacks Iceberg's SQL extensions, or would write to another branch than `main`.
     """
     from pyspark.sql import SparkSession
 
@@ -242,13 +249,14 @@ def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSe
             raise SessionError(
                 f"this Spark session was built without {', '.join(lacks)}", "restart the kernel and run again"
             )
-    # The JVM never compiles a method above 8,000 bytes of code: a wide table's casts, in one method, would be interpreted.
+    # The JVM never compiles a method above 8,000 bytes of code: a wide table's casts in one method would be
+    # interpreted.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
-    # Where one value of a message does not fit its type, the others are wanted all the same; it is Spark's default.
+    # If one value of a message does not fit its type, the others are still wanted; this is Spark's default.
     spark.conf.set("spark.sql.json.enablePartialResults", "true")
-    # Names, comments and values with `${…}` in them are what they are: Spark would put variables of the environment in.
+    # Names, comments and values may contain `${…}`: Spark would substitute environment variables.
     spark.conf.set("spark.sql.variable.substitute", "false")
-    # What Spark infers from filters is of no use here, and with many columns it never comes to an end of it.
+    # The constraints that Spark infers from filters are not needed, and with many columns the inference never ends.
     spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
     for key in ("spark.wap.id", "spark.wap.branch"):
         if spark.conf.get(key, None):

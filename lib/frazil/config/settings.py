@@ -1,4 +1,4 @@
-"""The parameters of the notebooks: one dataclass each, resolved from the notebook's cell, the environment file, defaults."""
+"""The parameters of the notebooks: one dataclass each, resolved from the notebook's cell, the environment file and the defaults."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from frazil.config import cells, redaction
 from frazil.config.spec import WITHOUT_KEY
 from frazil.errors import FrazilError, nearest
 
-cells.follow()  # the cell of parameters is run after the one that imports this
+cells.follow()  # the cell of parameters runs after the one that imports this module
 
 
 class ParameterError(FrazilError):
-    """A parameter or environment file that is unknown, misspelt or of the wrong type."""
+    """A parameter or environment file is unknown, misspelt or of the wrong type."""
 
 
 def parameter(default: Any, help: str) -> Any:
-    """Declare a parameter with its default and the sentence that explains it."""
+    """Declare a parameter with its default and its help text."""
     if isinstance(default, list | dict):
         return field(default_factory=lambda: type(default)(default), metadata={"help": help})
     return field(default=default, metadata={"help": help})
@@ -31,16 +31,16 @@ def parameter(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """What every notebook needs to open the same lake. Relative paths start at the folder that holds `params/`."""
+    """The parameters that every notebook needs to open the same lake. Relative paths start at the folder that holds `params/`."""
 
     read_only: ClassVar[bool] = False
     nice: ClassVar[int] = 0
     only_plans: ClassVar[bool] = False
-    env: str = parameter("demo", "Names the environment file: `params/<env>.yml`.")
+    env: str = parameter("demo", "Name of the environment file: `params/<env>.yml`.")
     source: str = parameter(
         "",
-        "Folder that DMS writes to, local or `s3://bucket/folder`: the one that holds `<schema>/<table>/`; or its stream, "
-        "`kafka://host:port,host:port/topic,topic` or `kinesis://region/stream,stream`.",
+        "Folder that DMS writes to, local or `s3://bucket/folder`: the one that holds `<schema>/<table>/`. Or the "
+        "stream: `kafka://host:port,host:port/topic,topic` or `kinesis://region/stream,stream`.",
     )
     endpoint: str = parameter(
         "",
@@ -48,11 +48,11 @@ class Settings:
     )
     mappings: str = parameter("", "JSON file with the task's table mappings; empty: no transformation rules.")
     specs: str = parameter("", "Folder with one YAML table spec per table.")
-    tables: list[str] = parameter([], "Source tables to take, as `schema.table`; empty: all that have a spec.")
+    tables: list[str] = parameter([], "Source tables to process, as `schema.table`; empty: all that have a spec.")
     without_spec: list[str] = parameter(
         [],
-        "Source tables that need no spec, as `schema.table` with `%` for any text: `frazil plan` and `frazil check` do not report "
-        "the data in their folders.",
+        "Source tables that need no spec, as `schema.table` with `%` for any text. `frazil plan` and `frazil check` "
+        "do not report the data in their folders.",
     )
     catalog: str = parameter("lake", "Name of the Iceberg catalog in Spark.")
     catalog_options: dict[str, str] = parameter(
@@ -63,49 +63,52 @@ class Settings:
     )
     on_unreadable: str = parameter(
         "stop",
-        "A message of a stream that tells no table, as what is no JSON: `stop` the tables that it may be of, set it aside in the "
-        "`quarantine` (once, within `max_bad_rows` and `max_bad_percent` of the messages that are read together), or `report` and pass it by.",
+        "What to do with stream messages that name no table (such as invalid JSON). `stop` the tables they may "
+        "belong to, `quarantine` them once, or `report` and skip them. `max_bad_rows` and `max_bad_percent` limit "
+        "quarantining, per read.",
     )
     unknown_tables: str = parameter(
         "ignore",
-        "Messages of a stream for tables without a spec: `ignore` (counted and named, they are passed by), `stop`, or `create`: "
-        "spec and table are made as DMS's control record tells them.",
+        "What to do with stream messages for tables without a spec: `ignore` (count, name and skip them), `stop`, or "
+        "`create` (make spec and table from DMS's control record).",
     )
     without_key: str = parameter(
         "refuse",
-        "How changes are applied to a table without a primary key that `unknown_tables: create` makes: `refuse` (it is not made), "
-        "`append` or `multiset`; it goes into the table's spec.",
+        "How changes apply to a table without a primary key that `unknown_tables: create` finds: `refuse` (do not "
+        "create it), `append` or `multiset`. Frazil writes the choice to the table's spec.",
     )
     changes: dict[str, str] = parameter(
         {},
-        "What to do when a table's columns change, where its spec does not say: `new: refuse|add|ignore`, "
-        "`gone: refuse|keep|drop`, `type: refuse|beside`, `key: refuse|keep`; the first is the default.",
+        "What to do when a table's columns change, unless its spec says so: `new: refuse|add|ignore`, `gone: "
+        "refuse|keep|drop`, `type: refuse|beside`, `key: refuse|keep`. The first of each is the default.",
     )
     follow_source: bool = parameter(
         False,
-        "Take each table's columns as the source's catalog has them now, over JDBC (environment: FRAZIL_SOURCE_*).",
+        "Read each table's present columns from the source's catalog, over JDBC (environment: FRAZIL_SOURCE_*).",
     )
     on_bad_rows: str = parameter(
         "stop",
-        "Rows that do not fit: `stop` their table, or set them aside in the `quarantine` and go on. A spec may say otherwise, "
-        "also of the limits.",
+        "What to do with rows that do not fit: `stop` their table, or `quarantine` them and go on. A spec may "
+        "override this and the two limits.",
     )
-    max_bad_rows: int = parameter(10_000, "With more bad rows in one batch or load a table stops all the same.")
-    max_bad_percent: float = parameter(100.0, "The same, as a share of the rows of the batch or load.")
-    parallel_tables: int = parameter(2, "How many tables are worked on at the same time.")
+    max_bad_rows: int = parameter(10_000, "Maximum number of bad rows per batch or load; above it the table stops.")
+    max_bad_percent: float = parameter(
+        100.0, "Maximum percentage of bad rows per batch or load; above it the table stops."
+    )
+    parallel_tables: int = parameter(2, "Number of tables to process at the same time.")
     spark_options: dict[str, str] = parameter(
         {},
-        "Spark settings for a session that the notebook builds itself. `spark.jars.packages` adds to Frazil's own jars.",
+        "Spark settings for a session that Frazil builds. `spark.jars.packages` adds to Frazil's own jars.",
     )
     ops: str = parameter("ops", "Namespace in the catalog of the tables `commits`, `maintenance` and `quarantine`.")
     file_group: str = parameter(
-        "", "Unix group that may read `runs` and the files of a local lake; empty: nobody but the user who runs Frazil."
+        "", "Unix group that may read `runs` and the files of a local lake; empty: only the user who runs Frazil."
     )
     runs: str = parameter("runs", "Folder for logs and reports; each environment has its own folder in it.")
     root: str = parameter("", "Folder that relative paths start from; empty: the one that holds `params/`.")
 
     def path(self, name: str) -> Path:
-        """Return the absolute path of a file or folder parameter; an empty one is an error that names it."""
+        """Return the absolute path of a file or folder parameter; raise ParameterError if it is empty or a URL."""
         value = getattr(self, name)
         if not value:
             raise ParameterError(f"parameter '{name}' is empty", f"set it in params/{self.env}.yml")
@@ -115,11 +118,11 @@ class Settings:
 
     @property
     def is_stream(self) -> bool:
-        """Whether DMS writes messages to a stream, and not files."""
+        """Whether the source is a stream and not a folder of files."""
         return self.source.startswith(("kafka://", "kinesis://"))
 
     def location(self, name: str) -> Path | str:
-        """Return a folder that may lie on S3: its address as text, else the absolute path."""
+        """Return the location of a folder that may be on S3: its URL as text, else the absolute path."""
         value = getattr(self, name)
         return value.rstrip("/") if value.startswith(("s3://", "s3a://")) else self.path(name)
 
@@ -129,9 +132,9 @@ class SetupSettings(Settings):
     """Parameters of 00_setup."""
 
     task_settings: str = parameter(
-        "", "A description of the DMS task, as `aws dms describe-replication-tasks` prints it."
+        "", "Description of the DMS task, as `aws dms describe-replication-tasks` prints it."
     )
-    statistics: str = parameter("", "The task's table statistics, as `aws dms describe-table-statistics` prints them.")
+    statistics: str = parameter("", "Table statistics of the task, as `aws dms describe-table-statistics` prints them.")
 
 
 @dataclass(frozen=True)
@@ -140,24 +143,27 @@ class FullLoadSettings(Settings):
 
     on_changed_load: str = parameter(
         "refuse",
-        "When the load files are not those that were applied: `refuse`; `reload` (DMS loaded again: the new load holds all "
-        "changes applied so far); `replay` (files came late or changed: load again, then apply every change file again).",
+        "What to do when the load files differ from those applied: `refuse`; `reload` (DMS loaded again, and the new "
+        "load holds all changes applied so far); `replay` (files came late or changed: load again, then apply every "
+        "change file again).",
     )
 
     old_load_files: str = parameter(
         "refuse",
-        "Load files that were not written with the others, as an older load leaves them: `refuse`, or `accept` them as a part of this load.",
+        "What to do with load files that were not written with the others, such as those of an older load: `refuse`, "
+        "or `accept` them as part of this load.",
     )
 
     stream_start: str = parameter(
         "",
-        "Where a table begins in a stream: `earliest` (the trim horizon), `latest`, a time such as `2026-01-31T12:00:00Z`, or "
-        'offsets as JSON `{"topic/0": 17}`. Needed once; from then on the table knows.',
+        "Where to start reading a table's stream: `earliest` (the trim horizon), `latest`, a time such as "
+        '`2026-01-31T12:00:00Z`, or offsets as JSON `{"topic/0": 17}`. Needed once per table; later runs start at '
+        "its position.",
     )
     load_over: str = parameter(
         "changes",
-        "What says that a table's load is whole in a stream: `changes` (one lies behind all its load records: DMS sends "
-        "them after the load), `declared` (you do), or a JSON file, as `aws dms describe-table-statistics` prints it.",
+        "How to tell that a table's full load in a stream is complete: `changes` (a change arrived after the last "
+        "load record), `declared` (you say so), or a JSON file, as `aws dms describe-table-statistics` prints it.",
     )
 
 
@@ -165,45 +171,48 @@ class FullLoadSettings(Settings):
 class CdcMergeSettings(Settings):
     """Parameters of 02_cdc_merge."""
 
-    max_batch_messages: int = parameter(200_000, "Of a stream, a pass reads at most this many messages, of all tables.")
+    max_batch_messages: int = parameter(
+        200_000, "Maximum number of stream messages to read per pass, across all tables."
+    )
 
-    max_batch_mb: int = parameter(256, "A batch takes change files until they hold this much.")
-    max_batch_files: int = parameter(500, "A batch takes at most this many change files.")
+    max_batch_mb: int = parameter(256, "Maximum size of a batch's change files, in MB.")
+    max_batch_files: int = parameter(500, "Maximum number of change files per batch.")
     lane: str = parameter(
         "merge",
-        "How batches are written: `merge`, `rowdelta` (by key index), or `auto`: what is expected to be faster.",
+        "How to write batches: `merge`, `rowdelta` (by key index), or `auto` (whichever is expected to be faster).",
     )
     rowdelta_max_mb: int = parameter(
         64,
-        "Batches with more MB of changes than this, unpacked, go to a MERGE: a row delta holds them in the driver's memory.",
+        "Maximum size of a row delta's changes, unpacked, in MB: a row delta holds them in the driver's memory. "
+        "Larger batches go through MERGE.",
     )
     index_limit_mb: int = parameter(
-        2048, "MB that the key index of a table may take; for a larger one rows are located by a join."
+        2048, "Maximum size of a table's key index, in MB; above it, a join locates the rows."
     )
     fold_after: int = parameter(
-        16, "So many small row deltas of a table are rewritten as one file, in a commit of its own; 0: never."
+        16, "After this many small row deltas of a table, merge their files into one, in a separate commit; 0 = off."
     )
     max_batches: int = parameter(0, "Stop after this many batches per table; 0: go on until nothing is pending.")
     run_for_s: float = parameter(
-        0.0, "Go on looking for new change files for this many seconds (`inf`: until stopped); 0: one pass."
+        0.0, "Keep polling for new change files for this many seconds (`inf`: until stopped); 0: one pass."
     )
-    trigger_s: float = parameter(3.0, "With `run_for_s`: look again every so many seconds; 0: back to back.")
+    trigger_s: float = parameter(3.0, "Seconds between two polls with `run_for_s`; 0: no pause.")
     full_listing_every: int = parameter(
         100,
-        "Each so manyth look at a table lists all its files, and tells which vanished, were written again or turned up late; 0: never.",
+        "Do a full listing every N polls and report files that disappeared, changed or arrived late; 0 = off.",
     )
     late_files: str = parameter(
         "refuse",
-        "Change files that were never applied and are named before the position: `refuse`; `after`: apply them after the last batch "
-        "(DMS's clock went back), unless their commit times say that they came late.",
+        "What to do with unapplied change files whose names are before the position: `refuse`, or `after`: apply "
+        "them after the last batch (DMS's clock went back), unless their commit times show that they came late.",
     )
     go_on_without: list[str] = parameter(
-        [], "Names of change files that vanished before they were applied: their changes are given up."
+        [], "Names of change files that vanished before they were applied: go on without them and lose their changes."
     )
     quarantine: str = parameter(
         "show",
-        "What to do with rows that wait in the quarantine, before anything is merged: `show` what a replay would do; `replay` "
-        "them; `discard` them.",
+        "What to do with rows that wait in the quarantine, before the merge: `show` what a replay would do, `replay` "
+        "them, or `discard` them.",
     )
     check_source: bool = parameter(False, "Compare each table with the source database (environment: FRAZIL_SOURCE_*).")
 
@@ -214,52 +223,60 @@ class MaintenanceSettings(Settings):
 
     dry_run: bool = parameter(
         None,
-        "Show the plan and change nothing; left out: yes in a notebook that somebody looks at, no in a run unattended.",
+        "Only show the plan and change nothing. Default: true in an interactive notebook, false otherwise.",
     )
-    small_file_mb: int = parameter(32, "A data file below this size counts as small.")
-    max_small_files: int = parameter(5, "Compact when more small files than this lie in a table.")
-    max_deleted_share: float = parameter(0.1, "Compact when this share of the rows in data files is deleted.")
-    target_file_mb: int = parameter(128, "Size that compaction aims at.")
-    keep_hours: float = parameter(24.0, "Expire snapshots older than this; tags, branches and the current one stay.")
-    min_snapshots: int = parameter(10, "Keep at least this many snapshots.")
-    max_manifests: int = parameter(20, "Rewrite manifests when there are more than this.")
-    sort_by: list[str] = parameter([], "Columns that compaction sorts each slice by; empty: rows stay as they lie.")
+    small_file_mb: int = parameter(32, "Size in MB below which a data file counts as small.")
+    max_small_files: int = parameter(5, "Compact a table that has more small files than this.")
+    max_deleted_share: float = parameter(
+        0.1, "Compact a table when more than this share of the rows in its data files is deleted."
+    )
+    target_file_mb: int = parameter(128, "Size in MB of the files that compaction writes.")
+    keep_hours: float = parameter(
+        24.0, "Expire snapshots older than this many hours; tags, branches and the current snapshot stay."
+    )
+    min_snapshots: int = parameter(10, "Minimum number of snapshots to keep.")
+    max_manifests: int = parameter(20, "Rewrite manifests when a table has more than this many.")
+    sort_by: list[str] = parameter(
+        [], "Columns to sort by within each file group of a compaction; empty: keep the order of the rows."
+    )
     z_order: bool = parameter(
-        False, "Sort by the interleaved bits of `sort_by` (z-order) instead of one after the other."
+        False, "Sort by the interleaved bits of the `sort_by` columns (z-order) instead of by one after the other."
     )
-    slice_files: int = parameter(200, "A slice of compaction takes at most this many files.")
-    slice_attempts: int = parameter(3, "A slice that loses this many races against ingestion waits for the next run.")
+    slice_files: int = parameter(200, "Maximum number of files per file group of a compaction.")
+    slice_attempts: int = parameter(
+        3, "Number of times to try to commit a file group against ingestion; after that it waits for the next run."
+    )
     yield_s: float = parameter(
-        30.0, "Compaction waits this long for a batch that is being written; one that takes longer wins the race."
+        30.0, "Seconds that compaction waits for a batch in progress; after that, the attempt is lost."
     )
     nice: int = parameter(
         10,
-        "Priority of a run with a Spark of its own, from its start on, as the command `nice` has it, so that ingestion on the same "
-        "machine comes first; 0: the same as others; 19, the lowest, may get no CPU at all. A dry run keeps the usual one.",
+        "Priority of a run that starts its own Spark, as for the command `nice`, so that ingestion on the same "
+        "machine comes first. 0: the usual priority; 19, the lowest, may get no CPU at all. A dry run keeps the "
+        "usual priority.",
     )
-    max_run_s: float = parameter(600.0, "A run begins no further slice of a table after this many seconds.")
-    max_run_mb: int = parameter(10_240, "A run rewrites at most this much of a table, but at least one slice.")
-    hourly_tags: int = parameter(
-        24, "Keep the state at each full hour (UTC) for this many hours, as a tag; 0: no tags."
+    max_run_s: float = parameter(600.0, "Start no further file group of a table after this many seconds.")
+    max_run_mb: int = parameter(
+        10_240, "Maximum MB to rewrite per table and run; at least one file group is rewritten."
     )
-    daily_tags: int = parameter(14, "Keep the state at midnight (UTC) for this many days, as a tag; 0: no tags.")
-    orphan_days: float = parameter(
-        0.0, "Remove files that no snapshot knows, if older than this, at least 3 days; 0: do not look for them."
-    )
+    hourly_tags: int = parameter(24, "Number of hours to keep a tag of the state at each full hour (UTC); 0 = off.")
+    daily_tags: int = parameter(14, "Number of days to keep a tag of the state at midnight (UTC); 0 = off.")
+    orphan_days: float = parameter(0.0, "Delete orphan files older than this many days (minimum 3); 0 = off.")
     statistics: bool = parameter(False, "Compute column statistics (distinct values) after a compaction.")
     quarantine_days: float = parameter(
         30.0,
-        "Rows set aside that were replayed, discarded or became obsolete are removed so many days later; 0: never. Keep them "
+        "Days after which quarantined rows that were replayed, discarded or obsolete are removed; 0 = off. Keep them "
         "longer than you would roll a table back.",
     )
     managed_by: str = parameter(
         "",
-        "Platform that maintains the tables itself (`s3tables`, `glue` …): nothing is done then. S3 Tables is detected.",
+        "Platform that maintains the tables itself (`s3tables`, `glue` …): the notebook then does nothing. S3 Tables "
+        "is detected.",
     )
 
     @property
     def only_plans(self) -> bool:
-        """Whether nothing shall be done: as `dry_run` says, else in a notebook that a Jupyter server runs for somebody."""
+        """Whether to change nothing: the value of `dry_run`, else true in a notebook under a Jupyter server."""
         return "JPY_SESSION_NAME" in os.environ if self.dry_run is None else self.dry_run
 
 
@@ -267,12 +284,12 @@ class MaintenanceSettings(Settings):
 class LatencySettings(Settings):
     """Parameters of 04_latency."""
 
-    hours: float = parameter(24.0, "Look at commits of the last hours; 0: at all that the snapshots still tell of.")
+    hours: float = parameter(24.0, "Look at the commits of the last hours; 0: at all commits in the kept snapshots.")
     trigger_s: float = parameter(
-        None, "Seconds between two looks for files, for the advice; left out: as the commits show it."
+        None, "Seconds between two polls for files, for the advice; left out: estimated from the commits."
     )
     worker_vcpu: float = parameter(4.0, "vCPUs of the present worker, for the cost in the advice.")
-    worker_gb: float = parameter(16.0, "Memory of the present worker, for the cost in the advice.")
+    worker_gb: float = parameter(16.0, "Memory of the present worker in GB, for the cost in the advice.")
     prices: dict[str, str] = parameter(
         {
             "as_of": "2025-11, us-east-1: check them",
@@ -284,7 +301,8 @@ class LatencySettings(Settings):
             "gets_commit": "20",
             "start_s": "60",
         },
-        "What the advice reckons with, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 requests, requests of a commit, a job's start.",
+        "Prices and quantities for the advice, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 "
+        "requests, requests per commit, seconds of a job's start.",
     )
 
 
@@ -294,36 +312,41 @@ class ExploreSettings(Settings):
 
     read_only: ClassVar[bool] = True
 
-    table: str = parameter("", "The source table to look at closely; empty: the first that holds rows.")
-    key: list[str] = parameter(
-        [], "The key to tell the history of, its values as texts; empty: one of the newest rows."
+    table: str = parameter("", "The source table to look at closely; empty: the first that has rows.")
+    key: list[str] = parameter([], "Key whose history to show, its values as texts; empty: one of the newest rows.")
+    since: str = parameter(
+        "oldest", "Start of the comparison: a time (UTC), snapshot or tag, or the `oldest` kept state."
     )
-    since: str = parameter("oldest", "Compare the state at this time (UTC), snapshot or tag, or the `oldest` kept …")
-    until: str = parameter("newest", "… with this one.")
-    as_of: str = parameter("", "Show all tables as the source had them at this time (UTC); empty: now.")
-    hours: float = parameter(24.0, "Latency of commits of the last hours; 0: of all that the snapshots still tell of.")
+    until: str = parameter("newest", "End of the comparison: a time (UTC), snapshot or tag, or the `newest` state.")
+    as_of: str = parameter("", "Show all tables as they were in the source at this time (UTC); empty: now.")
+    hours: float = parameter(
+        24.0, "Show the latency of commits of the last hours; 0: of all commits in the kept snapshots."
+    )
 
 
 @dataclass(frozen=True)
 class OperateSettings(Settings):
-    """What the `frazil` command takes from the environment file."""
+    """Parameters of the `frazil` command."""
 
     notebooks: str = parameter(
         "",
-        "Folder that `frazil run` takes notebooks from; empty: `notebooks/` beside `params/`, else those installed with Frazil.",
+        "Folder of the notebooks for `frazil run`; empty: `notebooks/` next to `params/`, else those installed with "
+        "Frazil.",
     )
-    timeout_s: float = parameter(0.0, "`frazil run` stops a run after so many seconds; 0: never.")
-    keep_runs: int = parameter(500, "So many run folders are kept, the newest.")
-    max_lag_s: float = parameter(900.0, "`frazil check`: a pending change file may wait so many seconds.")
-    table_max_lag_s: dict[str, str] = parameter({}, "The same for single tables: `schema.table: seconds`.")
+    timeout_s: float = parameter(0.0, "Stop a `frazil run` after this many seconds; 0 = off.")
+    keep_runs: int = parameter(500, "Number of run folders to keep, the newest.")
+    max_lag_s: float = parameter(
+        900.0, "Alert (`frazil check`) if a pending change file has waited longer than this many seconds."
+    )
+    table_max_lag_s: dict[str, str] = parameter({}, "Value of `max_lag_s` for single tables: `schema.table: seconds`.")
     max_run_age_s: float = parameter(
-        3600.0, "`frazil check`: the last run of 02_cdc_merge that ended well may be so old."
+        3600.0, "Alert (`frazil check`) if the last successful run of 02_cdc_merge is older than this many seconds."
     )
-    max_quarantined: int = parameter(0, "`frazil check`: so many rows may lie in `ops.quarantine`.")
+    max_quarantined: int = parameter(0, "Alert (`frazil check`) if more rows than this wait in `ops.quarantine`.")
     on_trouble: str = parameter(
-        "", "A shell command for failed runs and breaches; it gets the facts as JSON on its input."
+        "", "Shell command to run on failed runs and breached limits; it gets the facts as JSON on its standard input."
     )
-    webhook: str = parameter("", "An address that gets the same as a POST.")
+    webhook: str = parameter("", "URL that gets the facts of `on_trouble` as a POST.")
 
 
 NOTEBOOKS: dict[str, type[Settings]] = {
@@ -338,7 +361,7 @@ NOTEBOOKS: dict[str, type[Settings]] = {
 
 
 GIVEN = "FRAZIL_GIVEN"
-"""The environment variable by which `frazil run` hands on parameters that may hold a credential, as JSON."""
+"""The environment variable in which `frazil run` passes on parameters that may hold a credential, as JSON."""
 CHOICES = {
     "on_changed_load": ("refuse", "reload", "replay"),
     "old_load_files": ("refuse", "accept"),
@@ -353,7 +376,7 @@ CHOICES = {
 
 
 def find_params() -> Path:
-    """Return the folder with the environment files: FRAZIL_PARAMS, else `params/` upwards from the working directory."""
+    """Return the folder with the environment files: FRAZIL_PARAMS, else the nearest `params/` at or above the working directory."""
     if named := os.environ.get("FRAZIL_PARAMS"):
         if not Path(named).is_dir():
             raise ParameterError(f"FRAZIL_PARAMS names no folder: {named}", "correct or unset it")
@@ -368,7 +391,7 @@ def find_params() -> Path:
 
 
 def yaml_fault(error: yaml.YAMLError) -> str:
-    """Return what is wrong with a YAML text and where, without the line itself: it may hold a credential."""
+    """Return what is wrong with a YAML text and where, without the line itself, which may hold a credential."""
     mark = getattr(error, "problem_mark", None)
     place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     return f"{getattr(error, 'problem', None) or type(error).__name__}{place}"
@@ -397,9 +420,9 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
 
 
 def _checked(name: str, value: Any, kind: Any, where: str) -> Any:
-    """Return the value if it is of the parameter's type (an int also serves as a float, and the text inf); else raise."""
+    """Return the value if it has the parameter's type; else raise ParameterError. A float may also be an int or the text `inf`."""
     base = get_origin(kind) or kind
-    if base is float and (type(value) is int or value == "inf"):  # YAML has inf as a text
+    if base is float and (type(value) is int or value == "inf"):  # YAML reads inf as a text
         return float(value)
     good = type(value) is base
     if good and base is list:
@@ -410,7 +433,7 @@ def _checked(name: str, value: Any, kind: Any, where: str) -> Any:
         wanted = getattr(kind, "__name__", str(kind)) if base is kind else str(kind)
         listed = [str(v) for v in (value if isinstance(value, list) else [value])]
         cure = f"write {listed}" if kind == list[str] else "correct the value"
-        given = f" = {redaction.shown(name, value)!r}" if base is not dict else ""  # of options it may be a credential
+        given = f" = {redaction.shown(name, value)!r}" if base is not dict else ""  # options may hold a credential
         raise ParameterError(f"parameter '{name}'{given} from {where} is not of type {wanted}", cure)
     return value
 
@@ -420,10 +443,10 @@ _INTERPRETER = {"In", "Out", "exit", "quit", "spark", "sc"}
 
 
 def _cell_values(cell: dict[str, Any], known: set[str]) -> dict[str, Any]:
-    """Return the cell's parameters that are set; refuse a plain variable that is no parameter.
+    """Return the parameters that the cell sets; refuse a plain variable that is not a parameter.
 
-    In a kernel that has been resolved once, later cells may have left variables behind: there only near misses are refused.
-    What a cell assigned before its text was changed does not count (`cells`).
+    After a first call in a kernel, later cells may have left variables: then only near misses are refused. Variables
+    that only an earlier version of a cell assigned do not count (`cells`).
     """
     import difflib
 
@@ -455,8 +478,8 @@ class Resolved:
 def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     """Return the notebook's typed settings from its cell (`globals()`), its environment file and the defaults.
 
-    What the cell sets wins over the notebook's section of the file, that over `common`, that over the default. Raises
-    ParameterError, which names the parameter and the nearest right one.
+    The cell wins over the notebook's section of the file, the section over `common`, and `common` over the default.
+    Raise ParameterError for an unknown parameter, with the nearest known one.
     """
     cls = NOTEBOOKS[notebook]
     hints, known = get_type_hints(cls), {f.name for f in fields(cls)}

@@ -1,4 +1,4 @@
-"""A table spec: what one source table is called, how its columns are typed, and what its key is."""
+"""A table spec: the names of one source table, the types of its columns, and its key."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from frazil.config.sql import identifier
 from frazil.errors import nearest
 
 WITHOUT_KEY = ("refuse", "append", "multiset")
-"""Policies for a table without a key: take no rows; append every change; keep the source's rows, copies among them."""
+"""Policies for a table without a key: take no rows; append every change; keep the source's rows, including duplicates."""
 ON_BAD_ROWS = ("stop", "quarantine")
-"""What a bad row does: stop its table, or go to the quarantine, while the good rows of its batch are applied."""
+"""What a bad row does: stop its table, or move to the quarantine while the good rows of its batch are applied."""
 RESERVED = {
     "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number",
     "_change_type", "_change_ordinal", "_commit_snapshot_id",
 }  # fmt: skip
-"""Names, in any case, that Iceberg gives columns which it adds when a table is read: of a table that has one itself nothing can be read."""
+"""Names, in any case, of the columns that Iceberg adds to reads: a table with a column of such a name cannot be read."""
 TRANSFORM = r"(?:(year|month|day|hour)\((.+)\)|(bucket|truncate)\((\d+), *(.+)\)|([^()]+))"
 """One entry of `partition`: `region`, `day(ordered_at)`, `bucket(16, id)`, `truncate(4, name)`."""
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One source table and the Iceberg table it becomes; `columns` are those that the lake has, in the order of the files."""
+    """One source table and its Iceberg table; `columns` are those in the lake, in the order of the files."""
 
     source: str
     target: str
@@ -38,47 +38,47 @@ class TableSpec:
     comment: str = ""
     file: str = "<memory>"
     all_columns: tuple[Column, ...] = ()
-    """What DMS writes, in its order, where some of it is left out of the lake; empty: `columns`."""
+    """All columns that DMS writes, in its order, if the lake leaves some out; empty: `columns`."""
     partition: tuple[str, ...] = ()
     sort: tuple[str, ...] = ()
     without_key: str = "refuse"
     changes: Changes = Changes("refuse", "refuse", "refuse")
     layouts: tuple[PastLayout, ...] = ()
     optional: tuple[str, ...] = ()
-    """Columns that some files of a batch lack: in their rows the stored values stay. Found out, not declared."""
+    """Columns that some files of a batch lack: their rows keep the stored values. Found in the files, not declared."""
     narrow: bool = False
-    """Whether the table has columns that no file of a batch carries, and that this spec therefore leaves out. Found out."""
+    """Whether the table has columns that no file of a batch carries, so that this spec leaves them out. Found in the files."""
     ignored: tuple[str, ...] = ()
-    """Names of columns in files that are passed by. Found out, not declared."""
+    """Columns in the files that are ignored. Found in the files, not declared."""
     on_bad_rows: str = ""
-    """`stop` or `quarantine`; empty, and None for its limits: as the parameters of these names say."""
+    """`stop` or `quarantine`. If empty, the parameter applies; so it does if one of its limits is None."""
     max_bad_rows: int | None = None
     max_bad_percent: float | None = None
     problem: SpecError | None = None
-    """What keeps the table from being worked on. Found out, not declared."""
+    """The reason why the table cannot be processed. Found, not declared."""
 
     @property
     def file_columns(self) -> tuple[Column, ...]:
-        """The columns that DMS writes, in its order, those that are left out of the lake among them."""
+        """The columns that DMS writes, in its order, including those that the lake leaves out."""
         return self.all_columns or self.columns
 
     @property
     def hides(self) -> bool:
-        """Whether rows hold what messages must not show: columns that are masked or left out."""
+        """Whether rows hold values that messages must not show: columns that are masked or left out."""
         return any(c.mask or c.name not in self.names for c in self.file_columns)
 
     @property
     def policy(self) -> str:
-        """How changes find their row: `key`, or what is declared for a table without one (`WITHOUT_KEY`)."""
+        """How changes find their row: `key`, or the declared policy for a table without one (`WITHOUT_KEY`)."""
         return "key" if self.key else self.without_key
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns whose old values tell which row an update changed: the key, or all of a multiset."""
+        """The columns whose old values identify an updated row: the key, or all columns of a multiset."""
         return tuple(self.names) if self.policy == "multiset" else self.key
 
     def require_sound(self) -> None:
-        """Raise what keeps this table, and no other, from being worked on; also where it has no key and nothing says how to live without."""
+        """Raise SpecError if this table cannot be processed: for a `problem`, or without a key and a policy for that."""
         if self.problem:
             raise SpecError(self.problem.problem, self.problem.cure)
         if self.policy == "refuse":
@@ -104,12 +104,12 @@ class TableSpec:
         return [c.name for c in self.columns]
 
     def column(self, name: str) -> Column:
-        """Return the column of that name, also if it is left out of the lake."""
+        """Return the column of that name, including one that the lake leaves out."""
         return next(c for c in (*self.file_columns, *self.columns) if c.name == name)
 
 
 def _kept(raw: dict, columns: tuple[Column, ...], where: str) -> tuple[Column, ...]:
-    """Return the columns that the lake shall have, by `include` or `exclude`."""
+    """Return the columns that the lake gets, by `include` or `exclude`."""
     names = [c.name for c in columns]
     for entry in ("include", "exclude"):
         for name in raw.get(entry) or ():
@@ -151,7 +151,7 @@ def _sort(entries, names: list[str], where: str) -> tuple[str, ...]:
 
 
 def name_problem(spec: TableSpec) -> SpecError | None:
-    """Return why the lake cannot hold a table under the names of its spec, with the entry that helps; None where it can."""
+    """Return why the lake cannot hold a table under its spec's names, with the entry that helps; None if it can."""
     parts = spec.target.split(".")
     if len(parts) < 2 or not all(p.strip() for p in parts) or re.search(r"[/\x00-\x1f\x7f]", spec.target):
         return SpecError(
@@ -165,7 +165,7 @@ def name_problem(spec: TableSpec) -> SpecError | None:
 
 
 def unfit_name(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first of a table's columns that the lake cannot have under its name, and why; None where it can have all."""
+    """Return the first column name that the lake cannot use, and why; None if it can use all."""
     seen: dict[str, str] = {}
     for name in names:
         if name.lower() in RESERVED:
@@ -176,7 +176,7 @@ def unfit_name(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def rename_cure(name: str, spec: TableSpec) -> str:
-    """Return how a spec takes a column whose name the lake cannot have."""
+    """Return the cure for a column name that the lake cannot use, as entries of the spec."""
     bare = name.strip("_").lower() or "column"
     taken = {c.name.lower() for c in spec.file_columns}
     new = next(n for n in (bare, *(f"{bare}_{i}" for i in range(2, 1000))) if n not in taken | RESERVED)
@@ -195,7 +195,7 @@ def _of_bad_rows(raw: dict, where: str) -> dict:
 
 
 def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
-    """Check one spec as read from YAML and return it; every refusal names the file, the entry and the cure."""
+    """Check one spec as read from YAML and return it; every error names the file, the entry and the cure."""
     if not isinstance(raw, dict):
         raise SpecError(f"{where}: not a table spec", "see params/shop for examples")
     allowed = ("source", "target", "comment", "key", "without_key", "columns", "include", "exclude", "partition", "sort",
@@ -243,7 +243,7 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
 
 
 def require_own_place(spec: TableSpec, others: Iterable[TableSpec]) -> None:
-    """Raise SpecError where another spec has the same source or target."""
+    """Raise SpecError if another spec has the same source or target."""
     for other in others:
         if spec.source == other.source or spec.target == other.target:
             raise SpecError(f"{spec.file}: '{spec.source}' → '{spec.target}' is also in {other.file}", "keep one")

@@ -1,4 +1,4 @@
-"""SQL text: the only place that makes a value a literal and a name an identifier."""
+"""SQL text: the only module that turns a value into a literal and a name into an identifier."""
 
 import re
 
@@ -9,19 +9,19 @@ def literal(text: str) -> str:
 
 
 def identifier(name: str) -> str:
-    """Quote a name as one part of an identifier in Spark SQL."""
+    """Quote a name as one part of a Spark SQL identifier."""
     return f"`{name.replace('`', '``')}`"
 
 
 def table_name(name: str) -> str:
-    """Return a dotted name (`catalog.namespace.table`) as SQL takes it: parts that are no plain words are quoted."""
+    """Return a dotted name (`catalog.namespace.table`) for SQL: parts that are not plain words are quoted."""
     return ".".join(p if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", p) else identifier(p) for p in name.split("."))
 
 
 def beside(sql: str, column: str) -> str:
-    """Return the SQL of the whole number that a text says, which Spark keeps beside the code that it compiles and not in it.
+    """Return SQL for the integer in a text, which Spark keeps outside the code that it compiles.
 
-    So what is another number or time in each batch leaves the compiled code as it is, and Spark uses that again. The column
-    (a text that is never null) adds nothing: it keeps Spark from working the value out beforehand.
+    A number or time that differs in each batch then leaves the compiled code unchanged, and Spark reuses it. The column
+    (a text that is never null) adds nothing: it keeps Spark from computing the value beforehand.
     """
     return f"cast(concat(left({column}, 0), {sql}) as bigint)"

@@ -1,4 +1,4 @@
-"""Times as people write them, and epoch milliseconds."""
+"""Times in readable form, and as epoch milliseconds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from frazil.config.settings import ParameterError
 
 
 def clock(ms: int | None) -> str:
-    """Show epoch milliseconds as a time in UTC."""
+    """Format epoch milliseconds as a time in UTC."""
     return "–" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def instant(text: str) -> int:
-    """Return a time as epoch milliseconds; without a zone it is UTC."""
+    """Return a time as epoch milliseconds; without a zone it counts as UTC."""
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:

@@ -1,4 +1,4 @@
-"""A table spec as its YAML file has it: for specs that Frazil itself writes."""
+"""A table spec as YAML, for specs that Frazil itself writes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from frazil.config.spec import TableSpec
 
 
 def file_name(spec: TableSpec) -> str:
-    """Return the name of a spec's file."""
+    """Return the name of a spec's YAML file."""
     table = spec.table_name if spec.schema_name in ("public", "dbo") else spec.source
     return re.sub(r"[^\w.-]", "_", f"{table}.yml")
 
 
 def lake_name(schema: str, table: str) -> str:
-    """Return a table's name in the lake, as words that every engine takes unquoted: `ü` becomes `u`, `2024` becomes `_2024`."""
+    """Return a table's name in the lake, in words that every engine accepts unquoted: `ü` becomes `u`, `2024` becomes `_2024`."""
     return ".".join(_word(part) for part in (schema, table))
 
 
@@ -30,7 +30,7 @@ def _word(name: str) -> str:
 
 
 def spec_text(spec: TableSpec) -> str:
-    """Return a spec as YAML: names, key (or what is done without one) and columns."""
+    """Return a spec as YAML: names, key (or `without_key`) and columns."""
     comment = {"comment": spec.comment} if spec.comment else {}
     key = {"key": list(spec.key)} if spec.key or spec.without_key == "refuse" else {"without_key": spec.without_key}
     head = {"source": spec.source, "target": spec.target, **comment, **key}

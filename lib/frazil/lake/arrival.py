@@ -1,4 +1,4 @@
-"""A table's files held against what it has applied: what is pending, and what stops it, with the statement or parameter that helps."""
+"""Compare a table's files with what it has applied: what is pending, what stops it, and the statement or parameter that helps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from frazil.source.names import digits_of, latest_possible, moment
 
 @dataclass(frozen=True)
 class State:
-    """What a table says of its files: `name` as Spark knows it, the position as it is `stored`, and the record."""
+    """What a table records about its files: `name` as in Spark, the position parsed and as `stored`, and the record."""
 
     name: str
     source: str
@@ -44,9 +44,9 @@ class State:
 
 
 def pending(there: TableObjects, state: State, late: str = "refuse", without: Sequence[str] = ()) -> Arrived:
-    """Return what a listing shows, its `pending` files complete and in order; raise PositionError for what stops the table.
+    """Return a listing's result, with the `pending` files complete and in order; raise PositionError if the table must stop.
 
-    `late` and `without`: the parameters `late_files` and `go_on_without`.
+    `late` and `without` are the parameters `late_files` and `go_on_without`.
     """
     found = arrived(there.changes, state.position, state.record, time.time())
     _require_present(found, there, state)
@@ -57,7 +57,7 @@ def pending(there: TableObjects, state: State, late: str = "refuse", without: Se
 
 
 def with_known_loads(there: TableObjects, state: State) -> tuple[TableObjects, list[DmsObject]]:
-    """Return the listing with load files of the same bytes under their old ETags, and those that were read to tell so."""
+    """Return the listing with old ETags for load files whose bytes are unchanged, and the files that were read to find out."""
     position = state.position
     if not there.loads or not position.loaded or there.load_digest == position.load_digest:
         return there, []
@@ -84,13 +84,13 @@ def _require_present(found: Arrived, there: TableObjects, state: State) -> None:
     )
 
 
-# --- the commit times in a file that came late
+# --- the commit times in a late file
 
 
 def clock_went_back(
     late: Sequence[DmsObject], newest: DmsObject | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings
 ) -> tuple[bool, str] | None:
-    """Tell by commit times whether files were written after the `newest` applied one, and say why; None where nothing tells."""
+    """Tell by commit times whether files were written after the `newest` applied one, and why; None if unknown."""
     try:
         then = commit_times(newest, spec, endpoint, mappings) if newest else None
         times = [t for o in late if (t := commit_times(o, spec, endpoint, mappings))] if then else []
@@ -107,7 +107,7 @@ def clock_went_back(
 
 
 def commit_times(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> tuple[str, str] | None:
-    """Return the first and the last commit time in a change file, as DMS wrote them; None where it has none."""
+    """Return the first and the last commit time in a change file, as DMS wrote them; None if it has none."""
     if file.is_parquet:
         return _times_of_parquet(file, endpoint)
     roles = file_layout(spec, endpoint, mappings, CHANGE_PHASE, file)[0].roles
@@ -135,7 +135,7 @@ def _times_of_parquet(file: DmsObject, endpoint: Endpoint) -> tuple[str, str] | 
 
 
 class ChangedWhileReadError(PositionError):
-    """Files that are not as they were listed: nothing of the batch was applied."""
+    """Files changed after they were listed: nothing of the batch was applied."""
 
     decision = False
 
@@ -145,7 +145,7 @@ class ChangedWhileReadError(PositionError):
 
 
 class Reading:
-    """Digests of local files, taken beside Spark's reading of them; and whether all files are still what they were when it is over."""
+    """Computes digests of local files while Spark reads them, and checks afterwards that no file has changed."""
 
     def __init__(self, files: Sequence[DmsObject], source: str):
         self.files, self.source = files, source
@@ -160,13 +160,13 @@ class Reading:
         return {path: found.result() for path, found in self._digests.items()}
 
     def require_unchanged(self) -> None:
-        """Raise ChangedWhileReadError for files that are gone, or not what was listed."""
+        """Raise ChangedWhileReadError for files that vanished or changed since they were listed."""
         self.contents()
         require_unchanged(self.files, self.source)
 
 
 def require_unchanged(files: Sequence[DmsObject], source: str) -> None:
-    """Raise ChangedWhileReadError for files that are gone, or not what was listed."""
+    """Raise ChangedWhileReadError for files that vanished or changed since they were listed."""
     now = heads([f.path for f in files])
     gone = [f.name for f, h in zip(files, now, strict=True) if h is None]
     changed = [f.name for f, h in zip(files, now, strict=True) if h and h.etag != f.etag]
@@ -187,23 +187,24 @@ def require_unchanged(files: Sequence[DmsObject], source: str) -> None:
 def _digest(path: str) -> str:
     try:
         return digest(chunks(path, packed=True))
-    except OSError:  # it is gone, which the look afterwards tells
+    except OSError:  # the file is gone, which the check afterwards reports
         return ""
 
 
-# --- load files of two ages
+# --- load files of different loads
 
 
 class MixedLoadError(FrazilError):
-    """Load files that were not written with the others."""
+    """Some load files were not written with the others."""
 
     decision = True
 
 
 def require_one_load(there: TableObjects, applied: set[str], source: str) -> None:
-    """Raise MixedLoadError where load files are older than the others: applied in an earlier load, or older than a change file that is older than others.
+    """Raise MixedLoadError for load files that seem to belong to an older load than the others.
 
-    `applied` are the paths of those that an earlier load has applied.
+    These are the files applied by an earlier load, or older than a change file that is itself older than other load
+    files. `applied` are the paths of the load files that an earlier load has applied.
     """
     before = [o for o in there.loads if o.path in applied]
     old = before if len(before) < len(there.loads) else []
@@ -225,13 +226,13 @@ COPIED_S = 26 * 3600.0
 
 
 def _before_a_change(there: TableObjects) -> list[DmsObject]:
-    """Return load files that are older than a change file which is older than the newest load file: DMS ends a load before it writes changes."""
+    """Return load files older than a change file that is itself older than the newest load file: DMS ends a load before it writes changes."""
     if len(there.loads) < 2:
         return []
     newest = max(o.landed for o in there.loads)
     for c in there.changes:
         written = _utc(c.name)
-        # A file that was copied has the time of the copy: what lies close together says nothing then.
+        # A copied file has the time of the copy: times that are close together then prove nothing.
         slack = 1.0 if abs(c.landed - written) < COPIED_S else 600.0
         for at, margin in ((c.landed, slack), (written, ZONES_S)):
             old = [o for o in there.loads if o.landed < at - margin]

@@ -1,4 +1,4 @@
-"""Where rows of rewritten files lie now, and deletes that arrived meanwhile, carried over to the new files."""
+"""Maps rows of rewritten files to the new files, and carries over deletes that arrived during the rewrite."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ORDER = "frazil.order"
-"""In a slice's summary, where rows kept their order: the names of its new files, and of the old ones whose rows each has."""
+"""In a file group's summary, if rows kept their order: the names of its new files, each with the old files whose rows it has."""
 
 
 class CompactionError(FrazilError):
-    """A slice whose new files do not hold exactly the rows of the old ones; nothing of it was committed."""
+    """A file group's new files do not hold exactly the rows of the old ones; nothing of it was committed."""
 
 
 def order_of(moved: DataFrame) -> dict[str, dict[str, int]]:
-    """Return, by new file, the old ones whose rows it has as they lay, in order, each with the place of its first; empty if they lie otherwise."""
+    """Return {new file: {old file: place of its first row}} if all rows kept their order; else an empty dict."""
     from pyspark.sql import functions as F
 
     apart = F.col("new_row") - F.col("old_row")
@@ -39,7 +39,7 @@ def order_of(moved: DataFrame) -> dict[str, dict[str, int]]:
 
 
 def names_of(order: dict[str, dict[str, int]]) -> str:
-    """Return an order as a slice's summary has it."""
+    """Return an order in the form of a file group's summary."""
     return json.dumps({file_name(new): [file_name(old) for old in rows] for new, rows in order.items()})
 
 
@@ -52,7 +52,7 @@ def carried_deletes(
     spark: SparkSession, table: Any, before: jvm_rewrite.Tasks, now: jvm_rewrite.Tasks, files: tuple[str, ...],
     new: list[Any], moved: DataFrame, order: dict[str, dict[str, int]],
 ) -> tuple[list[Any], int]:  # fmt: skip
-    """Write what was deleted from old files between two scans as deletes of the new ones; return these, and how many rows that is."""
+    """Write the deletes that old files got between two scans as deletes of the new files; return them, and the number of rows."""
     touched = [p for p in files if now.told[p].get("delete-files") != before.told[p].get("delete-files")]
     arrived = {}
     for path in touched:
@@ -64,7 +64,7 @@ def carried_deletes(
 
 
 def _deleted(spark: SparkSession, table: Any, tasks: jvm_rewrite.Tasks, path: str) -> set[int]:
-    """Return the positions that are deleted from a data file; a vector at hand is read here, which Iceberg takes many calls for."""
+    """Return the deleted positions of a data file. A deletion vector is decoded here if possible: Iceberg would need many calls."""
     deletes = tasks.told[path].get("delete-files") or []
     blob = read_vector(deletes) if deletes else None
     with suppress(ImportError):
@@ -76,7 +76,7 @@ def _deleted(spark: SparkSession, table: Any, tasks: jvm_rewrite.Tasks, path: st
 
 
 def _live_rows(positions: set[int], deleted: set[int]) -> list[int]:
-    """Turn positions in a file into row numbers among those that were not yet deleted when the rewrite read it."""
+    """Turn positions in a file into row numbers among the rows that were live when the rewrite read it."""
     gone = sorted(deleted)
     return [at - bisect.bisect_left(gone, at) for at in positions]
 
@@ -84,7 +84,7 @@ def _live_rows(positions: set[int], deleted: set[int]) -> list[int]:
 def _places(
     spark: SparkSession, moved: DataFrame, order: dict[str, dict[str, int]], arrived: dict[str, list[int]]
 ) -> dict[str, list[int]]:
-    """Map rows deleted from old files to their positions in new ones; every one must be found."""
+    """Map rows deleted from old files to positions in the new files; raise CompactionError if one is not found."""
     if not arrived:
         return {}
     found: dict[str, list[int]] = {}
@@ -104,7 +104,7 @@ def _places(
 
 
 def _write(spark: SparkSession, table: Any, alike: dict, new: list[Any], places: dict[str, list[int]]) -> list[Any]:
-    """Write deletes of new files, whose spec and partition are those of an old one (`alike`), and return them."""
+    """Write deletes for new files and return them; spec and partition are those of an old file (`alike`)."""
     try:
         from pyroaring import BitMap64
     except ImportError:

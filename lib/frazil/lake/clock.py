@@ -1,6 +1,6 @@
-"""Clocks that contradict each other: this host's, another one's, and the times that a table's metadata hold.
+"""Clocks that contradict each other: this host's, another host's, and the times in a table's metadata.
 
-Iceberg refuses a commit whose time lies more than a minute before the table's newest one.
+Iceberg refuses a commit that is more than a minute older than the table's newest one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ ALLOWED_S = 60
 
 
 class ClockError(FrazilError):
-    """This host's clock is wrong, or a table's newest snapshot lies in the future; nothing was written."""
+    """This host's clock is wrong, or a table's newest snapshot is in the future; nothing was written."""
 
 
 def shown(at: float) -> str:
-    """Return a time (epoch seconds) for people."""
+    """Format a time (epoch seconds)."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 
 def require_same_time(theirs: float, ours: float, whose: str) -> None:
-    """Raise ClockError where this host's clock (`ours`, epoch seconds) is more than a minute off another one's."""
+    """Raise ClockError if this host's clock (`ours`, epoch seconds) differs from another one by more than a minute."""
     if abs(ours - theirs) > ALLOWED_S:
         raise ClockError(
             f"the clock of host {socket.gethostname()} says {shown(ours)}, and {whose} {shown(theirs)}; nothing was written",
@@ -37,13 +37,13 @@ def require_same_time(theirs: float, ours: float, whose: str) -> None:
 
 
 def require_past(name: str, source: str, last_updated_ms: int, snapshots: Iterable[tuple[int, int]]) -> None:
-    """Raise ClockError where a table was changed in the future; `snapshots` are ids and times in milliseconds, read only then."""
+    """Raise ClockError if a table's last change is in the future; `snapshots` are ids and times in milliseconds, read only then."""
     now = time.time()
     if last_updated_ms / 1000 - now <= ALLOWED_S:
         return
     late = {made: snapshot for snapshot, made in snapshots if made / 1000 > now}
     what = f"its snapshot {late[max(late)]} is of {shown(max(late) / 1000)}" if late else "it was changed last at " + shown(last_updated_ms / 1000)  # fmt: skip
-    which = f" --table {source}" if source else ""  # one of Frazil's own tables has none
+    which = f" --table {source}" if source else ""  # Frazil's own tables have no source
     raise ClockError(
         f"{name}: {what}, and the clock of host {socket.gethostname()} says {shown(now)}; nothing was written",
         f"if this clock is right, a run with a wrong clock made that snapshot: frazil repair{which} gives such snapshots the "
@@ -52,7 +52,7 @@ def require_past(name: str, source: str, last_updated_ms: int, snapshots: Iterab
 
 
 def require_table_in_past(table: JavaTable, name: str) -> None:
-    """Raise ClockError where a table that Spark sees was changed in the future; see `require_past`."""
+    """Raise ClockError if the last change of a table is in the future; see `require_past`."""
     last = table.operations().current().lastUpdatedMillis()
     made = ((s.snapshotId(), s.timestampMillis()) for s in table.snapshots())
     require_past(name, table.properties().get("frazil.source") or "", last, made)

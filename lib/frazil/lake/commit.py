@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 ATTEMPTS = 5
 DAY_S = 86_400
 SILENT_S, SILENT_BATCHES, UNKNOWN_S = 60.0, 10, 60.0
-"""For how long a writer on another host may show nothing: so many seconds, and so many times a usual batch."""
+"""How long a writer on another host may show nothing: in seconds, and as a multiple of a usual batch."""
 LATELY = 20
-"""So many snapshots tell what a usual batch takes."""
+"""The number of newest snapshots that show how long a usual batch takes."""
 _left: set[str] = set()
-"""Tables on which this process could not remove a branch."""
+"""Tables on which this process failed to remove a branch."""
 _under_way: Counter[str] = Counter()
-"""The batches that this process writes at the moment, and how many of its steps each one still waits for."""
+"""The batches that this process is writing, each with the number of steps that are not finished."""
 
 
 class PositionMovedError(FrazilError):
-    """Another run of Frazil moved the table's position meanwhile: this one skips the table."""
+    """Another run of Frazil moved the table's position in the meantime: this run skips the table."""
 
 
 class BusyError(PositionMovedError):
-    """Others committed each time that a batch was about to be; it was given up, and the position stands."""
+    """Other writers committed each time before the batch could: the batch was given up, and the position is unchanged."""
 
     def __init__(self, name: str):
         super().__init__(
@@ -61,12 +61,12 @@ class Commit:
     summary: dict[str, str]
 
     def count(self, name: str) -> int:
-        """Return a count of the summary, 0 where it says nothing."""
+        """Return a count from the summary; 0 if it is missing."""
         return int(self.summary.get(name, 0))
 
 
 def _host() -> str:
-    """Return a short name of this host, or of this container: those with one name see other processes."""
+    """Return a short name of this host or container: processes under the same name see each other."""
     try:
         processes = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -75,16 +75,16 @@ def _host() -> str:
 
 
 def new_batch(load: bool = False) -> str:
-    """Return a batch id that names its writer, so that its branch can be told from one that a dead writer left behind."""
+    """Return a batch id that names its writer, so that a dead writer's branch can be recognised."""
     began, kind = time.strftime("%Y%m%dt%H%M%S", time.gmtime()), "_load" if load else ""
     batch = f"{began}_{_host()}_{os.getpid()}_{secrets.token_hex(3)}{kind}"
-    _under_way[batch] += 1  # until `commit_batch` is over
+    _under_way[batch] += 1  # until `commit_batch` ends
     return batch
 
 
 @contextmanager
 def kept_under_way(batch: str) -> Iterator[None]:
-    """Let nobody in this process take a batch's branches for abandoned while the block lasts, whenever its commit ends."""
+    """Keep this process from treating a batch's branches as abandoned during the block, even after its commit ends."""
     _under_way[batch] += 1
     try:
         yield
@@ -102,7 +102,7 @@ _NAME = re.compile(re.escape(BRANCH_PREFIX) + r"(\d{8}[tT]\d{6})_([0-9a-f]{8})_(
 
 
 def is_dead(branch: str) -> bool:
-    """Tell whether a branch's writer surely is dead: it ran on this host and is gone, or the branch is a day old."""
+    """Tell whether a branch's writer is certainly dead: it ran on this host and has ended, or the branch is a day old."""
     if not (parts := _NAME.fullmatch(branch)):
         return False
     if parts[2] != _host():
@@ -117,10 +117,10 @@ def _age_s(began: str) -> float:
 
 
 def is_abandoned(table: jvm.JavaTable, branch: str) -> bool:
-    """Tell whether nobody works on a branch of a table any more; a living writer loses nothing by an error, it writes its batch again.
+    """Tell whether nobody works on a branch any more. If wrong, nothing is lost: a living writer writes its batch again.
 
-    A writer on another host is taken for dead once the table's position has passed its base, or it has shown nothing for ten times
-    as long as batches take here. A load may take hours: for a day.
+    A writer on another host counts as dead once the table's position has passed its base. It also does if it has shown
+    nothing for ten times as long as batches take here. A load may take hours: it gets a day.
     """
     if is_dead(branch) or not (parts := _NAME.fullmatch(branch)) or parts[2] == _host():
         return is_dead(branch)
@@ -129,7 +129,7 @@ def is_abandoned(table: jvm.JavaTable, branch: str) -> bool:
 
 
 def _is_passed(table: jvm.JavaTable, branch: str) -> bool:
-    """Tell whether the position was moved since a branch was made, so that its batch can no longer be published."""
+    """Tell whether the position moved after the branch was made, so that its batch can no longer be published."""
     stored, head = table.properties().get(POSITION), table.snapshot(branch)
     if stored is None or head is None:
         return False
@@ -147,7 +147,7 @@ def _is_passed(table: jvm.JavaTable, branch: str) -> bool:
 
 
 def _usual_s(table: jvm.JavaTable) -> float:
-    """Return the longest time that one of the newest batches took; without any, as long as one may take at all."""
+    """Return the longest duration among the newest batches, in seconds; a default if none is known."""
     took = []
     for snapshot in islice(jvm.ancestors(table), LATELY):
         if picked_up := json.loads(snapshot.summary().get("frazil.latency") or "{}").get("picked_up"):
@@ -156,7 +156,7 @@ def _usual_s(table: jvm.JavaTable) -> float:
 
 
 def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
-    """Remove the branches that killed runs left behind and return their names."""
+    """Remove the branches of killed runs and return their names."""
     table = load(spark, name)
     left = [r for r in jvm.branches(spark, table, BRANCH_PREFIX) if is_abandoned(table, r)]
     for branch in left:
@@ -175,9 +175,9 @@ def commit_batch(
 ) -> Commit:
     """Let `write(branch table, summary)` write a batch to a branch of main, then publish it with its position.
 
-    Data, deletes, tag, position and further `properties` change in one swap, or not at all. If main moved meanwhile (a
-    compaction), the batch is written again on the new main. Raises PositionMovedError if the position moved: then another run is at work;
-    BusyError if main moved each time.
+    Data, deletes, tag, position and further `properties` change in one swap, or not at all. If main moved in the
+    meantime (a compaction), the batch is written again on the new main. Raise PositionMovedError if the position moved,
+    because another run is working. Raise BusyError if main moved each time.
     """
     summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
     try:
@@ -217,15 +217,15 @@ def _commit(
 
 
 def may_try_again(error: Exception) -> bool:
-    """Tell whether a batch that is not in main's history may be committed again: it surely failed, or nobody answered.
+    """Tell whether a batch missing from main's history may be committed again: it certainly failed, or nobody answered.
 
-    A commit that a catalog makes later all the same moves the position, and the next attempt is refused.
+    If the catalog still makes the first commit later, that moves the position, and the next attempt is refused.
     """
     return jvm.is_known_failure(error) or jvm.is_no_answer(error)
 
 
 def _drop(spark: SparkSession, name: str, branch: str) -> None:
-    """Remove a branch, or remember that it is left, where the catalog does not answer."""
+    """Remove a branch; if the catalog does not answer, remember that it remains."""
     try:
         jvm.drop_branch(spark, name, branch)
     except Exception:
@@ -234,7 +234,7 @@ def _drop(spark: SparkSession, name: str, branch: str) -> None:
 
 
 def leaves_branches(name: str) -> bool:
-    """Tell whether this process has left a branch on a table, since it last asked."""
+    """Tell whether this process has left a branch on a table since the last call."""
     found = name in _left
     _left.discard(name)
     return found
@@ -244,7 +244,7 @@ def _publish(
     spark: SparkSession, name: str, base: Base, branch: str, position: Position, summary: dict[str, str],
     properties: dict[str, str],
 ) -> Commit:  # fmt: skip
-    """Make the branch main, move the tag, set position and properties: one Transaction, compared with and set against `base`."""
+    """Make the branch main, move the tag, set position and properties: one transaction that requires the state `base`."""
     table = jvm.load_table(spark, name)
     if table.properties().get(POSITION) != base.stored:
         raise PositionMovedError(f"{name}: its position moved while a batch was written", "run again")
@@ -253,12 +253,12 @@ def _publish(
 
 
 def commit_of(spark: SparkSession, snapshot: jvm.JavaSnapshot, batch: str) -> Commit:
-    """Return what a snapshot tells of the commit that made it."""
+    """Return the commit that made a snapshot."""
     return Commit(snapshot.snapshotId(), batch, snapshot.timestampMillis(), jvm.summary_of(spark, snapshot))
 
 
 def find(spark: SparkSession, name: str, batch: str) -> Commit | None:
-    """Look for a batch in main's history: how a commit of unknown outcome is resolved, never by trying again blind."""
+    """Find a batch in main's history. This resolves a commit of unknown outcome, which is never blindly tried again."""
     for snapshot in jvm.ancestors(jvm.load_table(spark, name)):
         if snapshot.summary().get(BATCH) == batch:
             return commit_of(spark, snapshot, batch)

@@ -1,8 +1,8 @@
-"""Compaction beside ingestion: rewrite data files in slices, each committed on its own with the deletes that arrived meanwhile.
+"""Compaction during ingestion: rewrite data files in file groups, each committed separately with the deletes that arrived meanwhile.
 
-A slice is staged without a commit. What was deleted from its old files since is mapped to the new ones (by `_row_id`
-on v3, by the key on v2) and goes into the commit, which Iceberg refuses if yet another delete arrived: then the
-mapping is done again. Ingestion is never waited on for longer than one batch, and never locked.
+A file group is staged without a commit. Deletes of its old files since then are mapped to the new ones (by `_row_id` on
+v3, by the key on v2) and join the commit. If yet another delete arrives, Iceberg refuses the commit, and the mapping is
+repeated. Compaction never waits longer than one batch, and locks nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 SLICE = "frazil.slice"
 TASK_ROWS = 50_000
-"""So many rows a task that compares a slice with what it was has."""
+"""Rows per task in the comparison of a file group before and after."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Data files that become one: their paths, bytes and live rows."""
+    """Data files that are rewritten together: their paths, bytes and live rows."""
 
     files: tuple[str, ...]
     bytes: int
@@ -42,10 +42,10 @@ class Slice:
 
 
 def slices(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSettings) -> list[Slice]:
-    """Pack the files that are small, or of which much is deleted, into slices of about the target size; smallest first.
+    """Pack files that are small or have many deleted rows into groups of about the target size; smallest first.
 
-    Files of another partition spec, those with equality deletes and those that ingestion will replace itself are left
-    alone; a slice never spans partitions.
+    Files of another partition spec, with equality deletes, or that ingestion will replace itself are left alone. A
+    group never spans partitions.
     """
     tasks = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
     spec_id, young = table.spec().specId(), left_to_ingestion(spark, table)
@@ -83,11 +83,11 @@ def slices(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSettings) ->
 def compact(
     spark: SparkSession, name: str, key: tuple[str, ...], s: MaintenanceSettings, run: str, say: Callable[[str], None]
 ) -> dict[str, int]:
-    """Compact a table slice by slice within the run's bounds of time and bytes, and return what was done.
+    """Compact a table group by group within the run's limits of time and bytes, and return counts of what was done.
 
-    Stopped or killed, it goes on where it was with the next run: the plan is made from the table alone.
+    A run that was stopped or killed continues with the next run: the plan depends on the table alone.
     """
-    remove_abandoned_branches(spark, name)  # a dead batch must not hold compaction up
+    remove_abandoned_branches(spark, name)  # a dead batch must not delay compaction
     table, began = jvm.load_table(spark, name), time.monotonic()
     planned = slices(spark, table, s)
     counts = dict.fromkeys(("slices", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
@@ -97,7 +97,7 @@ def compact(
         if done and (time.monotonic() - began > s.max_run_s or done + piece.bytes > s.max_run_mb << 20):
             say(f"{name}: stopped at the run's bounds before slice {number} of {len(planned)}; the next run goes on")
             break
-        # Somebody else commits too: a batch comes first, and catches up.
+        # Another writer commits too: let a batch go first and catch up.
         if head and _head(spark, name).parentId() != head:
             _until_somebody_commits(spark, name)
         head = _head(spark, name).snapshotId()
@@ -112,7 +112,7 @@ def compact(
 def compact_slice(
     spark: SparkSession, name: str, key: tuple[str, ...], piece: Slice, s: MaintenanceSettings, mark: str
 ) -> dict[str, int]:
-    """Rewrite one slice and commit it; `mark` names it in the snapshot summary, by which an unknown outcome is resolved."""
+    """Rewrite and commit one file group. `mark` names it in the snapshot summary, which resolves an unknown outcome."""
     table = jvm.load_table(spark, name)
     start, began = table.currentSnapshot(), time.time()
     before = jvm_rewrite.Tasks(spark, table, start.snapshotId())
@@ -151,7 +151,9 @@ def compact_slice(
             except Exception as error:
                 committed = _happened(spark, name, mark)
                 if not committed and not may_try_again(error):
-                    committed = True  # of unknown outcome: its files must stay, the orphan removal takes them if unused
+                    committed = (
+                        True  # outcome unknown: its files must stay; orphan removal deletes them if they are unused
+                    )
                     raise
             else:
                 committed = True
@@ -169,10 +171,11 @@ def compact_slice(
 def _rewrite(
     spark: SparkSession, table: Any, old: list[Any], key: tuple[str, ...], s: MaintenanceSettings
 ) -> tuple[list[Any], DataFrame, dict[str, dict[str, int]]]:
-    """Write the slice's live rows as new files, by one task, so that a core is left to ingestion.
+    """Write the live rows of a file group to new files in one task, so that a core is left to ingestion.
 
-    Returns the files, none of rows that are all deleted; where each live row moved, from old_file, old_row to new_file, new_row, kept in memory or on
-    disk; and `order_of` them. Raises CompactionError unless every row is found again exactly once with the same values.
+    Return the new files (none if all rows are deleted), the moves of the rows, and their `order_of`. The moves are a
+    DataFrame of old_file, old_row, new_file and new_row, in memory or on disk. Raise CompactionError unless every row
+    is found exactly once with the same values.
     """
     from pyspark.sql import DataFrame, Window
     from pyspark.sql import functions as F
@@ -186,23 +189,23 @@ def _rewrite(
     def placed(frame: DataFrame, side: str) -> DataFrame:
         ids = [F.col(quoted(n)).alias(f"id{i}") for i, n in enumerate(names)]
         values = [F.col(quoted(c)).alias(f"c{i}") for i, c in enumerate(columns)]
-        # Staged tables have no `_file` and `_pos` everywhere; one partition per file gives the row's number in it.
+        # Staged tables do not always have `_file` and `_pos`; one partition per file gives the row's number in it.
         number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).alias("row")
         return frame.select(F.lit(side).alias("side"), *ids, F.input_file_name().alias("file"), number, *values)
 
     with ExitStack() as held:
-        # Of rows that were all deleted no new file is left.
+        # If all rows were deleted, there is no new file.
         sides = {"old": old, "new": [jvm_rewrite.task_of(spark, table, f) for f in new]}
         frames = [placed(held.enter_context(jvm_rewrite.staged(spark, table, tasks, by_file=True))[1], side)
                   for side, tasks in sides.items() if tasks]  # fmt: skip
-        # Read by one task, and compared in small ones: a batch waits for its core as long as one of them is running.
+        # Read by one task and compared in small ones: a batch waits for its core while one of them is running.
         ids, parts = [f"id{i}" for i in range(len(names))], 1 + sum(f.recordCount() for f in new) // TASK_ROWS
         both = reduce(DataFrame.union, frames).coalesce(1)
-        # A hash takes no notice of a null: where they stand is told beside the values.
+        # A hash ignores nulls: whether each value is null is hashed too.
         told = [x for i in range(len(columns)) for x in (F.col(f"c{i}"), F.isnull(f"c{i}"))]
         values = F.xxhash64(*told).alias("hash")
         both = both.select("side", *ids, "file", "row", values).repartition(parts, *(ids or ["hash"]))
-        if not ids:  # v2 without a key: equal rows are paired as they come, any of them stands for any other
+        if not ids:  # v2 without a key: pair equal rows in any order, they are interchangeable
             same = Window.partitionBy("side", "hash").orderBy("file", "row")
             both, ids = both.withColumn("nth", F.row_number().over(same)), [F.col("hash").alias("equal"), "nth"]
         found = [
@@ -223,9 +226,9 @@ def _rewrite(
 
 
 def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> Any | None:
-    """Return the table as soon as no batch is being written on a branch of it; None if one still is after `patience` seconds.
+    """Return the table once no batch is being written on a branch of it; None if one still is after `patience` seconds.
 
-    A batch that a compaction overtakes has to be written again; the one in flight shall win.
+    A batch that compaction overtakes would have to be written again, so the batch in progress goes first.
     """
     until = time.monotonic() + patience
     while True:
@@ -243,7 +246,7 @@ def _head(spark: SparkSession, name: str) -> jvm.JavaSnapshot:
 
 
 def _until_somebody_commits(spark: SparkSession, name: str, patience: float = 2.0) -> None:
-    """Wait for the next commit: behind it there is the most time until another one, and no batch has to be written again."""
+    """Wait for the next commit: after it, the time until another one is longest, and no batch has to be written again."""
     until, last = time.monotonic() + patience, _head(spark, name).snapshotId()
     while time.monotonic() < until and _head(spark, name).snapshotId() == last:
         time.sleep(0.05)

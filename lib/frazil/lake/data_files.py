@@ -1,7 +1,7 @@
-"""Data files of an Iceberg table, written where the rows are: in Spark's tasks, or in the driver for a small batch.
+"""Writes data files of an Iceberg table where the rows are: in Spark's tasks, or in the driver for a small batch.
 
-A writer knows the table by its metadata alone, so it can be made anywhere. It commits nothing: it returns each file as Iceberg's
-JSON has it, with its partition and the metrics of its columns, and the driver commits them.
+A writer needs only the table's metadata, so it can be created anywhere. It commits nothing. It returns each file in
+Iceberg's JSON form, with its partition and column metrics, and the driver commits them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 GROUP_BYTES = 64 << 20
-"""Rows of one file wait in memory until they are this large together; then they become a row group."""
+"""The size at which rows of one file that wait in memory become a row group."""
 MOST_WAITING_BYTES = 512 << 20
-"""Rows of all open files take so much memory together at most: beyond that those of the largest are written, as a smaller row group."""
+"""The maximum memory for the rows of all open files: above it, the largest file writes its rows as a smaller row group."""
 DEFAULT_TARGET = 512 << 20
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
 LINEAGE = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
-"""Columns of rows that are written once more, with the field ids that Iceberg reserves for them."""
+"""Columns of rows that are written again, with the field ids that Iceberg reserves for them."""
 
 
 @dataclass
 class _OpenFile:
-    """A file that is being written, and the rows that wait for their row group."""
+    """A file that is being written, and the rows that wait for the next row group."""
 
     partition: Any
     waiting: list[pa.RecordBatch] = field(default_factory=list)
@@ -41,7 +41,7 @@ class _OpenFile:
 
 @dataclass(frozen=True)
 class _Folder:
-    """The partition of a file, as a location provider asks for its folder."""
+    """The partition of a file, in the form in which a location provider asks for its folder."""
 
     metadata: TableMetadata
     partition: Any
@@ -51,7 +51,7 @@ class _Folder:
 
 
 class DataFileWriter:
-    """Write rows of one table as Parquet files, one or more for each partition."""
+    """Writes rows of one table as Parquet files, one or more for each partition."""
 
     def __init__(self, metadata: TableMetadata, io: FileIO, lineage: bool = False):
         from pyiceberg.table.locations import load_location_provider
@@ -65,11 +65,11 @@ class DataFileWriter:
 
     @property
     def names(self) -> list[str]:
-        """The names of the table's columns, in its order."""
+        """The names of the table's columns, in table order."""
         return [f.name for f in self.schema.fields]
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows, whose columns have the names and types of the table's."""
+        """Add rows; their columns have the names and types of the table's."""
         for key, partition, some in self._by_partition(rows):
             file = self._open.setdefault(key, _OpenFile(partition))
             file.waiting.append(some)
@@ -82,7 +82,7 @@ class DataFileWriter:
             self._write_group(max(self._open.values(), key=lambda file: file.waiting_bytes))
 
     def close(self) -> list[dict[str, Any]]:
-        """Finish all files and return them as Iceberg's JSON has data files."""
+        """Finish all files and return them in Iceberg's JSON form."""
         for file in self._open.values():
             self._write_group(file)
             self._done.append(self._close(file))
@@ -90,7 +90,7 @@ class DataFileWriter:
         return self._done
 
     def _by_partition(self, rows: pa.RecordBatch) -> list[tuple[tuple, Any, pa.RecordBatch]]:
-        """Part rows by the table's partition spec."""
+        """Split rows by the table's partition spec."""
         import numpy as np
         import pyarrow as pa
 
@@ -111,7 +111,7 @@ class DataFileWriter:
         return found
 
     def _partition_values(self, rows: pa.RecordBatch, field: Any) -> pa.Array:
-        """Return the transformed values of one partition field; each value that occurs is transformed once."""
+        """Return the transformed values of one partition field; each distinct value is transformed once."""
         import pyarrow as pa
 
         source = self.metadata.schema().find_field(field.source_id)
@@ -182,7 +182,7 @@ class DataFileWriter:
 
 
 def with_lineage(schema: Schema) -> Schema:
-    """Return a schema with the columns that keep a row's identity when it is written once more."""
+    """Return a schema with the columns that keep a row's identity when it is written again."""
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField
 
@@ -195,7 +195,7 @@ def _json_map(values: dict[int, Any]) -> dict[str, list]:
 
 
 def _internal(value: Any, kind: Any) -> Any:
-    """Return a value as Iceberg's transforms take it: days and microseconds as numbers."""
+    """Convert a value for Iceberg's transforms: dates to days and times to microseconds."""
     from datetime import date, datetime
 
     from pyiceberg.utils.datetime import date_to_days, datetime_to_micros

@@ -30,7 +30,7 @@ DELETE_PATH, DELETE_POS = 2147483546, 2147483545
 
 
 def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> int:
-    """Let `write(path)` make a file and put it at the location; return its size."""
+    """Let `write(path)` write a file, and store it at the location; return its size."""
     path = local_path(location)
     if path:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> i
 
 
 def read_vector(deletes: list[dict]) -> bytes | None:
-    """Return the serialised bitmap of one deletion vector that lies on this machine; None where Iceberg has to read what there is."""
+    """Return the serialised bitmap of a single deletion vector on this machine; None if Iceberg has to read the deletes."""
     path = local_path(deletes[0]["file-path"]) if len(deletes) == 1 and "content-offset" in deletes[0] else None
     if not path:
         return None
@@ -54,7 +54,7 @@ def read_vector(deletes: list[dict]) -> bytes | None:
 
 
 def _puffin(vectors: dict[str, Any], entries: dict[str, dict]) -> bytes:
-    """Render deletion vectors as one Puffin file, and note in each entry where its blob lies."""
+    """Render deletion vectors as one Puffin file, and note in each entry where its blob is."""
     out, blobs = io.BytesIO(), []
     out.write(b"PFA1")
     for path, vector in vectors.items():
@@ -73,7 +73,7 @@ def _puffin(vectors: dict[str, Any], entries: dict[str, dict]) -> bytes:
 
 
 def _write_positions(path: str, data_file: str, vector: Any) -> None:
-    """Write a v2 position delete file: path and position of each row, sorted, with the field ids that readers go by."""
+    """Write a v2 position delete file: path and position of each row, sorted, with the field ids that readers use."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -87,7 +87,7 @@ def _write_positions(path: str, data_file: str, vector: Any) -> None:
 
 
 def write_deletes(spark: SparkSession, table: jvm.JavaTable, plan: dict, vectors: dict[str, Any]) -> dict[str, dict]:
-    """Write the vectors and return their entries: one Puffin file on v3, a Parquet file for each data file on v2."""
+    """Write the deletes and return their entries: one Puffin file on v3, one Parquet file per data file on v2."""
     if not vectors:
         return {}
     entries = {
@@ -111,7 +111,7 @@ def write_deletes(spark: SparkSession, table: jvm.JavaTable, plan: dict, vectors
 
 @dataclass
 class NewFile:
-    """A data file that was written: where, how many rows, its partition as Iceberg's JSON has it, and its DataFile."""
+    """A data file that was written: its path, number of rows, partition in Iceberg's JSON form, and DataFile."""
 
     path: str
     rows: int
@@ -121,7 +121,7 @@ class NewFile:
 
 
 def partition_sql(name: str, fields: list[tuple[int, str, str]]) -> list[str]:
-    """Return the SQL of a row's partition values in `after`, by the functions that Iceberg's catalogs have for them."""
+    """Return the SQL of a row's partition values in `after`, with the functions of Iceberg's catalogs."""
     system = f"{name.split('.', 1)[0]}.system"
     listed = []
     for _, transform, column in fields:
@@ -134,7 +134,7 @@ def partition_sql(name: str, fields: list[tuple[int, str, str]]) -> list[str]:
 
 
 def _json_value(value: Any) -> Any:
-    """Return a partition value as the Iceberg spec writes it in JSON."""
+    """Return a partition value in the JSON form of the Iceberg spec."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
@@ -145,7 +145,7 @@ def _json_value(value: Any) -> Any:
 
 
 def in_order(rows: Table) -> Table:
-    """Return collected rows partition by partition, deletes last: the order in which `write_rows` fills files."""
+    """Return collected rows by partition, deletes last: the order in which `write_rows` fills files."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -157,9 +157,9 @@ def in_order(rows: Table) -> Table:
 def write_rows(
     spark: SparkSession, table: jvm.JavaTable, rows: Table, spec: TableSpec, fields: list[tuple[int, str, str]]
 ) -> list[NewFile]:
-    """Write the upserts of a batch that is `in_order` as Parquet files with the table's field ids, one for each partition.
+    """Write the upserts of a batch that is `in_order` as Parquet files with the table's field ids, one per partition.
 
-    Columns of `LINEAGE`, where they are there, go along.
+    Columns of `LINEAGE` are written too, if present.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

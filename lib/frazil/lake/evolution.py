@@ -1,7 +1,7 @@
-"""From the columns that a table has to those that its spec declares: the steps between, by policy, and what is then read.
+"""Schema evolution: the steps from a table's columns to those that its spec declares, by policy, and the resulting spec.
 
-`steps_to` only computes; `evolve` commits. A step that is done is not planned again, so a kill between schema and batch is
-harmless: the batch finds the columns there. Readers meanwhile see a column without values, or one under its new name.
+`steps_to` only computes; `evolve` commits. A finished step is not planned again, so a kill between schema and batch is
+harmless: the batch finds the columns. Readers meanwhile see a column without values, or one under its new name.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _DMS = {
 
 
 class SchemaError(FrazilError):
-    """The source or the spec changed a table's columns in a way that is not followed unless somebody says how."""
+    """The source or the spec changed a table's columns in a way that needs a decision."""
 
     decision = True
 
 
 def require_source_key(spec: TableSpec, source: Iterable[str], where: str, added: Collection[str] = ()) -> None:
-    """Refuse a primary key of the source that is not the spec's, unless a policy keeps to that; none tells nothing.
+    """Raise SchemaError if the source's primary key is not the spec's, unless a policy keeps the spec's; an empty key is ignored.
 
-    Columns that the task adds (`added`) may be in the spec's key besides.
+    The spec's key may also contain columns that the task adds (`added`).
     """
     own = set(spec.key) - set(added)
     if own and (key := tuple(source)) and set(key) != own and spec.changes.key != "keep":
@@ -53,7 +53,7 @@ def require_source_key(spec: TableSpec, source: Iterable[str], where: str, added
 
 @dataclass(frozen=True)
 class Step:
-    """One change of a table's schema: its kind, the column, and the rest as `jvm_schema.change` takes it."""
+    """One change of a table's schema: its kind, the column, and the other arguments of `jvm_schema.change`."""
 
     kind: str
     name: str
@@ -68,7 +68,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Table:
-    """What a table's metadata say of its columns: now, in the snapshot that a batch starts from, and ever."""
+    """The columns in a table's metadata: now, in the snapshot that a batch starts from, and at any time before."""
 
     fields: tuple[Field, ...]
     then: tuple[Field, ...] = ()
@@ -81,7 +81,7 @@ class Table:
 
 @lru_cache(maxsize=1024)
 def look(spark: SparkSession, name: str, schemas: tuple[str, int, int, str]) -> Table:
-    """Read what a table's metadata say of its columns; `schemas`: as in `Base`, by which what was read once is known again."""
+    """Read the columns in a table's metadata; `schemas` is that of `Base`, and identifies what was read before."""
     table = jvm.load_table(spark, name)
     ever = jvm_schema.ever(spark, table)
     now = ever[schemas[1]]
@@ -93,14 +93,14 @@ def look(spark: SparkSession, name: str, schemas: tuple[str, int, int, str]) -> 
 
 
 def as_column(name: str, kind: str, comment: str = "") -> Column:
-    """Return a column whose values have a Spark SQL type, as a spec would declare it."""
+    """Return a column, as a spec would declare it, whose values have a Spark SQL type."""
     decimal = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
     dms = f"NUMERIC({decimal[1]},{decimal[2]})" if decimal else _DMS[kind]
     return Column(name, dms, comment=comment, utc=kind == "timestamp")
 
 
 def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
-    """Return a spec with what control records told of its columns; what it says by now itself stays as it is."""
+    """Apply column changes from control records (`told`) to a spec, except those that the spec itself contains by now."""
     told, own = list(told), {c.name for c in spec.file_columns}
     for at, (kind, name, *more) in enumerate(told):
         names = {c.name for c in spec.file_columns}
@@ -110,7 +110,9 @@ def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
             continue
         if kind == "rename" and name in own:
             own = own - {name} | {more[0]}
-        if kind == "drop":  # only what they added: what the spec lists itself is dropped once it no longer does
+        if (
+            kind == "drop"
+        ):  # only columns that control records added; the spec's own are dropped once it no longer lists them
             keep = own | (names - {name})
             columns, every = (tuple(c for c in some if c.name in keep) for some in (spec.columns, spec.all_columns))
             spec = replace(spec, columns=columns, all_columns=every)
@@ -121,7 +123,9 @@ def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
                 return replace(c, type=more[1], lake="") if (c.name, c.type) == (name, more[0]) else c
             if kind == "rename" and c.name == name:
                 return replace(c, name=more[0], renamed_from=(name, *c.renamed_from))
-            return replace(c, renamed_from=tuple(n for n in c.renamed_from if n != name))  # it was another's since
+            return replace(
+                c, renamed_from=tuple(n for n in c.renamed_from if n != name)
+            )  # another column has had it since
 
         new = (Column(name, more[0]),) if kind == "add" else ()
         key = tuple(more[0] if kind == "rename" and k == name else k for k in spec.key)
@@ -139,10 +143,10 @@ def _name_at_last(name: str, later: Iterable[Sequence[str]]) -> str:
 def steps_to(
     table: Table, spec: TableSpec, promotes: Callable[[str, str], bool], learnt: tuple[Column, ...] = ()
 ) -> tuple[list[Step], TableSpec]:
-    """Return the steps from a table's columns to its spec's, and the spec as rows are read and written after them.
+    """Return the steps from a table's columns to its spec's, and the spec by which rows are read and written after them.
 
-    That one has the columns of the lake that the spec does not list too, and the types that the lake has where they are
-    wider. `learnt` are columns that files carry and the policy adds. Raises SchemaError for what no policy allows.
+    The latter also has the lake's columns that the spec does not list, and the lake's types where they are wider.
+    `learnt` are columns that files carry and the policy adds. Raise SchemaError for changes that no policy allows.
     """
     have = {f.name: f for f in table.fields if not (spec.policy == "append" and f.name in OPERATION_COLUMNS)}
     steps, columns, taken = [], [], {}
@@ -180,18 +184,18 @@ def steps_to(
 
 
 def _found(c: Column, have: dict[str, Field], wanted: set[str]) -> Field | None:
-    """Return the table's column that is this one: by its name, or by one that it had before."""
+    """Return the table's column that matches this one, by its name or by an earlier name."""
     return next((have[n] for n in (c.name, *c.renamed_from) if n in have and (n == c.name or n not in wanted)), None)
 
 
 def _retyped(f: Field, c: Column, spec: TableSpec, promotes: Callable[[str, str], bool]) -> tuple[str, Column]:
-    """Return what a column's type needs (nothing, `widen`, `beside`), and the column as it is read then."""
+    """Return the step that a column's type needs (none, `widen`, `beside`), and the column as it is read after it."""
     kind = lake_type(c)
     if f.type == kind:
         return "", c
     if promotes(f.type, kind):
         return "widen", c
-    if not c.mask and promotes(kind, f.type):  # the lake is wider already, and stays so
+    if not c.mask and promotes(kind, f.type):  # the lake's type is already wider, and stays
         return "", replace(c, lake=f.type)
     if spec.changes.type == "beside" and c.name not in spec.key:
         return "beside", c
@@ -207,7 +211,7 @@ def _beside(name: str, kind: str) -> str:
 
 
 def _gone(f: Field, table: Table, spec: TableSpec) -> Step:
-    """Return what becomes of a column of the lake that the spec does not list."""
+    """Return the step for a column of the lake that the spec does not list."""
     beside = any(f.name == _beside(c.name, f.type) for c in spec.columns)
     if beside or f.name in table.learnt or spec.changes.gone == "keep":
         return Step("keep", f.name)
@@ -226,7 +230,7 @@ def _gone(f: Field, table: Table, spec: TableSpec) -> Step:
 
 
 def _require_same_key(table: Table, spec: TableSpec, now: dict[str, str]) -> None:
-    """Refuse another key: what the lake holds was told apart by the old one. Only key columns are NOT NULL."""
+    """Raise SchemaError for another key: the old one identified the lake's rows. Only key columns are NOT NULL."""
     old = {now.get(f.name, f.name) for f in table.fields if f.required}
     if old != set(spec.key):
         raise SchemaError(
@@ -251,9 +255,10 @@ def evolve(
     learnt: tuple[Column, ...] = (),
     told: tuple[tuple[str, ...], ...] = (),
 ) -> None:
-    """Commit the steps: renames first, on their own, as another column may take the name; then the others, all at once.
+    """Commit the steps: first the renames alone, as another column may take the old name; then all others in one commit.
 
-    What control records told goes with the first: without it nobody would know the spec's columns again.
+    The columns from control records (`told`) are stored with the first commit: without them the spec's columns would
+    not be recognised later.
     """
     new = {c.name for c in learnt}
     for part in ([s for s in steps if s.kind == "rename"], [s for s in steps if s.kind not in ("rename", "keep")]):
@@ -263,7 +268,7 @@ def evolve(
             notes[jvm_schema.LEARNT] = json.dumps(list(dict.fromkeys([*jvm_schema.learnt(table), *added])))
         if part or told:
             known = table.properties().get(COLUMNS)
-            if moved_columns(known, jvm_schema.ids(spark, table)):  # by another writer: what is recorded stays
+            if moved_columns(known, jvm_schema.ids(spark, table)):  # by another writer: the recorded ids stay
                 noted = partial(lambda notes, now: notes, notes)
             else:
                 noted = partial(_noted, notes, known, [s.name for s in part if s.kind == "add"])
@@ -273,5 +278,5 @@ def evolve(
 
 
 def _noted(notes: dict[str, str], known: str | None, added: list[str], now: dict[str, int]) -> dict[str, str]:
-    """Return a schema's properties with the field ids that its columns have now."""
+    """Return a schema change's properties, with the present field ids of the columns."""
     return {**notes, COLUMNS: to_record(known, now, added)}

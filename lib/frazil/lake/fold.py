@@ -1,8 +1,9 @@
-"""Small files of the row-delta lane, folded by the lane itself: what some commits wrote becomes one file, from memory.
+"""Small files of row deltas, merged during ingestion: the rows of some commits become one file, from memory.
 
-A commit each second leaves a file each second, and a scan opens them all. The rows of the last ones are still at hand, so
-nothing is read: the live ones are written once more, in order, and replace their files in a commit of their own, behind the
-batch that is visible already. To others it is a compaction: the rows keep their ids and the sequence number of their change.
+A commit each second leaves a file each second, and a scan opens them all. The rows of the last files are still in
+memory, so nothing is read. The live ones are written again, in order, and replace their files in a separate commit,
+after the batch is visible. Other writers see a compaction: the rows keep their ids and the sequence number of their
+change.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 
 KIND = "fold"
 SMALL_BYTES = 1 << 18
-"""Rows of a commit that take more memory than this are not kept: their files are not that small."""
+"""Maximum memory for the rows of a commit. Larger ones are not kept: their files are not that small."""
 AT_WORK_S, LOOK_BACK = 60.0, 200
 SPREAD = 0.618034
-"""Multiples of the golden ratio, without their integers, lie evenly, however many there are."""
+"""The golden ratio's inverse: the fractional parts of its multiples are evenly spread for any number of tables."""
 
 
 @dataclass(frozen=True)
 class Young:
-    """A data file of this run: its rows as they were written to it, and the snapshot that added it."""
+    """A data file of this run: its rows as written, and the snapshot that added it."""
 
     path: str
     rows: Table
@@ -43,9 +44,10 @@ class Young:
 
 
 class Fold:
-    """The newest small files of one table and their rows, until there are `after` commits of them; 0: never.
+    """Collects one table's newest small files and their rows, and merges them after `after` commits; 0 = off.
 
-    The tables of a run commit in step, so the `nth` one's first fold comes earlier: else one pass would wait for all folds.
+    The tables of a run commit at the same pace. The first merge of the `nth` table comes earlier, so that no single
+    pass waits for all merges.
     """
 
     def __init__(self, after: int, nth: int = 0):
@@ -53,7 +55,7 @@ class Fold:
         self.young: list[Young] = []
 
     def remember(self, rows: Table, written: list[NewFile], snapshot: int) -> None:
-        """Keep the rows of a commit, `in_order`, which fill its files one after the other."""
+        """Keep the rows of a commit. They are `in_order` and fill its files one after the other."""
         count = sum(f.rows for f in written)
         if not self.after or not count or rows.slice(0, count).nbytes > SMALL_BYTES:
             return
@@ -65,11 +67,11 @@ class Fold:
 
     @property
     def due(self) -> bool:
-        """Whether there are enough of them."""
+        """Whether enough commits were collected."""
         return 0 < self.after <= self.commits
 
     def fold(self, spark: SparkSession, at: Locator, spec: TableSpec, fields: list[tuple[int, str, str]]) -> None:
-        """Rewrite them as one file for each partition. Whoever comes in between is right: then they stay as they are."""
+        """Rewrite the collected files as one file per partition. If another writer commits first, they stay as they are."""
         young, self.young, self.commits = self.young, [], 0
         table = jvm.load_table(spark, at.name)
         head = table.currentSnapshot()
@@ -96,12 +98,12 @@ class Fold:
                 raise
             jvm_rewrite.remove_files(table, [f.file for f in new])
             return
-        if head.parentId() == at.snapshot:  # else somebody was in between: the next batch follows
+        if head.parentId() == at.snapshot:  # otherwise another writer committed in between: the next batch catches up
             at.folded(rows, new, [y.path for y in young], head)
 
 
 def _live(table: jvm.JavaTable, at: Locator, young: list[Young], old: dict[str, Any]) -> Table:
-    """Return what is left of the files' rows, on v3 with their ids and the sequence numbers of their last changes."""
+    """Return the live rows of the files; on v3 with their ids and the sequence numbers of their last changes."""
     import numpy as np
     import pyarrow as pa
 
@@ -120,7 +122,7 @@ def _live(table: jvm.JavaTable, at: Locator, young: list[Young], old: dict[str, 
 
 
 def _summary(at: Locator, young: list[Young], new: list[NewFile]) -> dict[str, str]:
-    """Return what the snapshot tells: whose rows, in order, each new file has."""
+    """Return the snapshot's summary, which states for each new file whose rows it has, in order."""
     parts: dict[str, list[str]] = {}
     for y in young:
         parts.setdefault(json.dumps(at.plan[y.path].partition), []).append(file_name(y.path))
@@ -137,7 +139,7 @@ def _listed(spark: SparkSession, files: list[Any]) -> Any:
 
 
 def left_to_ingestion(spark: SparkSession, table: jvm.JavaTable) -> set[str]:
-    """Return the files behind the last fold, while ingestion is at work: it replaces them itself before long."""
+    """Return the files added since the last merge if ingestion is active: it will soon replace them itself."""
     behind: set[int] = set()
     for snapshot in islice(jvm.ancestors(table), LOOK_BACK):
         if not behind and time.time() - snapshot.timestampMillis() / 1000 > AT_WORK_S:

@@ -1,4 +1,4 @@
-"""Small frames from Python's values, made in the JVM: from a Python list executors would make one with a Python of their own."""
+"""Small DataFrames from Python's values, built in the JVM: from a Python list, executors would start Python processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], columns: str) -> DataFrame:
-    """Return rows of texts, numbers and nulls as a frame; `columns` as in `name string, count long`."""
+    """Return rows of texts, numbers and nulls as a DataFrame; `columns` as in `name string, count long`."""
     from pyspark.sql import functions as F
 
     names = [column.split()[0] for column in columns.split(", ")]
@@ -21,10 +21,10 @@ def frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], columns: str) ->
 
 
 def of_arrow(spark: SparkSession, rows: Table) -> DataFrame:
-    """Return a table of whole numbers as a frame."""
+    """Return a table of integers as a DataFrame."""
     from pyspark.sql import DataFrame
 
-    if hasattr(DataFrame, "toArrow"):  # Spark 4 takes such a table as it is
+    if hasattr(DataFrame, "toArrow"):  # Spark 4 accepts an Arrow table
         return spark.createDataFrame(rows)
     columns = ", ".join(f"{name} long" for name in rows.column_names)
     return frame(spark, zip(*(column.to_pylist() for column in rows.columns), strict=True), columns)

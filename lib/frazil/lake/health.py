@@ -1,4 +1,4 @@
-"""What a table is made of now: one look at its metadata, no data file is opened."""
+"""The present state of a table, measured from its metadata; no data file is opened."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Health:
-    """What a table is made of. Sizes in MB (10⁶ bytes); `deleted_share` is of the rows in its data files.
+    """The state of a table. Sizes are in MB (10⁶ bytes); `deleted_share` is the share of the rows in its data files.
 
-    `file_mb_*` are quantiles of the data files' sizes; `commit_p95_s` is from picked up to committed, over the snapshots kept.
+    `file_mb_*` are quantiles of the data files' sizes. `commit_p95_s` is the time from picked up to committed, over the
+    kept snapshots.
     """
 
     rows: int
@@ -77,7 +78,7 @@ def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
 
 
 def states_to_tag(spark: SparkSession, name: str, s: MaintenanceSettings) -> list[tuple[str, int, int]]:
-    """Return the last states of full hours and days (UTC) that have no tag yet: tag, snapshot, and how long to keep it, in ms."""
+    """Return the last states of full hours and days (UTC) without a tag: tag, snapshot, and how long to keep it, in ms."""
     kinds = [
         ("hour", "HOUR", "yyyyMMdd'T'HH", s.hourly_tags * 3_600_000),
         ("day", "DAY", "yyyyMMdd", s.daily_tags * 86_400_000),
@@ -85,7 +86,7 @@ def states_to_tag(spark: SparkSession, name: str, s: MaintenanceSettings) -> lis
     found: list[tuple[str, int, int]] = []
     for prefix, unit, pattern, keep in kinds:
         if keep:
-            # Shifted so that hours and days are cut in UTC, whatever the session's time zone.
+            # Shifted so that hours and days are in UTC, whatever the session's time zone.
             at = "to_utc_timestamp(made_current_at, current_timezone())"
             rows = spark.sql(
                 f"""select '{prefix}_' || date_format(date_trunc('{unit}', {at}), "{pattern}") tag, max_by(snapshot_id, made_current_at) id

@@ -1,6 +1,6 @@
-"""What a table was: its snapshots in order, its rows at any of them, and every version of one key that they still hold.
+"""The past of a table: its snapshots in order, its rows at each of them, and every kept version of a key.
 
-Only reads. Time travel goes by snapshot id, so what is read does not move while somebody commits.
+It only reads. Time travel uses snapshot ids, so results do not change while another writer commits.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VERSIONS_FROM = 50
-"""From so many snapshots that files were taken away after, versions of a key are looked for: the newest."""
+"""Versions of a key are looked for in at most this many snapshots, the newest, after which files were removed."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One state of main. `after` is the id of the one before it where that is still kept; times are epoch milliseconds."""
+    """One state of main. `after` is the id of the one before it, if that is kept; times are epoch milliseconds."""
 
     id: int
     after: int | None
@@ -38,31 +38,31 @@ class Snapshot:
 
     @property
     def kind(self) -> str:
-        """`load`, `changes`, `compact` …, or Iceberg's word for a commit that Frazil did not make."""
+        """`load`, `changes`, `compact` …, or Iceberg's operation for a commit that Frazil did not make."""
         return self.summary.get("frazil.kind", self.operation)
 
     @cached_property
     def position(self) -> Position | None:
-        """The position that it was committed with."""
+        """The position that the snapshot was committed with."""
         text = self.summary.get(POSITION)
         return Position.from_json(text)[0] if text else None
 
     @cached_property
     def source_ms(self) -> list[int]:
-        """When the source committed its changes, as quantiles (`latency.QUANTILES`); empty where DMS wrote no commit times."""
+        """When the source committed the changes, as quantiles (`latency.QUANTILES`); empty if DMS wrote no commit times."""
         sketch = json.loads(self.summary.get("frazil.latency", "{}"))
         return [sketch["picked_up"] - age for age in reversed(sketch.get("age", []))]
 
     def count(self, name: str) -> int:
-        """Return a count of its changes or, by Iceberg's name for it, of its rows and files; 0 where it tells of none."""
+        """Return a count of its changes or, by Iceberg's name, of its rows and files; 0 if missing."""
         told = json.loads(self.summary.get("frazil.counts", "{}"))
         return int(told.get(name, self.summary.get(name, 0)))
 
 
 def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
-    """Return main's snapshots, oldest first: the current one's ancestors, and what tags have kept of those before them."""
+    """Return main's snapshots, oldest first: the current one's ancestors, and older ones that tags keep."""
     require_table(spark, name)
-    # Refs first: a commit in between then is one snapshot more, and not a head that is missing.
+    # Read refs first: a commit in between then adds a snapshot instead of a missing head.
     refs = spark.sql(f"select name, type, snapshot_id from {name}.refs").collect()
     found = spark.sql(
         f"select snapshot_id, parent_id, unix_millis(committed_at) ms, operation, summary from {name}.snapshots"
@@ -71,7 +71,7 @@ def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
     main = _chain(rows, next((r.snapshot_id for r in refs if r.name == "main"), None))
     if not main:
         raise TableError(f"{name} has no snapshot: nothing was ever written to it", "run 00_setup first")
-    # What only tags keep is older than the rest: an expiry cuts main's own chain where it begins.
+    # Snapshots that only tags keep are older than the rest: expiry cuts main's own chain at its beginning.
     tagged = {s.snapshot_id: s for r in refs if r.type == "TAG" for s in _chain(rows, r.snapshot_id)}
     older = sorted((s for s in tagged.values() if s.ms < main[0].ms), key=lambda s: s.ms)
     known = {s.snapshot_id for s in (*older, *main)}
@@ -82,7 +82,7 @@ def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
 
 
 def _chain(rows: dict[int, Any], newest: int | None) -> list[Any]:
-    """Return a snapshot and its ancestors, oldest first, as far as they are kept."""
+    """Return a snapshot and its kept ancestors, oldest first."""
     found = []
     while newest in rows:
         found.append(rows[newest])
@@ -91,21 +91,22 @@ def _chain(rows: dict[int, Any], newest: int | None) -> list[Any]:
 
 
 def at(name: str, snapshot: int) -> str:
-    """Return what stands for a table's state in SQL."""
+    """Return the SQL for a table's state at a snapshot."""
     return f"{name} VERSION AS OF {snapshot}"
 
 
 def read(spark: SparkSession, name: str, snapshot: int) -> DataFrame:
-    """Return a table's rows at a snapshot, with the columns that it had then."""
+    """Return a table's rows and columns at a snapshot."""
     return spark.sql(f"select * from {at(name, snapshot)}")
 
 
 def told_until(states: list[Snapshot]) -> dict[int, tuple[int | None, str]]:
-    """Return for each snapshot up to which source time it may hold changes, in epoch milliseconds, and what tells so.
+    """Return {snapshot: (newest source time of its changes in epoch milliseconds, the origin of that time)}.
 
-    Nothing in it was committed at the source later. That is the largest commit time of its changes and those before; where
-    there is none, the time in the name of the newest file, as DMS wrote it after; else when the lake's commit was made. None
-    stands for a table that holds nothing yet. A load's rows are older than the first change file, which DMS writes after it.
+    The source committed none of its changes later. This is the largest commit time of its changes and of those before.
+    Without commit times it is the time in the newest file's name, which DMS wrote afterwards; without files, the time
+    of the lake's commit. None stands for a table that holds nothing yet. A load's rows are older than the first change
+    file, which DMS writes after the load.
     """
     told: dict[int, tuple[int | None, str]] = {}
     until: tuple[int | None, str] = (None, "")
@@ -134,7 +135,7 @@ def told_until(states: list[Snapshot]) -> dict[int, tuple[int | None, str]]:
 
 
 def _goes_before_a_compaction(s: Snapshot, following: list[Snapshot]) -> bool:
-    """In format v2 a compaction may commit the deletes that it carries over just before it: they hide copies of dead rows."""
+    """Tell whether a snapshot commits the deletes of a compaction just before it, as may happen in v2: they hide copies of dead rows."""
     return not s.count("added-data-files") and any(n.kind == "compact" and n.after == s.id for n in following)
 
 
@@ -144,7 +145,7 @@ def _ms(file: str) -> int:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a key: its values, where they lie, and the sequence number of the commit that made them."""
+    """One version of a key: its values, its place in a file, and the sequence number of the commit that made it."""
 
     sequence: int
     row: dict[str, Any]
@@ -154,11 +155,12 @@ class Version:
 
 
 def versions(spark: SparkSession, name: str, states: list[Snapshot], where: str) -> list[Version]:
-    """Return every version of the row that `where` names which a kept snapshot's files still hold, oldest first.
+    """Return every version of the row that `where` selects in the files of kept snapshots, oldest first.
 
-    A deletion vector hides a row and leaves it in its file, so one read with `_deleted` sees all versions in the files of a
-    snapshot: the current one, and each that a compaction or a reload took files away after. Format v3 keeps the sequence
-    number of the last change with the row; in v2 it is the file's, and a compaction's copies are left out by their values.
+    A deletion vector hides a row but leaves it in its file. A read with `_deleted` therefore sees all versions in the
+    files of a snapshot. The current snapshot is read, and each one after which a compaction or reload removed files.
+    Format v3 keeps the sequence number of the last change with the row. In v2 it is the file's, and copies made by a
+    compaction are recognised by their values.
     """
     by_id = {s.id: s for s in states}
     before = [by_id[s.after] for s in states if s.after and s.count("deleted-data-files")]
@@ -193,12 +195,12 @@ def versions(spark: SparkSession, name: str, states: list[Snapshot], where: str)
 
 
 def sequences(spark: SparkSession, name: str) -> dict[int, int]:
-    """Return the snapshot behind each sequence number."""
+    """Return {sequence number: snapshot}."""
     return {s.sequenceNumber(): s.snapshotId() for s in jvm.load_table(spark, name).snapshots()}
 
 
 def first_without(spark: SparkSession, name: str, states: list[Snapshot], where: str) -> Snapshot | None:
-    """Return the first of these snapshots without the row that `where` names, if it is gone at the last; found by halving."""
+    """Return the first of these snapshots without the row that `where` selects, by bisection; None if the last one has it."""
 
     def there(s: Snapshot) -> bool:
         return not spark.sql(f"select 1 from {at(name, s.id)} where {where} limit 1").isEmpty()

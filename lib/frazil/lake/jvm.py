@@ -1,7 +1,7 @@
-"""The bridge to Iceberg's Java API on the driver: the one module that calls into the JVM.
+"""The bridge to Iceberg's Java API on the driver.
 
-Python reaches Java objects through py4j (`spark._jvm`). Iceberg's `Table`, `Transaction` and `ManageSnapshots` are used as
-their Javadoc says; what is peculiar is explained at each function. Class names hold for Iceberg 1.10 to 1.12.
+Python reaches Java objects through py4j (`spark._jvm`). Iceberg's `Table`, `Transaction` and `ManageSnapshots` are used
+as their Javadoc says; peculiarities are explained at each function. Class names hold for Iceberg 1.10 to 1.12.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ _NO_ANSWER = (
     "HttpHostConnectException", "NoHttpResponseException", "RESTException", "ServiceFailureException", "ServiceUnavailableException",
     "SocketException", "SocketTimeoutException",
 )  # fmt: skip
-"""What Iceberg raises where a catalog did not answer, or said that it cannot now."""
+"""Iceberg's exceptions for a catalog that did not answer, or said that it cannot at present."""
 PAUSES_S = (0.2, 1.0, 3.0)
-"""How long a call waits before it asks such a catalog again."""
+"""Seconds to wait before each new attempt at such a call."""
 REF_ATTEMPTS = 10
 _PLAIN = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
 
 def package(spark: SparkSession, name: str) -> Any:
-    """Return a Java package, to take classes from, without a word to the JVM.
+    """Return a Java package, to take classes from, without a call into the JVM.
 
-    `spark._jvm.org.apache.iceberg` asks for a class `org`, a class `org.apache` and so on: each time all jars are searched in vain.
+    `spark._jvm.org.apache.iceberg` first looks for classes `org`, `org.apache` and so on, and each time searches all
+    jars in vain.
     """
     from py4j.java_gateway import JavaPackage
 
@@ -46,17 +47,17 @@ def package(spark: SparkSession, name: str) -> Any:
 
 
 def use(spark: SparkSession) -> None:
-    """Make a session this thread's own. Spark 3.5 parses an expression as the thread's session says, and without one as it likes."""
+    """Make a session active in this thread. Spark 3.5 parses expressions by the thread's session, and unpredictably without one."""
     package(spark, "org.apache.spark.sql").SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def plain_local_files(spark: SparkSession) -> None:
-    """Let Hadoop write local files by Java's own calls, and without one beside each for its checksum.
+    """Let Hadoop write local files through Java's own calls, and without checksum files.
 
-    By itself it starts a process (`chmod`) for the mode of each file, and another one for that of its checksum; a commit writes
-    six files or more, and a process takes 4 ms. Hadoop keeps one file system of a kind for everybody: the one that is there is
-    closed, which only takes it from there, and the next to be asked for is the other one. Sessions that somebody else has made
-    may lack it; a cluster's tables lie elsewhere.
+    By default it starts a process (`chmod`) to set the mode of each file and of its checksum file. A commit writes six
+    files or more, and a process takes 4 ms. Hadoop caches one file system per kind for all users. Closing the present
+    one only removes it from the cache, and the next request creates the other kind. Sessions that Frazil did not build
+    may lack it; a cluster's tables are not on local disk.
     """
     conf, files = spark.sparkContext._jsc.hadoopConfiguration(), package(spark, "org.apache.hadoop.fs").FileSystem
     if LOCAL_FILES in (spark.conf.get(LOADED, None) or ""):
@@ -68,31 +69,31 @@ def plain_local_files(spark: SparkSession) -> None:
 
 
 def texts(spark: SparkSession, collection: Any) -> list[str]:
-    """Return the texts of a Java collection, none of which has a line break.
+    """Return the texts of a Java collection, none of which may have a line break.
 
-    A Python loop over one ends in a Java exception, and PySpark asks the JVM a hundred times what kind of one that is.
+    A Python loop over it ends in a Java exception, and PySpark makes a hundred JVM calls to classify that.
     """
     return package(spark, "java.lang").String.join("\n", collection).split("\n") if len(collection) else []
 
 
 def branches(spark: SparkSession, table: JavaTable, prefix: str) -> list[str]:
-    """Return the names of the table's branches and tags that begin so."""
+    """Return the names of the table's branches and tags with this prefix."""
     return [r for r in texts(spark, table.refs().keySet()) if r.startswith(prefix)]
 
 
 def versions(spark: SparkSession) -> str:
-    """Return the versions of Spark and Java: another one may write a number as another text."""
+    """Return the versions of Spark and Java: another version may format a number differently."""
     return f"{spark.version} {package(spark, 'java.lang').System.getProperty('java.specification.version')}"
 
 
 def load_table(spark: SparkSession, name: str) -> JavaTable:
-    """Return a fresh handle of `catalog.namespace.table`; what it shows is the metadata of this moment until `refresh()`."""
+    """Return a fresh handle of `catalog.namespace.table`; it shows the present metadata until `refresh()`."""
     loader = package(spark, "org.apache.iceberg.spark").Spark3Util
     return steady(lambda: loader.loadIcebergTable(spark._jsparkSession, name))
 
 
 def steady(call: Callable[[], T]) -> T:
-    """Make a call that may be made twice again, after pauses, where the catalog does not answer; not what was tried so already."""
+    """Make an idempotent call; repeat it after pauses if the catalog does not answer, unless an inner call already did so."""
     for pause in (*PAUSES_S, None):
         try:
             return call()
@@ -105,7 +106,7 @@ def steady(call: Callable[[], T]) -> T:
 
 
 def _causes(error: Exception) -> list[Any]:
-    """Return the Java exceptions behind a py4j or Spark error, outermost first."""
+    """Return the Java exceptions in a py4j or Spark error, outermost first."""
     java, found = getattr(error, "java_exception", None) or getattr(error, "_origin", None), []
     while java is not None and len(found) < 20:
         found.append(java)
@@ -114,12 +115,12 @@ def _causes(error: Exception) -> list[Any]:
 
 
 def is_no_answer(error: Exception) -> bool:
-    """Tell whether a catalog did not answer, so that a commit may have happened or not."""
+    """Tell whether a catalog did not answer, so that the outcome of a commit is unknown."""
     return any(java.getClass().getSimpleName() in _NO_ANSWER for java in _causes(error))
 
 
 def failure(error: Exception) -> str:
-    """Return the simple class name of the Java exception behind a py4j or Spark error, innermost known one first."""
+    """Return the simple class name of the Java exception in a py4j or Spark error; a known one if there is any."""
     names = [java.getClass().getSimpleName() for java in _causes(error)]
     for known in (*_KNOWN_FAILURES, "CommitStateUnknownException"):
         if known in names:
@@ -128,7 +129,7 @@ def failure(error: Exception) -> str:
 
 
 def cause(error: Exception) -> str:
-    """Return one line that names the innermost Java exception behind an error and what it says; no stack trace."""
+    """Return one line with the name and message of the innermost Java exception of an error; no stack trace."""
     if not (found := _causes(error)):
         text = str(error).strip() or "no message"
         return f"{type(error).__name__}: {safe(text.splitlines()[0])[:300]}"
@@ -138,16 +139,16 @@ def cause(error: Exception) -> str:
 
 
 class MainMovedError(Exception):
-    """Main is no longer at the snapshot that a batch was written on."""
+    """Main is no longer at the snapshot on which a batch was written."""
 
 
 def is_known_failure(error: Exception) -> bool:
-    """Tell whether a failed commit surely did not happen; any other error leaves its outcome unknown."""
+    """Tell whether a failed commit certainly did not happen; for any other error the outcome is unknown."""
     return isinstance(error, MainMovedError) or failure(error) in _KNOWN_FAILURES
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """Load a Java class by the thread's context class loader: jars of a session are not on the system one."""
+    """Load a Java class with the thread's context class loader: the system one does not see a session's jars."""
     lang = package(spark, "java.lang")
     return lang.Class.forName(name, True, lang.Thread.currentThread().getContextClassLoader())
 
@@ -155,9 +156,9 @@ def java_class(spark: SparkSession, name: str) -> Any:
 def sql_with_commit_properties(spark: SparkSession, statement: str, properties: dict[str, str]) -> None:
     """Run one SQL statement whose Iceberg commit carries the properties in its snapshot summary.
 
-    `CommitMetadata.withCommitProperties` wants a `java.util.concurrent.Callable`. A method handle bound to
-    `SparkSession.sql(text)` is turned into one by `MethodHandleProxies`, so no callback server is needed. The properties
-    are thread-local: other threads of the session are not touched (the session conf `snapshot-property.*` would leak).
+    `CommitMetadata.withCommitProperties` requires a `java.util.concurrent.Callable`. `MethodHandleProxies` makes one
+    from a method handle bound to `SparkSession.sql(text)`, so no callback server is needed. The properties are
+    thread-local and do not affect other threads of the session (the session conf `snapshot-property.*` would leak).
     """
     invoke, dataset = package(spark, "java.lang.invoke"), java_class(spark, "org.apache.spark.sql.Dataset")
     handles, kind = invoke.MethodHandles, invoke.MethodType.methodType(dataset, java_class(spark, "java.lang.String"))
@@ -181,7 +182,7 @@ def summary_of(spark: SparkSession, snapshot: JavaSnapshot) -> dict[str, str]:
 
 
 def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:
-    """Yield the current snapshot, its parent, and so on, as far as they are kept."""
+    """Yield the current snapshot and its kept ancestors, newest first."""
     snapshot = table.currentSnapshot()
     while snapshot is not None:
         yield snapshot
@@ -206,10 +207,10 @@ def start_position(table: JavaTable, tag: str, key: str, position, more: dict[st
 
 
 def change_refs(spark: SparkSession, name: str, change: Callable[[JavaTable, Any], Any]) -> None:
-    """Change branches and tags in one metadata swap by `change(table, its ManageSnapshots)`, which returns None to leave them.
+    """Change branches and tags in one metadata swap by `change(table, its ManageSnapshots)`, which returns None to change nothing.
 
-    Where somebody commits to the table meanwhile Iceberg gives up ("Table metadata refresh is required"), as it takes refs for what they
-    were when the change began: then it is made again on what is there by then.
+    If another writer commits meanwhile, Iceberg gives up ("Table metadata refresh is required"): it requires refs to be
+    unchanged. The change is then made again on the new state.
     """
     for attempt in range(1, REF_ATTEMPTS + 1):
         table = load_table(spark, name)
@@ -227,19 +228,19 @@ def fork(spark: SparkSession, name: str, branch: str, snapshot: int) -> None:
     """Create a branch at a snapshot."""
 
     def create(table: JavaTable, refs: Any) -> Any:
-        there = table.refs().get(branch)  # made already, where the answer was lost
+        there = table.refs().get(branch)  # created already, but the answer was lost
         return None if there is not None and there.snapshotId() == snapshot else refs.createBranch(branch, snapshot)
 
     change_refs(spark, name, create)
 
 
 def drop_branch(spark: SparkSession, name: str, branch: str) -> None:
-    """Remove a branch if it is there."""
+    """Remove a branch if it exists."""
     change_refs(spark, name, lambda table, refs: refs.removeBranch(branch) if branch in table.refs() else None)
 
 
 def forward(spark: SparkSession, name: str, branch: str, base: int) -> None:
-    """Fast-forward main to the branch and drop the branch in one metadata swap, which fails where main is not at `base`."""
+    """Fast-forward main to the branch and drop the branch in one metadata swap, which fails if main is not at `base`."""
     table = load_table(spark, name)
     if table.currentSnapshot().snapshotId() != base:
         raise MainMovedError(branch)
@@ -250,16 +251,16 @@ def publish(
     table: JavaTable, branch: str, base: int, tag: str, key: str, position, summary: dict[str, str],
     properties: dict[str, str],
 ) -> JavaSnapshot:  # fmt: skip
-    """Fast-forward main to the branch, drop the branch, move the tag and set the position and other properties in one metadata swap.
+    """Fast-forward main to the branch, drop the branch, move the tag and set position and other properties in one metadata swap.
 
-    Moving the tag is what makes it a compare-and-set: a ref that changed since `table` was loaded fails the commit with
-    CommitFailedException instead of being rebased silently. If the branch holds nothing new (no row changed), an empty row
-    delta makes a snapshot all the same, since REST catalogs assert refs, but not properties. Returns main's new snapshot.
+    Moving the tag makes it a compare-and-set: if a ref changed since `table` was loaded, the commit fails with
+    CommitFailedException instead of being rebased silently. If the branch holds nothing new (no row changed), an empty
+    row delta still makes a snapshot, since REST catalogs assert refs but not properties. Return main's new snapshot.
     """
     if table.currentSnapshot().snapshotId() != base:
         raise MainMovedError(branch)
     tx, head = table.newTransaction(), table.snapshot(branch)
-    if head is None:  # another host took this writer for dead
+    if head is None:  # another host considered this writer dead
         raise MainMovedError(branch)
     if head.snapshotId() == base:
         empty = tx.newRowDelta()
@@ -283,7 +284,7 @@ def publish(
 
 
 def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTable:
-    """Build the expiry: by age, but never the newest `keep_at_least`; what a tag or a branch needs stays by itself."""
+    """Build the expiry: by age, but never the newest `keep_at_least`. Iceberg keeps what a tag or a branch needs."""
     older_than = round((time.time() - keep_hours * 3600) * 1000)
     return table.expireSnapshots().expireOlderThan(older_than).retainLast(keep_at_least)
 
@@ -295,17 +296,18 @@ def snapshots_to_expire(table: JavaTable, keep_hours: float, keep_at_least: int)
 
 
 def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) -> int:
-    """Expire snapshots on the driver, with the files that only they need, and return how many went.
+    """Expire snapshots on the driver, with the files that only they need, and return how many were removed.
 
-    Where history is one line Iceberg deletes each file that an expired snapshot removed: a Puffin file too, though only one of
-    its deletion vectors was replaced and others are live (`IncrementalFileCleanup`, apache/iceberg#17456). An expiry that names
-    a snapshot compares what is reachable instead, path by path. So one is named; where there is none, no file is deleted.
+    If history is linear, Iceberg deletes each file that an expired snapshot removed. It deletes even a Puffin file of
+    which only one deletion vector was replaced while others are live (`IncrementalFileCleanup`, apache/iceberg#17456).
+    An expiry that names a snapshot compares reachable files instead, path by path. So one is named; if none expires, no
+    file is deleted.
     """
     before = table.snapshots().size()
     expiry = _expire(table, keep_hours, keep_at_least)
     gone = expiry.apply()
     if gone.isEmpty():
-        expiry.cleanExpiredFiles(False).commit()  # tags may have aged all the same
+        expiry.cleanExpiredFiles(False).commit()  # tags may have expired anyway
     else:
         expiry.expireSnapshotId(gone.get(0).snapshotId()).commit()
     table.refresh()
@@ -313,7 +315,7 @@ def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) ->
 
 
 def tag(spark: SparkSession, name: str, states: list[tuple[str, int, int]]) -> None:
-    """Tag snapshots, all in one metadata swap: tag, snapshot, and after how many milliseconds an expiry drops the tag."""
+    """Tag snapshots in one metadata swap: tag, snapshot, and the milliseconds after which an expiry drops the tag."""
 
     def add(table: JavaTable, refs: Any) -> Any:
         new = [state for state in states if state[0] not in table.refs()]
@@ -325,20 +327,21 @@ def tag(spark: SparkSession, name: str, states: list[tuple[str, int, int]]) -> N
 
 
 def metadata_bytes(table: JavaTable) -> int:
-    """Return the size of the table's current metadata file, which is written again by each commit."""
+    """Return the size of the table's current metadata file, which each commit writes again."""
     return table.io().newInputFile(table.operations().current().metadataFileLocation()).getLength()
 
 
 def let_go(frame: DataFrame) -> None:
-    """Free what a local checkpoint keeps of a frame; by itself Spark does so when it next collects garbage.
+    """Free what a local checkpoint stores of a DataFrame; otherwise Spark does so at its next garbage collection.
 
-    A long computation is kept so and not by `persist`: while one is under way, `unpersist` of any frame of the session waits for it.
+    Long computations are stored this way and not by `persist`: while one runs, `unpersist` of any DataFrame of the
+    session waits for it.
     """
     frame._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
 
 class Retries:
-    """Whether Spark did a task again in the jobs of a group since this was made; never in a local session."""
+    """Whether Spark repeated a task in the jobs of a group since this object was created; never in a local session."""
 
     def __init__(self, spark: SparkSession, group: str):
         self.context, self.group, master = spark.sparkContext, group, spark.sparkContext.master
@@ -349,7 +352,7 @@ class Retries:
         return list(self.context.statusTracker().getJobIdsForGroup(self.group))
 
     def seen(self) -> bool:
-        """Tell it of jobs that are over."""
+        """Tell whether a task was repeated in the finished jobs."""
         if self.local:
             return False
         self.context._jsc.sc().listenerBus().waitUntilEmpty()

@@ -1,4 +1,4 @@
-"""Iceberg's Java API for data files that were written elsewhere: from JSON to a commit on a branch."""
+"""Iceberg's Java API for data files that were written outside it: from JSON to a commit on a branch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def from_json(spark: SparkSession, table: JavaTable, entries: list[dict[str, Any]]) -> list[Any]:
-    """Return data files of the table's current partition spec as Java objects; metrics and partitions come with them."""
+    """Return data files of the table's current partition spec as Java objects, including metrics and partitions."""
     ice = package(spark, "org.apache.iceberg")
     schema = json.loads(ice.SchemaParser.toJson(table.schema()))
     specs: dict[int, Any] = {}
@@ -31,7 +31,7 @@ def from_json(spark: SparkSession, table: JavaTable, entries: list[dict[str, Any
 def put(
     spark: SparkSession, branch: str, entries: list[dict[str, Any]], summary: dict[str, str], replace: bool = False
 ) -> None:
-    """Add data files to `catalog.namespace.table.branch_<name>` in one snapshot; with `replace` they are all that it then holds."""
+    """Add data files to `catalog.namespace.table.branch_<name>` in one snapshot; with `replace` they replace all others."""
     name, ref = branch.rsplit(".branch_", 1)
     table = load_table(spark, name)
     append(spark, table, ref, from_json(spark, table, entries), summary, replace)
@@ -40,7 +40,7 @@ def put(
 def append(
     spark: SparkSession, table: JavaTable, branch: str, files: list[Any], summary: dict[str, str], replace: bool = False
 ) -> None:
-    """Add files to a branch in one snapshot; with `replace` they are all that the branch then holds."""
+    """Add files to a branch in one snapshot; with `replace` they replace all others."""
     update = table.newOverwrite() if replace else table.newAppend()
     if replace:
         update.overwriteByRowFilter(package(spark, "org.apache.iceberg.expressions").Expressions.alwaysTrue())

@@ -1,4 +1,4 @@
-"""Whether Spark still lives: a JVM that was killed, or a context that stopped by itself, ends a run and does not hold it for ever."""
+"""Watches that Spark is alive: if its JVM was killed or its context stopped by itself, the run ends instead of hanging."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_S, ENDING_S = 5.0, 3.0
-"""How often it is looked whether Spark lives, and how long a JVM that answers no more may take to end."""
+"""Seconds between two checks, and the time in which a JVM that no longer answers may end."""
 _watched: list[SparkContext] = []
-"""The context that a thread watches already."""
+"""The context that a thread already watches."""
 
 
 def _process() -> subprocess.Popen | None:
-    """Return the JVM's process, if this process has started it: where a service has, it is the service's to look after.
+    """Return the JVM's process if this process started it; otherwise the service that did takes care of it.
 
-    A gateway that Livy made answers any name that it lacks with a Java member.
+    `vars` is used because a gateway of Livy returns a Java member for any missing attribute.
     """
     from pyspark import SparkContext
 
@@ -32,7 +32,7 @@ def _process() -> subprocess.Popen | None:
 
 
 def watch(spark: SparkSession) -> None:
-    """End the JVM once its SparkContext has stopped by itself: who waits for one of its jobs would wait for ever."""
+    """End the JVM once its SparkContext has stopped by itself: anything waiting for one of its jobs would hang."""
     context, process = spark.sparkContext, _process()
     if process is None or context in _watched:
         return
@@ -40,7 +40,7 @@ def watch(spark: SparkSession) -> None:
     stop, asked = context.stop, threading.Event()
 
     def stop_in_order() -> None:
-        asked.set()  # on a cluster a stop can take a minute, in which the context says already that it has stopped
+        asked.set()  # on a cluster a stop can take a minute, during which the context already counts as stopped
         stop()
 
     context.stop = stop_in_order
@@ -48,7 +48,7 @@ def watch(spark: SparkSession) -> None:
     def look() -> None:
         while process.poll() is None and not asked.is_set():
             stopped = False
-            with suppress(Exception):  # it ended, or was stopped from Python, since the line before
+            with suppress(Exception):  # it ended, or was stopped from Python, since the line above
                 stopped = context._jsc.sc().isStopped()
             if stopped and not asked.is_set():
                 log.error("the SparkContext has stopped by itself: its JVM is ended")
@@ -59,9 +59,9 @@ def watch(spark: SparkSession) -> None:
 
 
 def require_alive(folder: Path, error: Exception | None = None) -> None:
-    """Raise SessionError if the JVM that this process has started has ended; `folder` has its log.
+    """Raise SessionError if the JVM that this process started has ended; `folder` has its log.
 
-    After an error that may come of that, it is given the time to end.
+    After an error that this may have caused, give the JVM time to end.
     """
     from py4j.protocol import Py4JError, Py4JJavaError
 

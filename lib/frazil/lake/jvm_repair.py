@@ -1,4 +1,4 @@
-"""Iceberg's table metadata as a whole: read, changed and swapped in, for what no other call can mend."""
+"""Iceberg's table metadata as a whole: read, changed and swapped in, to repair what no other call can."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def metadata_json(spark: SparkSession, table: JavaTable) -> str:
 
 
 def set_schema(spark: SparkSession, table: JavaTable, schema: int) -> None:
-    """Make one of a table's schemas the present one."""
+    """Make one of a table's schemas the current one."""
     operations = table.operations()
     now = operations.current()
     builder = package(spark, "org.apache.iceberg").TableMetadata.buildFrom(now)
@@ -24,6 +24,6 @@ def set_schema(spark: SparkSession, table: JavaTable, schema: int) -> None:
 
 
 def replace_metadata(spark: SparkSession, table: JavaTable, text: str) -> None:
-    """Swap in other metadata, if the table's are still those that `table` has."""
+    """Replace the table's metadata, if it is still as loaded in `table`."""
     operations = table.operations()
     operations.commit(operations.current(), package(spark, "org.apache.iceberg").TableMetadataParser.fromJson(text))

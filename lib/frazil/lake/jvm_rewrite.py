@@ -1,6 +1,6 @@
-"""The JVM calls of compaction: read and rewrite chosen data files without committing, and commit with deletes carried over.
+"""The JVM calls of compaction: read and rewrite chosen data files without a commit, and commit with deletes carried over.
 
-Staged files go through the caches of Iceberg's own rewrite action (`SparkTableCache`, `ScanTaskSetManager`,
+Staged files pass through the caches of Iceberg's own rewrite action (`SparkTableCache`, `ScanTaskSetManager`,
 `FileRewriteCoordinator`). Names hold for Iceberg 1.10 to 1.12.
 """
 
@@ -35,12 +35,12 @@ _FILE_PATH, _POS = b"2147483546", b"2147483545"  # field ids that the Iceberg sp
 
 
 class Tasks(Mapping[str, Any]):
-    """The scan tasks of a snapshot by data file, with the delete files that apply to each; a task is fetched when it is asked for."""
+    """The scan tasks of a snapshot by data file, each with the delete files that apply; a task is fetched on demand."""
 
     def __init__(self, spark: SparkSession, table: JavaTable, snapshot: int):
         self._listed, told = scan_tasks(spark, table, snapshot)
         self.told = {t["data-file"]["file-path"]: t for t in told}
-        """What Iceberg's JSON says of each."""
+        """The tasks in Iceberg's JSON form."""
         self._nth = {path: n for n, path in enumerate(self.told)}
 
     def __getitem__(self, path: str) -> Any:
@@ -57,9 +57,9 @@ class Tasks(Mapping[str, Any]):
 def staged(
     spark: SparkSession, table: JavaTable, scan: list[Any], by_file: bool = False
 ) -> Iterator[tuple[str, DataFrame]]:
-    """Give the rows of these scan tasks, deletes applied, under a name that can also be written to without a commit.
+    """Yield the rows of these scan tasks, deletes applied, and a name to which rows can be written without a commit.
 
-    They come in one partition, or `by_file` in one for each file, in the file's order.
+    The rows are in one partition, or with `by_file` in one per file, in the file's order.
     """
     gateway, lang = spark.sparkContext._gateway, package(spark, "java.lang")
     managers = package(spark, "org.apache.iceberg.spark")
@@ -69,7 +69,7 @@ def staged(
     get = java_class(spark, "org.apache.iceberg.spark.SparkTableCache").getMethod(
         "get", gateway.new_array(lang.Class, 0)
     )
-    cache = get.invoke(None, gateway.new_array(lang.Object, 0))  # py4j hides the static `get` behind the map's own
+    cache = get.invoke(None, gateway.new_array(lang.Object, 0))  # py4j hides the static `get`: the map has one too
     sets = managers.ScanTaskSetManager.get()
     cache.add(group, table)
     sets.stageTasks(table, group, listed)
@@ -83,7 +83,7 @@ def staged(
 
 
 def write_staged(spark: SparkSession, table: JavaTable, group: str, rows: DataFrame, target_bytes: int) -> list[Any]:
-    """Write rows as new data files of the table that no snapshot knows yet, and return them."""
+    """Write rows as new data files of the table that are in no snapshot yet, and return them."""
     options = {
         "target-file-size-bytes": str(target_bytes), "distribution-mode": "none", "use-table-distribution-and-ordering": "false",
         "output-spec-id": str(table.spec().specId()), "rewritten-file-scan-task-set-id": group,
@@ -95,7 +95,8 @@ def write_staged(spark: SparkSession, table: JavaTable, group: str, rows: DataFr
 def task_of(spark: SparkSession, table: JavaTable, file: Any) -> Any:
     """Return a scan task of a data file that is in no snapshot yet.
 
-    Its first row id is unknown until the commit, and without one Iceberg reads the stored `_row_id` as null: any will do.
+    Its first row id is unknown until the commit. Without one, Iceberg reads the stored `_row_id` as null, so any number
+    serves.
     """
     ice, gateway = package(spark, "org.apache.iceberg"), spark.sparkContext._gateway
     builder = ice.DataFiles.builder(table.spec()).copy(file)
@@ -108,14 +109,14 @@ def task_of(spark: SparkSession, table: JavaTable, file: Any) -> Any:
 
 
 def deleted(spark: SparkSession, table: JavaTable, task: Any) -> set[int]:
-    """Return the positions that a task's delete files, vectors or position deletes, take from its data file."""
+    """Return the positions in a task's data file that its vectors or position deletes delete."""
     if not task.deletes().size():
         return set()
     index = delete_loader(spark, table).loadPositionDeletes(task.deletes(), task.file().location())
     found = package(spark, "java.util").ArrayList()
     add = function(spark, "java.util.function.LongConsumer", found, "add", _boolean(spark), "java.lang.Object")
     index.forEach(add)
-    return set(json.loads(found.toString()))  # one call for all, not one for each position
+    return set(json.loads(found.toString()))  # one call for all positions
 
 
 def write_deletes(
@@ -162,12 +163,12 @@ def _position_delete_file(spark: SparkSession, table: JavaTable, file: Any, path
 
 
 def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
-    """Return a data file's deletes, as Iceberg's JSON has them, that hold nothing but its positions: every vector; not all of v2."""
+    """Return the deletes, in Iceberg's JSON form, that apply to this data file alone: every vector, but not all deletes of v2."""
     told = tasks.told[path].get("delete-files") or []
     if all(d.get("referenced-data-file") for d in told):
         return told
     files = package(spark, "org.apache.iceberg.util").ContentFileUtil
-    belongs = files.referencedDataFileLocation  # of v2 it tells by bounds
+    belongs = files.referencedDataFileLocation  # on v2 it decides by bounds
     own = {d.location() for d in tasks[path].deletes() if belongs(d) is not None}
     return [d for d in told if d["file-path"] in own]
 
@@ -181,11 +182,11 @@ def data_files(spark: SparkSession, tasks: list[Any]) -> Any:
 
 
 def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> dict[str, Any]:
-    """Return the live data files, by location, of the manifests that these snapshots wrote; a merged one has older files too."""
+    """Return {location: data file} of the live files in manifests that these snapshots wrote; merged manifests also list older files."""
     lists = package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Lists
     manifests = table.currentSnapshot().dataManifests(io := table.io())
     read, specs = package(spark, "org.apache.iceberg").ManifestFiles.read, table.specs()
-    # One call for all, as below: a manifest's text tells who wrote it.
+    # One call for all, as below: a manifest's text names its writer.
     writers = re.findall(r"added_snapshot_id=(\d+)", manifests.toString())
     readers = package(spark, "java.util").ArrayList()
     for n, writer in enumerate(writers):
@@ -203,11 +204,12 @@ def commit_rewrite(
     spark: SparkSession, table: JavaTable, since: int, sequence: int, old: Any, gone: list[dict], new: list[Any], deletes: list[Any],
     summary: dict[str, str],
 ) -> JavaSnapshot:  # fmt: skip
-    """Replace data files by others in one swap that is refused if deletes of the old ones arrived after `since`; return the snapshot.
+    """Replace data files in one swap, refused if deletes of the old ones arrived after `since`; return the snapshot.
 
-    With the `old` ones, a Java list, go the deletes that belong to one of them alone, `gone`, as Iceberg's JSON has them (a v2
-    delete file that spans several stays, and means nothing for files that are gone). The new files keep the data sequence number
-    of the snapshot that they were read at. A rewrite may add deletes only where it removes some; else they go in just before it.
+    `old` is a Java list. `gone` are deletes, in Iceberg's JSON form, that belong to one old file alone and are removed
+    with it. A v2 delete file that spans several files stays, and has no effect on removed ones. The new files keep the
+    data sequence number of the snapshot that was read. A rewrite may add deletes only if it removes some; otherwise
+    they are committed just before it.
     """
     swap = table.newTransaction()
     if deletes and not gone:
@@ -219,7 +221,7 @@ def commit_rewrite(
     rewrite = swap.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence)
     manifests_at_once(spark, table, rewrite)
     kinds = [("DataFile", [old]), ("DeleteFile", delete_files(spark, table, gone))]
-    for kind, lists in kinds:  # one call for all files: others are at work, and a commit is to be short
+    for kind, lists in kinds:  # one call for all files: the commit must be short while others work
         each = function(
             spark, "java.util.function.Consumer", rewrite, "deleteFile",
             "org.apache.iceberg.RewriteFiles", f"org.apache.iceberg.{kind}", of="org.apache.iceberg.RewriteFiles",
@@ -238,7 +240,7 @@ def commit_rewrite(
 def rewrite_manifests(spark: SparkSession, table: JavaTable, of_data_only: bool) -> int:
     """Let Iceberg sort and merge a table's manifests; return how many it replaced. It fails if a commit replaced one meanwhile.
 
-    Row deltas replace manifests of deletes each time, but hardly ever one of data.
+    Each row delta replaces manifests of deletes, but hardly ever one of data.
     """
     action = (
         package(spark, "org.apache.iceberg.spark.actions")
@@ -258,11 +260,11 @@ def rewrite_manifests(spark: SparkSession, table: JavaTable, of_data_only: bool)
 
 
 def _boolean(spark: SparkSession) -> Any:
-    """Return Java's primitive type."""
+    """Return Java's primitive type boolean."""
     return package(spark, "java.lang").Boolean.TYPE
 
 
 def remove_files(table: JavaTable, files: list[Any]) -> None:
-    """Delete files that no snapshot came to know."""
+    """Delete files that no snapshot contains."""
     for file in files:
         table.io().deleteFile(file.location())
