@@ -1,6 +1,6 @@
-"""Iceberg's Java API as the row-delta lane calls it: the plan of a snapshot, delete files in bulk, one commit.
+"""Iceberg's Java API for row deltas: the plan of a snapshot, delete files in bulk, one commit.
 
-Objects go over as JSON where there may be many of them: one call of py4j costs 0.1 ms, and a commit may touch every file.
+Objects that may be many are passed as JSON: one py4j call costs 0.1 ms, and a commit may touch every file.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _PARQUET = "org.apache.iceberg.shaded.org.apache.parquet"
 
 @dataclass
 class LiveFile:
-    """A data file of the plan: its spec, partition and delete files, these two as Iceberg's JSON has them."""
+    """A data file of the plan: its spec, and its partition and delete files in Iceberg's JSON form."""
 
     spec_id: int
     partition: Any
     rows: int
     deletes: list[dict] = field(default_factory=list)
     vector: Any = None
-    """The bitmap of rows that its own deletes take, once read."""
+    """The bitmap of the rows that its own deletes remove, once read."""
 
     @property
     def own(self) -> list[dict]:
-        """The deletes that are of this file alone, so that new ones replace them; v2 may also have some of a whole partition."""
+        """The deletes that belong to this file alone, so that new ones replace them. On v2, others may cover a whole partition."""
         return [d for d in self.deletes if d.get("referenced-data-file")]
 
     @property
     def mark(self) -> str:
-        """A name for the file's deletes as they stand."""
+        """A string that identifies the file's present deletes."""
         return "|".join(sorted(f"{d['file-path']}:{d.get('content-offset', 0)}" for d in self.deletes))
 
 
 def plan(spark: SparkSession, table: JavaTable, snapshot: int) -> dict[str, LiveFile]:
-    """Return the data files of a snapshot by their location as the table spells it."""
+    """Return the data files of a snapshot by location, as the table spells it."""
     found = {}
     for data in scan_tasks(spark, table, snapshot)[1]:
         file = data["data-file"]
@@ -52,9 +52,9 @@ def plan(spark: SparkSession, table: JavaTable, snapshot: int) -> dict[str, Live
 
 
 def scan_tasks(spark: SparkSession, table: JavaTable, snapshot: int) -> tuple[Any, list[dict]]:
-    """Return the scan tasks of a snapshot as a Java list, and what Iceberg's JSON says of each.
+    """Return the scan tasks of a snapshot as a Java list, and in Iceberg's JSON form.
 
-    To ask the tasks themselves takes several calls of py4j for each, and where other threads are at work one takes milliseconds.
+    Asking the tasks themselves takes several py4j calls each, and a call takes milliseconds while other threads work.
     """
     lists = package(spark, f"{_GUAVA}.collect").Lists
     lines, plan = package(spark, "java.util").StringJoiner("\n"), table.newScan().useSnapshot(snapshot).planFiles()
@@ -67,7 +67,7 @@ def scan_tasks(spark: SparkSession, table: JavaTable, snapshot: int) -> tuple[An
 
 
 def _each_as_json(spark: SparkSession, lines: Any) -> Any:
-    """Return a Java Consumer of scan tasks that adds each one's JSON to a StringJoiner: one call of py4j for all."""
+    """Return a Java Consumer that adds the JSON of each scan task to a StringJoiner: one py4j call for all."""
     invoke = package(spark, "java.lang.invoke")
     public, method_type, texts = invoke.MethodHandles.publicLookup(), invoke.MethodType.methodType, java_class(spark, "java.lang.CharSequence")  # fmt: skip
     task = java_class(spark, "org.apache.iceberg.FileScanTask")
@@ -90,10 +90,10 @@ def chained(spark: SparkSession, interface: str, first: Any, then: Any) -> Any:
 def function(
     spark: SparkSession, interface: str, target: Any, method: str, returns: str | Any, takes: str, of: str = ""
 ) -> Any:
-    """Return a Java lambda that calls `target.method(x)`: a method handle made into the interface, as py4j has no lambdas.
+    """Return a Java lambda that calls `target.method(x)`, made from a method handle, as py4j has no lambdas.
 
-    `returns` is a class's name, or the Java class of a primitive type; `of` is the public interface that has the method,
-    where the target's own class is not public.
+    `returns` is a class's name, or the Java class of a primitive type. `of` is the public interface with the method, if
+    the target's own class is not public.
     """
     handles = package(spark, "java.lang.invoke")
     returns = java_class(spark, returns) if isinstance(returns, str) else returns
@@ -108,7 +108,7 @@ def function(
 
 
 def _task(spark: SparkSession, table: JavaTable, spec_id: int, partition: Any, deletes: list[dict]) -> Any:
-    """Make a scan task from JSON: the way to many delete files, or to a partition's values, in one call."""
+    """Make a scan task from JSON: one call then gives many delete files, or a partition's values."""
     ice = package(spark, "org.apache.iceberg")
     data = {"spec-id": spec_id, "content": "DATA", "file-path": "-", "file-format": "PARQUET",
             "file-size-in-bytes": 1, "record-count": 1}  # fmt: skip
@@ -120,7 +120,7 @@ def _task(spark: SparkSession, table: JavaTable, spec_id: int, partition: Any, d
 
 
 def delete_files(spark: SparkSession, table: JavaTable, entries: list[dict]) -> list[Any]:
-    """Turn delete files from JSON into Java lists of them, one list per partition spec."""
+    """Turn delete files from JSON into Java lists, one per partition spec."""
     lists = []
     for spec_id in {e["spec-id"] for e in entries}:
         mine = [e for e in entries if e["spec-id"] == spec_id]
@@ -129,7 +129,7 @@ def delete_files(spark: SparkSession, table: JavaTable, entries: list[dict]) -> 
 
 
 def delete_loader(spark: SparkSession, table: JavaTable) -> Any:
-    """Return what reads a table's delete files, vectors or position deletes."""
+    """Return Iceberg's loader of a table's delete files, vectors or position deletes."""
     read = function(
         spark, "java.util.function.Function", table.io(), "newInputFile",
         "org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile",
@@ -138,14 +138,14 @@ def delete_loader(spark: SparkSession, table: JavaTable) -> Any:
 
 
 def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes: list[dict]) -> bytes | None:
-    """Return the rows of a data file that these deletes take, as a serialised 64-bit Roaring bitmap; None if there are none."""
+    """Return the rows of a data file that these deletes remove, as a serialised 64-bit Roaring bitmap; None without deletes."""
     if not deletes:
         return None
     listed = package(spark, "java.util").ArrayList()
     for part in delete_files(spark, table, deletes):
         listed.addAll(part)
     blob = bytes(delete_loader(spark, table).loadPositionDeletes(listed, path).serialize().array())
-    return blob[8:-4]  # before it length and magic number, behind it a checksum
+    return blob[8:-4]  # before it: length and magic number; after it: a checksum
 
 
 def format_version(table: JavaTable) -> int:
@@ -154,12 +154,12 @@ def format_version(table: JavaTable) -> int:
 
 
 def new_location(table: JavaTable, name: str) -> str:
-    """Return where the table wants a new file of that name."""
+    """Return the table's location for a new file of that name."""
     return table.locationProvider().newDataLocation(name)
 
 
 def store(spark: SparkSession, table: JavaTable, local: str, location: str) -> None:
-    """Copy a local file to its place through the table's own file access."""
+    """Copy a local file to its location through the table's own file access."""
     out = table.io().newOutputFile(location).create()
     try:
         package(spark, "java.nio.file").Files.copy(package(spark, "java.io").File(local).toPath(), out)
@@ -168,7 +168,7 @@ def store(spark: SparkSession, table: JavaTable, local: str, location: str) -> N
 
 
 def data_file(spark: SparkSession, table: JavaTable, location: str, partition: dict | None) -> Any:
-    """Return a Parquet file as the DataFile that a commit adds, with the metrics of its footer."""
+    """Return the DataFile of a Parquet file, with the metrics of its footer."""
     ice, there = package(spark, "org.apache.iceberg"), table.io().newInputFile(location)
     metrics = _metrics(spark, table, there)
     # Not `withInputFile`, which gives a local file a name with a scheme, unlike all others of its table.
@@ -180,9 +180,10 @@ def data_file(spark: SparkSession, table: JavaTable, location: str, partition: d
 
 
 def _metrics(spark: SparkSession, table: JavaTable, file: Any) -> Any:
-    """Return what a Parquet file's footer tells of its columns.
+    """Return the column metrics in a Parquet file's footer.
 
-    For each file `fileMetrics` reads all of Hadoop's settings out of its jars anew, which takes 10 ms and a local file has no use for.
+    For each file `fileMetrics` would read all of Hadoop's settings from its jars again. That takes 10 ms, and a local
+    file does not need it.
     """
     wanted = package(spark, "org.apache.iceberg").MetricsConfig.forTable(table)
     footers, path = package(spark, "org.apache.iceberg.parquet").ParquetUtil, local_path(file.location())
@@ -199,7 +200,7 @@ def _metrics(spark: SparkSession, table: JavaTable, file: Any) -> Any:
 
 
 def partition_of(spark: SparkSession, table: JavaTable, spec_id: int, partition: dict | None) -> Any:
-    """Return a partition's values as a scan task's JSON has them in this version of Iceberg."""
+    """Return a partition's values in the JSON form of a scan task in this version of Iceberg."""
     if partition is None:
         return None
     task = _task(spark, table, spec_id, partition, [])
@@ -207,7 +208,7 @@ def partition_of(spark: SparkSession, table: JavaTable, spec_id: int, partition:
 
 
 def manifests_at_once(spark: SparkSession, table: JavaTable, update: Any) -> None:
-    """Let an update of a local table read manifests by itself: Iceberg asks its pool every 10 ms whether it is done, which takes longer."""
+    """Let an update of a local table read manifests in its own thread: Iceberg's pool is polled only every 10 ms."""
     if local_path(table.location()):
         executors = package(spark, f"{_GUAVA}.util.concurrent").MoreExecutors
         update.scanManifestsWith(executors.newDirectExecutorService())
@@ -219,13 +220,14 @@ def commit(
 ) -> JavaSnapshot:  # fmt: skip
     """Add rows and deletes, move the tag, set the position and other properties in one metadata swap; return the new snapshot.
 
-    `base` is the snapshot that the deletes were computed at, which must still be main's. `check(snapshot)` sees the
+    `base` is the snapshot for which the deletes were computed; it must still be main's. `check(snapshot)` gets the
     snapshot before it is committed and may raise. Moving the tag makes it a compare-and-set, as in `jvm.publish`.
     """
     util, filters = package(spark, "java.util"), package(spark, "org.apache.iceberg.expressions").Expressions
     tx = table.newTransaction()
-    # It begins at the newest metadata, not at those of `table`. Files that somebody compacted since and this batch does not touch
-    # are no conflict, but the plan would keep them: a later delete of their rows would go to files that are no more.
+    # The transaction starts at the newest metadata, not at that of `table`. If files were compacted since that this
+    # batch does not touch, Iceberg sees no conflict. But the plan would keep them, and a later delete of their rows
+    # would name removed files.
     if tx.table().currentSnapshot().snapshotId() != base:
         raise MainMovedError(str(base))
     delta = tx.newRowDelta()
@@ -238,7 +240,7 @@ def commit(
         ) if entries else None  # fmt: skip
         for part in delete_files(spark, table, entries):
             part.forEach(each)
-    # One call for all paths (py4j takes a Python list element by element): a tokenizer is an Enumeration.
+    # One call for all paths (py4j passes a Python list element by element): a tokenizer is an Enumeration.
     paths = util.Collections.list(util.StringTokenizer("\n".join(touched), "\n"))
     delta.validateFromSnapshot(base).validateDataFilesExist(paths).validateDeletedFiles()
     delta.conflictDetectionFilter(

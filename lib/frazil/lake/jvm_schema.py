@@ -1,4 +1,4 @@
-"""Iceberg's schemas and their evolution, through the Java API: columns by field id, what may become what, one change at a time.
+"""Iceberg's schemas and their evolution, through the Java API: columns by field id, allowed promotions, and changes.
 
 `Table.updateSchema()` collects changes and commits them as one new schema; names in it are those before the change.
 """
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
 LEARNT = "frazil.learnt"
 """Table property: the columns that were added because files carry them, as a JSON list of names."""
 TOLD = "frazil.told"
-"""Table property: what control records of a stream told of the columns, oldest first: `[add, name, type]`,
-`[rename, old, new]`, `[type, name, old, new]`."""
+"""Table property: the column changes from a stream's control records, oldest first: `[add, name, type]`, `[rename, old, new]`, `[type, name, old, new]`."""
 _ICEBERG = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _SPARK = {v: k for k, v in _ICEBERG.items()}
 
 
 @dataclass(frozen=True)
 class Field:
-    """A column of an Iceberg table: `id` stays with it through renames; `type` as Spark SQL writes it."""
+    """A column of an Iceberg table: `id` survives renames; `type` is the Spark SQL type."""
 
     id: int
     name: str
@@ -54,7 +53,7 @@ def fields(spark: SparkSession, table: JavaTable) -> list[Field]:
 
 
 def ever(spark: SparkSession, table: JavaTable) -> dict[int, list[Field]]:
-    """Return the columns of each schema that the table has had, by its id, which counts up."""
+    """Return the columns of each of the table's schemas, by schema id, oldest first."""
     schemas = table.schemas()
     return {key: _fields(spark, schemas.get(key)) for key in json.loads(schemas.keySet().toString())}
 
@@ -66,7 +65,7 @@ def ids(spark: SparkSession, table: JavaTable) -> dict[str, int]:
 
 
 def laid_out_by(spark: SparkSession, table: JavaTable) -> set[int]:
-    """Return the ids of the columns that partitions or the order of rows in files are made of."""
+    """Return the ids of the columns by which the table is partitioned or sorted."""
     ice = package(spark, "org.apache.iceberg")
     told = ice.PartitionSpecParser.toJson(table.spec()), ice.SortOrderParser.toJson(table.sortOrder())
     return {f["source-id"] for part in told for f in json.loads(part)["fields"]}
@@ -80,17 +79,17 @@ def partition_fields(spark: SparkSession, table: JavaTable) -> list[tuple[int, s
 
 
 def odd_partitions(spark: SparkSession, table: JavaTable) -> list[str]:
-    """Return the names of partition fields with other letters than ASCII's."""
+    """Return the names of partition fields with non-ASCII characters."""
     spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
     return [f["name"] for f in spec["fields"] if not f["name"].isascii()]
 
 
 def ascii_partitions(spark: SparkSession, table: JavaTable) -> None:
-    """Rename partition fields with other letters than ASCII's: not every reader of Avro, which manifests are, takes them."""
+    """Rename partition fields with non-ASCII characters: manifests are Avro, and not every Avro reader accepts such names."""
     if odd := odd_partitions(spark, table):
         taken, update = {*ids(spark, table)}, table.updateSpec()
         for name in odd:
-            # As Iceberg writes what Avro has no letter for.
+            # Iceberg replaces characters that Avro does not allow in the same way.
             new = re.sub(r"[^\x00-\x7f]", lambda c: f"_x{ord(c[0]):X}", name)
             while new in taken:
                 new += "_"
@@ -105,17 +104,17 @@ def learnt(table: JavaTable) -> list[str]:
 
 
 def told(table: JavaTable) -> list[list[str]]:
-    """Return what control records told of the columns."""
+    """Return the column changes from control records."""
     return json.loads(table.properties().get(TOLD) or "[]")
 
 
 def _type(spark: SparkSession, kind: str) -> Any:
-    """Return Iceberg's type for one of Spark's; `fromPrimitiveString` reads `decimal(12, 2)` and the like."""
+    """Return Iceberg's type for a Spark type; `fromPrimitiveString` reads `decimal(12, 2)` and the like."""
     return package(spark, "org.apache.iceberg.types").Types.fromPrimitiveString(_ICEBERG.get(kind, kind))
 
 
 def promotes(spark: SparkSession, old: str, new: str) -> bool:
-    """Tell whether Iceberg may turn a column of one type into another without rewriting a file."""
+    """Tell whether Iceberg can promote a column from one type to another without rewriting a file."""
     check = package(spark, "org.apache.iceberg.types").TypeUtil.isPromotionAllowed
     return old == new or check(_type(spark, old), _type(spark, new))
 
@@ -123,10 +122,10 @@ def promotes(spark: SparkSession, old: str, new: str) -> bool:
 def change(
     spark: SparkSession, table: JavaTable, steps: list[tuple], notes: Callable[[dict[str, int]], dict[str, str]]
 ) -> None:
-    """Commit changes of the schema in one metadata swap, with the table properties that `notes(its new field ids)` gives.
+    """Commit schema changes in one metadata swap, with the table properties that `notes(its new field ids)` returns.
 
-    A step is `(kind, name, *more)`: `("add", name, type, comment, after or "")`, `("rename", old, new)`,
-    `("widen", name, type)`, `("comment", name, text)`, `("drop", name)`. Names are those before the change.
+    A step is `(kind, name, *more)`: `("add", name, type, comment, after or "")`, `("rename", old, new)`, `("widen",
+    name, type)`, `("comment", name, text)`, `("drop", name)`. Names are those before the change.
     """
     tx = table.newTransaction()
     update = tx.updateSchema()

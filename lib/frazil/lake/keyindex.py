@@ -1,7 +1,7 @@
-"""The key index: where the live row of each key lies, (data file, position), kept on local disk and mapped into memory.
+"""The key index: the place (data file, position) of each key's live row, kept on local disk and mapped into memory.
 
-A key is one 64-bit number where that holds it, else 128 bits of its SHA-256 (16 or 24 bytes per row).
-Sorted segments lie in age order; the newest that knows a key is right, and -1 as its file says that the row is gone.
+A key is one 64-bit number if that can hold it, else 128 bits of its SHA-256 (16 or 24 bytes per row). Sorted segments
+are kept in order of age. The newest segment with a key is right; -1 as its file means that the row is deleted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("frazil")
 GROWTH = 4
-"""A segment is merged into the older one before it, once that is less than this many times as large."""
+"""A segment is merged into the older one before it when that is less than this many times as large."""
 
 
 def key_sql(spec: TableSpec, row: str = "") -> list[str]:
-    """Return the SQL of a key's numbers: the key itself where 64 bits hold it, else two halves of a digest of it.
+    """Return the SQL of a key's numbers: the key itself if 64 bits can hold it, else two halves of its digest.
 
-    Spark computes them alike for the batch and for the table, whatever the session's zone, its ANSI mode and the
-    type that a column had before it was widened. Different keys get different numbers: a digest, unlike a hash for speed,
-    has no collisions that could be made on purpose.
+    Spark computes the same numbers for batch and table, whatever the session's zone, its ANSI mode and a column's type
+    before it was widened. Different keys get different numbers: unlike a fast hash, a digest has no collisions that
+    could be made on purpose.
     """
     columns = [(f"{row}{identifier(k)}", lake_type(spec.column(k))) for k in spec.key]
     kinds = [kind for _, kind in columns]
@@ -50,7 +50,7 @@ def key_sql(spec: TableSpec, row: str = "") -> list[str]:
 
 
 class Segment:
-    """Keys in order, each with its file's number and position; all columns in one file, one after the other."""
+    """Sorted keys, each with its file's number and its position. On disk the columns follow each other in one file."""
 
     def __init__(self, keys: list[np.ndarray], file: np.ndarray, pos: np.ndarray, name: str = ""):
         self.keys, self.file, self.pos, self.name = keys, file, pos, name
@@ -60,10 +60,10 @@ class Segment:
 
     @classmethod
     def of(cls, keys: list[np.ndarray], file: np.ndarray, pos: np.ndarray) -> Segment:
-        """Sort rows into a segment; of rows with the same key the first stands."""
+        """Sort rows into a segment; among rows with the same key the first is kept."""
         import numpy as np
 
-        order = np.argsort(keys[0], kind="stable")  # fast where two sorted runs follow each other
+        order = np.argsort(keys[0], kind="stable")  # fast for two sorted runs in sequence
         if len(keys) > 1 and (np.diff(keys[0][order]) == 0).any():
             order = np.lexsort(keys[::-1])
         keys = [k[order] for k in keys]
@@ -75,7 +75,7 @@ class Segment:
         return cls([k[first] for k in keys], file[order][first], pos[order][first])
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Write the segment and return its entry in the manifest; from then on it is mapped, not held."""
+        """Write the segment and return its entry in the manifest; a large segment is mapped from then on."""
         crc, self.name = 0, f"{secrets.token_hex(8)}.seg"
         with open(folder / self.name, "wb") as out:
             for column in (*self.keys, self.file, self.pos):
@@ -100,7 +100,7 @@ class Segment:
 
     @classmethod
     def load(cls, folder: Path, entry: dict, width: int) -> Segment:
-        """Map a segment's file; a ValueError says that it is not what was written."""
+        """Map a segment's file; raise ValueError if it is not what was written."""
         keys, file, pos = cls._mapped(folder, entry, width)
         crc = 0
         for column in (*keys, file, pos):
@@ -110,13 +110,13 @@ class Segment:
         return cls(keys, file, pos, entry["name"])
 
     def find(self, keys: list[np.ndarray]) -> np.ndarray:
-        """Return where each key stands in the segment, -1 where it does not."""
+        """Return each key's index in the segment, -1 if it is absent."""
         import numpy as np
 
         at = np.searchsorted(self.keys[0], keys[0])
         hit = np.full(len(at), -1, np.int64)
         open_ = np.arange(len(at))
-        while len(open_):  # once, but where two keys share their first hash
+        while len(open_):  # one round, unless two keys share their first number
             open_ = open_[at[open_] < len(self)]
             open_ = open_[self.keys[0][at[open_]] == keys[0][open_]]
             same = np.all([k[at[open_]] == q[open_] for k, q in zip(self.keys, keys, strict=True)], axis=0)
@@ -134,18 +134,18 @@ class KeyIndex:
         self.snapshot: int | None = None
         self.files: list[str] = []
         self.marks: dict[str, str] = {}
-        """Live data file → a name for its deletes: another one means that somebody deleted from it."""
+        """Live data file → a string for its deletes: if it differs, another writer deleted rows of the file."""
         self.segments: list[Segment] = []
         self._entries: dict[str, dict] = {}
         self._numbers: dict[str, int] = {}
 
     @property
     def bytes(self) -> int:
-        """What the index needs for its rows."""
+        """The size of the index's rows in bytes."""
         return sum(len(s) for s in self.segments) * 8 * (self.width + 1)
 
     def locate(self, keys: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the file's number and the position of each key's row; -1 as the number where there is none."""
+        """Return the file's number and the position of each key's row; the number is -1 if there is no row."""
         import numpy as np
 
         file, pos = np.full(len(keys[0]), -1, np.int32), np.zeros(len(keys[0]), np.int32)
@@ -158,7 +158,7 @@ class KeyIndex:
         return file, pos
 
     def number(self, path: str) -> int:
-        """Return the number that stands for a data file, a new one if it has none yet."""
+        """Return the number of a data file; a new file gets a new number."""
         if len(self._numbers) != len(self.files):
             self._numbers = {f: i for i, f in enumerate(self.files)}
         if path not in self._numbers:
@@ -167,7 +167,7 @@ class KeyIndex:
         return self._numbers[path]
 
     def add(self, keys: list[np.ndarray], file: np.ndarray, pos: np.ndarray) -> None:
-        """Put what is now true of some keys on top."""
+        """Add the present places of some keys as the newest segment."""
         import numpy as np
 
         if not len(file):
@@ -186,10 +186,10 @@ class KeyIndex:
         return Segment([k[~gone] for k in segment.keys], segment.file[~gone], segment.pos[~gone])
 
     def forget(self, dead_files: set[int], dead_rows: dict[int, Any]) -> None:
-        """Drop what lies in removed files, and rows that others deleted (file's number → their positions)."""
+        """Drop entries for removed files, and for rows that others deleted (file's number → their positions)."""
         import numpy as np
 
-        whole = np.zeros(len(self.files) + 1, bool)  # -1, a row that is gone, looks at the last entry
+        whole = np.zeros(len(self.files) + 1, bool)  # -1, a deleted row, indexes the last entry
         whole[list(dead_files)] = True
         size = np.zeros(len(self.files) + 1, np.int64)
         for number, positions in dead_rows.items():
@@ -202,14 +202,14 @@ class KeyIndex:
             gone = whole[segment.file]
             near = np.flatnonzero(segment.pos < size[segment.file])
             gone[near] |= dead[start[segment.file[near]] + segment.pos[near]]
-            # A row that is gone must stay known as gone: an older segment may still name another place of its key.
+            # A deleted row must stay known as deleted: an older segment may still have another place for its key.
             if gone.any():
                 self.segments[i] = Segment(segment.keys, np.where(gone, np.int32(-1), segment.file), segment.pos)
 
     def move(self, old: list[int], new: int, kept: np.ndarray) -> bool:
-        """Take over that the live rows of some files lie in another one now, in the same order, at `kept` positions of it.
+        """Move the live rows of some files to another file, in the same order, at its `kept` positions.
 
-        Nothing is changed, and False returned, if these are not as many.
+        If their numbers differ, change nothing and return False.
         """
         import numpy as np
 
@@ -230,7 +230,7 @@ class KeyIndex:
         return True
 
     def _renumber(self) -> None:
-        """Give numbers to live files alone, once most of those that have one are gone."""
+        """Number live files only, once most numbered files are gone."""
         import numpy as np
 
         numbers, live = np.full(len(self.files) + 1, -1, np.int32), list(self.marks)
@@ -245,14 +245,14 @@ class KeyIndex:
         return sum(int(live.sum()) for live in self._known([s.file >= 0 for s in self.segments]))
 
     def _known(self, some: list[np.ndarray]) -> list[np.ndarray]:
-        """Return, of some rows of each segment, those that no newer segment knows better."""
+        """Restrict the selected rows of each segment to those that no newer segment overrides."""
         for i, segment in enumerate(self.segments):
             for newer in self.segments[i + 1 :]:
                 some[i][newer_at(segment, newer)] = False
         return some
 
     def save(self) -> None:
-        """Write new segments and the manifest, swapped in by its name; drop the files that it does not name."""
+        """Write new segments, swap in the manifest by a rename, and delete the segment files that it does not name."""
         if len(self.files) > 2 * len(self.marks) + 1000:
             self._renumber()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -271,7 +271,7 @@ class KeyIndex:
                 file.unlink(missing_ok=True)
 
     def load(self) -> bool:
-        """Take over what lies on disk; False where there is nothing of this table, or nothing whole."""
+        """Read the index from disk; return False if none is there for this table, or if it is damaged."""
         try:
             crc, text = (self.folder / "manifest.json").read_text().split("\n", 1)
             m = json.loads(text)
@@ -281,11 +281,14 @@ class KeyIndex:
             list(map(_text, [*marks, *marks.values()]))
             segments = [Segment.load(self.folder, e, self.width) for e in m["segments"]]
             counts = [len(files), len(marks), len(segments)]
-            if m.get("of", counts) != counts or type(snapshot) not in (int, type(None)):  # the first version has none
+            if m.get("of", counts) != counts or type(snapshot) not in (
+                int,
+                type(None),
+            ):  # the first version has no counts
                 return False
             if any(s.file.max(initial=-1) >= len(files) for s in segments) or not marks.keys() <= {*files}:
                 return False
-        except Exception as e:  # whatever its files hold: an index is a cache
+        except Exception as e:  # whatever its files contain: an index is a cache
             log.warning("the key index in %s is built again: %s: %s", self.folder, type(e).__name__, e)
             return False
         self.snapshot, self.files, self.marks = snapshot, files, marks
@@ -300,6 +303,6 @@ def _text(value: Any) -> str:
 
 
 def newer_at(old: Segment, new: Segment) -> np.ndarray:
-    """Return where the keys of a newer segment stand in an older one."""
+    """Return the indexes in an older segment of the keys that a newer one has too."""
     at = old.find(new.keys)
     return at[at >= 0]

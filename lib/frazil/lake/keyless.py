@@ -1,4 +1,4 @@
-"""Writing tables without a key: a multiset gains and loses copies of whole rows, in one commit of the branch's publisher."""
+"""Writes tables without a key: a multiset gains and loses copies of whole rows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def apply_net(spark: SparkSession, target: str, net: DataFrame, spec: TableSpec, summary: dict[str, str]) -> None:
-    """Add and take away copies of rows (`after`, `net`) in `target` (a branch); the last commit carries the summary.
+    """Add and remove copies of rows (`after`, `net`) in `target` (a branch); the last commit carries the summary.
 
-    Of n equal rows no SQL deletes just one: all copies of a row that loses some are deleted, and those that remain are
-    inserted again. How many there were is read from the snapshot before. A row that is not there loses nothing.
+    SQL cannot delete just one of n equal rows. So all copies of a row that loses some are deleted, and the remaining
+    number is inserted again. The number before is read from the previous snapshot. A row that does not exist loses
+    nothing.
     """
     name, branch = target.rsplit(".branch_", 1)
     gone, gains = "frazil_gone_" + summary["frazil.batch"], "frazil_gains_" + summary["frazil.batch"]

@@ -1,4 +1,4 @@
-"""Which lane writes a batch: MERGE, or the row delta by key index; picked per table and batch, with the reason in words."""
+"""Chooses how to write a batch, by MERGE or by row delta, per table and batch, and gives the reason."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 MERGE_S, MERGE_S_PER_ROW, MERGE_S_PER_MB = 0.5, 0.8e-6, 0.1
 ROWDELTA_S, ROWDELTA_S_PER_MB = 0.4, 0.15
 INDEX_S, INDEX_S_PER_ROW, AMORTISED = 2.0, 2e-6, 100
-"""What a batch costs on one core, by the table's rows and the batch's MB; and an index, spread over batches in runs that last."""
+"""Seconds that a batch costs on one core, by the table's rows and the batch's MB; and those of an index, shared by the batches of a long run."""
 
 _testing, _tested = Lock(), {}
-"""What the self-test said, by application, catalog and format version."""
+"""Results of the self-test, by application, catalog and format version."""
 
 
 @dataclass
 class Costs:
-    """What is known of one table: its rows, and how much longer or shorter than by the figures above each lane took."""
+    """What is known of one table: its rows, and for each lane the ratio of measured to estimated time."""
 
     rows: int = 0
     factor: dict[str, float] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Costs:
 
 @dataclass
 class Lanes:
-    """The lanes of one run's tables; indexes stay warm between batches. `mode` is auto, merge or rowdelta."""
+    """The lanes of one run's tables; indexes stay loaded between batches. `mode` is auto, merge or rowdelta."""
 
     spark: SparkSession
     folder: Path
@@ -51,14 +51,14 @@ class Lanes:
     max_mb: int = 64
     fold_after: int = 0
     lasting: bool = False
-    """The run goes on for many batches, so that building an index pays."""
+    """Whether the run applies many batches, so that building an index pays."""
     open: dict[str, RowDelta] = field(default_factory=dict)
     costs: dict[str, Costs] = field(default_factory=dict)
 
     def choose(
         self, name: str, spec: TableSpec, megabytes: float, partial: bool = False
     ) -> tuple[RowDelta | None, str]:
-        """Return the row-delta lane of a table, or None for the merge lane, and why."""
+        """Return the row-delta lane of a table, or None for a MERGE, and the reason."""
         lane, why = self.expect(name, spec, megabytes, partial)
         if lane == "merge":
             return None, why
@@ -70,7 +70,7 @@ class Lanes:
         return self.open[name], why
 
     def expect(self, name: str, spec: TableSpec, megabytes: float, partial: bool = False) -> tuple[str, str]:
-        """Return the lane that suits a batch, and why; whether the row-delta lane works here is not tried."""
+        """Return the lane that suits a batch, and the reason, without testing whether row deltas work here."""
         if self.mode == "merge":
             return "merge", "set"
         if spec.policy != "key":
@@ -87,7 +87,7 @@ class Lanes:
         return "rowdelta", f"about {delta:.1f} s, a MERGE {merge:.1f} s"
 
     def _guess(self, name: str, lane: str, megabytes: float, measured: bool = True) -> float:
-        """Return the seconds to expect: by rows and MB, times what batches of this run took over that."""
+        """Return the expected seconds: from rows and MB, times the ratio that this run measured."""
         if name not in self.costs:
             now = jvm.load_table(self.spark, name).currentSnapshot()
             self.costs[name] = Costs(int(now.summary().get("total-records") or 0) if now else 0)
@@ -102,7 +102,7 @@ class Lanes:
         return factor * (ROWDELTA_S + megabytes * ROWDELTA_S_PER_MB + index / (AMORTISED if self.lasting else 1))
 
     def note(self, name: str, summary: dict[str, str], megabytes: float, seconds: float) -> str:
-        """Take in what a batch took, by its snapshot's summary; return what to say of its lane, where that is news."""
+        """Record how long a batch took, by its snapshot's summary; return a message about its lane if that has changed."""
         lane, why = summary["frazil.lane"], summary["frazil.lane-reason"]
         now = seconds / self._guess(name, lane, megabytes, measured=False)
         costs = self.costs[name]
@@ -115,13 +115,13 @@ class Lanes:
         return f"{'row delta' if lane == 'rowdelta' else 'MERGE'} ({why}{size})" if news else ""
 
     def unfit(self, name: str, error: UnfitError) -> str:
-        """Return why a batch goes to the MERGE; a table that cannot go the other way is not tried again in this run."""
+        """Return why a batch needs a MERGE. Unless index and table disagreed, the table gets no more row deltas in this run."""
         if not isinstance(error, MismatchError):
             self.costs[name].unfit = error.problem
         return error.problem
 
     def missing(self, name: str) -> str:
-        """Say what the row-delta lane lacks here, empty if nothing; commits to a scratch table beside `name` are tried once."""
+        """Return what row deltas lack here, empty if nothing. The self-test commits to a scratch table next to `name`, once."""
         if name in self.open:
             return ""
         version = jvm_rowdelta.format_version(jvm.load_table(self.spark, name))
@@ -132,7 +132,7 @@ class Lanes:
         return _tested[tested]
 
     def save(self) -> None:
-        """Write the indexes to disk as they are now."""
+        """Write the present indexes to disk."""
         for lane in self.open.values():
             lane.rows.save()
 
@@ -149,7 +149,7 @@ class Lanes:
 
 
 def self_test(lanes: Lanes, beside: str, version: int) -> str:
-    """Write and read back a scratch table by row deltas; return what is wrong, empty if nothing is."""
+    """Write a scratch table by row deltas and read it back; return what is wrong, empty if nothing is."""
     import pyarrow as pa
 
     space = beside.rsplit(".", 1)[0]
@@ -178,7 +178,7 @@ def self_test(lanes: Lanes, beside: str, version: int) -> str:
 
 
 def clear_self_tests(lanes: Lanes, beside: str) -> None:
-    """Remove the scratch tables of killed processes, in the catalog and beside a table, with what their files are."""
+    """Remove the scratch tables of killed processes, in the catalog and next to a table, and their files."""
     space, spark = beside.rsplit(".", 1)[0], lanes.spark
     shown = {r.tableName for r in spark.sql(f"SHOW TABLES IN {space} LIKE '{scratch.PREFIX}*'").collect()}
     for name in filter(scratch.is_abandoned, shown):
@@ -186,12 +186,12 @@ def clear_self_tests(lanes: Lanes, beside: str) -> None:
         shutil.rmtree(lanes.folder / f"{space}.{name}", ignore_errors=True)
     folder = local_path(jvm.load_table(spark, beside).location())
     for left in Path(folder).parent.glob(f"{scratch.PREFIX}*") if folder else ():
-        if scratch.is_abandoned(left.name):  # killed before its table was in the catalog, or after
+        if scratch.is_abandoned(left.name):  # killed before or after its table was in the catalog
             shutil.rmtree(left, ignore_errors=True)
 
 
 def _drop(spark: SparkSession, name: str) -> None:
-    """Drop a scratch table, and of a local one its folder too, which Iceberg leaves with what was never committed."""
+    """Drop a scratch table, and the folder of a local one: Iceberg leaves it, with files that were never committed."""
     folder = local_path(jvm.load_table(spark, name).location()) if spark.catalog.tableExists(name) else None
     spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
     if folder and Path(folder).name == name.rsplit(".", 1)[-1]:

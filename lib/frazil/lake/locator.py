@@ -1,4 +1,4 @@
-"""Where the live rows of a batch's keys lie: by a key index at the table's snapshot, or by a join where that would not fit."""
+"""Finds the live rows of a batch's keys: by a key index at the table's snapshot, or by a join if that would be too large."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SLICE = 5_000_000
-"""So many rows of an index come to the driver at a time."""
+"""The driver reads at most this many rows of an index at a time."""
 SAVE_EVERY_S = 15.0
-"""An index lies on disk as it was some seconds ago; the next process follows from there."""
+"""The index on disk may be this many seconds old; the next process catches up from there."""
 
 
 class UnfitError(FrazilError):
-    """A table that the row-delta lane cannot write: it goes to the merge lane, with this reason."""
+    """A table or batch that a row delta cannot write: a MERGE does, with this reason."""
 
 
 class MismatchError(UnfitError):
@@ -39,13 +39,13 @@ class MismatchError(UnfitError):
 
 
 def arrow(rows: DataFrame) -> Table:
-    """Bring rows to the driver."""
+    """Collect rows in the driver as an Arrow table."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if hasattr(rows, "toArrow"):
         return rows.toArrow()
-    batches = rows._collect_as_arrow()  # what 3.5 has of it
+    batches = rows._collect_as_arrow()  # Spark 3.5 has no more than this
     return pa.Table.from_batches(batches) if batches else to_arrow_schema(rows.schema).empty_table()
 
 
@@ -55,14 +55,14 @@ def key_numbers(rows: Table) -> list[np.ndarray]:
 
 
 def positions(bitmap: Any) -> np.ndarray:
-    """Return what a bitmap holds, in order."""
+    """Return the positions in a bitmap, in order."""
     import numpy as np
 
     return np.array(bitmap.to_array(), np.int64)
 
 
 def live_rows(snapshot: jvm.JavaSnapshot) -> int:
-    """Return how many rows a snapshot has, by its summary: too few where position deletes are left of files that are gone."""
+    """Return the number of rows of a snapshot by its summary: too low if position deletes of removed files remain."""
     summary = snapshot.summary()
     return int(summary.get("total-records")) - int(summary.get("total-position-deletes"))
 
@@ -79,9 +79,9 @@ class Locator:
         self.live, self._saved = 0, 0.0
 
     def sync(self, table: jvm.JavaTable) -> None:
-        """Bring plan and index to the table's current snapshot: from disk, by what changed since, or from nothing.
+        """Bring plan and index to the table's current snapshot: from disk, by the changes since, or by a new build.
 
-        Raises UnfitError for a table whose rows no key can tell apart.
+        Raise UnfitError if keys do not identify the table's rows.
         """
         now = table.currentSnapshot()
         if self.snapshot == now.snapshotId():
@@ -105,27 +105,27 @@ class Locator:
             if self.index is None or self.index.identity != identity:
                 self.index = KeyIndex(self.folder, identity, width)
                 if self.index.load() and self.index.snapshot == now.snapshotId():
-                    self._settle(table, now)  # a segment may be missing from a manifest that looks whole
+                    self._settle(table, now)  # a segment may be missing from a manifest that looks complete
             if self.index.snapshot != now.snapshotId() and not self._follow(table, now):
                 self._rebuild(table, now)
         self.snapshot, self.live = now.snapshotId(), live
 
     def _follow(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> bool:
-        """Catch up with commits on top of the index's snapshot; False where that is not enough.
+        """Catch up with commits after the index's snapshot; return False if that is not possible.
 
-        Data files never change, so a place that is left over after files that went and rows that were deleted is right;
-        and as many places as rows means that none is missing.
+        Data files never change. After removed files and deleted rows are dropped, the remaining places are therefore
+        right. If there are as many places as rows, none is missing.
         """
         index, since = self.index, []
         if index.snapshot is None:
-            return False  # nothing there: no need to walk through the history
+            return False  # no index yet: no need to walk through the history
         for s in jvm.ancestors(table):
             if s.snapshotId() == index.snapshot:
                 break
             since.append(s)
         else:
-            return False  # rolled back, or too old to tell
-        index.snapshot = None  # an index that is changed half way is of no snapshot
+            return False  # rolled back, or too old to know
+        index.snapshot = None  # a half-changed index belongs to no snapshot
         self._moved(table, since)
         removed = {index.number(p) for p in index.marks if p not in self.plan}
         touched = [p for p, f in self.plan.items() if p in index.marks and index.marks[p] != f.mark]
@@ -134,10 +134,10 @@ class Locator:
         return self._settle(table, now)
 
     def _moved(self, table: jvm.JavaTable, since: list[jvm.JavaSnapshot]) -> None:
-        """Follow compactions that kept the rows' order, right behind the index's snapshot: their new files need not be read.
+        """Follow compactions directly after the index's snapshot that kept the rows' order: their new files need not be read.
 
-        The live rows of the old files are those of the new one, in order. What was deleted from it later, and is in the plan
-        already, makes the numbers differ: then it is read after all.
+        The live rows of the old files are those of the new one, in order. If rows of the new file were deleted later
+        and the plan has that already, the numbers differ, and the file is read after all.
         """
         import numpy as np
 
@@ -168,13 +168,14 @@ class Locator:
             )
 
     def _rows(self, table: jvm.JavaTable) -> int:
-        """Count the rows that the data files hold, less those that are deleted from them."""
+        """Count the rows in the data files without those that are deleted."""
         return sum(f.rows - len(self._deleted(table, p)) for p, f in self.plan.items())
 
     def _settle(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> bool:
         """Accept the index for a snapshot if it has as many keys as the table has rows.
 
-        The summary tells that for nothing, but not after others have compacted a v2 table: its delete files may stay.
+        The summary gives this number without a read. It is too low if others compacted a v2 table, whose delete files
+        may stay.
         """
         count = self.index.count()
         if count != live_rows(now) and count != self._rows(table):
@@ -184,7 +185,7 @@ class Locator:
         return True
 
     def _deleted(self, table: jvm.JavaTable, path: str, own: bool = False) -> Any:
-        """Return the bitmap of a data file's deleted rows; `own`: only by deletes that are of this file alone."""
+        """Return the bitmap of a data file's deleted rows; with `own`, only of deletes that belong to this file alone."""
         from pyroaring import BitMap64
 
         file = self.plan[path]
@@ -193,16 +194,16 @@ class Locator:
         return BitMap64.deserialize(blob) if blob else BitMap64()
 
     def vector(self, table: jvm.JavaTable, path: str) -> Any:
-        """Return the bitmap that a new one of this data file replaces."""
+        """Return the present deletion bitmap of a data file, which a new one replaces."""
         file = self.plan[path]
         if file.vector is None:
             file.vector = self._deleted(table, path, own=True)
         return file.vector
 
     def _read_keys(self, table: jvm.JavaTable, paths: list[str], snapshot: int) -> None:
-        """Put the keys of some data files, less their deleted rows, into the index.
+        """Add the keys of some data files to the index, without deleted rows.
 
-        Each file is read as one partition, in order: the n-th row that comes is the n-th that is not deleted.
+        Each file is read as one partition, in order: the n-th row read is the n-th that is not deleted.
         """
         import numpy as np
         from pyspark.sql import functions as F
@@ -226,7 +227,7 @@ class Locator:
             self.index.add(key_numbers(got), file, pos)
 
     def _place(self, table: jvm.JavaTable, path: str, pos: np.ndarray, mine: np.ndarray) -> None:
-        """Turn the numbers of a file's live rows into positions in it, and insist that they are all there."""
+        """Turn the numbers of a file's live rows into positions; raise MismatchError unless all rows are there."""
         import numpy as np
 
         kept = np.ones(self.plan[path].rows, bool)
@@ -240,7 +241,7 @@ class Locator:
     # --- a batch
 
     def locate(self, rows: Table) -> dict[str, np.ndarray]:
-        """Return {data file: positions} of the rows that the keys of a collected batch have now."""
+        """Return {data file: positions} of the present rows of a batch's keys."""
         import numpy as np
 
         if self.index is None:
@@ -253,7 +254,7 @@ class Locator:
         return {self.index.files[file[s]]: p for s, p in zip(starts, parts, strict=True) if file[s] >= 0}
 
     def _joined(self, rows: Table) -> dict[str, np.ndarray]:
-        """Locate by reading the table's key columns: for an index that would not fit, the cluster's memory is the scale."""
+        """Locate rows by reading the table's key columns: without an index, this scales with the cluster's memory."""
         import pyarrow as pa
         import pyarrow.compute as pc
         from pyspark.sql import functions as F
@@ -263,9 +264,9 @@ class Locator:
         table = self.spark.sql(f"SELECT *, _file, _pos FROM {self.name} VERSION AS OF {self.snapshot}")
         first = rows[f"c{self.spec.names.index(self.spec.key[0])}"]
         low = high = None
-        if not pa.types.is_temporal(first.type):  # of times there is no bound, and Python has not all of them
+        if not pa.types.is_temporal(first.type):  # times get no bound: Python cannot hold all of them
             low, high = map(bound, pc.min_max(first).as_py().values())
-        if low and high:  # literals are what Iceberg can prune files by
+        if low and high:  # Iceberg can prune files by literals
             table = table.where(f"{identifier(self.spec.key[0])} BETWEEN {low} AND {high}")
         placed = table.select(
             "_file", "_pos", *[F.expr(k).alias(n) for k, n in zip(key_sql(self.spec), keys, strict=True)]
@@ -276,7 +277,7 @@ class Locator:
     def committed(
         self, rows: Table, files: list[tuple[str, int]], touched: Iterable[str], head: jvm.JavaSnapshot, live: int
     ) -> None:
-        """Take over what a batch did: its first rows fill these new files, one after the other; the rest is gone."""
+        """Record a committed batch: its first rows fill the new files, one after the other; the other keys are deleted."""
         import numpy as np
 
         self.snapshot, self.live = head.snapshotId(), live
@@ -292,7 +293,7 @@ class Locator:
         self.index.snapshot = head.snapshotId()
 
     def folded(self, rows: Table, new: list[NewFile], old: list[str], head: jvm.JavaSnapshot) -> None:
-        """Take over that these rows, which others had before, fill new files now, one after the other, and the old ones are gone."""
+        """Record a merge of small files: these existing rows fill the new files, one after the other, and the old files are removed."""
         for path in old:
             del self.plan[path]
         self.plan |= {f.path: jvm_rowdelta.LiveFile(f.spec_id, f.partition, f.rows) for f in new}
@@ -301,15 +302,15 @@ class Locator:
         self.committed(rows, [(f.path, f.rows) for f in new], [], head, self.live)
 
     def save(self, at_once: bool = True) -> None:
-        """Write the index to disk; unless `at_once`, only if that was not done just before."""
+        """Write the index to disk; unless `at_once`, skip it if it was written recently."""
         if self.index is None or self.index.snapshot is None:
             return
         if at_once or time.monotonic() - self._saved > SAVE_EVERY_S:
             self._saved = time.monotonic()
-            with suppress(OSError):  # a full disk costs time at the next start, not the batch
+            with suppress(OSError):  # a full disk costs time at the next start, but not the batch
                 self.index.save()
 
     def drop(self) -> None:
-        """Forget everything: the next batch builds the index anew."""
+        """Forget everything: the next batch builds the index again."""
         self.plan, self.snapshot, self.index = {}, None, None
         (self.folder / "manifest.json").unlink(missing_ok=True)

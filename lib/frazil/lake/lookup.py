@@ -1,4 +1,4 @@
-"""Positions without Spark: read through PyIceberg, for runs that only want to know whether there is anything to do."""
+"""Reads positions without Spark, through PyIceberg, for runs that only need to know whether there is work."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 VISIBLE = "visible"
-"""The ledger's table of when an engine other than Spark first saw each commit."""
+"""The ledger's table of the time when an engine other than Spark first saw each commit."""
 OPS = {"commits": "name", "maintenance": "name", VISIBLE: "name", "quarantine": "table_name"}
-"""Frazil's own tables in the namespace `ops`, and the column that says of which table a row tells."""
+"""Frazil's own tables in the namespace `ops`, and the column with the table that a row is about."""
 
 
 class CatalogError(FrazilError):
-    """A catalog that cannot be read without Spark, or a table whose position cannot be told without it."""
+    """The catalog, or a table's position, cannot be read without Spark."""
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Let whatever PyIceberg, the database or the storage raises be told as one CatalogError."""
+    """Turn any exception of PyIceberg, the database or the storage into a CatalogError."""
     try:
         yield
     except FrazilError:
@@ -49,14 +49,14 @@ def _told() -> Iterator[None]:
 
 @_told()
 def open_catalog(settings: Settings) -> Catalog:
-    """Return the settings' catalog as PyIceberg sees it: SQLite by JDBC, or REST."""
+    """Return the settings' catalog in PyIceberg: SQLite by JDBC, or REST."""
     try:
         from pyiceberg.catalog import load_catalog
     except ImportError:
         raise CatalogError("pyiceberg is not installed", "pip install 'frazil[workbook]'") from None
     given: dict[str, Any] = {k: v for k, v in settings.catalog_options.items() if not k.startswith("jdbc.")}
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    given = {"s3.endpoint": endpoint_url(), "s3.region": region} | given  # as boto3 and Spark take them
+    given = {"s3.endpoint": endpoint_url(), "s3.region": region} | given  # as for boto3 and Spark
     given = {k: v for k, v in given.items() if v}
     kind, uri = given.get("type", ""), given.get("uri", "")
     if kind == "jdbc" and uri.startswith("jdbc:sqlite:"):
@@ -74,7 +74,7 @@ def open_catalog(settings: Settings) -> Catalog:
 
 @_told()
 def get_table(catalog: Catalog, target: str) -> Table:
-    """Return a table of the lake; raises CatalogError where there is none."""
+    """Return a table of the lake; raise CatalogError if it does not exist."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
@@ -85,7 +85,7 @@ def get_table(catalog: Catalog, target: str) -> Table:
 
 @_told()
 def quarantine(settings: Settings) -> Table | None:
-    """Return the quarantine's table, None where no row was ever set aside; raises CatalogError where it cannot be told."""
+    """Return the quarantine's table, or None if it does not exist; raise CatalogError if the catalog cannot be read."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
@@ -96,20 +96,20 @@ def quarantine(settings: Settings) -> Table | None:
 
 @_told()
 def records(table: Table | None) -> list[dict[str, Any]]:
-    """Return how each row in the quarantine stands: `table_name`, `status`, `set_aside_at`, `changed_at`."""
+    """Return the present state of each row in the quarantine: `table_name`, `status`, `set_aside_at`, `changed_at`."""
     if table is None:
         return []
     return _newest(table.scan())
 
 
 def waiting(table: Table | None) -> dict[str, int]:
-    """Return how many rows wait in the quarantine, by source table."""
+    """Return the number of rows that wait in the quarantine, by source table."""
     return dict(Counter(r["table_name"] for r in records(table) if r["status"] in OPEN))
 
 
 @_told()
 def unreadable(table: Table | None) -> list[dict[str, Any]]:
-    """Return the messages that tell no table and were not given up: `path`, `row_no`, `reason`, `set_aside_at`; in order of place."""
+    """Return the messages that name no table and were not discarded: `path`, `row_no`, `reason`, `set_aside_at`; ordered by place."""
     if table is None:
         return []
     rows = _newest(table.scan("table_name is null"), "path", "row_no", "reason")
@@ -132,13 +132,13 @@ def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:
 
 @_told()
 def tells_of(table: Table, column: str) -> set[str]:
-    """Return the tables that a table of `OPS` tells of."""
+    """Return the names of the tables that a table of `OPS` has rows about."""
     return set(table.scan(selected_fields=(column,)).to_arrow()[column].to_pylist())
 
 
 @_told()
 def scratch(catalog: Catalog, namespaces: Iterable[str]) -> list[tuple[str, Table]]:
-    """Return the scratch tables of self-tests in some namespaces, by name."""
+    """Return the scratch tables of self-tests in some namespaces, with their names."""
     there = [n for n in namespaces if catalog.namespace_exists(n)]
     names = [".".join(t) for n in there for t in catalog.list_tables(n) if t[-1].startswith(PREFIX)]
     return [(name, catalog.load_table(name)) for name in names]
@@ -146,18 +146,18 @@ def scratch(catalog: Catalog, namespaces: Iterable[str]) -> list[tuple[str, Tabl
 
 @_told()
 def made_by_us(catalog: Catalog, namespace: str, tables: Iterable[str]) -> bool:
-    """Tell whether Frazil created a namespace that holds nothing but these tables."""
+    """Tell whether Frazil created a namespace that holds no other tables than these."""
     held = {".".join(t) for t in catalog.list_tables(namespace)}
     return bool(catalog.load_namespace_properties(namespace).get(MADE) and held <= set(tables)) and not catalog.list_namespaces(namespace)  # fmt: skip
 
 
 def seen(table: Table) -> set[int]:
-    """Return the snapshots that the table shows, or has shown, as its state."""
+    """Return the snapshots that are or were the table's current state."""
     return {entry.snapshot_id for entry in table.history()}
 
 
 def append_seen(catalog: Catalog, ops: str, rows: list[dict[str, Any]]) -> None:
-    """Append what was seen (`name`, `snapshot_id`, `seen_at`, `engine`) to the ledger, in one commit."""
+    """Append records (`name`, `snapshot_id`, `seen_at`, `engine`) to the ledger, in one commit."""
     import pyarrow as pa
 
     text, utc = pa.string(), pa.timestamp("us", tz="UTC")
@@ -173,16 +173,16 @@ def _history(table: Table) -> Iterator[tuple[int, int, str | None]]:
         summary, parent = snapshot.summary, snapshot.parent_snapshot_id
         text = summary.additional_properties.get(POSITION) if summary else None
         if text is None and parent is None and snapshot.sequence_number == 1:
-            text = Position().to_json()  # the empty table that 00_setup made
+            text = Position().to_json()  # the empty table created by 00_setup
         yield snapshot.snapshot_id, snapshot.sequence_number or 0, text
         snapshot = table.snapshot_by_id(parent) if parent else None
 
 
 def position_of(table: Table, name: str = "") -> Position:
-    """Return the position that a table carries, once main descends from the snapshot that it was committed with.
+    """Return a table's position, if main descends from the snapshot that it was committed with.
 
-    Raises what `tables.read_base` does where others changed columns or doubled keys, or the table was changed in the future.
-    `name` is what Spark calls the table.
+    Raise the errors of `tables.read_base` if others changed columns or doubled keys, or if the last change is in the
+    future. `name` is the table's name in Spark.
     """
     metadata, name = table.metadata, name or ".".join(table.name())
     source = metadata.properties.get("frazil.source", "")
@@ -215,7 +215,7 @@ def position_of(table: Table, name: str = "") -> Position:
 
 @_told()
 def _require_unique_keys(table: Table, theirs: list[Snapshot], again: str) -> None:
-    """Raise OtherWriterError where a key that other writers added (newest first) occurs twice; rows are read in small parts."""
+    """Raise OtherWriterError if a key that other writers added (newest first) occurs twice; rows are read in small parts."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyiceberg.io.pyarrow import ArrowScan

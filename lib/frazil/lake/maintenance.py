@@ -1,4 +1,4 @@
-"""Keep tables healthy: decide from a table's health what should be done, what it costs, and do it."""
+"""Maintenance: decide from a table's health what to do and at what cost, and do it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do to a table, why, and about what it costs."""
+    """One thing to do to a table, the reason, and the approximate cost."""
 
     action: str
     why: str
@@ -30,7 +30,7 @@ class Action:
 
 
 def managed_by(s: MaintenanceSettings) -> str:
-    """Name the platform that maintains the tables itself, declared or seen in the catalog's options; empty if none does."""
+    """Name the platform that maintains the tables itself, declared or found in the catalog's options; empty if none."""
     if s.managed_by:
         return f"{s.managed_by} (declared)"
     told = " ".join(s.catalog_options.values()).lower()
@@ -38,7 +38,7 @@ def managed_by(s: MaintenanceSettings) -> str:
 
 
 def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
-    """Decide from a table's health what to do, in the order in which it should be done: states are tagged before any expires."""
+    """Decide from a table's health what to do, in order: states are tagged before any expires."""
     actions = []
     if h.untagged:
         why = f"{h.untagged} full hours or days have no tag yet"
@@ -72,7 +72,7 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
 def execute(
     spark: SparkSession, name: str, key: tuple[str, ...], action: str, s: MaintenanceSettings, run: str, say: Callable[[str], None]
 ) -> dict[str, int]:  # fmt: skip
-    """Do one action and return what it changed. Ingestion beside it is safe: a batch whose base moved is written again."""
+    """Do one action and return what it changed. Ingestion may run meanwhile: a batch whose base moved is written again."""
     catalog, table = name.split(".", 1)
     if action == "compact":
         return compact(spark, name, key, s, run, say)
@@ -91,7 +91,7 @@ def execute(
 
 
 def _rewrite_manifests(spark: SparkSession, name: str, say: Callable[[str], None]) -> int:
-    """Rewrite all manifests, or only those of data where a batch was faster; return how many."""
+    """Rewrite all manifests, or only those of data if a batch commits first; return how many."""
     for attempt in range(ATTEMPTS):
         try:
             return jvm_rewrite.rewrite_manifests(spark, jvm.load_table(spark, name), of_data_only=attempt > 0)
@@ -103,7 +103,7 @@ def _rewrite_manifests(spark: SparkSession, name: str, say: Callable[[str], None
 
 
 def orphan_files(spark: SparkSession, name: str, s: MaintenanceSettings, dry_run: bool = True) -> list[str]:
-    """Return the files in the table's folder that no snapshot knows, and remove them unless `dry_run`."""
+    """Return the files in the table's folder that no snapshot uses; remove them unless `dry_run`."""
     catalog, table = name.split(".", 1)
     older = time.strftime("%Y-%m-%d %H:%M:%S+00:00", time.gmtime(time.time() - s.orphan_days * 86_400))
     rows = spark.sql(

@@ -1,4 +1,4 @@
-"""The merge lane: one MERGE INTO per table and batch, and the load of a whole table. Portable to any cluster."""
+"""Writes a batch with one MERGE INTO, or the load of a whole table. Works on any cluster."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def bound(value: Any) -> str | None:
-    """Return a SQL literal, or None where one would not be sure to mean the value: then the MERGE goes without bounds."""
+    """Return a SQL literal, or None if a literal might not mean the same value: then the MERGE has no bounds."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | Decimal):
         return str(value)
-    if isinstance(value, str) and not set(value) & set("'\\"):  # these are escaped differently by 3.5 and 4.1
+    if isinstance(value, str) and not set(value) & set("'\\"):  # 3.5 and 4.1 escape these differently
         return f"'{value}'"
     return None
 
 
 def bounds_sql(spec: TableSpec) -> tuple[str, str]:
-    """Return the SQL of the least and the greatest first key of a batch; null where `bound` has no literal for its type."""
+    """Return the SQL of the least and the greatest first key of a batch; null for types without a literal (`bound`)."""
     kind = lake_type(spec.column(spec.key[0])) if spec.key else ""
     if not kind.startswith(("int", "bigint", "decimal", "string")):
         return "null", "null"
@@ -43,10 +43,11 @@ def merge_sql(
     partial: bool = False,
     spread: bool = False,
 ) -> str:
-    """Return the MERGE of a collapsed batch (`op`, `after`) into a table; `partial`: columns named in `missing` stay.
+    """Return the MERGE of a collapsed batch (`op`, `after`) into a table; `partial`: columns named in `missing` keep their values.
 
-    `low` and `high` bound the first key column: literals in ON are what Iceberg can prune files by. `spread`: the batch has its
-    key as `k0` … too, by which its rows are spread already; Spark does not see that of a field of `after`, and would do it again.
+    `low` and `high` bound the first key column: Iceberg can prune files by literals in ON. `spread`: the batch is
+    already partitioned by its key, as columns `k0` and so on. Spark does not see that for a field of `after`, and would
+    partition it again.
     """
 
     def value(name: str) -> str:
@@ -96,7 +97,7 @@ def merge(
 
 
 def _completed(spark: SparkSession, target: str, batch: DataFrame, spec: TableSpec) -> DataFrame:
-    """Give partial rows whose key changed what is stored under the old key: after that they are whole."""
+    """Complete partial rows whose key changed with the values stored under the old key."""
     from pyspark.sql import functions as F
 
     key = F.struct(*[F.col(identifier(k)) for k in spec.key]).alias("source")
@@ -115,7 +116,7 @@ def _completed(spark: SparkSession, target: str, batch: DataFrame, spec: TableSp
 
 
 def replace_rows(spark: SparkSession, target: str, rows: DataFrame, summary: dict[str, str], empty_first: bool) -> None:
-    """Write a table's load to `target` (a branch), over what is there if `empty_first`; the last commit carries the summary."""
+    """Write a table's load to `target` (a branch), replacing its rows if `empty_first`; the last commit carries the summary."""
     view = "frazil_load_" + summary["frazil.batch"]
     rows.createOrReplaceTempView(view)
     try:

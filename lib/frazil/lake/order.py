@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as Spark's expressions take any name."""
+    """Quote a column's name for Spark's expressions."""
     return identifier(name)
 
 
 def sorted_rows(rows: DataFrame, s: MaintenanceSettings) -> DataFrame:
-    """Sort the rows of each partition as the settings ask; without `sort_by` they stay as they lie."""
+    """Sort the rows of each partition by the settings; without `sort_by` keep their order."""
     if not s.sort_by:
         return rows
     by = [_z_order(rows, s.sort_by)] if s.z_order else [quoted(c) for c in s.sort_by]

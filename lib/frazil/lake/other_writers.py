@@ -1,6 +1,7 @@
 """What another writer did to a table since Frazil's last commit: changed columns, or a key that occurs twice.
 
-Both would go unnoticed by names and row counts. `tables.read_base` asks here before each batch, load, plan and retry.
+Names and row counts alone would not show either. `tables.read_base` checks here before each batch, load, plan and
+retry.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = "frazil.columns"
-"""Table property: the field id of each column, as JSON; Iceberg never gives an id twice."""
+"""Table property: the field id of each column, as JSON; Iceberg never reuses an id."""
 SHOWN = 20
-"""The most keys that a message names."""
+"""Maximum number of keys that a message names."""
 REPLAY = "run 01_full_load with on_changed_load=replay, which writes all rows again from the load files and all change files since"
 RELOAD = "have DMS load the table again and run 01_full_load with on_changed_load=reload, which writes all rows again"
-"""How all rows are written anew, from files or from a stream."""
+"""How to write all rows again, from files or from a stream."""
 _same: set[tuple] = set()
-"""Table, schema and recorded columns that were found to agree."""
+"""Combinations of table, schema and recorded columns that were found to agree."""
 _unique: dict[str, int] = {}
-"""By table the snapshot in which no key occurs twice, as this process has seen it."""
+"""By table, the snapshot for which this process found no duplicate key."""
 
 
 class OtherWriterError(FrazilError):
-    """Another writer changed a table so that going on would make rows wrong without a word."""
+    """Another writer changed a table in such a way that further batches would silently produce wrong rows."""
 
     decision = True
 
@@ -41,24 +42,24 @@ class OtherWriterError(FrazilError):
 
 
 def recorded(property_: str | None) -> dict[str, int] | None:
-    """Return the recorded field ids by column name; None: none are recorded (the table is of an older version)."""
+    """Return the recorded field ids by column name; None if none are recorded (the table is of an older version)."""
     return json.loads(property_) if property_ else None
 
 
 def to_record(before: str | None, now: Mapping[str, int], ours: Iterable[str]) -> str:
-    """Return the property for the present columns: those recorded before, under whatever name, and `ours`."""
+    """Return the property for the present columns: those recorded before, under any name, and `ours`."""
     known = recorded(before)
     ids = set(now.values()) if known is None else set(known.values())
     return json.dumps({n: i for n, i in now.items() if i in ids or n in ours}, separators=(",", ":"))
 
 
 def moved_columns(property_: str | None, now: Mapping[str, int]) -> dict[str, int]:
-    """Return the recorded columns that have another field id now, another name, or are gone."""
+    """Return the recorded columns that now have another field id or name, or were dropped."""
     return {n: i for n, i in (recorded(property_) or {}).items() if now.get(n) != i}
 
 
 def require_columns(name: str, source: str, property_: str | None, now: Mapping[str, int], again: str) -> None:
-    """Raise OtherWriterError where there are `moved_columns`; `again` says how all rows are written anew."""
+    """Raise OtherWriterError if there are `moved_columns`; `again` says how to write all rows again."""
     if not (moved := moved_columns(property_, now)):
         return
     names = {i: n for n, i in now.items()}
@@ -76,7 +77,7 @@ def require_columns(name: str, source: str, property_: str | None, now: Mapping[
 
 
 def require_own_columns(spark: SparkSession, table: jvm.JavaTable, name: str, again: str = REPLAY) -> None:
-    """Raise OtherWriterError as `require_columns` does; a schema is read once."""
+    """Raise OtherWriterError as `require_columns` does; each schema is read once."""
     property_ = table.properties().get(COLUMNS)
     known = (str(table.uuid()), table.schema().schemaId(), property_)
     if known not in _same:
@@ -86,7 +87,7 @@ def require_own_columns(spark: SparkSession, table: jvm.JavaTable, name: str, ag
 
 
 def record_columns(spark: SparkSession, name: str, ours: Iterable[str]) -> None:
-    """Record the field ids of columns that are not recorded yet, unless another writer has changed those that are."""
+    """Record the field ids of columns that are not recorded yet, unless another writer changed recorded ones."""
     table = jvm.load_table(spark, name)
     before, now = table.properties().get(COLUMNS), jvm_schema.ids(spark, table)
     if not moved_columns(before, now):
@@ -97,16 +98,16 @@ def record_columns(spark: SparkSession, name: str, ours: Iterable[str]) -> None:
 
 
 def is_foreign(operation: str, summary: Mapping[str, str] | Any) -> bool:
-    """Tell whether a snapshot was made by another writer and added rows; one that rewrites files as they are does not."""
+    """Tell whether another writer made a snapshot and added rows; a rewrite of unchanged rows does not count."""
     return operation != "replace" and not summary.get("frazil.kind") and int(summary.get("added-records") or 0) > 0
 
 
 def require_unique_keys(
     spark: SparkSession, name: str, table: jvm.JavaTable, since: list[jvm.JavaSnapshot], again: str = REPLAY
 ) -> None:
-    """Raise OtherWriterError where a key occurs twice, if others added rows in the snapshots `since` the position, newest first.
+    """Raise OtherWriterError for duplicate keys, if others added rows in the snapshots `since` the position, newest first.
 
-    Key columns are those that are NOT NULL, and only they. Without a foreign commit nothing is read.
+    The key columns are exactly the NOT NULL columns. Without a foreign commit nothing is read.
     """
     seen = {s.snapshotId(): s for s in since}
     if _unique.get(name) in seen:
@@ -125,7 +126,7 @@ def require_unique_keys(
 def duplicate_keys(
     name: str, key: list[str], twice: list[tuple], commit: tuple[int, int, int | None], again: str
 ) -> OtherWriterError:
-    """Return the error that names keys which occur more than once: `twice` has their values and how often.
+    """Return the error that names duplicate keys: `twice` has their values and row counts.
 
     `commit`: the other writer's first snapshot, its time in milliseconds, and the snapshot before it.
     """
@@ -162,9 +163,9 @@ def duplicates(rows: DataFrame, key: list[str], most: int) -> list[tuple]:
 
 
 def _all_differ(rows: DataFrame, key: list[str]) -> bool:
-    """Tell whether keys that are whole numbers are seen to differ: a bit for each, in groups of 64.
+    """Tell whether all keys differ, for a single integer key column: a bit for each, in groups of 64.
 
-    Where they lie close together that is much cheaper than to group rows by them, and elsewhere no dearer.
+    For dense keys this is much cheaper than grouping rows by key, and otherwise not more expensive.
     """
     from pyspark.sql import functions as F
 

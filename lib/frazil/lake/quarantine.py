@@ -1,8 +1,8 @@
-"""The table of rows set aside, exactly once together with the batches that they come from.
+"""The table of quarantined rows, written exactly once together with their batches.
 
-Records are staged on a branch of the quarantine's own table before their batch is committed, and published to its main, in one swap
-that removes the branch, once it is. Whoever comes to a table next takes up what a killed run left: it publishes what
-belongs to a committed batch and drops what belongs to none. So main tells of committed batches only.
+Records are staged on a branch of the quarantine's own table before their batch is committed. Afterwards one swap
+publishes them to main and removes the branch. The next run of a table completes what a killed run left: it publishes
+the records of committed batches and drops the others. So main has records of committed batches only.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BESIDE, ON = "frazil.table", "frazil.base"
-"""In the summary of staged records: the table of their batch, and the position and snapshot that it was built on."""
+"""In the summary of staged records: the table of their batch, and the position and snapshot on which it was built."""
 _one_at_a_time = threading.Lock()
 
 
 class QuarantineError(FrazilError):
-    """Rows set aside of which it cannot be told whether their batch was committed, or that were not set aside whole."""
+    """It is unknown whether the batch of quarantined rows was committed, or some of its quarantined rows are missing."""
 
     decision = True
 
@@ -51,7 +51,7 @@ def create(spark: SparkSession, name: str) -> None:
 
 
 def stage(spark: SparkSession, name: str, records: DataFrame, batch: str, target: str, base: Base) -> None:
-    """Write records to a branch of their batch: until `settle` finds it committed, nobody sees them."""
+    """Write records to a branch of their batch; they become visible when `settle` finds it committed."""
     create(spark, name)
     branch = BRANCH_PREFIX + batch
     _patiently(lambda: jvm.fork(spark, name, branch, jvm.load_table(spark, name).currentSnapshot().snapshotId()))
@@ -61,15 +61,15 @@ def stage(spark: SparkSession, name: str, records: DataFrame, batch: str, target
 
 
 def add(spark: SparkSession, name: str, records: DataFrame, batch: str) -> None:
-    """Write records that belong to no batch of their table straight to main."""
+    """Write records that belong to no batch of their table directly to main."""
     _insert(spark, name, records, batch, {})
 
 
 def add_once(spark: SparkSession, name: str, records: DataFrame, admit: Callable[[int], None]) -> tuple[int, list[str]]:
-    """Write those of some records of no table to main of which there is none with their `id` yet; return how many, and where the first lie.
+    """Write records without a table to main, unless their `id` exists already; return their number, and the places of the first.
 
-    They are written on a branch that becomes main only if nobody has added anything meanwhile: else they are looked up again.
-    `admit` is told how many they are, and may raise.
+    They are written on a branch that becomes main only if nobody added anything meanwhile; otherwise the ids are
+    checked again. `admit` gets the number of new records and may raise.
     """
     from pyspark.sql import functions as F
 
@@ -93,7 +93,7 @@ def add_once(spark: SparkSession, name: str, records: DataFrame, admit: Callable
 
 
 def _forward(spark: SparkSession, name: str, records: DataFrame, head: int) -> None:
-    """Write records behind the snapshot `head` of main, if main is still there when they are written."""
+    """Write records on top of main's snapshot `head`, if main is still there afterwards."""
     batch = new_batch()
     branch = BRANCH_PREFIX + batch
     jvm.fork(spark, name, branch, head)
@@ -116,10 +116,10 @@ def _insert(spark: SparkSession, target: str, records: DataFrame, batch: str, su
 
 
 def settle(spark: SparkSession, name: str, target: str, ours: str = "") -> bool:
-    """Publish what was staged beside committed batches of a table; drop what was staged beside batches that never will be.
+    """Publish the staged records of a table's committed batches; drop those of batches that will never be committed.
 
-    `ours` is a batch of this run whose commit is over, well or not; returns whether its records were still staged. What other
-    living runs have staged is left to them, unless their batch is committed.
+    `ours` is a batch of this run whose commit has ended, well or not; return whether its records were still staged.
+    Records of other living runs are left alone, unless their batch is committed.
     """
     table = jvm.load_table(spark, name)
     there = jvm.branches(spark, table, BRANCH_PREFIX)
@@ -146,7 +146,7 @@ def settle(spark: SparkSession, name: str, target: str, ours: str = "") -> bool:
 
 
 def require_published(spark: SparkSession, name: str, target: str, batch: str) -> None:
-    """Raise QuarantineError if no record names a batch. Another run may have published its records; else they are lost."""
+    """Raise QuarantineError if no record names a batch. Another run may have published its records; otherwise they are lost."""
     of_batch = " or ".join(f"{c} = {literal(batch)}" for c in ("batch", *LATER))
     if spark.table(name).where(of_batch).isEmpty():
         raise QuarantineError(
@@ -156,7 +156,7 @@ def require_published(spark: SparkSession, name: str, target: str, batch: str) -
 
 
 def _publish(spark: SparkSession, name: str, branch: str, head: int) -> None:
-    """Take a branch's snapshot over into main, and remove the branch; somebody else may be faster."""
+    """Move a branch's snapshot to main and remove the branch, unless another process already did."""
 
     def swap() -> None:
         table = jvm.load_table(spark, name)
@@ -167,7 +167,7 @@ def _publish(spark: SparkSession, name: str, branch: str, head: int) -> None:
 
 
 def _drop(spark: SparkSession, name: str, branch: str, head: int) -> None:
-    """Remove a branch that still is at the snapshot by which it was judged; records that came since keep it."""
+    """Remove a branch if it is still at the snapshot that was examined; newer records keep it."""
 
     def drop() -> None:
         table = jvm.load_table(spark, name)
@@ -178,7 +178,7 @@ def _drop(spark: SparkSession, name: str, branch: str, head: int) -> None:
 
 
 def _patiently(do: Callable[[], Any], alone: bool = True) -> Any:
-    """Do again what lost a race: other tables' batches change the quarantine's refs at the same time, of this process not while `alone`."""
+    """Repeat an action that lost a race against batches of other tables; `alone` excludes those of this process."""
     for attempt in range(8):
         try:
             with _one_at_a_time if alone else nullcontext():
@@ -191,7 +191,7 @@ def _patiently(do: Callable[[], Any], alone: bool = True) -> Any:
 
 
 def _is_committed(spark: SparkSession, target: str, batch: str, on: dict) -> bool | None:
-    """Tell whether a batch is in a table's history; None: that reaches back neither to it nor to what it was built on."""
+    """Tell whether a batch is in a table's history; None if that reaches back to neither the batch nor its base."""
     table = jvm.load_table(spark, target)
     position = Position.from_json(table.properties().get(POSITION))[0]
     if position.batch in (batch, on["batch"]):
@@ -215,7 +215,7 @@ def waiting(spark: SparkSession, name: str, source: str) -> DataFrame:
 
 
 def records(spark: SparkSession, name: str) -> list[dict[str, Any]]:
-    """Return how each row stands, as `lookup.records` does where the catalog can be read without Spark."""
+    """Return the present state of each row, like `lookup.records`, but through Spark."""
     if not spark.catalog.tableExists(name):
         return []
     columns = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at")
@@ -223,23 +223,23 @@ def records(spark: SparkSession, name: str) -> list[dict[str, Any]]:
 
 
 def unreadable(spark: SparkSession, name: str) -> DataFrame:
-    """Return the records of messages that tell no table and were not given up."""
+    """Return the records of messages that name no table and were not discarded."""
     return newest(spark.table(name).where("table_name is null")).where(f"status = '{UNREADABLE}'")
 
 
 def forget(spark: SparkSession, name: str, source: str, first: int, last: int) -> None:
-    """Remove the records of batches that a rollback of their table took away, by their `sequence`."""
+    """Remove the records of batches that a rollback of their table undid, by their `sequence`."""
     spark.sql(f"DELETE FROM {name} WHERE table_name = {literal(source)} AND sequence BETWEEN {first} AND {last}")
 
 
 def ended(spark: SparkSession, name: str, days: float) -> DataFrame:
-    """Return the rows (`table_name`, `id`) that were replayed, discarded or became obsolete more than so many days ago."""
+    """Return the rows (`table_name`, `id`) that were replayed, discarded or became obsolete more than `days` ago."""
     old = f"changed_at < current_timestamp() - make_interval(0, 0, 0, 0, 0, 0, {days * 86_400:.0f})"
     return newest(spark.table(name)).where(f"status not in {OPEN} and {old}").select("table_name", "id")
 
 
 def purge(spark: SparkSession, name: str, source: str, days: float) -> int:
-    """Remove all records of a source table's rows that `ended` names, and return how many rows those were."""
+    """Remove all records of a source table's rows that `ended` returns; return the number of these rows."""
     view, of = f"frazil_ended_{uuid.uuid4().hex}", f"table_name = {literal(source)}"
     rows = ended(spark, name, days).where(of).persist()
     rows.createOrReplaceTempView(view)

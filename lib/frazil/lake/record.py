@@ -1,6 +1,6 @@
-"""The record of applied files in the lake: properties beside the position, and segments below the table's own folder.
+"""The record of applied files in the lake: properties next to the position, and segments below the table's own folder.
 
-Segments lie in a folder whose name begins with `_`, which Iceberg's removal of orphan files passes by.
+The segments' folder begins with `_`, so Iceberg's removal of orphan files skips it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDER = "_frazil"
 
 
 def of_java(table: JavaTable) -> Record:
-    """Return the record of a table that Spark has loaded; segments are read when they are asked for."""
+    """Return the record of a table that Spark has loaded; segments are read on demand."""
 
     def read(name: str) -> bytes:
         stream = table.io().newInputFile(_path(table.location(), name)).newStream()
@@ -66,7 +66,7 @@ def _writer(table: JavaTable) -> Callable[[str, bytes], None]:
 
 
 class Update:
-    """What a commit changes in the record: `properties` go with it, `done` clears away what nobody needs any more then."""
+    """A change of the record: `properties` belong into the commit, and `done` then deletes segments that are no longer needed."""
 
     def __init__(
         self, table: JavaTable, record: Record, batch: str, listed: Iterable[DmsObject], awaited: Sequence[str] = ()
@@ -78,7 +78,7 @@ class Update:
     def changes(
         self, position: Position, files: Sequence[DmsObject], contents: dict[str, str], there: TableObjects
     ) -> Update:
-        """Add change files that are applied to what `position` says. Where the record has a gap, a full listing fills it."""
+        """Add applied change files to the record; `position` is the one after them. A full listing fills gaps in the record."""
         rows, record = [], self.record
         if not record.whole or (there.full and not record.complete):
             rows = [Applied(o.name, o.size, o.etag) for o in there.changes if o.name <= position.last]
@@ -97,7 +97,7 @@ class Update:
         return self.keep(rows, record)
 
     def load(self, last: str, there: TableObjects, contents: dict[str, str], replay: bool) -> Update:
-        """Add a load. It holds the changes up to `last`; a `replay` applies all change files again, and forgets none."""
+        """Add a load. It holds the changes up to `last`; a `replay` applies all change files again, and keeps them recorded."""
         rows = [Applied(key_of(o), o.size, o.etag, contents.get(o.path, ""), self.batch) for o in there.loads]
         if replay and self.record.complete:
             return self.keep(rows)
@@ -108,7 +108,7 @@ class Update:
         return self
 
     def keep(self, rows: list[Applied], record: Record | None = None) -> Update:
-        """Add rows to the record, or to the one that takes its place."""
+        """Add rows to the record, or to one that replaces it."""
         record = record or self.record
         new = record.with_files(rows, self.batch, _writer(self.table))
         kept = {name for name, _ in new.segments}
@@ -120,14 +120,14 @@ class Update:
         return self
 
     def publish(self) -> None:
-        """Set the properties in a commit of their own."""
+        """Set the properties in a separate commit."""
         change = self.table.updateProperties()
         for name, value in self.properties.items():
             change.set(name, value)
         change.commit()
 
     def done(self) -> None:
-        """Delete the segments that are merged into others now."""
+        """Delete segments that were merged into others."""
         for name in self.unused:
             try:
                 self.table.io().deleteFile(_path(self.table.location(), name))
@@ -136,7 +136,7 @@ class Update:
 
 
 def remember_same(table: JavaTable, record: Record, files: Sequence[DmsObject], batch: str) -> None:
-    """Keep that files have another ETag and the bytes that were applied, so that nobody reads them again for that."""
+    """Record new ETags of files whose bytes were already applied, so that the files are not read again."""
     name = f"seen-{batch}.tsv.gz"
     seen = {**record.seen, **{key_of(o): o.etag for o in files}}
     _writer(table)(name, gzip.compress("\n".join(f"{k}\t{etag}" for k, etag in seen.items()).encode()))
@@ -146,6 +146,6 @@ def remember_same(table: JavaTable, record: Record, files: Sequence[DmsObject], 
 
 
 def await_files(table: JavaTable, record: Record, names: Iterable[str], without: Iterable[str] = ()) -> None:
-    """Keep that files were listed and not applied: who finds them gone says so. Those `without` are given up."""
+    """Record files that were listed but not applied, so that a later run reports missing ones. Those in `without` are given up."""
     awaited = [n for n in dict.fromkeys((*record.awaited, *names)) if n not in set(without)][:MOST_AWAITED]
     table.updateProperties().set(AWAITED, json.dumps(awaited, separators=(",", ":"))).commit()

@@ -1,4 +1,4 @@
-"""Bring back, without loss, what stops a table: a schema that another writer changed, snapshots from the future."""
+"""Repairs, without loss, what stops a table: a schema that another writer changed, or snapshots from the future."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def repair(spark: SparkSession, name: str) -> list[str]:
-    """Mend a table's metadata, each in one swap, and return what was done."""
+    """Repair a table's metadata, each repair in one swap, and return what was done."""
     return [done for mend in (restore_columns, retime) if (done := mend(spark, name))]
 
 
 def restore_columns(spark: SparkSession, name: str) -> str:
-    """Set the newest schema again that has the recorded columns; no file is touched."""
+    """Restore the newest schema with the recorded columns; no file is changed."""
     table = jvm.load_table(spark, name)
     known = table.properties().get(COLUMNS)
     if not (moved := moved_columns(known, jvm_schema.ids(spark, table))):
@@ -40,7 +40,7 @@ def restore_columns(spark: SparkSession, name: str) -> str:
 
 
 def retime(spark: SparkSession, name: str) -> str:
-    """Give what was committed in the future the present time, in the order of the commits; rows, positions and ids stay."""
+    """Set commit times in the future to the present time, in the order of the commits; rows, positions and ids stay."""
     table = jvm.load_table(spark, name)
     now, metadata = round(time.time() * 1000), json.loads(jvm_repair.metadata_json(spark, table))
     last = metadata["last-updated-ms"]
@@ -54,7 +54,7 @@ def retime(spark: SparkSession, name: str) -> str:
     jvm_repair.replace_metadata(spark, table, json.dumps(metadata))
     try:
         require_table_in_past(jvm.load_table(spark, name), name)
-    except ClockError as e:  # a REST catalog takes single changes only
+    except ClockError as e:  # a REST catalog accepts only single changes
         until = shown(last / 1000)
         raise ClockError(
             e.problem, f"this catalog does not let times be changed: wait until {until}; readers see all rows"

@@ -1,4 +1,4 @@
-"""The row-delta lane: new rows as data files, old rows as positions, one RowDelta. Its cost grows with the batch alone."""
+"""Row deltas: new rows as data files, old rows as deleted positions, one commit. The cost grows with the batch alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOVED = "its position moved while a batch was written"
 
 
 class RowDelta:
-    """One table's lane: where its rows lie, and how a batch is committed."""
+    """Commits batches of one table as row deltas."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class RowDelta:
         self.partitioning: list[tuple[int, str, str]] | None = None
 
     def parts(self) -> list[str]:
-        """Return the SQL of a row's partition values, by the spec that the table was last seen to have."""
+        """Return the SQL of a row's partition values, by the table's partition spec as last seen."""
         if self.partitioning is None:
             self.partitioning = jvm_schema.partition_fields(self.spark, jvm.load_table(self.spark, self.name))
         return partition_sql(self.name, self.partitioning)
 
     def shaped(self, batch: DataFrame) -> DataFrame:
-        """Return a collapsed batch as `apply` takes it: `op`, the key's numbers `key0` …, the row's columns `c0` …, its partition `p0` …."""
+        """Return a collapsed batch for `apply`: `op`, the key's numbers `key0` …, the columns `c0` …, the partition `p0` …."""
         return batch.selectExpr(
             "op",
             *[f"{k} as key{i}" for i, k in enumerate(key_sql(self.spec, "after."))],
@@ -60,9 +60,10 @@ class RowDelta:
     def apply(
         self, base: Base, position: Position, rows: Table, summary: dict[str, str], properties: dict[str, str]
     ) -> Commit:
-        """Commit a collapsed batch, `shaped` and brought to the driver, with its position and other properties; data, deletes and position change in one swap.
+        """Commit a collapsed batch, `shaped` and collected, with its position and other properties, in one swap.
 
-        Raises PositionMovedError where another run moved the position, BusyError where others always came first, UnfitError where the merge lane has to do it.
+        Raise PositionMovedError if another run moved the position, BusyError if others committed first each time, and
+        UnfitError if a MERGE has to write the batch.
         """
         rows = in_order(rows)
         summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
@@ -72,7 +73,7 @@ class RowDelta:
             table = jvm.load_table(self.spark, self.name)
             if table.properties().get(POSITION) != base.stored:
                 raise PositionMovedError(f"{self.name}: {MOVED}", "run again")
-            if table.currentSnapshot().snapshotId() != seen:  # others were here: see what they did
+            if table.currentSnapshot().snapshotId() != seen:  # others committed: check what they did
                 seen = read_base(self.spark, self.name).snapshot
             fields = jvm_schema.partition_fields(self.spark, table)
             if fields != (self.partitioning or []):
@@ -92,7 +93,7 @@ class RowDelta:
                 raise
             except Exception as error:
                 if done := commit.find(self.spark, self.name, position.batch):
-                    return done  # the index has not heard of it: the next batch follows
+                    return done  # the index does not have it yet: the next batch catches up
                 if not commit.may_try_again(error):
                     raise
                 now = read_base(self.spark, self.name)
@@ -100,7 +101,7 @@ class RowDelta:
                     raise PositionMovedError(f"{self.name}: {MOVED}", "run again") from error
                 if attempt == commit.ATTEMPTS:
                     raise (BusyError(self.name) if now.snapshot != self.rows.snapshot else error) from error
-                time.sleep(0.05 * (2**attempt - 2))  # who came first is done: at first at once
+                time.sleep(0.05 * (2**attempt - 2))  # the first retry does not wait: the other commit is done
         raise AssertionError("unreachable")
 
     def _commit(

@@ -1,4 +1,4 @@
-"""Names of the self-test's scratch tables: each tells whose process made it, so that what a killed one leaves can be removed."""
+"""Names of the self-test's scratch tables: each names its process, so that tables of killed processes can be removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 PREFIX = "frazil_selftest_"
 FOREIGN_S = 86_400
-"""After so many seconds a scratch table of another machine is one of a dead process: a self-test takes seconds."""
+"""After this many seconds another machine's scratch table counts as abandoned: a self-test takes seconds."""
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]{{8}})_(\d+)_(\d+)_(\d+)_[0-9a-f]+")
 
 
@@ -23,7 +23,7 @@ def new_name() -> str:
 
 
 def is_abandoned(name: str) -> bool:
-    """Tell whether a table is a scratch table of a process that has ended; one of an earlier version has."""
+    """Tell whether a table is a scratch table of a process that has ended, or of an earlier version."""
     found = _NAME.fullmatch(name)
     if not found:
         return name.startswith(PREFIX)
@@ -33,7 +33,7 @@ def is_abandoned(name: str) -> bool:
 
 
 def _birth(pid: int) -> int:
-    """Return when a process began, in ticks since the machine did: numbers of processes are used again. -1: there is none."""
+    """Return a process's start time in ticks since boot, as process ids are reused; -1 if there is no such process."""
     try:
         os.kill(pid, 0)
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])

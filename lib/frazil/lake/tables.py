@@ -1,4 +1,4 @@
-"""The Iceberg table as Frazil keeps it: its creation, its properties, and the position that it carries."""
+"""The Iceberg table as Frazil keeps it: its creation, its properties, and its position."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ if TYPE_CHECKING:
 
 POSITION, TAG, BATCH, BRANCH_PREFIX = "frazil.position", "frazil", "frazil.batch", "frazil_"
 LOAD = "frazil.load"
-"""Property: which load files were applied; it holds if its digest is that of the position."""
+"""Property: the load files that were applied; valid if its digest equals that of the position."""
 FORM = "frazil.form"
-"""Property: a digest of what the table got from its spec when it was made."""
+"""Property: a digest of everything that the table got from its spec when it was created."""
 MADE, ADOPTED = "frazil.made", "frazil.adopted"
-"""Properties: of a namespace that Frazil has created, and of a table that it has not."""
+"""Properties: of a namespace that Frazil created, and of a table that it did not create."""
 
-# Whether an engine reads format v3 with deletion vectors; one not listed is taken not to.
+# Whether an engine reads format v3 with deletion vectors; an unlisted engine counts as unable.
 READS_V3 = {
     "spark": True, "duckdb": True, "pyiceberg": True, "snowflake": True, "redshift": True, "flink": True,
     "athena": False, "trino": False, "clickhouse": False, "bigquery": False,
 }  # fmt: skip
 DUCKDB_SETTING = "SET enable_external_file_cache = false"
-"""What DuckDB needs to read v3: else it may apply a deletion vector to the file of another one, and give wrong rows."""
+"""DuckDB needs this to read v3: otherwise it may apply a deletion vector to the wrong file and return wrong rows."""
 
 
 class TableError(FrazilError):
-    """A lake table that is missing, foreign, or not as its spec says."""
+    """A lake table is missing, foreign, or different from its spec."""
 
 
 class RolledBackError(FrazilError):
-    """A table that was rolled back below its position: going on would lose changes silently."""
+    """A table was rolled back below its position: further batches would lose changes silently."""
 
     decision = True
 
 
 def format_version(readers: list[str]) -> int:
-    """Return 3 unless a declared reader cannot read it (an unknown one counts as such)."""
+    """Return 3 unless a declared reader cannot read it; an unknown reader counts as unable."""
     return 3 if all(READS_V3.get(r.lower(), False) for r in readers) else 2
 
 
 def create_namespaces(spark: SparkSession, names: list[str]) -> None:
-    """Create the namespaces of the tables named, where missing; one after the other, as catalogs do not all bear a race."""
+    """Create the missing namespaces of these tables, one after the other: not all catalogs tolerate concurrent creation."""
     for namespace in sorted({n.rsplit(".", 1)[0] for n in names}):
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace} WITH DBPROPERTIES ('{MADE}' = 'true')")
 
@@ -66,8 +66,8 @@ def create_table(
 ) -> bool:
     """Create the table if it is missing, empty and at a first position; return whether it was created.
 
-    Only key columns are NOT NULL: DMS delivers nulls in others (LOBs that follow later). Raises TableError where a
-    table of that name exists that Frazil did not make.
+    Only key columns are NOT NULL: DMS delivers nulls in others (LOBs that follow later). Raise TableError if a table of
+    that name exists that Frazil did not create.
     """
     created = not spark.catalog.tableExists(name)
     if created:
@@ -119,18 +119,18 @@ def _columns(spec: TableSpec) -> str:
 
 
 def form_of(spec: TableSpec, version: int) -> str:
-    """Return a digest of all that a new table gets from its spec."""
+    """Return a digest of everything that a new table gets from its spec."""
     form = (_columns(spec), spec.partition, spec.sort, spec.key, spec.comment, spec.source, version)
     return hashlib.sha256(repr(form).encode()).hexdigest()[:16]
 
 
 def drop_unloaded(spark: SparkSession, name: str, spec: TableSpec, version: int) -> Position | None:
-    """Drop a table that Frazil made by another form of its spec and that holds no load; return its position, if it did."""
+    """Drop an unloaded table that Frazil created from another version of its spec; return its position, or None if it was kept."""
     if not spark.catalog.tableExists(name):
         return None
     table = jvm.load_table(spark, name)
     stored = table.properties().get(POSITION)
-    if stored is None:  # nothing of Frazil's is dropped without a position, and nothing of others at all
+    if stored is None:  # no table without a position is dropped, and no table of others
         return None
     position = Position.from_json(stored)[0]
     rows = int(table.currentSnapshot().summary().get("total-records") or 0) if table.currentSnapshot() else 0
@@ -149,7 +149,7 @@ def format_of(spark: SparkSession, name: str) -> int:
 
 
 def unread_partitions(spark: SparkSession, name: str, readers: list[str]) -> str:
-    """Say which partition fields of a table one of its readers cannot read; empty: none. New tables have none."""
+    """Describe the partition fields of a table that one of its readers cannot read; empty if none. New tables have none."""
     odd = jvm_schema.odd_partitions(spark, load(spark, name)) if "duckdb" in map(str.lower, readers) else []
     if not odd:
         return ""
@@ -160,13 +160,13 @@ def unread_partitions(spark: SparkSession, name: str, readers: list[str]) -> str
 
 
 def require_table(spark: SparkSession, name: str) -> None:
-    """Raise TableError where a table does not exist."""
+    """Raise TableError if a table does not exist."""
     if not spark.catalog.tableExists(name):
         raise TableError(f"table {name} does not exist", "run 00_setup first")
 
 
 def load(spark: SparkSession, name: str) -> jvm.JavaTable:
-    """Return a table's handle; raises TableError where it does not exist."""
+    """Return a table's handle; raise TableError if it does not exist."""
     try:
         return jvm.load_table(spark, name)
     except Exception:
@@ -175,18 +175,18 @@ def load(spark: SparkSession, name: str) -> jvm.JavaTable:
 
 
 def load_of(spark: SparkSession, name: str) -> str | None:
-    """Return what a table's property tells of the load files that were applied; None where it tells nothing."""
+    """Return a table's property about the applied load files, or None."""
     return load(spark, name).properties().get(LOAD)
 
 
 def columns_of(spark: SparkSession, table: jvm.JavaTable | str) -> str:
-    """Return the property that records the field ids of all present columns, for a commit that writes all rows anew."""
+    """Return the property that records the field ids of all present columns, for a commit that writes all rows again."""
     table = load(spark, table) if isinstance(table, str) else table
     return to_record(None, jvm_schema.ids(spark, table), ())
 
 
 def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -> None:
-    """Give a foreign table a position, in an empty commit of its own; its columns must be those of its spec, its keys unique.
+    """Give a foreign table a position, in a separate empty commit; its columns must match its spec, and its keys be unique.
 
     From then on it is written merge-on-read, as the MERGE of a change set needs it; a table of format v1 becomes v2.
     """
@@ -214,7 +214,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({', '.join(f'{literal(k)} = {literal(v)}' for k, v in given.items())})")  # fmt: skip
     held = table.currentSnapshot()
     table.refresh()
-    # Key columns are NOT NULL, and only they: by that a later change of the key is known. No row has a null there.
+    # The key columns are exactly the NOT NULL columns: this reveals a later change of the key. No row has a null there.
     change = table.updateSchema().allowIncompatibleChanges()
     for f in table.schema().columns():
         if f.name() in spec.key and f.isOptional():
@@ -233,27 +233,27 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
 
 @dataclass(frozen=True)
 class Base:
-    """The state a batch starts from: main's snapshot, and the position that the table carries there."""
+    """The state from which a batch starts: main's snapshot, and the table's position there."""
 
     snapshot: int
     sequence: int
     position: Position
     stored: str
     schemas: tuple[str, int, int, str] = ("", -1, -1, "")
-    """The table's own id, the ids of its schema now and in the snapshot that the position was committed with, and what was told of it."""
+    """The table's uuid, the ids of its schemas now and in the position's snapshot, and the column changes from control records."""
     copies: bool = False
     """Whether somebody set the table to copy-on-write."""
     columns: str | None = None
     """The recorded field ids of its columns (`other_writers.COLUMNS`)."""
     record: Record = field(default_factory=Record, compare=False)
-    """The files that it has applied."""
+    """The files that the table has applied."""
 
 
 def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
-    """Return the table's snapshot and position, once its history shows that they belong together (unless not `checked`).
+    """Return the table's snapshot and position; if `checked`, first check by its history that they belong together.
 
-    Raises TableError for a table that Frazil has not set up, RolledBackError for one that was rolled back under it,
-    OtherWriterError where others changed columns or doubled keys, ClockError where it was changed in the future.
+    Raise TableError if Frazil has not set up the table, RolledBackError if it was rolled back, OtherWriterError if
+    others changed columns or doubled keys, and ClockError if its last change is in the future.
     """
     table = load(spark, name)
     if checked:
@@ -280,7 +280,7 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
 
 
 def stamped(text: str) -> tuple[Position, dict[str, int]]:
-    """Return a table's position and its stamp; raise PositionError where either is damaged."""
+    """Return a table's position and its stamp; raise PositionError if either is damaged."""
     position, stamp = Position.from_json(text)
     if missing := [n for n in ("snapshot", "sequence") if n not in stamp]:
         raise PositionError(f"the position lacks {', '.join(missing)}")
@@ -288,9 +288,9 @@ def stamped(text: str) -> tuple[Position, dict[str, int]]:
 
 
 def damaged(name: str, error: PositionError | None, history: Iterable[tuple[int, int, str | None]]) -> PositionError:
-    """Return the error of a table whose position is missing or damaged, with the statement that restores it.
+    """Return the error for a missing or damaged position, with the statement that restores it.
 
-    `history`: id, sequence number and position of main's snapshots, the newest first.
+    `history`: id, sequence number and position of main's snapshots, newest first.
     """
     what = error.problem if error else "the position is missing"
     for snapshot, sequence, text in history:
@@ -315,7 +315,7 @@ def _history(table: jvm.JavaTable) -> Iterable[tuple[int, int, str | None]]:
     for snapshot in jvm.ancestors(table):
         text = snapshot.summary().get(POSITION)
         if text is None and snapshot.parentId() is None and snapshot.sequenceNumber() == 1:
-            text = Position().to_json()  # the empty table that 00_setup made
+            text = Position().to_json()  # the empty table created by 00_setup
         yield snapshot.snapshotId(), snapshot.sequenceNumber(), text
 
 
@@ -327,20 +327,20 @@ def _read_position(table: jvm.JavaTable, name: str, stored: str) -> tuple[Positi
 
 
 def _require_position(table: jvm.JavaTable, name: str) -> None:
-    """Raise PositionError for a table of Frazil's that has lost its position; a foreign one has no tag of ours."""
+    """Raise PositionError if the table is Frazil's and has lost its position; a foreign table does not have Frazil's tag."""
     if table.refs().get(TAG) is not None:
         raise damaged(name, None, _history(table))
 
 
 def require_sound(spark: SparkSession, name: str) -> None:
-    """Raise what `read_base` does of a table's columns and times, for work that needs no position; keys are not read."""
+    """Raise the errors of `read_base` about a table's columns and times, for work that needs no position; keys are not read."""
     table = load(spark, name)
     require_table_in_past(table, name)
     require_own_columns(spark, table, name)
 
 
 def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> list[jvm.JavaSnapshot]:
-    """Walk back from the current snapshot to the position's own; meeting an older one first means a rollback.
+    """Walk back from the current snapshot to the position's own; an older one on the way means a rollback.
 
     Return the snapshots since the position, newest first.
     """
@@ -365,7 +365,7 @@ def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> li
 
 
 def _way_on(table: jvm.JavaTable, name: str, snapshot: jvm.JavaSnapshot) -> str:
-    """Name the statement that sets the position back to what the nearest snapshot at or below this one carries."""
+    """Return the statement that sets the position to the one of the nearest snapshot at or below this one."""
     while snapshot is not None:
         theirs, parent = snapshot.summary().get(POSITION), snapshot.parentId()
         if theirs or parent is None:

@@ -1,18 +1,18 @@
-"""What other settings would do to latency and to cost: a small queueing model, fitted on what the ledger has measured.
+"""Effects of other settings on latency and cost: a small queueing model, fitted to what the ledger has measured.
 
-For one table, of K that change, with λ transactions and g changes a second of b bytes each:
+For one of K changing tables, with λ transactions and g changes a second of b bytes each:
 
-    D  = min(CdcMaxBatchInterval, CdcMinFileSize / (g b))      a file of DMS is open for so long after its first change
+D  = min(CdcMaxBatchInterval, CdcMinFileSize / (g b))      time that a file of DMS stays open after its first change
     W1 = δ + (D with probability 1 / (1 + λ D), else U(0, D))  wait in DMS: the change that opens the file waits longest
     B  = max(T, D + 1/λ, R)                                    time between two batches, T = trigger interval
     S  = a + c g B                                             service time of a batch if it were alone
-    R  = S (1 + (K - 1) / K · Q / m),  Q = K R / B             service beside the others: K tables share a machine that does m
+    R  = S (1 + (K - 1) / K · Q / m),  Q = K R / B             service while K tables share a machine that does m
                                                                at full speed (Schweitzer's approximation of a closed queue)
     W2 = ε + U(0, T), or U(0, max(T, R)) if files come faster than batches are done
     latency = W1 + W2 + R · (its measured spread)
 
-δ, ε, a, c and m are fitted. A worker `speed` times as large does m · speed at a time, and each batch in
-a · (FIXED + (1 - FIXED) / speed) + c g B / speed: that is an assumption, not a measurement.
+δ, ε, a, c and m are fitted. A worker `speed` times as large does m · speed batches at full speed, and each batch in a ·
+(FIXED + (1 - FIXED) / speed) + c g B / speed. That is an assumption, not a measurement.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DAY, LOOK_S = 86_400.0, 0.2
 
 @dataclass(frozen=True)
 class Setting:
-    """What can be chosen; `speed` is the worker's size over its present one."""
+    """Settings that can be chosen; `speed` is the worker's size relative to the present one."""
 
     interval_s: float
     min_file_kb: float
@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Seen:
-    """What one setting came to: the load per table, means of the stages in seconds, and quantiles of the whole way."""
+    """Results of one setting: the load per table, means of the stages in seconds, and quantiles of the whole latency."""
 
     setting: Setting
     tables: int
@@ -62,30 +62,30 @@ class Seen:
 
     @property
     def look_s(self) -> float:
-        """T, but never quicker than the loop looks."""
+        """T, but at least the loop's own polling interval."""
         return max(self.setting.trigger_s, LOOK_S)
 
     @property
     def open_s(self) -> float:
-        """D: for how long a file of DMS is open."""
+        """D: how long a file of DMS stays open."""
         fill = self.setting.min_file_kb * 1024 / max(self.changes_s * self.bytes_change, 1e-9)
         return min(self.setting.interval_s, fill)
 
     @property
     def transactions_s(self) -> float:
-        """λ, from how much rarer files are than every D seconds."""
+        """λ, from how much rarer files are than one every D seconds."""
         return 1 / max(1 / max(self.files_s, 1e-9) - self.open_s, 0.02)
 
 
 def seen(a: Analysis, setting: Setting) -> Seen | None:
-    """Take what a window of commits tells of the setting that it ran with; None where stages are missing."""
+    """Measure the setting under which a window of commits ran; return None if stages are missing."""
     stages = a.percentiles("stage").set_index("stage")
     needed = ["source_to_commit", "source_to_dms", "landed_to_pickup", "pickup_to_commit"]
     if not set(needed) <= set(stages.index):
         return None
     whole, dms, wait, service = (stages.loc[n] for n in needed)
     slices, tables = a.slices, a.slices["table"].nunique()
-    busy = max(slices["slice"].nunique() * a.width_s, 1)  # a quiet night is no load
+    busy = max(slices["slice"].nunique() * a.width_s, 1)  # a quiet night is not load
     landing = stages["mean"].get("dms_to_landed", 0.0)
     changes, files = max(slices["changes"].sum(), 1), slices["files"].sum()
     spread = tuple(service[f"p{100 * q:g}"] / max(service["p50"], 1e-3) for q in LEVELS)
@@ -109,7 +109,7 @@ class Model:
         return replace(self.seen, setting=setting)
 
     def batch(self, setting: Setting) -> tuple[float, float]:
-        """Return R and B: how long a batch takes beside the others, and how long it is between two of a table."""
+        """Return R and B: the duration of a batch next to the others, and the time between two batches of a table."""
         load, w = self.at(setting), setting.speed
         k, apart = load.tables, max(load.look_s, load.open_s + 1 / self.seen.transactions_s)
         fixed = self.fixed_s * (FIXED + (1 - FIXED) / w)
@@ -118,17 +118,17 @@ class Model:
             between = max(apart, r)
             alone = fixed + self.per_change_s / w * load.changes_s * between
             new = alone * (1 + (k - 1) / k * min(k * r / between, k) / (self.parallel * w))
-            r = min((r + new) / 2, DAY)  # a day: what comes is more than can be done, and waits for ever
+            r = min((r + new) / 2, DAY)  # a day: more arrives than can be processed, and the wait is endless
         return r, max(apart, r)
 
     def look_window(self, setting: Setting, r: float) -> float:
-        """Return within how many seconds after it landed a file is picked up: T, or R where files come while a batch is at work."""
+        """Return the maximum seconds between landing and pickup: T, or R if files arrive during a batch."""
         load = self.at(setting)
         faster = load.open_s + 1 / self.seen.transactions_s < r + load.look_s / 2
         return max(load.look_s, r if faster else 0.0)
 
     def latency(self, setting: Setting) -> tuple[float, float]:
-        """Return p50 and p95 of the whole way, in seconds."""
+        """Return p50 and p95 of the whole latency, in seconds."""
         import numpy as np
 
         r, d, rate = self.batch(setting)[0], self.at(setting).open_s, self.seen.transactions_s
@@ -137,7 +137,7 @@ class Model:
         w1, p1 = np.append(even * d, d), np.append(np.full(40, (1 - first) / 40), first)
         w2 = even * self.look_window(setting, r)
         shares = np.diff([0, *((x + y) / 2 for x, y in zip(LEVELS, LEVELS[1:], strict=False)), 1])
-        # Files that come sooner than the settings say make δ negative; nobody waits for less than no time.
+        # If files come sooner than the settings say, δ is negative; a wait is never below zero.
         w1, w2 = np.maximum(w1 + self.delta, 0), np.maximum(w2 + self.epsilon, 0)
         total = w1[:, None, None] + w2[None, :, None] + (r * np.array(self.seen.spread))[None, None, :]
         weight = p1[:, None, None] * np.full(40, 1 / 40)[None, :, None] * shares[None, None, :]
@@ -147,9 +147,10 @@ class Model:
         return tuple(float(x) for x in total.ravel()[order][at])
 
     def cost(self, setting: Setting, s: LatencySettings) -> float:
-        """Return what a day costs on AWS at the prices of the settings: the worker, and S3's requests.
+        """Return the cost of a day on AWS at the prices in the settings: the worker, and S3's requests.
 
-        A trigger of minutes is a scheduled job that ends between its runs (`start_s` to start); a shorter one runs all day.
+        With a trigger of minutes, a scheduled job starts each time (`start_s`) and ends; with a shorter trigger it runs
+        all day.
         """
         price = {k: float(v) for k, v in s.prices.items() if k != "as_of"}
         r, between = self.batch(setting)
@@ -165,9 +166,10 @@ class Model:
 
 
 def fit(measured: Sequence[Seen], parallel: float | None = None) -> Model:
-    """Fit the model on some measured settings; with one of them only, `parallel` (m) has to be given.
+    """Fit the model to measured settings; with a single one, `parallel` (m) is required.
 
-    δ and ε are what the formulas leave of the mean waits; a and m are those whose R differ least, in their logarithm.
+    δ and ε are the differences between the measured mean waits and the formulas. a and m minimise the squared
+    differences of log R.
     """
     middle = sorted(measured, key=lambda x: x.setting.interval_s)[len(measured) // 2]
 

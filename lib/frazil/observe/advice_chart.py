@@ -1,4 +1,4 @@
-"""Advice: what other settings would come to by the model of `advice`, which of them are worth having, and the sentence that says so."""
+"""Advice: the results of other settings by the model of `advice`, the settings worth choosing, and a sentence about them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 INTERVALS_S, TRIGGERS_S, SPEEDS = (1, 2, 5, 10, 20, 60, 120, 300), (0, 1, 3, 10, 30, 60, 300, 900), (0.5, 1, 2, 4)
 
 FEWEST = 20
-"""From fewer commits nothing is concluded."""
+"""With fewer commits there is no advice."""
 
 
 class Advice:
-    """The model fitted on the commits of an analysis, and what it says of other settings; `model` is None where stages are missing."""
+    """The model fitted to an analysis, and its results for other settings; `model` is None if stages are missing."""
 
     def __init__(self, a: Analysis, s: LatencySettings, endpoint: Endpoint, parallel: float = 2.0):
         self.settings, self.model = s, None
@@ -40,7 +40,7 @@ class Advice:
         self.rows = [self._row(now.setting, self.model, "now")]
         for interval, trigger, speed in product(INTERVALS_S, TRIGGERS_S, SPEEDS):
             self.rows.append(self._row(Setting(interval, now.setting.min_file_kb, trigger, speed), self.model))
-        self.rows = [r for r in self.rows if r["label"] or r["p95_s"] < DAY]  # else it would fall behind for ever
+        self.rows = [r for r in self.rows if r["label"] or r["p95_s"] < DAY]  # otherwise its lag would grow for ever
         best = float("inf")
         for row in sorted(self.rows, key=lambda r: (r["usd_a_day"], r["p95_s"])):
             row["front"] = row["p95_s"] < best
@@ -59,7 +59,7 @@ class Advice:
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        """The settings of the front that are worth telling apart: each at least a fifth quicker than the cheaper one before."""
+        """The settings of the front that differ enough: each is at least a fifth quicker than the cheaper one before."""
         kept: list[dict[str, Any]] = []
         for row in self.front:
             if not kept or row["p95_s"] < 0.8 * kept[-1]["p95_s"]:
@@ -67,7 +67,7 @@ class Advice:
         return kept
 
     def shown(self) -> list[dict[str, Any]]:
-        """Return the present setting, what one change of it would do, and the front, as rows for a grid."""
+        """Return the present setting, the effect of single changes, and the front, as rows for a grid."""
         if not self.model:
             return []
         s, rows = self.now.setting, [self.rows[0]]
@@ -84,7 +84,7 @@ class Advice:
 
 @styled
 def chart(advice: Advice) -> Figure | None:
-    """Draw p95 against the cost of a day: every setting tried, the front, the present setting by the model and as measured."""
+    """Draw p95 against the cost of a day: every setting tried, the front, and the present setting by the model and as measured."""
     if not advice.model:
         return None
     from matplotlib.figure import Figure
@@ -152,7 +152,7 @@ def chart(advice: Advice) -> Figure | None:
 
 
 def sentence(advice: Advice) -> str:
-    """Say what the present setting comes to, and what would be quicker for no more money, or cheaper and as quick."""
+    """Describe the present setting, and a quicker one for the same money or a cheaper one of the same latency."""
     if not advice.model:
         return f"There is no advice: it needs {FEWEST} commits that tell of source commit times and of when their files landed."
     now = advice.rows[0]

@@ -1,6 +1,6 @@
-"""Latency over many commits: the sketches merged in Spark into one small histogram, which everything else is read from.
+"""Latency over many commits: Spark merges the sketches into one small histogram, from which everything else is computed.
 
-Percentiles over commits are those of the mixture of their sketches: every point of a sketch stands for its share of the
+Percentiles over commits are those of the mixture of their sketches: every point of a sketch represents its share of the
 commit's changes. They are never means of percentiles. Seconds are rounded to 2 % so that 100,000 commits become some
 thousand rows; maxima are exact.
 """
@@ -27,7 +27,7 @@ STAGES = {
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
 WIDTHS_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800)
 SLICES = 96
-"""A window is cut into at most so many slices."""
+"""Maximum number of slices in a window."""
 
 
 def _points() -> str:
@@ -47,7 +47,7 @@ def _points() -> str:
 
 
 class Analysis:
-    """The commits of a window (`ledger.commits`), cut into `slices` of time; frames that it returns are small pandas ones."""
+    """The commits of a window (`ledger.commits`), split into `slices` of time; returned frames are small pandas DataFrames."""
 
     def __init__(self, commits: DataFrame):
         from pyspark.sql import functions as F
@@ -80,7 +80,7 @@ class Analysis:
 
     @cached_property
     def _measured(self) -> pd.DataFrame:
-        """All percentiles, in one job; `by` names what each row is of."""
+        """All percentiles, computed in one job; `by` names the grouping of each row."""
         grouped = ", ".join(f"if(grouping({n}) = 0, '{n}', null)" for n in ("table", "slice", "hour"))
         levels = ", ".join(f"{q}D" for q in LEVELS)
         rows = self.histogram.sparkSession.sql(
@@ -91,13 +91,13 @@ class Analysis:
         )
         points = [
             f"least(p[{i}], max) p{100 * q:g}" for i, q in enumerate(LEVELS)
-        ]  # rounding must not pass the maximum
+        ]  # rounding must not exceed the maximum
         return frame(rows.selectExpr("by", "table", "slice", "hour", "stage", "changes", "mean", "max", *points))
 
     def percentiles(self, *by: str) -> pd.DataFrame:
         """Return changes, mean, max and p10 … p99 (`LEVELS`) in seconds by `table`, `slice`, or `table` and `hour`, and by `stage`.
 
-        Times are epoch milliseconds. Without `stage` they are of the whole way, source commit → committed.
+        Times are epoch milliseconds. Without `stage` the latencies are those from source commit to committed.
         """
         rows = self._measured[self._measured["by"] == " ".join(n for n in by if n != "stage")]
         rows = rows if "stage" in by else rows[rows["stage"] == TOTAL]
@@ -105,7 +105,7 @@ class Analysis:
         return rows[kept].sort_values(list(by or ["p50"])).reset_index(drop=True)
 
     def shares(self, *by: str, fineness: int = 50) -> pd.DataFrame:
-        """Return the weight of each latency of the whole way, in steps of 1/`fineness` of its logarithm, by these columns."""
+        """Return the weight of each total latency by these columns, in steps of 1/`fineness` of its logarithm."""
         seconds = f"exp(round(ln(greatest(seconds, 0.001)) * {fineness}) / {fineness}) seconds"
         rows = self.histogram.where(f"stage = '{TOTAL}'").selectExpr(*by, seconds, "weight")
         return frame(rows.groupBy(*by, "seconds").agg(_expr("sum(weight) weight")))
@@ -124,19 +124,19 @@ class Analysis:
 
     @cached_property
     def seconds_per_change(self) -> float:
-        """By how much a batch takes longer for each of its changes; 0 where the number of changes explains little of it."""
+        """Seconds that each change adds to a batch; 0 if the number of changes explains little of its duration."""
         work = "(committed_ms - picked_up_ms) / 1000, changes"
         slope, explained = self.commits.selectExpr(f"regr_slope({work})", f"regr_r2({work})").first()
         return max(slope, 0.0) if self.count >= 20 and (explained or 0) > 0.3 else 0.0
 
     def slowest(self) -> dict[str, Any]:
-        """Return the commit whose p99 over the whole way is the longest; empty where no commit tells of one."""
+        """Return the commit with the longest p99 of the total latency; empty if no commit has one."""
         at = QUANTILES.index(0.99)
         rows = self.commits.where("latency_ms is not null").orderBy(_expr(f"latency_ms[{at}]").desc()).limit(1)
         return next((r.asDict() for r in rows.collect()), {})
 
     def newest(self, count: int = 10) -> list[dict[str, Any]]:
-        """Return the newest commits, one row each, newest first; seconds of the whole way."""
+        """Return the newest commits, one row each, newest first, with seconds of the total latency."""
         at = {"p50": QUANTILES.index(0.5), "p95": QUANTILES.index(0.95), "p99": QUANTILES.index(0.99), "max": -1}
         return [
             {"committed": r.at, "table": r.table, "changes": r.changes, "files": r.files,
@@ -147,10 +147,10 @@ class Analysis:
 
     @cached_property
     def behind(self) -> pd.DataFrame:
-        """One row per slice, at its end: `waiting_s`, how long the longest waiting change of any table has been waiting, and
-        `quiet_s`, the time since the newest source commit that is in the lake.
+        """One row per slice, at its end: the wait of the longest waiting change, and the time since the newest source commit in the lake.
 
-        Where nothing waits the lake is fresh however long the source has been quiet.
+        `waiting_s` is over all tables; `quiet_s` is the second figure. If nothing waits, the lake is fresh however long
+        the source has been quiet.
         """
         import pandas as pd
 
@@ -169,10 +169,10 @@ class Analysis:
 
     @cached_property
     def skew(self) -> list[dict[str, Any]]:
-        """One row per table and stage that took less than no time: the clocks at its two ends contradict each other.
+        """One row per table and stage with negative durations: the clocks at its two ends contradict each other.
 
-        `at_least_s` is by how much the later clock is behind. File names tell milliseconds, S3 tells whole seconds: up to a
-        second before `landed` is no contradiction.
+        `at_least_s` is the minimum by which the later clock is slow. File names have milliseconds, and S3 has whole
+        seconds. So up to a second before `landed` is no contradiction.
         """
         least = {"source_to_dms": ("dms_ms[0]", 1), "dms_to_landed": ("land_ms[0]", 1000), "landed_to_pickup": ("wait_ms[0]", 50),
                  "pickup_to_commit": ("committed_ms - picked_up_ms", 50), "commit_to_visible": ("visible_ms - committed_ms", 50),
@@ -187,7 +187,7 @@ class Analysis:
 
 
 def frame(rows: DataFrame) -> pd.DataFrame:
-    """Bring few rows to the driver as a pandas frame, numbers as numbers where some are missing."""
+    """Collect a few rows as a pandas DataFrame; numeric columns stay numeric if values are missing."""
     import pandas as pd
 
     found = pd.DataFrame([r.asDict() for r in rows.collect()], columns=rows.columns)

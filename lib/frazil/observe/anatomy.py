@@ -1,4 +1,4 @@
-"""One commit taken apart: what happened to its changes, from the source to the second engine."""
+"""The timeline of one commit: what happened to its changes, from the source to the second engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @styled
 def anatomy(commit: dict[str, Any]) -> Figure | None:
-    """Draw one commit from the source's commits to the second engine, on one axis of time; the commit to the lake is 0."""
+    """Draw one commit from the source's commits to the second engine, on one time axis; the commit to the lake is 0."""
     steps = steps_of(commit)
     if not steps:
         return None
@@ -38,7 +38,7 @@ def anatomy(commit: dict[str, Any]) -> Figure | None:
 
 
 def steps_of(c: dict[str, Any]) -> list[tuple[str, float, float, str]]:
-    """Return what happened to a commit's changes: label, begin and end in seconds from the commit, colour; as far as known."""
+    """Return the known steps of a commit's changes: label, begin and end in seconds from the commit, colour."""
     if not c or c.get("picked_up_ms") is None:
         return []
     picked, colour, steps = (c["picked_up_ms"] - c["committed_ms"]) / 1000, STAGE_COLOURS, []
