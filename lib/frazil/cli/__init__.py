@@ -27,7 +27,7 @@ COMMANDS = {
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
-    """Build the parser; only the command that is asked for is imported."""
+    """Build the parser; import only the requested command."""
     parser = argparse.ArgumentParser(prog="frazil", description="Run, watch and clear up what Frazil's notebooks do.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, told in COMMANDS.items():
@@ -39,7 +39,7 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit code; a problem that a user can cure is told in two lines."""
+    """Run one command and return its exit code; a problem that the user can fix is printed in two lines."""
     argv = sys.argv[1:] if argv is None else argv
     options = _parser(argv).parse_args(argv)
     with redirect_stdout(_Safe(sys.stdout)), redirect_stderr(_Safe(sys.stderr)):
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _Safe(io.TextIOBase):
-    """A stream that lets no credential and no control character through."""
+    """A stream that removes credentials and control characters."""
 
     def __init__(self, stream: TextIO):
         self.stream = stream

@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Adopt the table and say where it goes on from."""
+    """Adopt the table and print where it continues."""
     book = Workbook(resolve("setup", {"env": options.env, "tables": [options.table]}).settings)
     print(adopt(book, options.table, options.position))
     return runs.OK

@@ -1,4 +1,4 @@
-"""`frazil check`: one line per breach of what the environment's section `operate` allows; none if all is well."""
+"""`frazil check`: one line per breached limit of the environment's section `operate`; none if all is well."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the breaches, call the hooks, return `runs.BREACH` if there are any."""
+    """Print the breaches and call the hooks; return `runs.BREACH` if there are any."""
     operate: OperateSettings = resolve("operate", {"env": options.env}).settings
     found = breaches(operate)
     for line in found:
@@ -36,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def breaches(operate: OperateSettings) -> list[str]:
-    """Return one line per table that is late, cannot be read or has no spec, for rows in quarantine, and for runs that stay away."""
+    """Return one line per table that is late, unreadable or without a spec, for quarantined rows, and for missing runs."""
     book = Workbook(operate, lambda text: None)
     return [
         *_late(book, operate),
@@ -74,7 +74,7 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
 
 
 def _told(name: str, problem: str, cure: str) -> str:
-    """Return a problem with its cure in one line that begins with the name of what it is about."""
+    """Return a problem and its cure in one line that begins with the name of its subject."""
     line = " ".join(f"{problem.removeprefix(f'{name}: ')}{cure and f'; cure: {cure}'}".split())
     return f"{name}: {line}"
 

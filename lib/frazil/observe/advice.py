@@ -2,7 +2,7 @@
 
 For one of K changing tables, with λ transactions and g changes a second of b bytes each:
 
-D  = min(CdcMaxBatchInterval, CdcMinFileSize / (g b))      time that a file of DMS stays open after its first change
+    D  = min(CdcMaxBatchInterval, CdcMinFileSize / (g b))      time that a file of DMS stays open after its first change
     W1 = δ + (D with probability 1 / (1 + λ D), else U(0, D))  wait in DMS: the change that opens the file waits longest
     B  = max(T, D + 1/λ, R)                                    time between two batches, T = trigger interval
     S  = a + c g B                                             service time of a batch if it were alone

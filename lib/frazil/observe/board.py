@@ -1,4 +1,4 @@
-"""What continuous ingestion shows of itself: a line per table, refreshed in a notebook, printed now and then elsewhere."""
+"""The live status of continuous ingestion: a line per table, refreshed in a notebook, printed from time to time elsewhere."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def status(
     lag_p50_s: float | None = None,
     lag_p99_s: float | None = None,
 ) -> str:
-    """Return the line of a table's newest pass: its rate, the lag and commit time of its last batch, and what is pending."""
+    """Return the status line of a table's newest pass: its rate, the lag and commit time of its last batch, and what is pending."""
     lag = "lag unknown" if lag_p50_s is None else f"lag p50 {lag_p50_s:.1f} s, p99 {lag_p99_s:.1f} s"
     left = "" if pending is None else f", {pending:.0f} file(s) pending"
     return f"{changes / max(seconds, 1e-3):,.0f} changes/s, {lag}, commit {commit_s:.2f} s{left}"

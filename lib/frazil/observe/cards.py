@@ -1,4 +1,4 @@
-"""Results as a person reads them at once: a verdict in one line, coloured in a notebook, then the rows that it comes from."""
+"""Results for people: a verdict in one line, coloured in a notebook, followed by its rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MARKS = {GOOD: "✔", STILL: "·", CARE: "!", BAD: "✘"}
 
 
 class Card:
-    """A verdict, its rows, and the level of each row: in a notebook a coloured edge, in text a mark before the line."""
+    """A verdict, its rows, and the level of each row: a coloured edge in a notebook, a mark before the line in text."""
 
     def __init__(self, level: str, verdict: str, rows: Sequence[dict[str, Any]], columns: Sequence[str] = (), of: Callable[[dict[str, Any]], str] | None = None):  # fmt: skip
         self.level, self.verdict, self.grid = (
@@ -47,7 +47,7 @@ class Card:
 
 
 def _tint(level: str) -> str:
-    """The style of a row: what needs nobody's attention is left as it is."""
+    """Return the style of a row; rows that need no attention get none."""
     return f"box-shadow:inset 4px 0 {_COLOURS[level]};background:{_COLOURS[level]}14" if level in (CARE, BAD) else ""
 
 
@@ -60,7 +60,7 @@ def _sum(rows: Sequence[dict[str, Any]], name: str) -> float:
 
 
 def shared(rows: Sequence[dict[str, Any]], column: str) -> dict[str, list[str]]:
-    """Return each thing that a column says, in order, with the tables of which it says so."""
+    """Return each text in a column, in order, with the tables that have it."""
     found: dict[str, list[str]] = {}
     for row in rows:
         told = str(row.get(column) or "")
@@ -71,9 +71,9 @@ def shared(rows: Sequence[dict[str, Any]], column: str) -> dict[str, list[str]]:
 
 
 def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
-    """Show a plan of any notebook: what will be done to how many tables, and which cannot go on by themselves.
+    """Show a notebook's plan: the actions, their numbers of tables, and the tables that need a decision.
 
-    What is impossible for several tables is said once, above the rows.
+    An impossibility that several tables share is shown once, above the rows.
     """
 
     def level(row: dict[str, Any]) -> str:
@@ -109,7 +109,7 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
 
 
 def results(done: Sequence[TableResult], *columns: str) -> Card:
-    """Show what happened to each table in a run or a pass; with columns named, only those."""
+    """Show what happened to each table in a run or pass; if columns are named, show only those."""
 
     def level(row: dict[str, Any]) -> str:
         word = row["status"]
@@ -130,7 +130,7 @@ def results(done: Sequence[TableResult], *columns: str) -> Card:
 
 
 def compared(done: Sequence[TableResult], *columns: str) -> Card:
-    """Show a comparison with the source: equal, or how many rows of which tables differ."""
+    """Show a comparison with the source: equal, or the number of differing rows and their tables."""
     card = results(done, *columns)
     differing = [r for r in done if r.counts.get("differing_rows")]
     if not done:
@@ -148,7 +148,7 @@ def compared(done: Sequence[TableResult], *columns: str) -> Card:
 
 
 def health(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
-    """Show what tables are made of; a row with `health` (see `explore.tables`) other than `healthy` needs care."""
+    """Show the state of tables; a row whose `health` (see `explore.tables`) is not `healthy` needs care."""
 
     def level(row: dict[str, Any]) -> str:
         if str(row.get("action", "")).startswith("cannot"):
@@ -166,14 +166,14 @@ def health(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
 
 
 def difference(found: Changed) -> Card:
-    """Show what differs between two states of a table."""
+    """Show the differences between two states of a table."""
     counts = {word: n for word, n in found.counts.items() if n}
     said = ", ".join(f"{n:,} {word}" for word, n in counts.items()) or "the same rows"
     return Card(GOOD if counts else STILL, f"{found.table}: {said}", found.sample)
 
 
 def as_of(found: AsOf) -> Card:
-    """Show all tables at one time of the source: which state was chosen, and what cannot be told."""
+    """Show all tables at one time of the source: the chosen states, and what is uncertain."""
 
     def level(row: dict[str, Any]) -> str:
         return BAD if row.get("snapshot") is None else CARE if row["unsure"] else GOOD

@@ -1,4 +1,4 @@
-"""The charts of what tables are made of, and of ingestion and maintenance side by side."""
+"""The charts of the tables' state, and of ingestion and maintenance over the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIONS = {
 
 @styled
 def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
-    """Draw changes per second and latency over time, and below them what maintenance did meanwhile (`ledger.actions`)."""
+    """Draw changes per second and latency over time, and below them the maintenance of that time (`ledger.actions`)."""
     from matplotlib.figure import Figure
 
     lines, done = a.percentiles("slice"), actions.dropna(subset=["ended_ms"])
@@ -42,7 +42,7 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
     rate.set_ylim(0, per_slice.max() * 1.12 or 1)
     rate.set_ylabel("changes/s")
     rate.set_title("Ingestion, and maintenance beside it")
-    lines = lines.set_index("slice").reindex(list(every))  # no line over a time without commits
+    lines = lines.set_index("slice").reindex(list(every))  # no line where nothing was committed
     middle = times([at + width // 2 for at in every])
     latency.fill_between(
         middle, lines["p50"], lines["p99"], color=COLOURS[0], alpha=0.15, linewidth=0, label="p50 to p99"
@@ -73,7 +73,7 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
 
 
 def beside(a: Analysis, actions: pd.DataFrame) -> str:
-    """Say what maintenance did in the window, and how latency was while it was at work and while it was not."""
+    """Describe the maintenance in the window, and the latency during and outside it."""
     lines = a.percentiles("slice")
     done = actions.dropna(subset=["ended_ms"])
     done = done[(done["ended_ms"] >= a.first_ms) & (done["began_ms"] <= a.last_ms)]
@@ -93,7 +93,7 @@ def beside(a: Analysis, actions: pd.DataFrame) -> str:
 
 @styled
 def health(before: list[dict[str, Any]], after: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | None:
-    """Draw what tables are made of, before (hollow) and after (full) maintenance, and the thresholds that say when to act."""
+    """Draw the state of tables before (hollow) and after (full) maintenance, and the thresholds for actions."""
     from matplotlib.figure import Figure
 
     now = {r["table"]: r for r in after if r.get("data_files") is not None}
@@ -133,7 +133,7 @@ def health(before: list[dict[str, Any]], after: list[dict[str, Any]], s: Mainten
 
 @styled
 def file_sizes(rows: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | None:
-    """Draw the sizes of each table's data files: bar from p10 to p90, dot at the median; the small size and the target."""
+    """Draw the sizes of each table's data files: a bar from p10 to p90, a dot at the median; also the small size and the target."""
     from matplotlib.figure import Figure
 
     known = sorted((r for r in rows if r.get("data_files")), key=lambda r: (r["file_mb_p50"], r["table"]))[-30:]
@@ -172,7 +172,7 @@ def file_sizes(rows: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | N
 
 
 def health_sentence(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
-    """Say in one sentence what maintenance changed."""
+    """Describe in one sentence what maintenance changed."""
     pairs = [
         (b, a)
         for b, a in zip(before, after, strict=True)

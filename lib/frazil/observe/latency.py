@@ -1,7 +1,8 @@
-"""The latency sketch of a batch: measured in the batch's own job, kept in its snapshot's summary.
+"""The latency sketch of a batch: measured in the batch's own job, stored in its snapshot's summary.
 
-A sketch is points of a distribution at fixed shares, not a KLL or a t-digest: Spark 3.5 has none of these as SQL functions,
-and one of useful size is above the half kilobyte that may ride in every retained summary. `analysis` merges them.
+A sketch has points of a distribution at fixed shares. It is not a KLL or a t-digest: Spark 3.5 has no SQL functions for
+these. One of useful size would also exceed the half kilobyte that each kept summary can afford. `analysis` merges
+sketches.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ if TYPE_CHECKING:
     from frazil.dms.objects import DmsObject
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
-"""The points kept of delays that each change has."""
+"""The quantiles kept of delays per change."""
 OF_FILES = (0.0, 0.5, 0.95, 0.99, 1.0)
-"""The points kept of delays that each file has."""
+"""The quantiles kept of delays per file."""
 AGE = "- unix_millis(commit_ts)"
 P50, P99 = QUANTILES.index(0.5), QUANTILES.index(0.99)
 
 
 def shares(points: Sequence[float]) -> tuple[float, ...]:
-    """Return which share of the changes each point stands for: those nearest to it."""
+    """Return the share of the changes that each point represents: those nearest to it."""
     edges = [0.0, *((a + b) / 2 for a, b in zip(points, points[1:], strict=False)), 1.0]
     return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
 
 
 def measures(written_at: str = "") -> list[Column]:
-    """Return the aggregates that a batch observes of its changes: quantiles of two delays, in milliseconds, as JSON arrays.
+    """Return the aggregates that a batch observes of its changes: quantiles of two delays in milliseconds, as JSON arrays.
 
-    `age`: source commit → 1970, see `picked_up`; `dms`: source commit → DMS wrote. Null where DMS writes no timestamp column.
-    `written_at`: of the changes of a `sample`, with the SQL of when an object was written; but the least and the greatest
-    `age` are of all changes.
+    `age`: source commit → 1970, see `picked_up`. `dms`: source commit → DMS wrote. Both are null if DMS writes no
+    timestamp column. `written_at`: the SQL of an object's write time, for the changes of a `sample`; the least and the
+    greatest `age` still cover all changes.
     """
     from pyspark.sql import functions as F
 
@@ -55,10 +56,11 @@ def measures(written_at: str = "") -> list[Column]:
 
 
 def sample(changes: DataFrame, every: int) -> DataFrame:
-    """Return changes with the `age` of each `every`th, and without `written_at`.
+    """Return changes with the `age` of each `every`th one, and without `written_at`.
 
-    Of many changes some are enough, and to work out for each when its file was written takes longer than to order them. For
-    these `measures` does it: beside the casts it would make a method of more than 8,000 bytes, which no JVM compiles.
+    A sample is enough for many changes, and finding each file's write time takes longer than ordering the changes.
+    `measures` finds it for the sample. Next to the casts it would make a method of more than 8,000 bytes, which no JVM
+    compiles.
     """
     from pyspark.sql import functions as F
 
@@ -66,13 +68,13 @@ def sample(changes: DataFrame, every: int) -> DataFrame:
 
 
 def picked_up(observed: dict[str, Any], at: float) -> dict[str, Any]:
-    """Return what a batch observed, with `age` as source commit → picked up `at`: its plan does not know when that will be."""
+    """Return a batch's observations with `age` as source commit → picked up `at`; its plan cannot know that time."""
     points = json.loads(observed["age"] or "null")
     return {**observed, "age": points and json.dumps([p + round(at * 1000) for p in points])}
 
 
 def _points(delays: list[tuple[float, int]]) -> list[int]:
-    """Return the points of weighted delays in seconds, as milliseconds."""
+    """Return the quantiles of weighted delays (given in seconds), in milliseconds."""
     if not delays:
         return []
     ordered = sorted(delays)
@@ -81,10 +83,10 @@ def _points(delays: list[tuple[float, int]]) -> list[int]:
 
 
 def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject] = ()) -> str:
-    """Return the sketch of one batch as JSON, about half a kilobyte: it rides in every retained snapshot's summary.
+    """Return the sketch of one batch as JSON, about half a kilobyte: every kept snapshot's summary contains one.
 
-    To be called as soon as the batch is read and collapsed: `read` is how long that took. `land` (file written → landed) and
-    `wait` (landed → picked up) are of its files, weighted by their bytes; files of streams have no such times.
+    Call it as soon as the batch is read and collapsed: `read` is the time since pickup. `land` (file written → landed)
+    and `wait` (landed → picked up) are weighted by the files' bytes. Files of streams have no such times.
     """
     facts = {"v": 2, "n": observed["changes"], "picked_up": round(picked_up * 1000)}
     facts["read"] = round((time.time() - picked_up) * 1000)
@@ -96,6 +98,6 @@ def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject
 
 
 def lag(observed: dict[str, Any], since_pick_up_s: float) -> dict[str, float]:
-    """Return p50 and p99 of source commit → table commit over one batch, in seconds; nothing without a timestamp column."""
+    """Return p50 and p99 of source commit → table commit over one batch, in seconds; empty without a timestamp column."""
     age = json.loads(observed["age"] or "[]")
     return {f"lag_{n}_s": age[i] / 1000 + since_pick_up_s for n, i in (("p50", P50), ("p99", P99)) if age}

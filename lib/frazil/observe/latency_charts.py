@@ -1,4 +1,4 @@
-"""The charts of the latency notebook. Each takes an `Analysis` and returns a figure, or None where it tells of nothing."""
+"""The charts of the latency notebook. Each takes an `Analysis` and returns a figure, or None without data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLUE, RED, GREY = COLOURS[0], COLOURS[3], COLOURS[7]
 
 @styled
 def behind(a: Analysis) -> Figure | None:
-    """Draw how long changes were waiting to be applied, and how long the source had been quiet: only the first is lag."""
+    """Draw how long changes waited to be applied, and how long the source was quiet: only the first is lag."""
     rows = a.behind
     if rows.empty:
         return None
@@ -39,7 +39,7 @@ def behind(a: Analysis) -> Figure | None:
 
 @styled
 def heat(a: Analysis) -> Figure | None:
-    """Draw, slice by slice of time, which share of the changes took how long; lines: their p50 and p95."""
+    """Draw for each slice of time the distribution of the changes' latency; lines: p50 and p95."""
     import numpy as np
 
     shares, lines = a.shares("slice", fineness=6), a.percentiles("slice")
@@ -58,7 +58,7 @@ def heat(a: Analysis) -> Figure | None:
     columns = times(np.append(every, every[-1] + width))
     shown = np.ma.masked_less_equal(np.nan_to_num(grid.to_numpy()), 0)
     mesh = axes.pcolormesh(columns, edges, shown, cmap="Blues", vmin=0, vmax=max(0.3, float(shown.max()) * 0.8))
-    lines = lines.set_index("slice").reindex(every)  # no line over a time without commits
+    lines = lines.set_index("slice").reindex(every)  # no line where nothing was committed
     middle = times(every + width // 2)
     for name, colour, style in (("p95", RED, "-"), ("p50", "black", "--")):
         axes.plot(
@@ -84,7 +84,7 @@ def heat(a: Analysis) -> Figure | None:
 
 @styled
 def ecdf(a: Analysis) -> Figure | None:
-    """Draw which share of the changes was in the lake within how many seconds: all tables thick, each table thin."""
+    """Draw the share of the changes that were in the lake within each number of seconds: all tables thick, each table thin."""
     rows = a.shares("table")
     if rows.empty:
         return None
@@ -154,7 +154,7 @@ def tables_by_hour(a: Analysis) -> Figure | None:
 
 @styled
 def stages(a: Analysis) -> Figure | None:
-    """Draw where the seconds go, stage by stage: over time, and by table. Means, since only they add up."""
+    """Draw the seconds spent in each stage, over time and by table. Means are used, since only they add up."""
     over_time, by_table = a.percentiles("slice", "stage"), a.percentiles("table", "stage")
     if over_time.empty:
         return None
@@ -172,7 +172,7 @@ def stages(a: Analysis) -> Figure | None:
         for stage in [s for s in STAGES if s in frame]:
             value = frame[stage].fillna(0)
             label = STAGES[stage] if axes is top else None
-            for sign in (1, -1):  # a stage of negative length is drawn to the other side, not hidden
+            for sign in (1, -1):  # a negative stage is drawn to the other side, not hidden
                 part = value.where(value * sign > 0, 0)
                 look = {"color": STAGE_COLOURS[stage], "label": label if sign == 1 else None}
                 if sign == -1:
@@ -185,7 +185,7 @@ def stages(a: Analysis) -> Figure | None:
                     axes.barh(frame.index, part, left=ends[sign], height=0.65, **look)
                 ends[sign] = ends[sign] + part
     heights = slices.filter(list(STAGES)).clip(lower=0).sum(axis=1)
-    if heights.max() > 8 * heights.median():  # a few bars would flatten all others: they are cut, and say so
+    if heights.max() > 8 * heights.median():  # a few bars would flatten all others: they are cut and labelled
         limit = 4 * heights.median()
         top.set_ylim(top.get_ylim()[0] if (slices.filter(list(STAGES)) < 0).any().any() else 0, limit)
         for at, height in heights[heights > limit].nlargest(5).items():

@@ -1,7 +1,7 @@
-"""The ledger of commits and of maintenance: Iceberg tables that a killed run can neither lose a row of, nor double one.
+"""The ledger of commits and of maintenance: Iceberg tables in which a killed run can neither lose nor double a row.
 
-`commits` is rebuilt from the snapshot summaries, by snapshot id, before they expire. `maintenance` has a row per action, written when it
-begins and again when it ends, by its id.
+`commits` is rebuilt from the snapshot summaries, by snapshot id, before they expire. `maintenance` has a row per
+action, written by its id when it begins and again when it ends.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _one_at_a_time = threading.Lock()
 
 
 class LedgerError(FrazilError):
-    """A ledger that this version of Frazil must not write to."""
+    """The ledger belongs to a newer Frazil, and this version must not write to it."""
 
 
 def _there(book: Workbook, which: str) -> str | None:
-    """Return the name of a ledger table if it is there; one of a newer Frazil is refused."""
+    """Return the name of a ledger table if it exists; raise LedgerError for one of a newer Frazil."""
     name = book.ops(which)
     if not book.spark.catalog.tableExists(name):
         return None
@@ -54,7 +54,7 @@ def _there(book: Workbook, which: str) -> str | None:
 
 
 def _open(book: Workbook, which: str, columns: str) -> str:
-    """Return the name of a ledger table, made if it is missing; one that older code made gets what it lacks."""
+    """Return the name of a ledger table; create it if it is missing, and add columns that an older version lacks."""
     name = book.ops(which)
     version = f"TBLPROPERTIES ('{VERSIONED}' = '{VERSION}')"
     if not _there(book, which):
@@ -70,7 +70,7 @@ def _open(book: Workbook, which: str, columns: str) -> str:
 
 
 def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[str]) -> None:
-    """Merge rows into a ledger table by their ids, again if another run was faster."""
+    """Merge rows into a ledger table by their ids; repeat this if another run commits first."""
     with _one_at_a_time:
         name = _open(book, which, columns)
         view = f"frazil_ledger_{which}"
@@ -92,7 +92,7 @@ def _existing(book: Workbook) -> list[str]:
 
 
 def _snapshots(book: Workbook, names: list[str]) -> DataFrame | None:
-    """Return every state of these tables that they still have a snapshot of, at the time at which it became that."""
+    """Return every kept snapshot of these tables, with the time at which it became the current state."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
@@ -103,8 +103,8 @@ def _snapshots(book: Workbook, names: list[str]) -> DataFrame | None:
         frames = [book.spark.table(f"{n}.{which}").select(F.lit(n).alias("name"), *columns) for n in names]
         return reduce(DataFrame.unionAll, frames)
 
-    # A snapshot is made on a branch, and its own time is that of its making; main's log tells when it was published. What was
-    # given up on a branch, by a batch that was written again or a run that was killed, lies beside it until it expires.
+    # A snapshot's own time is that of its creation on a branch; main's log has the time of its publication. Branches
+    # also leave snapshots of batches that were written again and of killed runs, until they expire.
     published = all_of("history", "snapshot_id", "made_current_at").groupBy("name", "snapshot_id")
     published = published.agg(F.min("made_current_at").alias("made_current_at"))
     there = all_of("snapshots", "snapshot_id", "parent_id", "committed_at", "operation", "summary")
@@ -117,9 +117,9 @@ def _snapshots(book: Workbook, names: list[str]) -> DataFrame | None:
 
 
 def _never_main(rows: list[Any]) -> set[int]:
-    """Return the ids of snapshots that were never main's: none that main's log names comes after them.
+    """Return the ids of snapshots that never were main's: main's log names none of their descendants.
 
-    What is older than the log, which expiry cuts, is kept by a tag, and these name states of main.
+    Snapshots older than the log, which expiry cuts, are kept by tags, and tags name states of main.
     """
     known = {r.snapshot_id: r for r in rows}
     logged = [r for r in rows if r.made_current_at]
@@ -136,16 +136,16 @@ def _never_main(rows: list[Any]) -> set[int]:
 
 
 def record(book: Workbook) -> None:
-    """Take the commits that the tables' snapshots tell of into `commits`; those that are there already stay as they are."""
+    """Add the commits in the tables' snapshots to `commits`; those already there stay as they are."""
     if (there := _snapshots(book, _existing(book))) is not None:
         _write(book, "commits", _COMMITS, there, ["name", "snapshot_id"])
 
 
 @contextlib.contextmanager
 def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterator[dict[str, int]]:
-    """Keep one action of maintenance in the ledger while it runs; what the block puts into the dict are its counts.
+    """Record one maintenance action in the ledger while it runs; the block puts its counts into the yielded dict.
 
-    A row that still says `started` is an action that was killed, or is at work.
+    A row that still says `started` is an action that was killed or is running.
     """
     from pyspark.sql import functions as F
 
@@ -168,7 +168,7 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
 
 
 def tidy(book: Workbook) -> None:
-    """Keep the ledger's own tables small: a snapshot a run adds up too."""
+    """Keep the ledger's own tables small: each run adds a snapshot."""
     for which in ("commits", "maintenance", "quarantine", VISIBLE):
         if name := _there(book, which):
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
@@ -178,9 +178,9 @@ def tidy(book: Workbook) -> None:
 
 
 def actions(book: Workbook) -> DataFrame:
-    """Return what maintenance did to the tables: one row per slice of a compaction and per other action.
+    """Return the maintenance of the tables: one row per file group of a compaction and per other action.
 
-    Times are epoch milliseconds; `ended_ms` is null where an action was killed or is at work.
+    Times are epoch milliseconds; `ended_ms` is null for an action that was killed or is running.
     """
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
@@ -203,7 +203,7 @@ def actions(book: Workbook) -> DataFrame:
 
 
 def _told(book: Workbook) -> DataFrame:
-    """Return every commit that the ledger or a snapshot tells of, once."""
+    """Return every commit in the ledger or in a snapshot, once."""
     from pyspark.sql import functions as F
 
     told = _snapshots(book, _existing(book))
@@ -216,7 +216,7 @@ def _told(book: Workbook) -> DataFrame:
 
 
 def _seen(book: Workbook) -> DataFrame:
-    """Return when a second engine first saw each commit, as far as one looked (`frazil visible`)."""
+    """Return the time when a second engine first saw each commit, as far as one watched (`frazil visible`)."""
     from pyspark.sql import functions as F
 
     name = _there(book, VISIBLE)
@@ -227,17 +227,21 @@ def _seen(book: Workbook) -> DataFrame:
 
 
 def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
-    """Return one row per commit of changes of every table; `hours` > 0 takes only the last ones.
+    """Return one row per commit of changes of every table; `hours` > 0 takes only the last hours.
 
-    Times are epoch milliseconds. `latency_ms`, `age_ms` (until picked up) and `dms_ms` (until DMS wrote) are
-    the quantiles (`latency.QUANTILES`) since the source commit over the commit's changes; null where DMS writes no timestamp column.
-    `land_ms` (written → landed) and `wait_ms` (landed → picked up) are those of its files (`latency.OF_FILES`), `read_ms` how
-    long reading took, `visible_ms` when a second engine saw the commit; null where that was not measured.
-    Commits whose snapshot has expired are told of if maintenance took them into the ledger before.
+    Times are epoch milliseconds. Three columns are quantiles (`latency.QUANTILES`) of the time since the source commit:
+    `latency_ms`, `age_ms` (until picked up) and `dms_ms` (until DMS wrote). They are null if DMS writes no timestamp
+    column.
+
+    `land_ms` (written → landed) and `wait_ms` (landed → picked up) are those of its files (`latency.OF_FILES`).
+    `read_ms` is the duration of reading, and `visible_ms` the time when a second engine saw the commit; both are null
+    if not measured.
+
+    Commits whose snapshot has expired are included if maintenance recorded them in the ledger before.
     """
     from pyspark.sql import functions as F
 
-    told = _told(book).where("summary['frazil.kind'] = 'changes'")  # asks for Spark, which F needs
+    told = _told(book).where("summary['frazil.kind'] = 'changes'")  # needs Spark, and so does F
     sources = F.create_map(*[F.lit(x) for spec in book.specs.values() for x in (book.name(spec), spec.source)])
     told = told.join(F.broadcast(_seen(book)), ["name", "snapshot_id"], "left").withColumn(
         "table", sources[F.col("name")]
@@ -260,7 +264,7 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
 
 
 def history(book: Workbook, table: str, newest: int = 5) -> list[dict[str, Any]]:
-    """Return the newest snapshots of a source table's lake table, loads and maintenance included, one row each."""
+    """Return the newest snapshots of a source table's lake table, including loads and maintenance, one row each."""
     from pyspark.sql import functions as F
 
     if not book.exists(book.specs[table]):

@@ -1,4 +1,4 @@
-"""What all charts share: their style, their axes, and how a figure shows itself."""
+"""Shared by all charts: style, axes, and how a figure is displayed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STYLE = {
 
 
 def styled(draw):
-    """Draw in Frazil's own style, whatever the notebook has set."""
+    """Draw in Frazil's style, whatever the notebook has set."""
 
     @functools.wraps(draw)
     def inside(*arguments):
@@ -45,7 +45,7 @@ def new_figure(title: str, width: float = 9.0, height: float = 3.6):
 
 
 def clock(axes, label: str = "committed at (UTC)") -> None:
-    """Let the horizontal axis show times, each no longer than needed."""
+    """Show times on the horizontal axis, each no longer than needed."""
     import matplotlib.dates as dates
 
     locator = dates.AutoDateLocator()
@@ -55,7 +55,7 @@ def clock(axes, label: str = "committed at (UTC)") -> None:
 
 
 def seconds_axis(axes, values, axis: str = "y") -> None:
-    """A logarithmic axis where latencies span more than two orders of magnitude, else one that starts at zero."""
+    """Use a logarithmic axis if latencies span more than two orders of magnitude, else one that starts at zero."""
     low, high = max(values.min(), 1e-3), values.max()
     if high / low > 100:
         getattr(axes, f"set_{axis}scale")("log")
@@ -65,17 +65,17 @@ def seconds_axis(axes, values, axis: str = "y") -> None:
 
 
 def durations(axis) -> None:
-    """Let the ticks of an axis that counts in seconds say durations as people do."""
+    """Label the ticks of an axis in seconds as durations in readable units."""
     from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 
     class Minor(LogFormatter):
-        """Ticks between powers of ten, where there are less than one and a half of these."""
+        """Ticks between powers of ten, if the axis spans less than one and a half of them."""
 
         def __call__(self, x, pos=None):
             return tick(x) if super().__call__(x, pos) else ""
 
     class Whole(MaxNLocator):
-        """Ticks at whole seconds, minutes, hours where the axis is long enough for that."""
+        """Ticks at whole seconds, minutes or hours, if the axis is long enough."""
 
         def tick_values(self, vmin, vmax):
             step = next((s for s in STEPS if vmax - vmin <= 8 * s), None)
@@ -103,31 +103,31 @@ def colour_of(tables) -> dict[str, str]:
 
 
 def span(seconds: float) -> str:
-    """Say a duration as people do: 0.35 s, 12.3 s, 4.2 min, 7.5 h, 3.1 days."""
+    """Format a duration: 0.35 s, 12.3 s, 4.2 min, 7.5 h, 3.1 days."""
     value, unit = _in_unit(seconds)
     return f"{value:.2f} s" if abs(seconds) < 1 else f"{value:,.1f} {unit}"
 
 
 def tick(seconds: float) -> str:
-    """Say a round duration: 0.5 s, 20 s, 5 min, 3 h, 12 days."""
+    """Format a round duration: 0.5 s, 20 s, 5 min, 3 h, 12 days."""
     value, unit = _in_unit(seconds)
     return f"{value:,.3g} {unit}" if seconds else "0"
 
 
 def _in_unit(seconds: float) -> tuple[float, str]:
-    """Return a duration in the largest unit of which it holds two."""
+    """Return a duration in the largest unit of which it has at least two."""
     units = ((86_400, "days"), (3600, "h"), (60, "min"))
     size, unit = next(((n, u) for n, u in units if abs(seconds) >= 2 * n), (1, "s"))
     return seconds / size, unit
 
 
 class Chart:
-    """A figure that shows itself in a notebook without any backend or magic, and can be kept as a PNG; or that there is none."""
+    """A figure that a notebook displays without any backend or magic, and that can be saved as a PNG; None: nothing to draw."""
 
     def __init__(self, figure: Figure | None, file: Path | None = None):
         self.figure = figure
         if figure is not None and file is not None:
-            with suppress(OSError):  # a full or read-only disk: it is shown all the same
+            with suppress(OSError):  # a full or read-only disk: it is displayed anyway
                 Path(file).parent.mkdir(parents=True, exist_ok=True)
                 figure.savefig(file, dpi=150)
 

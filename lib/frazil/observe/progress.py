@@ -1,4 +1,4 @@
-"""Signs of life from long work: bars in a notebook that somebody looks at, a line now and then elsewhere."""
+"""Progress of long work: bars in an interactive notebook, a line from time to time elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _tasks(spark: SparkSession, group: str) -> tuple[int, int]:
-    """Count the finished and all tasks of a job group's running stages."""
+    """Count the finished tasks and all tasks of a job group's running stages."""
     tracker, done, total = spark.sparkContext.statusTracker(), 0, 0
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
@@ -27,7 +27,7 @@ def _tasks(spark: SparkSession, group: str) -> tuple[int, int]:
 
 
 def watched() -> bool:
-    """Tell whether somebody may be looking: in a kernel that a Jupyter server started for a notebook, not in papermill's."""
+    """Tell whether somebody may be watching: in a kernel that a Jupyter server started, not in papermill's."""
     if "JPY_SESSION_NAME" not in os.environ:
         return False
     try:
@@ -61,7 +61,7 @@ class Bars:
 def heartbeat(
     spark: SparkSession, groups: set[str], say: Callable[[str], None], every_s: float = 10.0
 ) -> Iterator[None]:
-    """While the block runs, show how many tasks of each job group in work are done: as bars, or said every so often."""
+    """While the block runs, show the finished tasks of each active job group: as bars, or as a line every `every_s` seconds."""
     stop, bars, handle = threading.Event(), Bars(), None
     if watched():
         from IPython.display import display

@@ -1,4 +1,4 @@
-"""What a notebook shows and leaves behind: tables that read well anywhere, and one record of its result."""
+"""Notebook output: tables that are readable anywhere, and one record of the result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Grid:
         return "\n".join(self.lines()) if self.rows else "(nothing to show)"
 
     def lines(self) -> list[str]:
-        """Return the head and each row as aligned text; a row whose texts have several lines has as many."""
+        """Return the head and each row as aligned text; texts of several lines make rows of several lines."""
         cells = [[c.split("\n") for c in row] for row in [[safe(c) for c in self.columns], *self._cells()]]
         width = [max(len(line) for row in cells for line in row[i]) for i in range(len(self.columns))]
         right = [self._is_number(c) for c in self.columns]
@@ -56,7 +56,7 @@ class Grid:
         return self.html([""] * len(self.rows)) if self.rows else "<p><em>nothing to show</em></p>"
 
     def html(self, styles: Sequence[str]) -> str:
-        """Return the rows as an HTML table, each with a style of its own."""
+        """Return the rows as an HTML table, each with its own style."""
         aligned = ["right" if self._is_number(c) else "left" for c in self.columns]
 
         def line(tag: str, values: Sequence[str], style: str = "") -> str:
@@ -87,7 +87,8 @@ class Record:
 def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> Record:
     """Return the notebook's record as the last cell's value; if a table failed, show the record and raise with the causes.
 
-    Of several results of one table the failed one stands there, or else the last that did something, with the others' counts.
+    Several results of one table become one: the failed one, or else the last that did something, with the counts of the
+    others.
     """
     failed = any(r.failed for r in done)
     telling = sorted(done, key=lambda r: (r.failed, r.status != "unchanged"))
@@ -111,7 +112,7 @@ def _display(record: Record) -> None:
 
 
 def read_record(executed: Path) -> dict[str, Any] | None:
-    """Return the record that an executed notebook left in its outputs, or None."""
+    """Return the record in an executed notebook's outputs, or None."""
     notebook = json.loads(Path(executed).read_text(encoding="utf-8"))
     found = [o["data"][RECORD] for c in notebook["cells"] for o in c.get("outputs", ()) if RECORD in o.get("data", {})]
     return found[-1] if found else None

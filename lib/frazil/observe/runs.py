@@ -1,4 +1,4 @@
-"""Runs of notebooks: what each ended in, the exit code that says so, and one page over all of them."""
+"""Runs of notebooks: their outcomes, the exit codes, and one page over all of them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ EXIT_CODES = {
     "nothing to do": NOTHING,
     "skipped": SKIPPED,
 }
-"""What a run can end in. From 10 on nothing is wrong."""
+"""The outcomes of a run. Codes from 10 on are not errors."""
 _STILL = ("unchanged", "exists", "healthy", "empty")
 _DECISION = ("UnknownTablesError", "DecisionNeededError")
 _WRONG = ("ParameterError", "SpecError", "EndpointError")
 FILE = "run.json"
 ROOM = 1 << 16
-"""Bytes that a run needs at least to keep something."""
+"""Bytes that a run needs at least to store its files."""
 SHOWN = 5
-"""So many tables a line names."""
+"""Maximum number of tables that a line names."""
 
 
 def outcome(tables: list[dict[str, Any]]) -> str:
-    """Return what a run ended in, from its tables' `status`, `decision` and, where compared with the source, `differs`.
+    """Return a run's outcome, from its tables' `status`, `decision` and, if compared with the source, `differs`.
 
-    Tables that were only looked at have no status.
+    Tables that were only inspected have no status.
     """
     words = {t.get("status", "") for t in tables}
     failed = [t for t in tables if t.get("status") == "failed"]
@@ -54,7 +54,7 @@ def outcome(tables: list[dict[str, Any]]) -> str:
 
 
 def outcome_of(record: dict[str, Any] | None, error: str) -> str:
-    """Return what a run ended in from its notebook's record, or else from the class of the error that stopped it."""
+    """Return a run's outcome from its notebook's record, or else from the class of the error that stopped it."""
     if record and (not error or record["status"] == "failed"):
         compared = [c for c in record.get("compared", ()) if c["status"] != "failed"]
         return outcome([*record.get("tables", {}).values(), *compared])
@@ -62,14 +62,14 @@ def outcome_of(record: dict[str, Any] | None, error: str) -> str:
 
 
 def why(record: dict[str, Any] | None) -> str:
-    """Return what a notebook's record says of the tables that failed nothing, and yet keep the run from being `ok`."""
+    """Return what a notebook's record says about tables that did not fail but keep the run from being `ok`."""
     tables = [*(record or {}).get("tables", {}).items(), *((c["table"], c) for c in (record or {}).get("compared", ()))]
     told = [(t, f) for t, f in tables if f.get("status") in ("held", "differs", "skipped")]
     return "\n".join(f"{t}: {f['status']}: {f.get('note') or ''}".rstrip(": ") for t, f in told)
 
 
 def restored(tables: dict[str, dict[str, Any]]) -> str:
-    """Return what a run did again or gave up, by its record's tables: loads, and rows of the quarantine; empty: nothing."""
+    """Return what a run repeated or gave up, by its record's tables: loads, and rows of the quarantine; empty if nothing."""
     told = []
     for word in ("reloaded", "replayed"):
         loads = [f"{t} ({f['rows']:,} rows)" for t, f in tables.items() if f.get("status") == word and "rows" in f]
@@ -84,7 +84,7 @@ def restored(tables: dict[str, dict[str, Any]]) -> str:
 
 
 def write(folder: Path, **facts: Any) -> dict[str, Any]:
-    """Add facts to a run's `run.json`, by replacing the file, and return them all."""
+    """Add facts to a run's `run.json`, by replacing the file, and return all facts."""
     file = folder / FILE
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     known |= safe_facts(facts)
@@ -95,7 +95,7 @@ def write(folder: Path, **facts: Any) -> dict[str, Any]:
 
 
 NOTHING_FROM_OUTSIDE = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:">"""
-"""Lets a browser load and run nothing: a page shows rows and messages as they are."""
+"""Keeps a browser from loading or running anything: a page contains rows and messages as they are."""
 _PAGE = f"""{{% extends 'lab/index.html.j2' %}}
 {{% block html_head_js %}}{NOTHING_FROM_OUTSIDE}{{% endblock %}}
 {{% block jupyter_widgets %}}{{% endblock %}}
@@ -104,7 +104,7 @@ _PAGE = f"""{{% extends 'lab/index.html.j2' %}}
 
 
 def as_page(notebook: Path, page: Path | None = None) -> Path:
-    """Render an executed notebook as HTML, beside it or as `page`; the page needs nothing but itself."""
+    """Render an executed notebook as a self-contained HTML page, next to it or as `page`."""
     from nbconvert import HTMLExporter
 
     page = page or notebook.with_suffix(".html")
@@ -114,7 +114,7 @@ def as_page(notebook: Path, page: Path | None = None) -> Path:
 
 
 def unusable(folder: Path, error: OSError | None = None) -> str:
-    """Say why nothing can be kept in a folder, with its free space; empty if something can."""
+    """Return why nothing can be stored in a folder, with its free space; empty if something can."""
     there = next(f for f in (folder, *folder.parents) if f.exists())
     if error is None:
         try:
@@ -128,7 +128,7 @@ def unusable(folder: Path, error: OSError | None = None) -> str:
 
 
 def _alive(pid: int, began: float) -> bool:
-    """Tell whether a process runs that is not younger than the run: numbers of processes are used again."""
+    """Tell whether a process is running that started no later than the run: process ids are reused."""
     import psutil
 
     try:
@@ -138,7 +138,7 @@ def _alive(pid: int, began: float) -> bool:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """Return all runs of an environment, newest first; one that ended without a word (a kill) is `failed`."""
+    """Return all runs of an environment, newest first; one whose process died without a record counts as `failed`."""
     found = []
     for file in folder.glob(f"*/{FILE}"):
         run = json.loads(file.read_text(encoding="utf-8"))
@@ -152,7 +152,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def retain(folder: Path, keep: int) -> list[Path]:
-    """Remove the oldest run folders beyond `keep` and return them; one at work stays."""
+    """Remove the oldest run folders beyond `keep` and return them; a running one stays."""
     old = [r["folder"] for r in read(folder)[keep:] if r["outcome"] != "running"]
     for gone in old:
         shutil.rmtree(gone)
@@ -167,7 +167,7 @@ td.n{text-align:right}td.c{white-space:pre-line}tr.bad{background:#fbe3e1}tr.bad
 
 
 def _line(run: dict[str, Any]) -> str:
-    """Render one run: red where something is wrong, grey where nothing happened."""
+    """Render one run: red for errors, grey if nothing happened."""
     code, name = EXIT_CODES.get(run["outcome"]), run["folder"].name
     kind = "" if not code else "bad" if code < NOTHING else "still"
     links = " ".join(

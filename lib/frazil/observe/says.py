@@ -22,7 +22,7 @@ WHY = {
 
 
 def fresh_now(rows: list[dict[str, Any]]) -> str:
-    """Say from `freshness.now` whether anything waits."""
+    """Return, from `freshness.now`, whether anything waits."""
     known = [r for r in rows if r.get("pending_files") is not None]
     late = sorted((r for r in known if r["pending_files"]), key=lambda r: -(r["waiting_s"] or 0))
     unknown = f" Of {len(rows) - len(known)} tables it cannot be told." if len(known) < len(rows) else ""
@@ -42,12 +42,12 @@ def fresh_now(rows: list[dict[str, Any]]) -> str:
 
 
 def clock(ms: float, width_s: float = 60) -> str:
-    """Say a time of the window (epoch milliseconds, UTC); with seconds where slices are shorter than a minute."""
+    """Format a time of the window (epoch milliseconds, UTC); with seconds if slices are shorter than a minute."""
     return f"{times([ms])[0]:%d %b %H:%M}{f':{times([ms])[0]:%S}' if width_s < 60 else ''}"
 
 
 def behind(a: Analysis) -> str:
-    """Say how long the lake was behind, how far at worst, and how long its source was simply quiet."""
+    """Describe how long changes waited, how long at most, and how long the source was quiet."""
     rows = a.behind
     if rows.empty:
         return NOTHING
@@ -62,7 +62,7 @@ def behind(a: Analysis) -> str:
 
 
 def all_day(a: Analysis) -> str:
-    """Say how long changes took, and when that was worst."""
+    """Describe how long changes took, and when they took longest."""
     slices, whole = a.percentiles("slice"), a.percentiles()
     if slices.empty:
         return NOTHING
@@ -82,7 +82,7 @@ def all_day(a: Analysis) -> str:
 
 
 def tables(a: Analysis) -> str:
-    """Say which table is slowest, against all of them."""
+    """Name the slowest table, compared with all tables."""
     rows, whole = a.percentiles("table"), a.percentiles()
     if rows.empty:
         return NOTHING
@@ -98,7 +98,7 @@ def tables(a: Analysis) -> str:
 
 
 def stages(a: Analysis) -> str:
-    """Say in which stage the seconds are spent, which one varies most, and what was not measured."""
+    """Name the stage with the most seconds, the one that varies most, and what was not measured."""
     rows = a.percentiles("stage").set_index("stage")
     known = rows.reindex([s for s in STAGES if s in rows.index and s != "commit_to_visible"])
     if known.empty:
@@ -117,7 +117,7 @@ def stages(a: Analysis) -> str:
 
 
 def anatomy(commit: dict[str, Any]) -> str:
-    """Say where one commit's time went."""
+    """Describe where one commit spent its time."""
     steps = steps_of(commit)
     if not steps:
         return NOTHING
@@ -130,7 +130,7 @@ def anatomy(commit: dict[str, Any]) -> str:
 
 
 def skew(a: Analysis) -> str:
-    """Say which clocks contradict each other, or that none was caught."""
+    """Name the clocks that contradict each other, or state that none do."""
     if not a.skew:
         return (
             "No stage took less than no time by more than its clocks can tell (whole seconds on S3), so none was caught going wrong. A clock that is ahead at the source, or behind "
