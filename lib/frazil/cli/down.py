@@ -1,4 +1,4 @@
-"""`frazil down`: list what an environment has made, and then delete exactly what was listed."""
+"""`frazil down`: list what an environment has made, then delete exactly what was listed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class DownError(FrazilError):
-    """What was listed for deletion is not what lies there now, or nothing was listed."""
+    """The present files differ from the list of files to delete, or nothing was listed."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Without `--yes` list and keep the list; with it delete what stands there, if nothing has changed since."""
+    """Without `--yes`, list and store the list; with it, delete what is listed, if nothing has changed since."""
     tables = [options.table] if options.table else []
     settings = resolve("setup", {"env": options.env, "tables": tables}).settings
     book = Workbook(settings, lambda text: None)
@@ -86,11 +86,11 @@ def main(options: argparse.Namespace) -> int:
 
 
 def listed(book: Workbook) -> tuple[Listed, list[str]]:
-    """List what the environment has made, and say of what else lies there why it is left.
+    """List what the environment has made; also return what is not deleted, with reasons.
 
-    That is: tables of its specs that Frazil has created, its own tables in `ops` where they tell of no others, with all files below them;
-    what self-tests left that were killed;
-    namespaces that Frazil has created and that are empty then; run folders, key indexes and charts.
+    The list has the tables of its specs that Frazil created, and its own tables in `ops` unless they have rows about
+    other tables. It includes all files below these, and the remains of killed self-tests. It also has the namespaces
+    that Frazil created and that are then empty, run folders, key indexes and charts.
     """
     own = {f"{book.settings.ops}.{name}": column for name, column in lookup.OPS.items()}
     tables, files, left, catalog = _tables(book, own)
@@ -108,7 +108,7 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
 
 
 def one_table(book: Workbook) -> tuple[Listed, list[str]]:
-    """List the table of the book's one spec with its files; say what stays."""
+    """List the table of the book's single spec with its files; also return what is not deleted."""
     tables, files, left, _ = _tables(book, {})
     try:
         waiting = sum(lookup.waiting(lookup.quarantine(book.settings)).get(s, 0) for s in book.specs)
@@ -122,7 +122,7 @@ def one_table(book: Workbook) -> tuple[Listed, list[str]]:
 
 
 def _tables(book: Workbook, own: dict[str, str]) -> tuple[dict[str, str], list[str], list[str], Catalog | None]:
-    """Return the tables to delete with their metadata files, all their files, what stays and why, and the catalog."""
+    """Return the tables to delete with their metadata files, all their files, what is kept and why, and the catalog."""
     tables, files, left = {}, [], []
     try:
         catalog = lookup.open_catalog(book.settings)
@@ -146,38 +146,38 @@ def _spaces(book: Workbook) -> list[str]:
 
 
 def _folders(book: Workbook) -> list[str]:
-    """Return where the warehouse has the namespaces of the specs."""
+    """Return the warehouse's folders of the specs' namespaces."""
     warehouse = book.settings.catalog_options.get("warehouse", "").rstrip("/")
     place = warehouse if "://" in warehouse else str(Path(book.settings.root) / warehouse)
     return [f"{place}/{space.replace('.', '/')}" for space in _spaces(book)] if warehouse else []
 
 
 def _left_by_self_tests(book: Workbook) -> list[str]:
-    """List files of self-tests that were killed, also of those whose table is not in the catalog."""
+    """List the files of killed self-tests, even if their table is not in the catalog."""
     places = [p for p in _folders(book) if "://" not in p or is_s3(p)]
     return [e.path for place in places for e in walk(place, prefix=PREFIX)]
 
 
 def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
-    """Say why a table is not this environment's to delete; empty if it is. `column`: what a table of `ops` tells of."""
+    """Return why a table does not belong to this environment; empty if it does. `column`: where a table of `ops` names other tables."""
     properties = table.metadata.properties
     if column is None:
         return "" if POSITION in properties and ADOPTED not in properties else "Frazil has not made it"
     if column not in table.schema().column_names:
         return "Frazil has not made it"
     ours = {name for s in book.specs.values() for name in (s.source, book.name(s))}
-    ours |= {None} if book.stream else set()  # messages that tell no table
+    ours |= {None} if book.stream else set()  # messages that name no table
     others = lookup.tells_of(table, column) - ours
     return f"it also tells of {', '.join(sorted(o or NO_TABLE for o in others)[:3])}" if others else ""
 
 
 def _place(table: Table) -> str:
-    """Return a table's folder as `walk` spells it."""
+    """Return a table's folder in the spelling of `walk`."""
     return location(without_scheme(table.location()))
 
 
 def delete(settings: Settings, what: Listed) -> None:
-    """Drop tables and namespaces from the catalog, then delete the files, empty folders among them, and the run folders."""
+    """Drop tables and namespaces from the catalog, and delete the files, empty folders and run folders."""
     catalog = lookup.open_catalog(settings) if what.tables else None
     for target in what.tables:
         table = lookup.get_table(catalog, target)
@@ -192,4 +192,4 @@ def delete(settings: Settings, what: Listed) -> None:
     for namespace in what.namespaces:
         catalog.drop_namespace(namespace)
     for folder in what.folders:
-        shutil.rmtree(folder, ignore_errors=PREFIX in folder)  # it may have gone with its table
+        shutil.rmtree(folder, ignore_errors=PREFIX in folder)  # it may be deleted already, with its table

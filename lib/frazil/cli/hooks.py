@@ -1,4 +1,4 @@
-"""Tell somebody: a command that gets the facts on its standard input, and a webhook that gets them as JSON."""
+"""Hooks: a command that gets the facts on its standard input, and a webhook that gets them as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frazil.errors import safe, safe_facts
 
 
 def call_hooks(operate: OperateSettings, facts: dict[str, Any], seconds: float = 30.0) -> None:
-    """Call the command and the webhook that the environment names; a hook that fails is told of and changes no exit code."""
+    """Call the environment's command and webhook; a hook that fails is reported and does not change the exit code."""
     body = json.dumps(safe_facts(facts), default=str).encode()
     if operate.on_trouble:
         try:

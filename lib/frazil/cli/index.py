@@ -1,4 +1,4 @@
-"""`frazil index`: write the page over all runs of an environment anew."""
+"""`frazil index`: write the page over all runs of an environment again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from frazil.observe import runs
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the options: there are none of its own."""
+    """Declare no options."""
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the page and say where it lies."""
+    """Write the page and print its path."""
     print(runs.write_index(open_runs(resolve("operate", {"env": options.env}).settings)))
     return runs.OK

@@ -29,7 +29,7 @@ NEW_TARGET: dict[str, Any] = {"S3Settings": {
     "DataFormat": "csv", "Rfc4180": True, "CsvNullValue": "__DMS_NULL__", "AddColumnName": True, "IncludeOpForFullLoad": True,
     "TimestampColumnName": "dms_commit_ts", "CdcMaxBatchInterval": 60, "CdcMinFileSize": 32000,
 }}  # fmt: skip
-"""Settings of an S3 target with which nothing is lost: columns are named, nulls are not empty texts, commits have their time."""
+"""Settings of an S3 target that lose nothing: columns are named, nulls differ from empty texts, commits have their time."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the files, none over an existing one, and say what the settings will hurt; return `runs.OK`."""
+    """Write the files, but overwrite none, and print harmful settings; return `runs.OK`."""
     mappings, told = read_mappings(options.task), {}
     endpoint = read_json(options.endpoints, "endpoint settings") if options.endpoints else NEW_TARGET
     if stream := stream_address(options.endpoints) if options.endpoints else "":
@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
         source = options.source or _bucket(told)
     params = _params()
     connection = source_connection(_source_of(endpoint))
-    driver = {PACKAGES: ENGINES[connection.engine][3]}  # a secret alone may say which
+    driver = {PACKAGES: ENGINES[connection.engine][3]}  # only a secret may name the engine
     spark = get_spark(Settings(env=options.env, root=str(params.parent), spark_options=driver))
     found = read_catalog(spark, connection, options.tables)
     specs, notes = written({name: t for name, t in found.items() if mappings.selects(_spec(t))}, found)
@@ -96,9 +96,9 @@ def main(options: argparse.Namespace) -> int:
 def written(
     selected: dict[str, SourceTable], found: dict[str, SourceTable]
 ) -> tuple[dict[str, SourceTable], list[str]]:
-    """Return the tables that the task will write of those selected, and one line for each table or column that it will not.
+    """Return the selected tables that the task will write, and a line for each table or column that it will not.
 
-    A partitioned table's rows come under the names of its partitions.
+    A partitioned table's rows arrive under the names of its partitions.
     """
     notes, left = [], set()
     parts = {n: t for n, t in found.items() if t.part_of and not t.partitioned}
@@ -125,7 +125,7 @@ def written(
 
 
 def _above(name: str, found: dict[str, SourceTable]) -> list[str]:
-    """Return the names of the tables that one is a partition of, the nearest first."""
+    """Return the names of the tables above a partition, the nearest first."""
     parent = found[name].part_of if name in found else ""
     return [parent, *_above(parent, found)] if parent else []
 
@@ -146,7 +146,7 @@ def _bucket(document: dict[str, Any]) -> str:
 
 
 def _new_task(schemas: set[str]) -> list[dict[str, Any]]:
-    """Return the rules of a task by which every change can be followed: all tables of some schemas, their order and old keys."""
+    """Return the rules of a task that makes every change traceable: all tables of some schemas, their order and old keys."""
     kinds: list[dict[str, Any]] = [
         {"rule-type": "selection", "rule-action": "include", "filters": []},
         {"rule-type": "transformation", "rule-target": "column", "rule-action": "add-column", "value": "dms_change_seq",
@@ -167,7 +167,7 @@ def _without_passwords(document: Any) -> Any:
 
 
 def _source_of(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the source endpoint of a document of several, if there is one."""
+    """Return the source endpoint in a document of several endpoints; empty if there is not exactly one."""
     every = document.get("Endpoints") or []
     sources = [e for e in every if str(e.get("EndpointType", "")).lower() == "source"]
     return sources[0] if len(sources) == 1 else {}
@@ -190,7 +190,7 @@ def _environment(env: str, source: str, mappings: bool) -> str:
 
 
 def _specs(env: str, tables: list[SourceTable], mappings: Mappings) -> dict[str, str]:
-    """Return the specs' files; the lake's names are those after the task's renaming rules, and none is there twice."""
+    """Return the specs' files. The tables' names in the lake follow the task's renaming rules and are unique."""
     files: dict[str, str] = {}
     targets: set[str] = set()
     for t in tables:
@@ -205,5 +205,5 @@ def _specs(env: str, tables: list[SourceTable], mappings: Mappings) -> dict[str,
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken, with a number behind it where it must be."""
+    """Return an unused name, with a number at its end if necessary."""
     return next(n for n in chain((name,), (f"{name}_{i}" for i in count(2))) if n not in taken)

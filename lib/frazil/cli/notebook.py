@@ -1,4 +1,4 @@
-"""The child process of `frazil run`: runs one notebook with papermill; what it keeps holds no credential and no control character."""
+"""The child process of `frazil run`: runs one notebook with papermill; its output has no credentials and no control characters."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from frazil.errors import hide, safe_output
 
 @dataclass
 class Task:
-    """A notebook to run, and where to keep it: in `folder`, or in `spare` where that cannot be written."""
+    """A notebook to run, and the folder for its output: `folder`, or `spare` if that cannot be written."""
 
     notebook: str
     folder: str
     spare: str
     parameters: dict[str, Any]
     sealed: dict[str, Any]
-    """Parameters that may hold a credential: the notebook gets them past its cell."""
+    """Parameters that may hold a credential: the notebook does not get them in its cell."""
     credentials: list[str]
 
     def text(self) -> bytes:
-        """Return the task as its process reads it from standard input: a command line is for everybody to read."""
+        """Return the task as its process reads it from standard input: any user can read a command line."""
         return json.dumps(asdict(self)).encode()
 
 
 class Kept:
-    """Papermill's way to the executed notebook: it is written anew after each cell, whole or not at all."""
+    """Papermill's handler for the executed notebook: it is written again after each cell, completely or not at all."""
 
     def __init__(self, task: Task):
         self.task = task
 
     def write(self, text: str, path: str) -> None:
-        """Keep the notebook with outputs that are safe to show."""
+        """Write the notebook with outputs that are safe to show."""
         notebook = json.loads(text)
         for cell in notebook["cells"]:
             cell.update({"outputs": _safe(cell["outputs"])} if "outputs" in cell else {})
@@ -57,12 +57,12 @@ class Kept:
                 spare.unlink(missing_ok=True)
 
     def pretty_path(self, path: str) -> str:
-        """Return the path as papermill logs it."""
+        """Return the path for papermill's log."""
         return path
 
 
 def replace(file: Path, text: str) -> None:
-    """Write a file anew, or leave it as it is where there is no room."""
+    """Replace a file, or leave it unchanged if the disk is full."""
     new = file.with_name(f".{file.name}")
     try:
         new.write_text(text, encoding="utf-8")

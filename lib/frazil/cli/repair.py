@@ -1,4 +1,4 @@
-"""`frazil repair`: bring back, without loss, what stops tables: a schema that others changed, snapshots from the future."""
+"""`frazil repair`: repair, without loss, what stops tables: a schema that others changed, or snapshots from the future."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Repair the tables and say what was done."""
+    """Repair the tables and print what was done."""
     book = Workbook(resolve("setup", {"env": options.env, "tables": [options.table] if options.table else []}).settings)
     names = [book.name(s) for s in book.specs.values() if book.exists(s)]
     if not options.table:

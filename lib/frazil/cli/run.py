@@ -1,4 +1,4 @@
-"""`frazil run`: check the parameters, run a notebook under papermill in a child process, keep and index what came of it."""
+"""`frazil run`: check the parameters, run a notebook under papermill in a child process, store and index the result."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the notebook; return the exit code of its outcome."""
-    # What stands where the environment's own file has a fault.
+    # Used if the environment's own file has a fault.
     operate = OperateSettings(env=options.env, root=str(find_params().parent))
     try:
         operate = resolve("operate", {"env": options.env}).settings
@@ -93,7 +93,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _without_spark(book: Workbook) -> dict[str, Any] | None:
-    """Return the outcome of a run that need not, or cannot, begin; None: it has to look for itself."""
+    """Return the outcome of a run that need not or cannot start; None if it has to start."""
     try:
         still = watch.nothing_pending(book)
     except UnreachableError as e:
@@ -102,7 +102,7 @@ def _without_spark(book: Workbook) -> dict[str, Any] | None:
 
 
 def _refused(operate: OperateSettings, options: argparse.Namespace, error: FrazilError) -> None:
-    """Keep a run that was not started on the page too: on a schedule nobody reads what the command prints."""
+    """Record a run that was not started on the page too: on a schedule nobody reads the command's output."""
     given = {n: redaction.shown_text(n, v) for n, v in options.p}
     run = RunFolder(open_runs(operate), Path(options.notebook).stem, env=operate.env, parameters=given)
     outcome = runs.outcome_of(None, type(error).__name__)
@@ -111,7 +111,7 @@ def _refused(operate: OperateSettings, options: argparse.Namespace, error: Frazi
 
 
 def _ended(operate: OperateSettings, run: RunFolder, facts: dict[str, Any]) -> None:
-    """Keep, index and print what a run came to; tell of one that has not ended well, or could not be kept."""
+    """Store, index and print a run's result; report one that has not ended well, or could not be stored."""
     run.end(operate.keep_runs, **facts, seconds=round(time.time() - run.facts["began"], 2))
     facts = run.facts
     tables = facts.get("tables", {})
@@ -135,7 +135,8 @@ def _alarm(operate: OperateSettings, run: RunFolder) -> None:
 def find_notebook(name: str, operate: OperateSettings) -> tuple[Path, str]:
     """Return a notebook's file and the section of its parameters; `cdc_merge` finds `02_cdc_merge.ipynb`.
 
-    It is searched in the folder of parameter `notebooks`, else beside `params/`, else among those of the installation.
+    It is searched in the folder of parameter `notebooks`, else in `notebooks/` next to `params/`, else in the installed
+    notebooks.
     """
     own = operate.notebooks and Path(operate.root) / operate.notebooks
     folders = [own] if own else [find_params().parent / "notebooks", NOTEBOOK_FILES]
@@ -152,7 +153,7 @@ def find_notebook(name: str, operate: OperateSettings) -> tuple[Path, str]:
 
 
 def validated(section: str, env: str, pairs: list[list[str]]) -> tuple[Workbook, dict[str, Any]]:
-    """Return the notebook's workbook and parameters, typed as declared: they, specs and endpoint are read before anything is started."""
+    """Return the notebook's workbook and typed parameters; parameters, specs and endpoint are read before anything starts."""
     hints = get_type_hints(NOTEBOOKS[section])
     try:
         given = {n: v if hints.get(n) is str else yaml.safe_load(v) for n, v in pairs}
@@ -163,9 +164,9 @@ def validated(section: str, env: str, pairs: list[list[str]]) -> tuple[Workbook,
 
 @contextmanager
 def _lock(file: Path):
-    """Hold a lock until this process and the child that inherits it are dead; give None where another run holds it.
+    """Hold a lock until this process and the child that inherits it have ended; yield None if another run holds it.
 
-    The kernel frees it however they die; the number in the file only tells a person whose it is.
+    The kernel frees it however they end; the process id in the file is only for people.
     """
     with _opened(file) as lock:
         try:
@@ -180,7 +181,7 @@ def _lock(file: Path):
 
 
 def _opened(file: Path) -> BinaryIO:
-    """Open a lock file as far as its disk allows; where none can be made, one in the user's own folder takes its place."""
+    """Open a lock file as far as its disk allows; if it cannot be created, use one in the user's own folder."""
     with suppress(OSError):
         return open(file, "ab")
     with suppress(OSError):
@@ -190,7 +191,7 @@ def _opened(file: Path) -> BinaryIO:
 
 
 def _task(file: Path, run: RunFolder, settings: Settings, given: dict[str, Any]) -> Task:
-    """Return what the notebook's process needs; a parameter that may hold a credential stays out of the notebook's cell."""
+    """Return the task for the notebook's process; parameters that may hold a credential stay out of the notebook's cell."""
     sealed = {n: v for n, v in given.items() if redaction.shown(n, v) != v}
     shown = {n: v for n, v in given.items() if n not in sealed}
     hidden = sorted(redaction.credentials(settings))
@@ -198,7 +199,7 @@ def _task(file: Path, run: RunFolder, settings: Settings, given: dict[str, Any])
 
 
 def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, Any]:
-    """Run the notebook in a child process and return what it came to; a time-out ends it with all that it started."""
+    """Run the notebook in a child process and return the facts; a time-out ends it and every process that it started."""
     name = Path(task.notebook).name
     command = [sys.executable, "-m", "frazil.cli.notebook"]
     environment = {**os.environ, "FRAZIL_PARAMS": str(find_params())}
@@ -240,10 +241,10 @@ def _log(run: RunFolder) -> BinaryIO:
 
 @contextmanager
 def _passed_on(child: subprocess.Popen) -> Iterator[list[int]]:
-    """Pass the first SIGTERM or SIGINT on to the notebook, and give what came; the second one ends papermill and all below it.
+    """Pass the first SIGTERM or SIGINT on to the notebook, and yield the signals; the second one ends papermill and its children.
 
-    Who stops a service sends it to this process alone, and papermill would die of it. A cell that runs for long ends with
-    what is under way (`flows.stop`), and the notebook goes on to its end; at any other moment the kernel ends.
+    A service manager signals this process alone, and papermill would die of the signal. A long-running cell completes
+    its work in progress (`flows.stop`), and the notebook continues to its end. At any other moment the kernel ends.
     """
     import psutil
 
@@ -258,7 +259,7 @@ def _passed_on(child: subprocess.Popen) -> Iterator[list[int]]:
                 process.terminate()
 
     def is_kernel(process: psutil.Process) -> bool:
-        with suppress(psutil.NoSuchProcess):  # one that has ended since, or whose end nobody has taken notice of
+        with suppress(psutil.NoSuchProcess):  # ended since, or a zombie
             return "ipykernel_launcher" in " ".join(process.cmdline())
         return False
 
@@ -272,7 +273,7 @@ def _passed_on(child: subprocess.Popen) -> Iterator[list[int]]:
 
 
 def _below(child: subprocess.Popen) -> list[psutil.Process]:
-    """Return the processes that a child has started, and those that these have; none where it has ended."""
+    """Return all descendants of a child process; none if it has ended."""
     import psutil
 
     with suppress(psutil.NoSuchProcess):
@@ -281,7 +282,7 @@ def _below(child: subprocess.Popen) -> list[psutil.Process]:
 
 
 def _end(child: subprocess.Popen) -> None:
-    """End papermill and its kernel, which has a process group of its own, and Spark below it."""
+    """End papermill, its kernel (which has its own process group), and the kernel's Spark."""
     import psutil
 
     family = _below(child)
@@ -296,7 +297,7 @@ def _end(child: subprocess.Popen) -> None:
 
 
 def _error(out: Path) -> tuple[str, str]:
-    """Return the class and the first lines of the error that a notebook ended with; empty where it left none."""
+    """Return the class and message of the error that ended a notebook; empty if it has none."""
     if not out.exists():
         return "", ""
     outputs = [o for c in json.loads(out.read_text(encoding="utf-8"))["cells"] for o in c.get("outputs", ())]

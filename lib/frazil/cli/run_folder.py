@@ -1,4 +1,4 @@
-"""Where a run is kept: below `runs/<env>`, or in a temporary folder where nothing can be written there."""
+"""The folder of a run: below `runs/<env>`, or a temporary folder if that cannot be written."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class RunFolder:
     def __init__(self, home: Path, name: str, **facts: Any):
         self.home, self.trouble = home, runs.unusable(home)
         self.spare = Path(tempfile.gettempdir()) / f"frazil-{name}-{secrets.token_hex(8)}"
-        """For what does not fit into the folder; made when it is needed."""
+        """For files that do not fit into the folder; created on demand."""
         if self.trouble:
             self.spare.mkdir(mode=0o700)
         self.folder = self.spare if self.trouble else _new_folder(home, name)
         self.facts: dict[str, Any] = {"notebook": name, **facts, "began": time.time()}
         self._room = self.folder / ".room"
-        with suppress(OSError):  # freed for the outcome, should the disk be full then
+        with suppress(OSError):  # freed for the outcome if the disk is full by then
             self._room.write_bytes(b"0" * runs.ROOM)
 
     def keep(self, **facts: Any) -> None:
@@ -35,33 +35,33 @@ class RunFolder:
             self.facts = runs.write(self.folder, **self.facts)
 
     def end(self, keep_runs: int, **facts: Any) -> None:
-        """Keep what the run came to, and index it."""
+        """Record the run's result and index it."""
         self._room.unlink(missing_ok=True)
         self.keep(**facts)
         if (executed := self.file(f"{self.facts['notebook']}.ipynb")).exists():
-            with self.in_trouble(), suppress(ValueError):  # a notebook that was cut off while it was written
+            with self.in_trouble(), suppress(ValueError):  # a notebook whose file was cut off
                 runs.as_page(executed, self.folder / f"{executed.stem}.html")
         with self.in_trouble():
             runs.retain(self.home, keep_runs)
             runs.write_index(self.home)
         if self.spare != self.folder:
-            with suppress(OSError):  # something is in it
+            with suppress(OSError):  # it is not empty
                 self.spare.rmdir()
 
     def file(self, name: str) -> Path:
-        """Return where a file of the run was kept at last."""
+        """Return the path of a file of the run, in whichever folder it was written last."""
         return self.spare / name if (self.spare / name).exists() else self.folder / name
 
     @contextmanager
     def in_trouble(self) -> Iterator[None]:
-        """Let an error of the disk in this block be the run's `trouble`."""
+        """Record a disk error in this block as the run's `trouble`."""
         try:
             yield
         except OSError as e:
             self.trouble = self.trouble or runs.unusable(self.home, e)
 
     def told(self) -> str:
-        """Say where the run is kept, and what was in the way."""
+        """Return where the run is stored, and what went wrong."""
         spare = f"\n  {self.spare}" if self.spare != self.folder and self.spare.exists() else ""
         trouble = f"\n  {self.trouble}; free some, or name another folder in parameter 'runs'" if self.trouble else ""
         return f"  {self.folder}{spare}{trouble}"

@@ -19,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Watch until time is up or somebody says stop."""
+    """Watch until time is up or a stop is requested."""
     book = Workbook(resolve("latency", {"env": options.env}).settings)
     with stop_requests(print) as stop:
         clock = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), stop.set)

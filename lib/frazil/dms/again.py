@@ -1,4 +1,4 @@
-"""Rows that were set aside, read again from their bytes as the settings and the spec have it now."""
+"""Quarantined rows, read again from their bytes with the present settings and spec."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def read_again(
 ) -> DataFrame:
     """Return the raw rows of records that `changes.quarantine` made, each with its record as `r`.
 
-    They are ordered as they came, over batches too: `phase` is the record's `sequence`. A row whose fields did not fit is
-    laid out as the settings state it now, any other one as it was.
+    They are in order of arrival, also across batches: `phase` is the record's `sequence`. A row whose fields did not
+    fit gets the layout of the present settings; any other row keeps its layout.
     """
     from pyspark.sql import functions as F
 
@@ -65,7 +65,7 @@ def _lines(
     gone = any(role.startswith("after:") and role not in known for role in layout.roles)
     fields = F.from_csv("text", csv.fields_schema(layout), csv.csv_options(endpoint))
     split = rows.withColumn("fields", fields).select("r", *PLACE, "text", "fields.*")
-    if gone:  # a column of another name, or none: what it holds now can't be told
+    if gone:  # the column was renamed or dropped: its present value is unknown
         split = split.withColumn("corrupt", F.col("text"))
     found = csv.raw_rows(split, layout, endpoint, spec, phase, ["r", *PLACE], form, mappings)
     return found.withColumn("op", F.coalesce("op", F.lit("I"))) if form == csv.PARQUET else found
@@ -74,7 +74,7 @@ def _lines(
 def _messages(
     rows: DataFrame, spec: TableSpec, mappings: Mappings, before_field: str, phase: int, misfit: bool
 ) -> DataFrame:
-    """One that was refused because its key may have come from another partition (so one whose key was not read) stays refused: that is what 2 says."""
+    """Read messages again. 2 keeps refusing those whose key may have come from another partition, or was not read."""
     from pyspark.sql import functions as F
 
     some = rows.select("object", F.col("row_no").alias("offset"), F.lit(None).alias("arrived"), F.col("text").alias("value"))  # fmt: skip

@@ -1,7 +1,7 @@
-"""Control records of a stream: the definition that DMS gives of a table when the source alters it.
+"""Control records of a stream: the definition that DMS sends of a table when the source alters it.
 
-Only the form of create-table was seen in public. An ALTER's is taken to be the same, the whole table after it; what does
-not even hold the table's key is no definition, and a column that messages carry is there whatever a definition says.
+Only the form of create-table was seen in public. That of an ALTER is assumed to be the same: the whole table after it.
+A record without even the table's key is no definition. A column that messages carry exists, whatever a definition says.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _TYPES = {
     "UINT32": "UINT4", "UINT64": "UINT8", "FLOAT": "REAL4", "DOUBLE": "REAL8", "TIMESTAMP": "DATETIME", "DATE32": "DATE",
     "TIME32": "TIME", "BINARY": "BYTES", "DECIMAL": "NUMERIC", "STRING": "WSTRING",
 }  # fmt: skip
-"""Names of types as Arrow has them. Older records have DMS's own, of which INT8 and UINT8 mean another width."""
+"""Arrow's names of types. Older records have DMS's own names, of which INT8 and UINT8 mean another width."""
 _BOTH = {"INT8", "UINT8", "STRING", "NUMERIC", "TIME"}
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A table's columns as a control record tells them: by their names in messages; None: of a type that it does not tell."""
+    """A table's columns in a control record, by their names in messages; None for a column of unknown type."""
 
     where: str
     operation: str
@@ -37,7 +37,7 @@ class Definition:
 
 
 def definition(text: str, operation: str, where: str) -> Definition | None:
-    """Return the definition in a control record's JSON; None if it holds none (IncludeControlDetails is off)."""
+    """Return the definition in a control record's JSON; None if it has none (IncludeControlDetails is off)."""
     try:
         table = json.loads(text)["control"]["table-def"]
         told, key = table["columns"], tuple(map(str, table.get("primary-key") or ()))
@@ -51,7 +51,7 @@ def definition(text: str, operation: str, where: str) -> Definition | None:
 def _column(name: str, told: dict, own: bool) -> Column | None:
     kind = str(told["type"]).upper()
     kind = kind if own and kind in TYPES else _TYPES.get(kind, kind)
-    if kind == "NUMERIC":  # Assumed: where the digits are told at all, under these names.
+    if kind == "NUMERIC":  # Assumed: if the digits are given, then under these names.
         kind = f"NUMERIC({told.get('precision')},{told.get('scale', 0)})" if told.get("precision") else ""
     try:
         return parse_column({"name": name, "type": kind, "nullable": told.get("nullable", True)}, "")

@@ -10,10 +10,10 @@ from frazil.lake.clock import require_same_time
 
 
 def require_right_clock(file: Path, places: Iterable[str] = ()) -> None:
-    """Raise ClockError where this host's clock is more than a minute off another one's.
+    """Raise ClockError if this host's clock differs from another one by more than a minute.
 
-    `file` is one that the run writes anyway: a network file system gives it its own time. `places` are asked for theirs
-    where they lie on S3, each bucket once.
+    `file` is one that the run has written: a network file system gives it its own time. S3 is asked for its time in
+    each bucket of `places`, once.
     """
     buckets = {p.split("://", 1)[1].split("/")[0]: p for p in places if is_s3(p)}
     for place in [*([str(file)] if file.is_file() else []), *buckets.values()]:

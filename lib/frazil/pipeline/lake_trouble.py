@@ -1,4 +1,4 @@
-"""Say where the lake's storage or its catalog fails, and what mends it: a full disk, damaged metadata, a catalog without an answer."""
+"""Explains errors of the lake's storage or catalog and their remedies: a full disk, damaged metadata, a catalog without an answer."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ FULL = re.compile(
     r"No space left on device|Disk quota exceeded|SQLITE_FULL|database or disk is full|not enough space", re.I
 )
 PREVIOUS = 100
-"""So many metadata versions are tried."""
+"""Maximum number of metadata versions to try."""
 
 
 def explained(error: Exception, settings: Settings, target: str) -> FrazilError | None:
-    """Return what is wrong with a table's storage or catalog, with its remedy; None where an error comes of something else."""
+    """Return what is wrong with a table's storage or catalog, with its remedy; None if an error has another cause."""
     text = f"{jvm.cause(error)} {error}"
     name = f"{settings.catalog}.{target}"
     if jvm.is_no_answer(error):
@@ -46,16 +46,16 @@ def explained(error: Exception, settings: Settings, target: str) -> FrazilError 
 
 
 def require_metadata(settings: Settings, target: str, depth: int = 0) -> None:
-    """Raise StorageError where a table's metadata file cannot be read, or with `depth` 1 its manifest list.
+    """Raise StorageError if a table's metadata file cannot be read, or with `depth` 1 its manifest list.
 
-    Iceberg itself tries a damaged metadata file again for minutes.
+    Iceberg itself retries a damaged metadata file for minutes.
     """
     if trouble := damage(settings, target, depth):
         raise trouble
 
 
 def _free(settings: Settings) -> Iterator[str]:
-    """Say of each local folder that a run writes to how much room it has, the fullest first."""
+    """Yield the free space of each local folder that a run writes to, the fullest first."""
     options = settings.catalog_options
     places = {"warehouse": options.get("warehouse", ""), "catalog": options.get("uri", "").removeprefix("jdbc:sqlite:"),
               "runs": settings.runs, "temporary files": tempfile.gettempdir()}  # fmt: skip
@@ -71,9 +71,9 @@ def _free(settings: Settings) -> Iterator[str]:
 
 
 def damage(settings: Settings, target: str, depth: int = 2) -> StorageError | None:
-    """Return which file of a table's metadata cannot be read, and the newest version that can; None where all can be.
+    """Return the file of a table's metadata that cannot be read, and the newest version that can; None if all can.
 
-    The catalog is asked without Spark where it is a SQLite file; of another kind nothing is told.
+    A SQLite catalog is read without Spark; for other kinds the result is None.
     """
     if (at := _current(settings, target)) is None:
         return None
@@ -100,7 +100,7 @@ def damage(settings: Settings, target: str, depth: int = 2) -> StorageError | No
 
 
 def _current(settings: Settings, target: str) -> str | None:
-    """Return the address of a table's metadata, as a SQLite catalog has it."""
+    """Return the location of a table's metadata, from a SQLite catalog."""
     import sqlite3
 
     uri = settings.catalog_options.get("uri", "")
@@ -120,9 +120,9 @@ def _current(settings: Settings, target: str) -> str | None:
 
 
 def _unreadable(metadata: str, depth: int = 2) -> tuple[str, str] | None:
-    """Return the first file that cannot be read of a metadata version and what its current snapshot is made of, and why.
+    """Return the first unreadable file of a metadata version and its current snapshot, and why; None if all can be read.
 
-    `depth`: 0 looks at the metadata file alone, 1 at the manifest list too, 2 also at the manifests.
+    `depth`: 0 checks the metadata file alone, 1 also the manifest list, 2 also the manifests.
     """
     at = metadata
     try:
@@ -135,7 +135,7 @@ def _unreadable(metadata: str, depth: int = 2) -> tuple[str, str] | None:
         if (snapshot := table.current_snapshot()) is None:
             return None
         at = snapshot.manifest_list
-        # Not by the snapshot: PyIceberg keeps what it has read of one in this process.
+        # Not through the snapshot: PyIceberg caches in this process what it has read of one.
         manifests = list(read_manifest_list(table.io.new_input(at)))
         for manifest in manifests if depth > 1 else ():
             at = manifest.manifest_path
@@ -154,7 +154,7 @@ def _opened(metadata: str) -> StaticTable:
 
 
 def _versions(metadata: str) -> list[str]:
-    """Return the addresses of a table's metadata versions, newest first."""
+    """Return the locations of a table's metadata versions, newest first."""
     folder, slash, _ = metadata.rpartition("/")
     names = sorted(
         (e.name for e in walk(without_scheme(folder), deep=False) if e.name.endswith(".metadata.json")), reverse=True

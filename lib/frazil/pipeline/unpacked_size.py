@@ -1,4 +1,4 @@
-"""How large the rows of packed files are: what a `.gz` or a Parquet file holds may be a thousand times its own size."""
+"""The unpacked size of files: the content of a `.gz` or Parquet file may be a thousand times its own size."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GZIP_MOST = 1032
-"""The most that gzip makes a text smaller."""
+"""The maximum compression factor of gzip."""
 ROWS = 10_000
-"""Rows of a Parquet file that are looked at together."""
+"""Rows of a Parquet file that are read together."""
 
 
 def unpacked_bytes(files: Iterable[DmsObject], most: int) -> int | None:
-    """Return how many bytes the rows of files have, no further counted than beyond `most`; None where nothing is packed.
+    """Return the size of the rows of files in bytes, counted until it exceeds `most`; None if no file is packed.
 
-    Files that are too small to hold more than `most` are taken as they lie: a small batch pays nothing. Raises SourceError for
-    a damaged file.
+    Files too small to hold more than `most` are not unpacked: a small batch costs nothing. Raise SourceError for a
+    damaged file.
     """
     files = list(files)
     packed = [f for f in files if f.is_parquet or f.name.endswith(".gz")]
@@ -50,7 +50,7 @@ def _sizes(file: DmsObject) -> Iterator[int]:
 
 
 def _parquet(file: DmsObject) -> Iterator[int]:
-    """Give the bytes of a Parquet file's values, group by group; texts stay packed in dictionaries meanwhile."""
+    """Yield the bytes of a Parquet file's values, batch by batch; texts stay dictionary-encoded meanwhile."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,8 +1,8 @@
-"""The record of the files that a table has applied: by what each is known again, and where in the order it was applied.
+"""The record of the files that a table has applied: how to recognise each, and its place in the order.
 
-The position says how far a table is. The record says what the files were. It is kept beside the position and changes in the same
-commit: the newest files in a table property, older ones in segments, files that are written once. A segment that is lost loses no
-row: what it knew is taken from the folder again.
+The position says how far a table is; the record says which files were applied. It is stored next to the position and
+changes in the same commit. The newest files are in a table property; older ones are in segments, which are files that
+are written once. A lost segment loses no row: its content is read from the folder again.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ log = logging.getLogger("frazil")
 
 VERSION = 1
 TAIL = 64
-"""The property holds this many files before they go to a segment."""
+"""Maximum number of files in the property before they move to a segment."""
 MOST_AWAITED = 200
-"""So many names of files that were listed and are not applied yet are kept."""
+"""Maximum number of recorded names of files that were listed but not applied yet."""
 FILES, AWAITED, SEEN = "frazil.files", "frazil.awaited", "frazil.seen"
-"""The properties: the record; names of files that were listed and not applied yet; the segment of ETags that the same bytes have had since."""
+"""The properties: the record; names of files listed but not applied yet; the segment with newer ETags of unchanged files."""
 
 Place = tuple[str, int]
-"""Where in the order of a table's files one is: the name after which it comes, and how many were put after that one before it."""
+"""A file's place in the order of its table: the name that it follows, and how many files were put after that name before it."""
 
 
 class Applied(NamedTuple):
-    """One file. `etag` is empty for one whose changes a load or an adoption holds: it is known by its name alone.
+    """One file. `etag` is empty for a file whose changes a load or an adoption holds: it is recognised by its name alone.
 
-    `content` is a digest of a local file's bytes; on S3 the ETag mostly is one. `after` and `turn` are set for a file that was
-    applied after files with later names.
+    `content` is a digest of a local file's bytes; on S3 the ETag mostly is one. `after` and `turn` are set for a file
+    that was applied after files with later names.
     """
 
     name: str
@@ -53,17 +53,17 @@ class Applied(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where it was applied."""
+        """The place in the order at which it was applied."""
         return self.after or self.name, self.turn
 
 
 def key_of(file: DmsObject) -> str:
-    """Return the name by which the record knows a file: of a load file with its folder."""
+    """Return a file's name in the record; that of a load file includes its folder."""
     return "/".join(file.path.split("/")[-2:]) if LOAD.match(file.name) else file.name
 
 
 def packed(files: Iterable[Applied]) -> bytes:
-    """Return a segment's bytes: column by column, names and ETags first, so that these can be read alone."""
+    """Return a segment's bytes, column by column: names and ETags first, so that these can be read alone."""
     columns = ["\n".join(map(str, column)) for column in zip(*files, strict=True)]
     front = [columns[0], columns[2], columns[5]]
     return b"".join(
@@ -91,10 +91,10 @@ def _parts(data: bytes, both: bool = True) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Record:
-    """What the properties hold; `read` gives a segment's bytes.
+    """The content of the properties; `read` returns a segment's bytes.
 
-    `modified` is the greatest modification time that a listing showed, by the storage's clock (epoch seconds). `whole` says
-    that no applied file is missing. `moved` are the first name of the files that were applied after later names, and the last of
+    `modified` is the greatest modification time in a listing, by the storage's clock (epoch seconds). `whole` says that
+    no applied file is missing. `moved` has two names: the first of the files applied after later names, and the last of
     these later names.
     """
 
@@ -109,9 +109,9 @@ class Record:
 
     @staticmethod
     def of(properties: Mapping[str, str | None], read: Callable[[str], bytes], committed_ms: int = 0) -> Record:
-        """Return the record that a table's properties hold; one that is missing, damaged or of a newer Frazil is as good as none.
+        """Return the record in a table's properties; a missing, damaged or newer one counts as empty.
 
-        Files that the storage took a minute after the last commit (`committed_ms`) were not applied then.
+        Files that arrived more than a minute after the last commit (`committed_ms`) cannot have been applied.
         """
         none = committed_ms / 1000 + 60 if committed_ms else 0.0
         seen = properties.get(SEEN) or ""
@@ -143,12 +143,12 @@ class Record:
         return json.dumps({"version": VERSION, **told}, separators=(",", ":"))
 
     def look_from(self, last: str) -> str:
-        """Return the name from which to list where the position is `last`, if files with earlier names may come after it; else nothing."""
+        """Return the name from which to list if the position is `last` and files with earlier names may follow it; else an empty text."""
         return self.moved[0] if self.moved and last <= self.moved[1] else ""
 
     @cached_property
     def seen(self) -> dict[str, str]:
-        """By name another ETag that the same bytes have had since."""
+        """Newer ETags of unchanged files, by name."""
         if not self.seen_in:
             return {}
         try:
@@ -164,11 +164,11 @@ class Record:
         return {f.name: f for f in (*(f for data in self._stored for f in unpacked(data)), *self.tail)}
 
     def etags(self, place: Place) -> dict[str, str]:
-        """Return by name the ETag of each change file applied up to `place`; empty: any will do."""
+        """Return {name: ETag} of the change files applied up to `place`; an empty ETag matches any."""
         found: dict[str, str] = {}
         for data in self._stored:
             names, etags, after = _parts(data, both=False)[0].split("\t")
-            if after.strip("\n"):  # some come after later names
+            if after.strip("\n"):  # some were applied after later names
                 return {n: f.etag for n, f in self.files.items() if f.place <= place and "/" not in n}
             found.update(zip(names.split("\n"), etags.split("\n"), strict=True))
         found.update((f.name, f.etag) for f in self.tail)
@@ -180,7 +180,7 @@ class Record:
 
     @cached_property
     def newest(self) -> dict[str, Applied]:
-        """The files that the property itself holds."""
+        """The files in the property itself, by name."""
         return {f.name: f for f in self.tail}
 
     @cached_property
@@ -190,7 +190,7 @@ class Record:
 
     @cached_property
     def _stored(self) -> list[bytes]:
-        """The bytes of all segments; none where one is lost or damaged."""
+        """The bytes of all segments; empty if one is lost or damaged."""
         try:
             found = [self.read(name) for name, _ in self.segments]
             for data in found:
@@ -201,9 +201,9 @@ class Record:
             return []
 
     def with_files(self, files: Iterable[Applied], batch: str, write: Callable[[str, bytes], None]) -> Record:
-        """Return the record with more files; a tail that grew too long goes to a new segment.
+        """Return the record with more files; a tail that has grown too long moves to a new segment.
 
-        Segments grow by doubling, so each file is written a few times over.
+        Segments grow by doubling, so each file is written only a few times.
         """
         known = {f.name: f for f in (*self.tail, *files)}
         if len(known) <= TAIL:
@@ -219,11 +219,11 @@ class Record:
         return replace(self, segments=(*[s for s, _ in kept], (name, len(together))), tail=(), whole=self.complete)
 
 
-# --- the same bytes
+# --- unchanged bytes
 
 
 def digest(chunks: Iterable[bytes]) -> str:
-    """Return what stands for a local file's bytes."""
+    """Return a digest of a local file's bytes."""
     found = hashlib.sha256()
     for chunk in chunks:
         found.update(chunk)
@@ -232,11 +232,11 @@ def digest(chunks: Iterable[bytes]) -> str:
 
 _MB = 1 << 20
 _PARTS = tuple(n * _MB for n in (5, 8, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512))
-"""Sizes of the parts in which clients upload large objects; the ETag of such an object is made of its parts' digests."""
+"""Part sizes in which clients upload large objects; the ETag of such an object is computed from its parts' digests."""
 
 
 def is_same(known: Applied, size: int, chunks: Callable[[], Iterable[bytes]]) -> bool | None:
-    """Tell whether a file has the bytes that were applied, by reading it; None where nothing tells."""
+    """Tell whether a file has the applied bytes, by reading it; None if that cannot be determined."""
     if size != known.size:
         return False
     if known.content:

@@ -1,4 +1,4 @@
-"""What a listing shows, held against what is applied: files that are pending, late, changed, or named in the future."""
+"""Compares a listing with what is applied: files that are pending, late, changed, or named in the future."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Arrived:
-    """Change files by what is to be done with them.
+    """Change files by what to do with them.
 
-    `pending` and `late` are in the order in which they would be applied. `changed` has for each what was applied, where that is
-    known, and whether the bytes are sure to differ. `same` are files with another ETag and the bytes that were applied.
-    `ahead` are pending ones with names in the future.
+    `pending` and `late` are in the order in which they would be applied. `changed` has each file, what was applied, if
+    known, and whether the bytes certainly differ. `same` are files with a new ETag but unchanged bytes. `ahead` are
+    pending files with names in the future.
     """
 
     pending: list[DmsObject] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Arrived:
 
 
 def arrived(files: Sequence[DmsObject], position: Position, record: Record, now: float) -> Arrived:
-    """Sort out change files that a listing shows; the local ones with another time and the same size are read."""
+    """Classify the change files of a listing; local ones with another time and the same size are read."""
     found, pending = Arrived(), []
     here: Place = (position.last, position.turn)
     for o in files:
@@ -58,7 +58,8 @@ def arrived(files: Sequence[DmsObject], position: Position, record: Record, now:
 def _is_late(o: DmsObject, position: Position, record: Record) -> bool:
     """Tell whether a file with a name before the position was never applied.
 
-    By the record, if it is complete. Else one that the storage took after the last batch, and one in the window that the position knows.
+    The record decides, if it is complete. Else a file counts as late if it arrived after the last batch, or if its name
+    is in the window that the position knows.
     """
     if record.complete:
         return True
@@ -78,7 +79,7 @@ def _hold_against(o: DmsObject, known: Applied, record: Record, found: Arrived) 
 
 
 def same_loads(loads: Sequence[DmsObject], record: Record) -> tuple[list[DmsObject], list[DmsObject]]:
-    """Return load files with the ETag under which the same bytes were applied, and those of them whose ETag was not known yet."""
+    """Return load files with their recorded ETags if their bytes are unchanged, and those whose new ETag was not recorded yet."""
     found, new = [], []
     for o in loads:
         known = record.files.get(key_of(o))

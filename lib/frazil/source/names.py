@@ -1,4 +1,4 @@
-"""The names that DMS gives its files: what is a load file, what is a change file, and which time a change file's name states."""
+"""The names of DMS's files: which are load files, which are change files, and the time in a change file's name."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ CHANGES = re.compile(r"^\d{8}-\d{9,10}\.(csv|csv\.gz|parquet)$")
 SHARED = re.compile(r"^CDC_TXN-\d{17}\.csv(\.gz)?$")
 """A file with the changes of all tables (PreserveTransactions)."""
 AHEAD = timedelta(days=1)
-"""A name may be this much after the present: DMS writes local times where its time zone is set."""
+"""A name may be this far in the future: DMS writes local times if its time zone is set."""
 
 _TIME = re.compile(r"(?:CDC_TXN-)?\d{4}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])-?([01]\d|2[0-3])([0-5]\d){2}\d{3}")
 
 
 def moment(name: str) -> datetime:
-    """Return the time that a change file's name states; the zone is that of DMS's setting."""
+    """Return the time in a change file's name, in the time zone of DMS's setting."""
     digits = re.sub(r"\D", "", name.split(".")[0])
     return datetime.strptime(digits[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(digits[14:17]))
 
 
 def states_a_time(name: str) -> bool:
-    """Tell whether the digits in a change file's name are a time; those that DMS writes always are."""
+    """Tell whether the digits in a change file's name are a time, as they always are in DMS's names."""
     found = _TIME.match(name)
     if not found or name.startswith(("0000", "CDC_TXN-0000")):
         return False
@@ -36,15 +36,15 @@ def states_a_time(name: str) -> bool:
 
 
 def latest_possible(now: float) -> str:
-    """Return the digits after which a change file's name lies in the future, as seen at `now` (epoch seconds)."""
+    """Return the digits after which a change file's name is in the future, at `now` (epoch seconds)."""
     return f"{datetime.fromtimestamp(now, UTC) + AHEAD:%Y%m%d%H%M%S}999"
 
 
 def digits_of(name: str) -> str:
-    """Return the digits of the time in a change file's name, which compare as times do."""
+    """Return the digits of the time in a change file's name; they compare like times."""
     return re.sub(r"\D", "", name.split(".")[0])
 
 
 def is_change_file(name: str) -> bool:
-    """Tell whether DMS names a change file so."""
+    """Tell whether a name is that of a DMS change file."""
     return bool((CHANGES.match(name) or SHARED.match(name)) and states_a_time(name))

@@ -1,4 +1,4 @@
-"""The names of a DMS endpoint's settings, in the spelling of AWS's API; DMS takes them in any case."""
+"""The names of a DMS endpoint's settings, in the spelling of AWS's API; DMS accepts any case."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ STREAM = (
     "SslClientCertificateArn", "SslClientKeyArn", "SslClientKeyPassword", "SslEndpointIdentificationAlgorithm", "StreamArn",
     "Topic", "UseLargeIntegerValue",
 )  # fmt: skip
-"""Of Kafka and Kinesis targets."""
+"""Settings of Kafka and Kinesis targets."""
 OWN = ("OpColumnName", "OpValues", "CdcHasOp")
-"""Of `FrazilSettings`: what DMS has no setting for."""
+"""Entries of `FrazilSettings`, for which DMS has no setting."""
 ENDPOINT = (
     "CertificateArn", "DatabaseName", "Endpoint", "EndpointArn", "EndpointIdentifier", "EndpointType", "Endpoints",
     "EngineDisplayName", "EngineName", "ExternalId", "ExtraConnectionAttributes", "FrazilSettings", "IsReadOnly",
     "KafkaSettings", "KinesisSettings", "KmsKeyId", "Marker", "Password", "Port", "ReplicationTasks", "ResourceIdentifier",
     "S3Settings", "ServerName", "SslMode", "Status", "TableStatistics", "Tags", "Username", "rules",
 )  # fmt: skip
-"""Of the documents that hold such settings."""
+"""Keys of the documents that hold such settings."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """Settings under the names that the API has, as far as these are known."""
+    """Settings under their API names, as far as these are known."""
 
     settings: dict[str, Any]
     unknown: tuple[str, ...] = ()
     misspelt: tuple[tuple[str, str], ...] = ()
     """Names that differ from a known one in more than case, with the right spelling."""
     contradicting: tuple[str, ...] = ()
-    """Names that stand there twice, in other spellings and with other values."""
+    """Names that occur twice, in different spellings and with different values."""
 
 
 def named(given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Iterable[str]) -> Named:
-    """Return settings by their known names, whatever case they are written in; unknown ones stay as they are."""
+    """Return settings under their known names, in whatever case they are written; unknown names stay as they are."""
     right = {name.lower(): name for name in known}
     settings, unknown, misspelt, contradicting = {}, [], [], []
     for name, value in given.items() if isinstance(given, Mapping) else given:
@@ -66,7 +66,7 @@ def named(given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Iterable[
 
 
 def _nearest(name: str, right: Mapping[str, str]) -> str:
-    """Return the known name that is surely meant: the same letters, or all but one or two; empty: none."""
+    """Return the known name that is almost certainly meant: the same letters, or all but one or two; empty if none."""
     letters = re.sub(r"[^a-z0-9]", "", name.lower())
     near = difflib.get_close_matches(letters, right, n=1, cutoff=0.85)
     return right[near[0]] if near else ""
