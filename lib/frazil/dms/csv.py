@@ -1,11 +1,20 @@
-"""DMS's CSV files as a DataFrame of raw rows: every value still text, every row with its place.
+"""DMS's CSV files as a DataFrame of raw rows: every value is still text, and every row has its place.
 
-A raw row has: `phase` (0 load, 1 change), `object` (base name), `path` (its URI), `block` and `row_no` (its place in the
-object), `written_at` (when DMS wrote the object, by its name; null for load files), `op`, `commit_ts`, `change_seq` (text),
-`a0`, `a1` … (the spec's columns, in its order; empty may be null, see `_is_cast`), `b0`, `b1` … (the key's old values), `corrupt` (the line, where it has
-too many or too few fields), `raw` (its bytes; fields may be quoted otherwise), `form` (`STATED` …), `layout` (the roles of its
-fields), and under UseCsvNoSupValue `absent` (the columns that the source's log did not carry, or null). What nobody asks
-for is not computed.
+A raw row has:
+
+    phase       0 load, 1 change
+    object      base name of the file, and `path`, its URI
+    block       with `row_no` the row's place in the file
+    written_at  when DMS wrote the file, by its name; null for load files
+    op          and `commit_ts` and `change_seq`, as text
+    a0, a1 …    the spec's columns, in its order; an empty text may mean null, see `_is_cast`
+    b0, b1 …    the key's old values
+    corrupt     the line, if it has too many or too few fields
+    raw         the row's bytes; fields may be quoted differently
+    form        `STATED` …, and `layout`, the roles of its fields
+    absent      with UseCsvNoSupValue: the columns that the source's log did not carry, or null
+
+Columns that nothing uses are not computed.
 """
 
 from __future__ import annotations
@@ -45,18 +54,21 @@ PLACE = (
     "substring_index(input_file_name(), '/', -1) as object", "input_file_name() as path",
     "input_file_block_start() as block", "monotonically_increasing_id() as row_no",
 )  # fmt: skip
-"""A row's place as SQL, to stand right above the scan: unlike the columns of `_metadata`, which are cheap in
-Parquet only, they cost no copy of the row."""
+"""A row's place as SQL, for use directly above the scan.
+
+The columns of `_metadata`, which are cheap only in Parquet, would cost a copy of the row; these do not.
+"""
 
 FEW = 32
-"""So many files at most are told apart one by one in SQL."""
+"""Maximum number of files that SQL distinguishes one by one."""
 
 
 def written_at(files: Iterable[DmsObject], phase: int) -> str:
     """Return the SQL of the time at which DMS wrote an `object`, by its name; null for load files.
 
-    Of a few files the times are stated, to be found by halving; of many they are computed per row, which costs more. The
-    digits of a name, 20240612-103125108.csv or CDC_TXN-20240612103125108.csv, are one number, its parts had by division.
+    For a few files the times are constants, found by bisection. For many files they are computed per row, which costs
+    more. The digits of a name (20240612-103125108.csv or CDC_TXN-20240612103125108.csv) form one number, and division
+    extracts its parts.
     """
     if phase == LOAD_PHASE:
         return "cast(null as timestamp)"
@@ -72,7 +84,7 @@ def written_at(files: Iterable[DmsObject], phase: int) -> str:
 
 
 def _which(names: list[str]) -> str:
-    """The SQL of an `object`'s place in sorted names; its code is the same for any names, so Spark compiles it once."""
+    """Return the SQL of an `object`'s index in sorted names; the compiled code does not depend on the names, so Spark compiles it once."""
 
     def within(first: int, end: int) -> str:
         if first + 1 == end:
@@ -84,30 +96,30 @@ def _which(names: list[str]) -> str:
 
 
 STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
-"""Where a row's layout was told: by the settings, by its file's header, for files of all tables; or another form."""
+"""Where a row's layout comes from: the settings, its file's header, a file of all tables; or another file format."""
 HAVE_EMPTY = TEXTS | {"BYTES", "BLOB"}
-"""Types with an empty value: with a null token that is not empty itself, an empty field of theirs is that value."""
+"""Types with an empty value: if the null token is not empty itself, an empty field of theirs is that value."""
 NEVER = "\x01\x02"
-"""Spark's own null value, which no file holds: so a quoted empty field (`""`) is read as empty and a bare one as null."""
+"""Spark's own null value, which no file contains: so a quoted empty field (`""`) is read as empty and a bare one as null."""
 HEAD = 1 << 20
-"""So many bytes of a file are read first to see its first row."""
+"""Bytes of a file to read at first for its first row."""
 LONGEST_NAME = 10_000
-"""No database has longer names of columns."""
+"""No database has longer column names."""
 FIELD_END, ROW_END = "\x1f", "\x1e"
-"""Take the place of delimiters that Python's csv module does not know."""
+"""Replacements for delimiters that Python's csv module cannot read."""
 NO_CHARACTER = "\uffff"
-"""Unicode's own, for Spark's third escape: where none is stated it is NUL, and a NUL in a quoted text gets lost."""
+"""A Unicode non-character as Spark's third escape: its default is NUL, and a NUL in a quoted text would be lost."""
 
 
 class LayoutError(SourceError):
-    """A headerless file that fits none of its table's layouts: somebody has to declare which columns it has."""
+    """A headerless file fits none of its table's layouts: its columns must be declared."""
 
     decision = True
 
 
 @lru_cache(maxsize=4096)
 def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
-    """Return the first line's fields: the column names of a file with a header."""
+    """Return the fields of the first line: the column names of a file with a header."""
     line = open_text_head(file.path, HEAD).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
     names = next(_rows(file, line, endpoint)[0], [])
     if "\r" in line or any(len(name) > LONGEST_NAME for name in names):
@@ -139,13 +151,13 @@ def _rows(file: DmsObject, text: str, endpoint: Endpoint) -> tuple[Iterator[list
 
 
 def first_row(file: DmsObject, endpoint: Endpoint) -> list[str]:
-    """Return the fields of a file's first row, however long it is."""
+    """Return the fields of a file's first row, however long that is."""
     size = HEAD
     while True:
         text = open_text_head(file.path, size).read()
         rows, stream = _rows(file, text, endpoint)
         row = next((r for r in rows if r), [])
-        if stream.read(1) or size >= file.size:  # there is more behind the row, so that it is whole
+        if stream.read(1) or size >= file.size:  # more follows after the row, so it is complete
             return row
         size *= 8
 
@@ -157,7 +169,7 @@ def first_width(file: DmsObject, endpoint: Endpoint) -> int:
 
 
 def require_fit(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> None:
-    """Hold a headerless file's first row against the layout that held when it was written; raise LayoutError if its width differs."""
+    """Raise LayoutError if a headerless file's first row is not as wide as the layout that was valid when it was written."""
     width = first_width(file, endpoint)
     wanted = len(stated_layout(spec, endpoint, mappings, phase, file, width).roles)
     if width in (0, wanted):
@@ -178,7 +190,7 @@ def require_fit(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: 
 
 
 def _later_rule(spec: TableSpec, mappings: Mappings, held: PastLayout | None, lacking: int) -> str:
-    """Say how to declare that a rule began later, where that explains the fields that a row lacks."""
+    """Return how to declare that a rule began later, if that explains the fields that a row lacks."""
     image = mappings.before_image(spec)
     rules = [[n] for n in mappings.added(spec)] + ([[*image.names(as_written(spec, held)).values()]] if image else [])
     every = [n for names in rules for n in names]
@@ -190,7 +202,7 @@ def _later_rule(spec: TableSpec, mappings: Mappings, held: PastLayout | None, la
 
 
 def _value(field: str, token: str, has_empty: bool) -> str:
-    """The SQL of a column's text: null where the field means null, empty where it means empty."""
+    """Return the SQL of a column's text: null for a field that means null, empty for one that means empty."""
     if not token:
         return field if has_empty else f"nullif({field}, '')"
     return (
@@ -201,21 +213,22 @@ def _value(field: str, token: str, has_empty: bool) -> str:
 
 
 def _is_cast(spec: TableSpec, column: Column) -> bool:
-    """Tell whether an empty field of a column may stay empty in raw rows, as its cast is null all the same.
+    """Tell whether an empty field of a column may stay empty in raw rows, because its cast is null anyway.
 
-    `changeset` takes it for null, which spares a comparison for each value. That of a key stays to be seen by who has but raw rows.
+    `changeset` treats it as null, which saves a comparison per value. Key columns are excluded: an empty key must stay
+    visible in raw rows.
     """
     return column.name not in spec.key and column.lake != "string" and column.dms_type not in HAVE_EMPTY | {"TIME"}
 
 
 def _names_sql(conditions: dict[str, str]) -> str:
-    """The SQL of the names whose condition holds, as an array; null where none does."""
+    """Return the SQL of the names whose condition holds, as an array; null if none does."""
     names = ", ".join(f"if({condition}, {literal(name)}, null)" for name, condition in conditions.items())
     return f"nullif(array_compact(array({names})), array())"
 
 
 def lacking(spec: TableSpec, layout: Layout, more: dict[str, str] | None = None) -> list[str]:
-    """The SQL of raw rows' column `absent`: the optional columns that a layout lacks, and those under a condition; or nothing."""
+    """Return the SQL of raw rows' column `absent`: the optional columns that a layout lacks, and those under a condition; or nothing."""
     absent = {c: "true" for c in spec.optional if not layout.carries(c)} | (more or {})
     return [f"{_names_sql(absent)} as absent"] if absent else []
 
@@ -223,27 +236,27 @@ def lacking(spec: TableSpec, layout: Layout, more: dict[str, str] | None = None)
 def file_layout(
     spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, file: DmsObject
 ) -> tuple[Layout, str]:
-    """Return the layout of a file and where it was told (`STATED`, `NAMED`, `SHARED`)."""
+    """Return the layout of a file and its origin (`STATED`, `NAMED`, `SHARED`)."""
     if endpoint.header and file.size and not NAME.match(file.name):
         where = f"{file.path} line 1"
         return named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where), NAMED
     shared = bool(NAME.match(file.name))
     width = 0
-    if file.size and mappings.listed(spec):  # else all rows are as wide as stated
+    if file.size and mappings.listed(spec):  # otherwise all rows have the stated width
         width = _width_of(file, endpoint, mappings.target_name(spec)) if shared else first_width(file, endpoint)
     layout = stated_layout(spec, endpoint, mappings, phase, file, width)
     return (shared_layout(layout), SHARED) if shared else (layout, STATED)
 
 
 def _width_of(file: DmsObject, endpoint: Endpoint, table: tuple[str, str]) -> int:
-    """Return how wide a table's rows would be in files of its own, by its first row in the head of a file of all tables; 0: unknown."""
+    """Return the width of a table's rows as in its own files, by its first row in the head of a file of all tables; 0 if unknown."""
     rows, _ = _rows(file, open_text_head(file.path, HEAD).read(), endpoint)
-    more = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that there is always
+    more = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that is always present
     return next((len(row) - more for row in rows if tuple(row[2:0:-1]) == table), 0)
 
 
 def csv_options(endpoint: Endpoint) -> dict[str, str]:
-    """Return what Spark must know to split a line into fields."""
+    """Return the options with which Spark splits a line into fields."""
     return {
         "sep": endpoint.delimiter, "quote": '"' if endpoint.rfc4180 else "", "escape": '"', "mode": "PERMISSIVE",
         "nullValue": NEVER, "emptyValue": "", "columnNameOfCorruptRecord": "corrupt",
@@ -257,7 +270,7 @@ def fields_schema(layout: Layout) -> str:
 
 
 def line_sql(fields: list[str], delimiter: str = ",", quotes: bool = True) -> str:
-    """Return the SQL of the line that holds texts as its fields: a null is empty, any other text quoted."""
+    """Return the SQL of a CSV line with these texts as its fields: a null is empty, any other text quoted."""
     some = [
         f"""coalesce(concat('"', replace({f}, '"', '""'), '"'), '')""" if quotes else f"coalesce({f}, '')"
         for f in fields
@@ -283,7 +296,7 @@ def _read_layout(
         spark.read.schema(fields_schema(layout)).options(**csv_options(endpoint))
         .option("header", endpoint.header).option("lineSep", endpoint.row_delimiter)
         .option("multiLine", whole).option("encoding", "UTF-8").option("columnPruning", False)
-        .option("unescapedQuoteHandling", "RAISE_ERROR")  # else a field with a quote too many would be taken as it lies
+        .option("unescapedQuoteHandling", "RAISE_ERROR")  # otherwise a field with an extra quote would be read unchanged
         .csv([f.path for f in files])
     )  # fmt: skip
     found = raw_rows(rows, layout, endpoint, spec, phase, [f"{phase} as phase", *PLACE], form, mappings)
@@ -300,9 +313,9 @@ def raw_rows(
     form: str,
     mappings: Mappings,
 ) -> DataFrame:
-    """Return raw rows from lines that were split (`fields_schema`); `place` is the SQL of where each lies.
+    """Return raw rows from split lines (`fields_schema`); `place` is the SQL of each line's place.
 
-    Of files that hold other tables' rows, too, only this table's are read, and those that tell no table.
+    From files with rows of several tables, only this table's rows are read, and those that name no table.
     """
     physical = [f"f{i}" for i in range(len(layout.roles))]
     at, token = layout.at(physical), endpoint.null_value or ""
@@ -313,7 +326,7 @@ def raw_rows(
         at |= {r: f"nullif({f}, {literal(endpoint.no_sup_value)})" for r, f in at.items() if ":" in r}
 
     def control(role: str) -> str:
-        """Op, time, sequence: empty is the same as absent, however it is written."""
+        """Return Op, time or sequence: empty means absent, however it is written."""
         return _value(at[role], token, False) if role in at else "cast(null as string)"
 
     def after(column, image: str = "after") -> str:
@@ -322,7 +335,7 @@ def raw_rows(
         return _value(field, token, may_be_empty) if field else "cast(null as string)"
 
     def before(name: str) -> str:
-        """Of a key that did not change nothing is written: only a quoted field is an empty text that the key was."""
+        """Return a key's old value. DMS writes nothing if the key did not change, so only a quoted empty field is an old empty text."""
         column, role = spec.column(name), f"before:{name}"
         if role not in at:  # a column that a rule adds has no old value of its own
             others = [control(f"before:{k}") for k in spec.identity if f"before:{k}" in at]
@@ -335,8 +348,8 @@ def raw_rows(
 
     fields, corrupt = ", ".join(physical), "corrupt"
     rows = rows.where(f"coalesce({fields}, corrupt) is not null")
-    told = []  # a row that tells no table is everyone's: nobody may pass it by
-    if form == SHARED:  # in which rows of other tables may have any width
+    told = []  # a row that names no table concerns every table: none may skip it
+    if form == SHARED:  # rows of other tables in it may have any width
         schema, table = mappings.target_name(spec)
         told.append(("(f1 is null or f2 is null)", f"(f1 = {literal(table)} and f2 = {literal(schema)})"))
     if origin := mappings.origin(spec):
@@ -356,14 +369,14 @@ def raw_rows(
 
 
 def has_quoted_newline(head: bytes, row_delimiter: bytes) -> bool:
-    """Tell whether a row of the head of a file ends inside quotes."""
+    """Tell whether a row in the head of a file ends inside quotes."""
     return any(line.count(b'"') % 2 for line in head.split(row_delimiter)[:-1])
 
 
 def must_be_read_whole(files: list[DmsObject], endpoint: Endpoint) -> bool:
-    """Tell from the heads of some files whether texts hold newlines, so that no file may be split.
+    """Tell from the heads of some files whether texts contain newlines, so that no file may be split.
 
-    What the heads do not show turns up as rows with too few fields: then the files are read again, whole.
+    If the heads do not show it, rows with too few fields appear: then the files are read again, each as a whole.
     """
     some = files if len(files) <= 4 else [*files[:2], *files[-2:]]
     rows = endpoint.row_delimiter.encode()
@@ -381,7 +394,7 @@ def read_csv(
 ) -> DataFrame:
     """Return the raw rows of a table's load files (phase 0) or change files (phase 1).
 
-    `whole`: files are read in one piece each, so that quoted newlines are kept; else Spark may split them.
+    `whole`: read each file in one piece, which keeps quoted newlines; otherwise Spark may split files.
     """
     groups: dict[tuple[Layout, str], list[DmsObject]] = {}
     for file in files:

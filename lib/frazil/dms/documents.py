@@ -1,4 +1,4 @@
-"""The JSON documents that describe a DMS task, as the user has them: bare, or as the AWS command line prints them."""
+"""The JSON documents that describe a DMS task: bare settings, or as the AWS command line prints them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from frazil.source.setting_names import ENDPOINT, OWN, S3, STREAM, named
 
 
 class EndpointError(FrazilError):
-    """Endpoint settings or table mappings that are missing, unreadable, beyond what Frazil reads, or not as the files are."""
+    """Endpoint settings or table mappings are missing, unreadable, not supported, or contradict the files."""
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Return the JSON object of a file; `what` names it in the refusal."""
+    """Return the JSON object in a file; `what` names it in errors."""
     try:
         raw = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
 
 def the_only(found: list[dict], names: str, path: Path, what: str, cure: str) -> dict:
-    """Return the one document of a list; none or several are an error that names them by their field `names`."""
+    """Return the only document of a list; otherwise raise EndpointError that lists them by their field `names`."""
     if len(found) == 1:
         return found[0]
     listed = ", ".join(str(f.get(names, "?")) for f in found) or "none"
@@ -39,7 +39,7 @@ def the_only(found: list[dict], names: str, path: Path, what: str, cure: str) ->
 def _names(
     given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Sequence[str], where: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return settings by the names that DMS's API has, and the names that are unknown; refuse misspelt ones."""
+    """Return settings by the names in DMS's API, and the unknown names; refuse misspelt ones."""
     found = named(given, known)
     if found.misspelt:
         name, right = found.misspelt[0]
@@ -53,16 +53,16 @@ def _names(
 
 
 def _endpoint(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the names of a document's first level in the spelling of the API."""
+    """Return a document with its top-level names in the spelling of the API."""
     return _names(raw, (*ENDPOINT, *S3, *STREAM), str(path))[0]
 
 
 def read_endpoint_document(path: Path) -> dict[str, Any]:
-    """Return the S3 target out of what `describe-endpoints` prints: a document that holds `S3Settings`.
+    """Return the S3 target from the output of `describe-endpoints`: a document that holds `S3Settings`.
 
-    Bare settings are wrapped into such a document. Of several endpoints the S3 target is taken; two are ambiguous. If
-    the task's source is among them, `SourceEngineName` says what it is. `UnknownSettings` names settings that are not known,
-    and `StatedTwice` those that `ExtraConnectionAttributes` and `S3Settings` state differently.
+    Bare settings are wrapped into such a document. Among several endpoints the S3 target is taken; two are ambiguous.
+    If the task's source is among them, `SourceEngineName` names its engine. `UnknownSettings` lists unknown settings.
+    `StatedTwice` lists those that `ExtraConnectionAttributes` and `S3Settings` state differently.
     """
     raw = _endpoint(read_json(path, "endpoint settings"), path)
     extra, engine = raw.get("FrazilSettings"), ""
@@ -93,19 +93,19 @@ def read_endpoint_document(path: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> str:
-    """Return a value as attributes write it: a switch as `true`, a line end as `\\n`."""
+    """Return a value in the form of attributes: a switch as `true`, a line end as `\\n`."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     text = text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return text.lower() if text.lower() in ("true", "false") else text
 
 
 def read_stream_settings(path: Path) -> dict[str, Any]:
-    """Return the settings of a Kafka or Kinesis target, bare or out of what `describe-endpoints` prints."""
+    """Return the settings of a Kafka or Kinesis target, bare or from the output of `describe-endpoints`."""
     return stream_settings(path)[0]
 
 
 def stream_settings(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the settings of a Kafka or Kinesis target, and the names in them that are unknown."""
+    """Return the settings of a Kafka or Kinesis target, and the unknown names in them."""
     raw, where = _endpoint(read_json(path, "endpoint settings"), path), str(path)
     targets = [t for t in _endpoints(raw, path) if any(n in t for n in _STREAM_TARGETS)]
     if not targets and "Endpoints" not in raw:
@@ -123,7 +123,7 @@ def _endpoints(raw: dict[str, Any], path: Path) -> list[dict[str, Any]]:
 
 
 def stream_address(path: Path) -> str:
-    """Return the `source` that a Kafka or Kinesis target is, out of what `describe-endpoints` prints; empty if none is there."""
+    """Return the parameter `source` for a Kafka or Kinesis target in the output of `describe-endpoints`; empty if there is none."""
     every = _endpoints(_endpoint(read_json(path, "endpoint settings"), path), path)
     if any("S3Settings" in e for e in every) or not any({"KafkaSettings", "KinesisSettings"} & e.keys() for e in every):
         return ""
@@ -142,17 +142,17 @@ def _is_s3_target(endpoint: dict) -> bool:
 
 
 def _attributes(text: str) -> list[tuple[str, str]]:
-    """Return what older endpoints say in `ExtraConnectionAttributes` (`addColumnName=true;...`)."""
+    """Return the settings that older endpoints have in `ExtraConnectionAttributes` (`addColumnName=true;...`)."""
     pairs = (part.split("=", 1) for part in text.split(";") if "=" in part)
     return [(key.strip(), value.strip()) for key, value in pairs]
 
 
 TASKS = {"ReplicationTasks": "ReplicationTaskSettings", "ReplicationConfigs": "ReplicationSettings"}
-"""What `describe-replication-tasks` and, for serverless tasks, `describe-replication-configs` print."""
+"""Keys in the output of `describe-replication-tasks` and, for serverless tasks, `describe-replication-configs`."""
 
 
 def _task(raw: dict, path: Path) -> dict[str, Any] | None:
-    """Return the one task of a document with its settings under one name; None if the document describes no tasks."""
+    """Return the only task of a document, with its settings under one name; None if the document describes no tasks."""
     for outer, settings in TASKS.items():
         if outer in raw or outer[:-1] in raw:
             tasks = raw.get(outer) or [raw[outer[:-1]]]
@@ -183,7 +183,7 @@ def read_rules(path: Path) -> list[dict]:
 
 
 def read_task_settings(path: Path) -> dict[str, Any]:
-    """Return the task settings (`TargetMetadata`, `FullLoadSettings` ...), bare or in a description of the task; else {}."""
+    """Return the task settings (`TargetMetadata`, `FullLoadSettings` ...), bare or from a description of the task; else {}."""
     raw = read_json(path, "task settings")
     task = _task(raw, path)
     if task is not None:
@@ -204,7 +204,7 @@ def boolean(settings: Mapping[str, Any], name: str, default: bool, where: str) -
 
 
 def number(settings: Mapping[str, Any], name: str, default: int, where: str) -> int:
-    """Return a whole number, also if it is written as text."""
+    """Return an integer, which may also be written as text."""
     value = settings.get(name)
     if value is None:
         return default
@@ -214,7 +214,7 @@ def number(settings: Mapping[str, Any], name: str, default: int, where: str) -> 
 
 
 def choice(settings: Mapping[str, Any], name: str, known: tuple[str, ...], where: str) -> str:
-    """Return one of the known words as it is listed, in whatever case it is written; the first is the default."""
+    """Return the listed spelling of a known word, in whatever case it is written; the first word is the default."""
     value = settings.get(name)
     for word in known:
         if value is None or str(value).lower() == word.lower():

@@ -1,4 +1,4 @@
-"""The settings of a DMS S3 target, read from the JSON that DMS itself takes and prints."""
+"""The settings of a DMS S3 target, read from the JSON that DMS itself accepts and prints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPERATIONS = ("I", "U", "D")
 
 @dataclass(frozen=True)
 class DatePartition:
-    """How change files are spread over folders by date (`DatePartition...`)."""
+    """How change files are distributed over folders by date (`DatePartition...`)."""
 
     enabled: bool = False
     sequence: str = "YYYYMMDD"
@@ -29,7 +29,7 @@ class DatePartition:
 
     @property
     def repeats_an_hour(self) -> bool:
-        """Whether file names follow a clock that is set back each autumn: then their order is not the order of changes."""
+        """Whether file names follow a clock that is set back each autumn, so that their order is not the order of changes."""
         if not (self.enabled and self.timezone):
             return False
         zone = ZoneInfo(self.timezone)
@@ -39,13 +39,13 @@ class DatePartition:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What the S3 target's settings say about the bytes of its files; names in comments are DMS's own."""
+    """The S3 target's settings about the bytes of its files; names in comments are DMS's own."""
 
     null_value: str | None = None  # CsvNullValue; None: not stated, which only Parquet allows
     delimiter: str = ","  # CsvDelimiter
     row_delimiter: str = "\n"  # CsvRowDelimiter
     rfc4180: bool = True  # Rfc4180
-    header: bool = False  # AddColumnName; Parquet knows no such thing
+    header: bool = False  # AddColumnName; does not apply to Parquet
     op_in_load: bool = False  # IncludeOpForFullLoad
     timestamp_column: str = ""  # TimestampColumnName
     max_batch_interval_s: float = 60.0  # CdcMaxBatchInterval
@@ -55,16 +55,16 @@ class Endpoint:
     compression: str = "none"  # CompressionType: none, gzip
     inserts_only: bool = False  # CdcInsertsOnly
     inserts_and_updates: bool = False  # CdcInsertsAndUpdates
-    no_sup_value: str | None = None  # CsvNoSupValue, where UseCsvNoSupValue is on
+    no_sup_value: str | None = None  # CsvNoSupValue, if UseCsvNoSupValue is on
     preserve_transactions: bool = False  # PreserveTransactions
     cdc_path: str = ""  # CdcPath
     date_partition: DatePartition = DatePartition()  # DatePartition...
     parquet_timestamp_ms: bool = False  # ParquetTimestampInMillisecond
     bucket: str = ""  # BucketName
     bucket_folder: str = ""  # BucketFolder
-    op_column: str = "Op"  # FrazilSettings.OpColumnName: what others call DMS's column Op
+    op_column: str = "Op"  # FrazilSettings.OpColumnName: another name for DMS's column Op
     op_values: Mapping[str, str] = field(default_factory=lambda: {o: o for o in OPERATIONS}, hash=False)
-    """FrazilSettings.OpValues: the texts in that column, and which of I, U, D each one means."""
+    """FrazilSettings.OpValues: the texts in that column, and which of I, U, D each means."""
     cdc_has_op: bool | None = None  # FrazilSettings.CdcHasOp; None: as DMS documents it
 
     @property
@@ -76,11 +76,11 @@ class Endpoint:
 
     @property
     def names_columns(self) -> bool:
-        """Whether files say by themselves which columns they have: by a header, or as Parquet."""
+        """Whether files name their columns: by a header, or as Parquet."""
         return (self.header or self.data_format == "parquet") and not self.preserve_transactions
 
     def check_order(self, mappings: Mappings, specs: Iterable[TableSpec]) -> None:
-        """Refuse tables whose file names repeat an hour each autumn while no sequence column tells their order."""
+        """Raise EndpointError if file names repeat an hour each autumn and tables have no sequence column for the order."""
         if not self.date_partition.repeats_an_hour:
             return
         if blind := [s.source for s in specs if not mappings.sequence_column(s)]:
@@ -93,7 +93,7 @@ class Endpoint:
 
 
 def _unescape(text: str) -> str:
-    """Return a delimiter with what DMS prints as `\\n`, `\\r`, `\\t` in its place."""
+    """Return a delimiter with the characters that DMS prints as `\\n`, `\\r`, `\\t`."""
     return text.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
 
 
@@ -127,11 +127,11 @@ def _op_values(given: Any, where: str) -> dict[str, str]:
 
 
 def read_endpoint(path: Path) -> Endpoint:
-    """Read S3 target settings from a JSON file; what contradicts itself or cannot be read is refused by name.
+    """Read S3 target settings from a JSON file; raise EndpointError for contradictions and unreadable settings.
 
-    Takes the bare `S3Settings` object, or a document that holds it as `aws dms describe-endpoints` prints it. Settings
-    that DMS does not know stand beside it in `FrazilSettings`. Names are known in any case; a misspelt one is refused, and any
-    other that is unknown is for `lint` to report.
+    The file has the bare `S3Settings` object, or a document that holds it as `aws dms describe-endpoints` prints it.
+    Settings that DMS does not know are next to it in `FrazilSettings`. Names may be in any case. A misspelt name is
+    refused; `lint` reports other unknown ones.
     """
     raw = read_endpoint_document(path)
     return endpoint_from(raw["S3Settings"], raw["FrazilSettings"], str(path))
@@ -181,7 +181,7 @@ def endpoint_from(s: Mapping[str, Any], own: Mapping[str, Any], where: str) -> E
 
 
 def _impossible(e: Endpoint, s: Mapping[str, Any], on) -> Iterable[tuple[bool, str, str]]:
-    """Yield what makes reading impossible: whether it is so, what it is, and its cure."""
+    """Yield the conditions that make reading impossible: whether each holds, a description, and its cure."""
     yield (
         e.null_value is None and (e.data_format == "csv" or e.preserve_transactions),
         "CsvNullValue is not stated",

@@ -1,4 +1,4 @@
-"""Whether the last quoted text of each CSV file ends: if not, it holds the rest of the file, and Spark takes it as it is."""
+"""Detects a quoted text that does not end: it holds the rest of its file, and Spark would read it unchanged."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from frazil.dms.storage import chunks
 
 BOM = b"\xef\xbb\xbf"
 AT_ONCE = 4
-"""So many files are looked through side by side."""
+"""Number of files that are scanned in parallel."""
 
 
 def look(
     spec: TableSpec, endpoint: Endpoint, files: Sequence[DmsObject], hidden: bool, whole: bool = True
 ) -> Callable[[bool], None]:
-    """Begin to look through files for a quoted text that does not end, beside the job that reads them.
+    """Start to scan files for a quoted text that does not end, while a Spark job reads them.
 
-    What is returned waits until that is done and raises SourceError with the file and the row; it has to be called before
-    the rows are committed, and told whether any is bad. `hidden` tells that such a text may make no row bad
-    (`read.may_hide_open_text`); else nothing is looked at unless there are bad rows. In files that are not read `whole` a
+    The returned function waits for the scan, and raises SourceError with the file and the row. Call it before the rows
+    are committed, and say whether any row is bad. `hidden`: such a text may make no row bad
+    (`read.may_hide_open_text`); otherwise files are only scanned if rows are bad. In files that are not read `whole` a
     text ends with its line.
     """
     text = [f for f in files if not f.is_parquet] if whole and endpoint.rfc4180 else []
@@ -51,7 +51,7 @@ def look(
 
 @lru_cache(maxsize=4096)
 def _begun(file: DmsObject, endpoint: Endpoint) -> Future[int | None]:
-    """Look through a file in a thread of its own, once for all tables that it is of."""
+    """Scan a file in a thread, once for all of its tables."""
     return _pool().submit(_open_row, file, endpoint)
 
 
@@ -71,17 +71,19 @@ def _open_row(file: DmsObject, endpoint: Endpoint) -> int | None:
 
 
 def open_row(raw: bytes, endpoint: Endpoint) -> int | None:
-    """Return the number of the row (the first is 1) in which a quoted text begins that does not end; None: all do.
+    """Return the number (from 1) of the row with the start of a quoted text that does not end; None if all end.
 
-    A quote in a field that does not begin with one stands for itself.
+    A quote in a field that does not begin with one is a plain character.
     """
     delimiter, end = endpoint.delimiter.encode(), endpoint.row_delimiter.encode()
     row, inside, closed = 1 - endpoint.header, False, True
-    for before in raw.removeprefix(BOM).split(b'"')[:-1]:  # what lies before each quote
+    for before in raw.removeprefix(BOM).split(b'"')[:-1]:  # the text before each quote
         if inside:
             inside, closed = False, True
             continue
         row += before.count(end)
-        inside = before.endswith((delimiter, end)) or (closed and not before)  # the latter is the second of a pair
+        inside = before.endswith((delimiter, end)) or (
+            closed and not before
+        )  # the latter is the second quote of a pair
         closed = False
     return row if inside else None

@@ -1,4 +1,4 @@
-"""What is wrong with a message, as SQL: with one column's value, where the others can be read all the same, or with all of it."""
+"""The faults of a message, as SQL: in one column's value, so that the others can still be read, or in the whole message."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from frazil.dms.layout import COMMIT_TIME
 
 NUMBER = r"\s*:\s*(-0|-?[0-9]+[.eE])"
 MESSAGE, THEN = "\x01", "\x02"
-"""What begins the words of what is wrong with a message and not with one column; what parts `_label`."""
+"""The first begins the description of a fault that concerns the whole message; the second separates the parts of `_label`."""
 FAULT = f"substring_index(corrupt, '{THEN}', 1)"
 _ANOTHER = r'\\}\\s*\\{\\s*"[^"\\\\]*"\\s*:'
-"""Where another message begins in the same value: quotes in a text are escaped."""
+"""The start of another message in the same value: quotes inside a text are escaped."""
 
 CROSSES = (
     "an update of the key, and messages are spread over partitions by it: let DMS use partition-key-type schema-table"
@@ -26,12 +26,12 @@ SPREAD = (
 
 
 def is_typed(column: Column) -> bool:
-    """Whether raw rows have moments of a column typed."""
+    """Tell whether raw rows hold a column's times as typed values."""
     return column.dms_type == "DATETIME" and column.lake != "string" and not column.replace
 
 
 def replaced_number(column: Column, text: str, kind: str) -> dict[str, str]:
-    """Return {condition: value}, in SQL, of a number's text that the column's `replace` names: JSON has no such number."""
+    """Return {condition: value}, in SQL, for number texts that the column's `replace` names: JSON has no such numbers."""
     if column.dms_type != "NUMERIC":
         return {}
     patterns = unrepresentable(column)
@@ -40,10 +40,10 @@ def replaced_number(column: Column, text: str, kind: str) -> dict[str, str]:
 
 
 def _odd_texts(names: dict[str, str], value: dict[str, str], label: dict[str, str]) -> str:
-    """The SQL branches for texts that Spark does not keep as they are written; `names` and values of the columns with text.
+    """Return SQL branches for texts that Spark does not keep as written; `names` and values of the columns with text.
 
-    A number where a text should be comes by way of a double: wrong with digits behind a point, or an exponent (as a text it
-    begins below `:`). Half of a surrogate pair, which is no character, becomes a question mark.
+    A number in place of a text is parsed as a double. It changes if it has decimals or an exponent (as a text it begins
+    below `:`). Half of a surrogate pair is no character and becomes a question mark.
     """
     marks = {c: json.dumps(n, ensure_ascii=False) for c, n in names.items()}
     quoted = {c: [literal(f'{m}:{tab}"') for tab in ("", "\t")] for c, m in marks.items()}
@@ -58,10 +58,10 @@ def _odd_texts(names: dict[str, str], value: dict[str, str], label: dict[str, st
 
 
 def wrong_sql(spec: TableSpec, names: dict[str, str], spread: bool) -> str:
-    """Return the SQL of what is wrong with a message: a column (`_label`), where the others can be read all the same, or MESSAGE and why.
+    """Return the SQL of a message's fault: a column (`_label`) if the others can be read, or MESSAGE and the reason.
 
-    `d{i}` are the columns' values as parsed, `a{i}` as raw rows have them, `o{i}` the old ones; `t` has, of messages in which
-    some value is none of its type, all as texts.
+    `d{i}` are the columns' parsed values, `a{i}` those in raw rows, `o{i}` the old ones. `t` has all values as texts,
+    for messages in which some value does not have its type.
     """
     at = {c: i for i, c in enumerate(spec.names)}
     label = {c: _label(spec.column(c), n) for c, n in names.items()}
@@ -94,12 +94,12 @@ def wrong_sql(spec: TableSpec, names: dict[str, str], spread: bool) -> str:
 
 
 def _label(column: Column, name: str) -> str:
-    """The SQL of how a column is told: its name, its name in messages, its type."""
+    """Return the SQL that identifies a column: its name, its name in messages, its type."""
     return literal(THEN.join((column.name, name, column.type)))
 
 
 def reason_sql(spec: TableSpec) -> str:
-    """Return the SQL of why a message is `corrupt`, in words that show no masked value; `raw` is the message."""
+    """Return the SQL of the reason why a message is `corrupt`, without masked values; `raw` is the message."""
     hidden = ", ".join(literal(c.name) for c in spec.columns if c.mask)
     name, kind = (f"substring_index(substring_index(corrupt, '{THEN}', {n}), '{THEN}', -1)" for n in (2, 3))
     shown = f"concat('\\'', get_json_object(cast(raw as string), concat('$[\\'data\\'][\\'', {name}, '\\']')), '\\'')"

@@ -1,4 +1,4 @@
-"""What the fields of a CSV file say of the settings that it was written with, each statement with its evidence."""
+"""What the fields of a CSV file show about the settings with which it was written, each with its evidence."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NULL_WORDS = ("NULL", "null", "\\N")
 OPERATION_WORDS = {"INSERT": "I", "UPDATE": "U", "DELETE": "D", "I": "I", "U": "U", "D": "D"}
 ANY_NAME = "any name"
 LONGEST = 40
-"""Characters of a value that evidence shows."""
+"""Maximum number of a value's characters in evidence."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one file shows of one setting. `certain`: no other value of the setting can have written it."""
+    """What one file shows about one setting. `certain`: no other value of the setting can have written it."""
 
     setting: str
     proposed: str
@@ -37,7 +37,7 @@ class Evidence:
 
 
 class FileFields:
-    """One CSV file, its fields named as far as header or count allow."""
+    """One CSV file, with its fields named as far as header or count allow."""
 
     def __init__(
         self, file: DmsObject, is_load: bool, head: Head, spec: TableSpec | None, mappings: Mappings, endpoint: Endpoint
@@ -64,7 +64,7 @@ class FileFields:
         self.fits = bool(spec) and 0 <= more <= len(self.listed)  # the source may have columns of these names, too
 
     def _roles(self) -> list[str]:
-        """Return what the header's names stand for."""
+        """Return the roles of the header's names."""
         stated = op_is_stated(self.endpoint, LOAD_PHASE if self.is_load else CHANGE_PHASE)
         if self.spec:
             return field_roles(
@@ -90,14 +90,14 @@ class FileFields:
         return at if found and (self.header or self._room_for_a_time()) else None
 
     def _room_for_a_time(self) -> bool:
-        """Whether the first fields cannot all be columns of the spec: a DATETIME may be the first of them."""
+        """Tell whether the first fields cannot all be columns of the spec: the first of these may be a DATETIME."""
         return not self.spec or self.width > len(self.names) + (self.op is not None)
 
     def _say(self, setting: str, proposed: str, evidence: str, certain: bool) -> Evidence:
         return Evidence(setting, proposed, evidence, certain, self.file.path)
 
     def _shown(self, value: str) -> str:
-        """Return a value as messages may show it: short, and not at all where columns are masked or left out."""
+        """Return a value in a form that messages may show: short, and hidden if columns are masked or left out."""
         if self.spec and self.spec.hides and value not in self.endpoint.op_values:
             return "…"
         return value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
@@ -161,7 +161,7 @@ class FileFields:
             yield self._say("TimestampColumnName", "", seen, self.spec is not None and self.op is not None)
 
     def _other_time(self) -> str:
-        """Return the column of the header that no spec or mapping names and that holds a time in every row; empty: none."""
+        """Return the header's first column that is not in spec or mapping and has a time in every row; empty if none."""
         known = {*self.names.values()}
         if self.spec:
             image = self.mappings.before_image(self.spec)
@@ -172,7 +172,7 @@ class FileFields:
         return next(times, "")
 
     def _of_nulls(self) -> Iterator[Evidence]:
-        """A null shows where a column knows neither texts nor empty values."""
+        """Yield the null token, which shows in columns whose type has neither texts nor empty values."""
         start = (self.op is not None) + (self.time is not None)
         at = {n: self.header.index(f) if f in self.header else None for n, f in self.names.items()}
         if not self.header:
@@ -220,7 +220,7 @@ class FileFields:
 
 
 def of_form(file: DmsObject, head: Head, minimum: int, row_starts_with_op: bool) -> Iterator[Evidence]:
-    """Yield what the bytes say before any field has a meaning."""
+    """Yield what the bytes show before any field has a meaning."""
 
     def say(setting: str, proposed: str, evidence: str, certain: bool) -> Evidence:
         return Evidence(setting, proposed, evidence, certain, file.path)

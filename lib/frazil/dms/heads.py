@@ -1,4 +1,4 @@
-"""The first bytes of a file that DMS wrote, told apart without being told how: format, compression, delimiters, fields."""
+"""The first bytes of a file that DMS wrote: its format, compression, delimiters and fields, detected without settings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 CANDIDATES = (",", ";", "|", "\t", "\x01", "~", "^")
 STANDS_IN = "\x1f"
-"""Takes the place of a stated delimiter of several characters, which Python's csv module does not read."""
+"""Replaces a stated delimiter of several characters, which Python's csv module cannot read."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """What the first bytes show. `rows` are the whole ones of a CSV file; None where they do not line up in fields."""
+    """What the first bytes show. `rows` are the complete ones of a CSV file; None if their lengths differ."""
 
     data_format: str
     compression: str = ""
@@ -23,15 +23,15 @@ class Head:
     delimiter: str = ""
     row_delimiter: str = ""
     rfc4180: bool | None = None
-    """True or False where only reading with, or only without, quotes gives rows of equal length."""
+    """True or False if only reading with, or only without, quotes gives rows of equal length."""
     only_delimiter: bool = False
-    """Whether it is the only one of the candidates that gives rows of equal length and of enough fields."""
+    """Whether it is the only candidate that gives rows of equal length with enough fields."""
 
 
 def read_head_of(data: bytes, size: int, delimiter: str = "", row_delimiter: str = "", fields: int = 2) -> Head:
-    """Look at the first bytes of a file of `size` bytes, whose rows have at least so many fields.
+    """Examine the first bytes of a file of `size` bytes, whose rows have at least `fields` fields.
 
-    A stated delimiter is taken if it gives rows of equal length; only else the candidates are tried.
+    A stated delimiter is used if it gives rows of equal length; otherwise the candidates are tried.
     """
     if data[:4] == b"PAR1":
         return Head("parquet")
@@ -69,13 +69,13 @@ def _fields(text: str, complete: bool, compression: str, delimiter: str, row_del
 
 
 def _even(text: str, delimiter: str, complete: bool, fields: int) -> dict[int, list[list[str]]]:
-    """Return the rows by way of quoting, for each way that gives rows of equal length and enough fields."""
+    """Return {way of quoting: rows} for each way that gives rows of equal length with enough fields."""
     read = {q: _rows(text, delimiter, q, complete) for q in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE)}
     return {q: rows for q, rows in read.items() if rows and len(rows[0]) >= fields and len({len(r) for r in rows}) == 1}
 
 
 def _line_end(text: str) -> str:
-    """Return what ends every line; empty where lines end differently or there is none."""
+    """Return the end of every line; empty if lines end differently or there is none."""
     newlines, both = text.count("\n"), text.count("\r\n")
     if newlines:
         return "\r\n" if both == newlines else "" if both else "\n"
@@ -83,7 +83,7 @@ def _line_end(text: str) -> str:
 
 
 def _rows(text: str, delimiter: str, quoting: int, complete: bool) -> list[list[str]]:
-    """Return the rows of a text as far as they are whole, without those that hold nothing."""
+    """Return the complete rows of a text, without empty ones."""
     quotes = {"quotechar": '"'} if quoting == csv.QUOTE_MINIMAL else {"quotechar": None}
     try:
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, **quotes))

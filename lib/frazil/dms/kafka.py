@@ -1,6 +1,6 @@
-"""Kafka as a source: where its partitions begin and end now, and Spark batches between stated offsets.
+"""Kafka as a source: the present beginnings and ends of its partitions, and Spark batches between stated offsets.
 
-A partition is named `topic/number`. How to log in stands in the environment only: see `LOGIN`.
+A partition is named `topic/number`. The login is in the environment only: see `LOGIN`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LOGIN = {
     "FRAZIL_KAFKA_PASSWORD": "sasl.password",
     "FRAZIL_KAFKA_CA_FILE": "ssl.ca.location",
 }
-"""Environment variable: what it is to Kafka's C client. The CA file is PEM. Spark's Java client gets the same (`_for_java`)."""
+"""{environment variable: property of Kafka's C client}. The CA file is PEM. Spark's Java client gets the same (`_for_java`)."""
 
 
 def _login() -> dict[str, str]:
@@ -52,7 +52,7 @@ def _login() -> dict[str, str]:
 
 
 def _for_java(login: dict[str, str]) -> dict[str, str]:
-    """Return the same login as properties of the Java client, which takes user and password in one text."""
+    """Return the same login as properties of the Java client, which needs user and password in one text."""
     given = {k: v for k, v in login.items() if k in ("security.protocol", "sasl.mechanism")}
     if "sasl.username" in login:
         kind = "scram.Scram" if login.get("sasl.mechanism", "").startswith("SCRAM") else "plain.Plain"
@@ -75,7 +75,7 @@ class Kafka:
 
     @staticmethod
     def from_address(address: str) -> Kafka:
-        """Return the source that `kafka://host:port,host:port/topic,topic` names."""
+        """Return the source for an address `kafka://host:port,host:port/topic,topic`."""
         return Kafka(*named_source(Kafka.scheme, address, "kafka://host:port,host:port/topic,topic"))
 
     @cached_property
@@ -91,7 +91,7 @@ class Kafka:
         return Reader({"bootstrap.servers": self.brokers, **_login()})
 
     def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """Return what the brokers say; while a leader is elected, ask again."""
+        """Return the brokers' answer; while a leader is elected, ask again."""
         from confluent_kafka import KafkaException
 
         until = time.monotonic() + PATIENCE_S
@@ -107,7 +107,7 @@ class Kafka:
             time.sleep(0.5)
 
     def _listed(self, spec: Any) -> Offsets:
-        """Return what the brokers say of every partition, as the kind of question asks."""
+        """Return the brokers' answer for every partition; `spec` is the kind of offset."""
         return self._patiently(lambda: self._asked(spec))
 
     def made(self) -> dict[str, str]:
@@ -137,19 +137,19 @@ class Kafka:
         return {f"{at.topic}/{at.partition}": found.result(2 * PATIENCE_S).offset for at, found in asked.items()}
 
     def ends(self) -> Offsets:
-        """Return each partition's end now."""
+        """Return each partition's present end."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._listed(OffsetSpec.latest())
 
     def earliest(self) -> Offsets:
-        """Return each partition's first message that is still kept."""
+        """Return the offset of each partition's first kept message."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._listed(OffsetSpec.earliest())
 
     def start(self, where: str) -> Offsets:
-        """Return the offsets that parameter `stream_start` means; it is never guessed."""
+        """Return the offsets for parameter `stream_start`; they are never guessed."""
         from confluent_kafka.admin import OffsetSpec
 
         if where in ("earliest", "latest"):
@@ -161,7 +161,7 @@ class Kafka:
         return {p: o if o >= 0 else ends[p] for p, o in found.items()}
 
     def kept(self) -> Kept:
-        """Look at what the topics hold; return what raises ExpiredError for a position that lies outside."""
+        """Read what the topics keep; the result raises ExpiredError for a position outside of that."""
         earliest, ends, made = self.earliest(), self.ends(), self.made()
 
         def cut(begin: Offsets, sure: bool) -> set[str]:
@@ -171,10 +171,10 @@ class Kafka:
         return Kept(made, lambda position, who, only: _require_kept(position, earliest, ends, who, only), cut)
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
-        """Read from a position on what is there now, or about `most` messages of it.
+        """Read the present messages from a position on, or about `most` of them.
 
-        DMS writes a key to one partition, which may be another one once there are more of these: a partition that the
-        position does not know is read when the others are at their ends.
+        DMS writes a key to one partition. If partitions are added, that may be a different one. So a partition that the
+        position does not know is only read when the others are at their ends.
         """
         ends = self.ends()
         if new := ends.keys() - begin.keys():
@@ -205,7 +205,7 @@ class Kafka:
         )  # fmt: skip
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
-        """Return how many messages lie behind a position, and for how many seconds the oldest of them has."""
+        """Return the number of messages after a position, and the age of the oldest in seconds."""
         from confluent_kafka import Consumer, TopicPartition
 
         ends = self.ends()
@@ -227,7 +227,7 @@ class Kafka:
 
 
 def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str, only: str) -> Offsets:
-    """Raise ExpiredError unless a position lies in what is kept; in topics other than `only` (if given) it is moved there."""
+    """Raise ExpiredError unless a position is in the kept range; in topics other than `only` (if given), move it there."""
     apart = {p for p in {*position, *ends} if only and stream_of(p) != only}
     moved = {p: min(max(position.get(p, 0), earliest[p]), ends[p]) for p in ends if p in apart}
     mine = {p: o for p, o in position.items() if p not in apart}
@@ -252,7 +252,7 @@ def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str,
 
 
 def _limited(begin: Offsets, ends: Offsets, messages: int) -> Offsets:
-    """Return an end so that about `messages` lie before it, shared among the partitions that have any."""
+    """Return an end with about `messages` before it, shared among the partitions that have messages."""
     waiting = sorted((ends[p] - begin[p], p) for p in ends if ends[p] > begin[p])
     end, left = dict(begin), max(messages, len(waiting))
     for i, (count, p) in enumerate(waiting):

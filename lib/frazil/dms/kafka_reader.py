@@ -1,4 +1,4 @@
-"""A few messages of Kafka by its C client: a Spark job over them makes a new consumer each time, which takes longer than to read them."""
+"""Reads a few Kafka messages with the C client: a Spark job creates a new consumer each time, which takes longer than the read."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from frazil.dms.streams import Message, Offsets, numbered
 
 PATIENCE_S = 5
 MOST_BYTES = 64 << 20
-"""More than so many bytes are not held in this process."""
+"""Maximum bytes that this process holds."""
 
 
 class Reader:
-    """One consumer for all reads of a run; it goes on where the last one ended, with what it has fetched in the meantime."""
+    """One consumer for all reads of a run; it continues where the last read ended, with what it has fetched meanwhile."""
 
     def __init__(self, config: dict[str, Any]):
         from confluent_kafka import Consumer
 
-        # As Spark reads: what belongs to no finished transaction too, and an offset that has expired is an error.
+        # Like Spark, also read messages of unfinished transactions, and treat an expired offset as an error.
         self.consumer = Consumer({
             "group.id": "frazil", "enable.auto.commit": False, "auto.offset.reset": "error",
             "isolation.level": "read_uncommitted", "enable.partition.eof": True, "queued.max.messages.kbytes": 16384, "log_level": 0, **config,
         })  # fmt: skip
         self.at: Offsets = {}
         self.ahead: list[Any] = []
-        """Messages behind the last read's end."""
+        """Messages after the last read's end."""
 
     def read(self, begin: Offsets, end: Offsets) -> list[Message] | None:
-        """Return the messages between two places; None where they are large or do not come soon, or something is wrong: Spark will tell what."""
+        """Return the messages between two places; None if they are too large or too slow, or on errors, which Spark then reports."""
         if begin != self.at:
             self._assign(begin)
         found, ahead, left = self.ahead, [], {p for p in end if begin[p] < end[p]}
@@ -38,7 +38,7 @@ class Reader:
         while True:
             for m in found:
                 partition, offset = f"{m.topic()}/{m.partition()}", m.offset()
-                if m.error():  # where a partition ends now its offset tells what comes next
+                if m.error():  # at a partition's present end, its offset is that of the next message
                     if not _is_end(m):
                         return None
                     following = offset
@@ -58,7 +58,7 @@ class Reader:
                 return messages
             if time.monotonic() > until:
                 return None
-            wanted = sum(end[p] - begin[p] for p in end) - len(messages)  # it waits until so many are there
+            wanted = sum(end[p] - begin[p] for p in end) - len(messages)  # it waits for this number
             found = self.consumer.consume(min(max(wanted, 1), 1000), timeout=0.02)
 
     def _assign(self, begin: Offsets) -> None:
