@@ -1,7 +1,8 @@
-"""Kinesis as a source: each shard is read in an executor, from a place on until it has caught up with when the read began.
+"""Kinesis as a source: executors read each shard, from a place on until it has caught up with the time when the read began.
 
-A shard is named `stream/shardId-…`; its place is the number behind the last sequence number read, 0 before any, and behind
-the shard's end once all of a closed one was read. Only then its children are read, so that the order of a key holds.
+A shard is named `stream/shardId-…`. Its place is the number after the last sequence number read, and 0 before any. Once
+all of a closed shard was read, its place is after its end. Only then are its children read, which keeps the order of a
+key.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from frazil.errors import nearest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DIGITS = 56  # of a sequence number; padded, they order as text
-SKEW_MS = 3_600_000  # clocks here and there differ less
-PAUSE_S, ATTEMPTS = 0.2, 12  # a shard gives five reads a second
+DIGITS = 56  # of a sequence number; padded, they sort as text
+SKEW_MS = 3_600_000  # clocks of the two sides differ by less
+PAUSE_S, ATTEMPTS = 0.2, 12  # a shard allows five reads a second
 COLUMNS = "object string, offset string, arrived timestamp, value binary"
 
 
@@ -50,7 +51,7 @@ def _client(region: str, login: dict[str, str]) -> Any:
 
 
 def _ship_code() -> None:
-    """Send this module to the executors with what it reads: they need boto3, but not Frazil."""
+    """Send this module and its imports to the executors: they need boto3, but not Frazil."""
     from pyspark.cloudpickle import register_pickle_by_value
 
     register_pickle_by_value(sys.modules[__name__])
@@ -58,14 +59,14 @@ def _ship_code() -> None:
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard as the stream lists it; `end` is its last sequence number once it is closed, else None."""
+    """One shard as the stream lists it; `end` is its last sequence number if it is closed, else None."""
 
     name: str
     parents: tuple[str, ...]
     end: int | None
 
     def is_read(self, position: Offsets) -> bool:
-        """Whether a position lies behind the end of the closed shard."""
+        """Tell whether a position is after the end of the closed shard."""
         return self.end is not None and position.get(self.name, 0) > self.end
 
 
@@ -80,12 +81,12 @@ class Kinesis:
 
     @staticmethod
     def from_address(address: str) -> Kinesis:
-        """Return the source that `kinesis://region/stream,stream` names."""
+        """Return the source for an address `kinesis://region/stream,stream`."""
         return Kinesis(*named_source(Kinesis.scheme, address, "kinesis://region/stream,stream"))
 
     @cached_property
     def _login(self) -> dict[str, str]:
-        """What boto3 found here, handed to the executors; never shown."""
+        """The credentials that boto3 found here, passed to the executors; never shown."""
         import boto3
 
         found, given = boto3.Session().get_credentials(), {}
@@ -131,15 +132,15 @@ class Kinesis:
         return shards
 
     def ends(self) -> Offsets:
-        """Return the shards that are listed; Kinesis does not tell where they end."""
+        """Return the listed shards; Kinesis does not tell where they end."""
         return dict.fromkeys(self._shards(), 0)
 
     def earliest(self) -> Offsets:
-        """Return the position before everything that is still kept."""
+        """Return the position before all kept messages."""
         return {**self.ends(), ARRIVED: 0}
 
     def start(self, where: str) -> Offsets:
-        """Return the position that parameter `stream_start` means; it is never guessed."""
+        """Return the position for parameter `stream_start`; it is never guessed."""
         if where == "earliest":
             return self.earliest()
         if where.startswith("{"):
@@ -152,11 +153,11 @@ class Kinesis:
         return {s: told["StreamDescriptionSummary"] for s, told in asked.items()}
 
     def made(self) -> dict[str, str]:
-        """Return when each stream was made."""
+        """Return the creation time of each stream."""
         return _made(self._summaries())
 
     def kept(self) -> Kept:
-        """Return what raises ExpiredError for a position behind which messages may have expired."""
+        """Return the check that raises ExpiredError if messages after a position may have expired."""
         summaries = self._summaries()
         made, hours = _made(summaries), min(s["RetentionPeriodHours"] for s in summaries.values())
         shards, since = self._shards(), (time.time() - hours * 3600) * 1000
@@ -173,7 +174,7 @@ class Kinesis:
             return kept
 
         def cut(begin: Offsets, sure: bool) -> set[str]:
-            if sure and not begin.get(ARRIVED):  # numbers that somebody named
+            if sure and not begin.get(ARRIVED):  # numbers that the user stated
                 return set()
             born = {name: float(at) * 1000 for name, at in made.items()}
             return {p for p in shards if max(begin.get(ARRIVED, 0), born.get(stream_of(p), 0)) < since}
@@ -181,7 +182,7 @@ class Kinesis:
         return Kept(made, check, cut)
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
-        """Read all shards from a position on, in parallel, until they have caught up with now, or about `most` messages of them."""
+        """Read all shards in parallel from a position on, until they have caught up with now, or about `most` messages."""
         from pyspark import StorageLevel
 
         shards, now = self._shards(), round(time.time() * 1000)
@@ -194,24 +195,25 @@ class Kinesis:
         _ship_code()
         rows = spark.sparkContext.parallelize(given, len(given)).flatMap(reader)
         held = spark.createDataFrame(rows, COLUMNS, verifySchema=False).persist(StorageLevel.MEMORY_AND_DISK)
-        # Of each shard the last row is no message: it says how far it was read, and by its time whether it was caught up.
+        # The last row of each shard is no message: it says how far the shard was read, and by its time whether it was
+        # caught up.
         ends = held.where("value is null").selectExpr("object", "offset", "unix_millis(arrived)").collect()
         caught_up, whole = all(at == now for _, _, at in ends), len(ready) == len(unread)
         end = {s: begin.get(s, 0) for s in shards} | {s: int(o) for s, o, _ in ends}
-        # Children that wait may hold older messages than their parents' last.
+        # Waiting children may hold older messages than the last of their parents.
         seen = min(at for _, _, at in ends) - SKEW_MS if whole else 0
         end[ARRIVED] = max(begin.get(ARRIVED, 0), seen)
-        # What Spark must read again, it may read further.
+        # If Spark must read again, it may read further.
         places = behind_sql(self, {p: o for p, o in end.items() if p != ARRIVED})
         frame = held.where(f"value is not null and not ({places})")
         return Taken(frame, end, caught_up and whole, held.unpersist)
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
-        """Return 0, as Kinesis does not count, and the seconds since all there was had been read."""
+        """Return 0, as Kinesis has no count, and the seconds since all messages had been read."""
         return 0, max(0.0, time.time() - (position.get(ARRIVED, 0) + SKEW_MS) / 1000)
 
     def place_sql(self, place: int) -> str:
-        """Return the SQL of a place: sequence numbers have more digits than any number in Spark."""
+        """Return the SQL of a place as text: sequence numbers have more digits than any number in Spark."""
         return f"'{place:0{DIGITS}}'"
 
 
@@ -222,7 +224,7 @@ def _made(summaries: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Reader:
-    """What an executor does: read one shard (`name`, `place`, `end`) into rows of `COLUMNS`."""
+    """The executor's function: read one shard (`name`, `place`, `end`) into rows of `COLUMNS`."""
 
     region: str
     login: dict[str, str]

@@ -1,4 +1,4 @@
-"""What the fields of a file are: told by the settings, or by the names that the file itself carries."""
+"""The roles of a file's fields: stated by the settings, or by the names in the file itself."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from frazil.errors import nearest
 
 LOAD_PHASE, CHANGE_PHASE = 0, 1
 COMMIT_TIME = "<timestamp>"
-"""What a commit time goes by where columns are named."""
+"""The name of a commit time among named columns."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """The fields of a file in their order.
 
-    A role is `op`, `ts`, `seq`, `seq:<column>`, `after:<column>`, `before:<column>`, `origin:<column>`,
-    `origin after:<column>` or `skip` (left out).
+    A role is `op`, `ts`, `seq`, `seq:<column>`, `after:<column>`, `before:<column>`, `origin:<column>`, `origin
+    after:<column>` or `skip` (left out).
     """
 
     roles: tuple[str, ...]
@@ -43,12 +43,12 @@ class Layout:
         return f"after:{column}" in self.at(self.roles)
 
     def at(self, fields: Sequence[str]) -> dict[str, str]:
-        """Return {role: field}. A sequence or an origin that the lake has as a column, too, has both roles."""
+        """Return {role: field}. A sequence or an origin that is also a column of the lake has both roles."""
         return fields_by_role(self.roles, fields)
 
 
 def _added_role(kept: bool, name: str, expression: str, origin: Collection[str]) -> str:
-    """Return the role of a column that a rule adds; `kept`: the lake has it; `origin`: columns that tell the source table."""
+    """Return the role of a column that a rule adds; `kept`: the lake has it; `origin`: columns that name the source table."""
     if name in origin:
         return f"{ORIGIN_AS if kept else ORIGIN}{name}"
     if added_kind(expression) == SEQUENCE:
@@ -61,10 +61,9 @@ def _column_role(spec: TableSpec, name: str) -> str:
 
 
 def as_written(spec: TableSpec, past: PastLayout | None) -> TableSpec:
-    """Return a spec with the columns that DMS wrote, and in their order, when a past layout held; None: the present one.
+    """Return a spec with the columns that DMS wrote, in their order, under a past layout; None: the present one.
 
-    Columns of the past go by the names that they have now; those that the spec does not know any more are left out of
-    the lake.
+    Past columns have their present names. Those that the spec no longer knows are left out of the lake.
     """
     if past is None or not past.columns:
         return spec
@@ -75,7 +74,7 @@ def as_written(spec: TableSpec, past: PastLayout | None) -> TableSpec:
 
 
 def past_layout(spec: TableSpec, file: DmsObject | None, phase: int) -> PastLayout | None:
-    """Return the layout of the past that held when a file was written; None: the present one."""
+    """Return the past layout that was valid when a file was written; None: the present one."""
     if file is None or phase == LOAD_PHASE:
         return next((past for past in spec.layouts if past.load), None) if file else None
 
@@ -95,10 +94,11 @@ def past_layout(spec: TableSpec, file: DmsObject | None, phase: int) -> PastLayo
 def stated_layout(
     spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, file: DmsObject | None = None, width: int = 0
 ) -> Layout:
-    """Return the layout that the settings and the spec promise: Op, timestamp, columns, added columns, before-image.
+    """Return the layout by settings and spec: Op, timestamp, columns, added columns, before-image.
 
-    With `file` it is the one that held when that was written. A column that the spec lists and a rule adds may be the source's
-    own besides: then the row has one field more. `width`, the number of fields, tells; 0: not known, so it is not.
+    With `file` it is the layout that was valid when that was written. A column that the spec lists and a rule adds may
+    also be the source's own: then the row has one more field. `width`, the number of fields, decides; 0 means unknown
+    and counts as no extra field.
     """
     return layout_of(past_layout(spec, file, phase), spec, endpoint, mappings, phase, width)
 
@@ -106,7 +106,7 @@ def stated_layout(
 def layout_of(
     past: PastLayout | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, width: int = 0
 ) -> Layout:
-    """Return a layout of the past, or the present one; `width` as in `stated_layout`."""
+    """Return a past layout, or the present one; `width` as in `stated_layout`."""
     listed = mappings.listed(spec)
     layouts = [_laid_out(past, spec, endpoint, mappings, phase, listed[:own]) for own in range(len(listed) + 1)]
     return next((found for found in layouts if len(found.roles) == width), layouts[0])
@@ -115,7 +115,7 @@ def layout_of(
 def _laid_out(
     past: PastLayout | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, own: Sequence[str]
 ) -> Layout:
-    """Return the layout of rows in which the columns `own` are the source's, whether a rule adds one of that name or not."""
+    """Return the layout of rows in which the columns `own` are the source's, even if a rule adds one of that name."""
     written, without = as_written(spec, past), past.without if past else ()
     added, listed, rule = mappings.added(spec), mappings.listed(spec), mappings.before_image(spec)
     images = rule.names(written, own) if rule else {}
@@ -134,7 +134,7 @@ def _laid_out(
 
 
 def field_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> FieldNames:
-    """Return what the names in a table's files stand for; a column's former names and before-image count."""
+    """Return the roles of the names in a table's files, including a column's former names and before-image."""
     written = {c.name for c in spec.file_columns}
     source = {n: f"after:{n}" for n in spec.names if n not in written}
     for c, name in mappings.file_columns(spec).items():
@@ -149,21 +149,21 @@ def field_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> Fiel
     before, rare = {}, {}
     if rule := mappings.before_image(spec):
         before = {name: f"before:{c}" for c, name in rule.names(spec).items()}
-        for c in spec.file_columns:  # also those that the spec does not call the key: at the source they may be it now
+        for c in spec.file_columns:  # also for columns outside the spec's key: they may be in the source's key now
             for name in (c.name, *c.renamed_from):
                 rare.setdefault(f"{rule.prefix}{name}{rule.suffix}", f"before:{c.name}")
     return FieldNames(endpoint.op_column, endpoint.timestamp_column, source, added, before, beside, rare, spec.file)
 
 
 def op_is_stated(endpoint: Endpoint, phase: int) -> bool:
-    """Tell whether the settings promise the operation in load files (phase 0) or change files (phase 1)."""
+    """Tell whether the settings say that load files (phase 0) or change files (phase 1) have the operation."""
     return endpoint.op_in_changes if phase == CHANGE_PHASE else endpoint.op_in_load
 
 
 def named_layout(
     names: Sequence[str], spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, where: str
 ) -> Layout:
-    """Return the layout that a file's own column names state; a column nobody told of, or one missing, is an error."""
+    """Return the layout by a file's own column names; raise SourceError for an unknown or a missing column."""
     known = field_names(spec, endpoint, mappings)
     found = field_roles(names, known, op_is_stated(endpoint, phase), where)
     layout = Layout(tuple("skip" if r[:1] == UNKNOWN and r[1:] in spec.ignored else r for r in found))
@@ -181,7 +181,7 @@ def named_layout(
 
 
 def operation_sql(text: str, endpoint: Endpoint) -> str:
-    """Return the SQL that turns the operation column's text into I, U or D; another text stays, and is refused later."""
+    """Return the SQL that turns the operation column's text into I, U or D; an unknown text stays and is refused later."""
     if all(k == v for k, v in endpoint.op_values.items()):
         return text
     told = " ".join(f"when {literal(k)} then '{v}'" for k, v in endpoint.op_values.items())
@@ -189,14 +189,14 @@ def operation_sql(text: str, endpoint: Endpoint) -> str:
 
 
 def tells_origin(roles: Sequence[str]) -> bool:
-    """Tell whether the rows of such a file are those of several tables: a table counts its own only."""
+    """Tell whether the rows of such a file belong to several tables: a table counts only its own."""
     return any(role.startswith((ORIGIN, ORIGIN_AS)) for role in roles)
 
 
 def origin_sql(at: Mapping[str, str], origin: Mapping[str, str]) -> tuple[str, str]:
-    """Return the SQL of whether a row does not tell its source table, and of whether it is a row of this one.
+    """Return two SQL conditions: whether a row does not name its source table, and whether it belongs to this one.
 
-    `at` has the fields by role, `origin` the values that this table's rows have (`Mappings.origin`).
+    `at` has the fields by role, `origin` the values in this table's rows (`Mappings.origin`).
     """
     texts = {c: f"cast({at[ORIGIN + c]} as string)" if ORIGIN + c in at else "cast(null as string)" for c in origin}
     untold = " or ".join(f"{text} is null" for text in texts.values())

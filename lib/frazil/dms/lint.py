@@ -1,4 +1,4 @@
-"""Settings of a DMS task that work and will hurt: what each of them costs, and what to change."""
+"""Settings of a DMS task that are allowed but harmful: what each costs, and what to change."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from frazil.dms.mappings import INDICATOR, SEQUENCE, Mappings, added_kind
 from frazil.dms.statistics import TableStatistics
 
 LOSS, COST, NOTE = "loss", "cost", "note"
-"""Rows or values get lost or wrong; time, money or knowledge is lost; good to know."""
+"""Rows or values are lost or wrong; time, money or knowledge is lost; good to know."""
 _RANK = {LOSS: 0, COST: 1, NOTE: 2}
 _WHOLE_ROWS = ("postgres", "aurora-postgresql", "sqlserver")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A setting with its value, what it does to the reader of the files, and what to do about it."""
+    """A setting with its value, its effect on the reader of the files, and what to do about it."""
 
     setting: str
     value: str
@@ -38,10 +38,10 @@ def lint(
     task: Mapping[str, Any] | None = None,
     statistics: Mapping[str, TableStatistics] | None = None,
 ) -> list[Finding]:
-    """Return what will hurt, the worst first; nothing here stops anything.
+    """Return the harmful settings, the worst first; none of them stops a run.
 
-    `document` is the endpoint (`read_endpoint_document`), `task` its task's settings (`read_task_settings`), `statistics`
-    those of its tables; what is not given is not judged.
+    `document` is the endpoint (`read_endpoint_document`), `task` its task's settings (`read_task_settings`), and
+    `statistics` those of its tables. What is not given is not judged.
     """
     s3 = document["S3Settings"]
     endpoint = endpoint_from(s3, document.get("FrazilSettings", {}), "endpoint settings")
@@ -60,7 +60,7 @@ def lint(
 
 
 def unknown_settings(names: Iterable[str]) -> list[Finding]:
-    """Return a finding per setting of the endpoint whose name nobody knows: what it does to the files is not known either."""
+    """Return a finding per unknown setting of the endpoint: its effect on the files is unknown too."""
     return [
         Finding(
             f"setting {name}", "unknown", "Frazil does not know this setting and reads the files as if it were not there",
@@ -71,7 +71,7 @@ def unknown_settings(names: Iterable[str]) -> list[Finding]:
 
 
 def left_out(mappings: Mappings, specs: Iterable[TableSpec]) -> Iterator[Finding]:
-    """Name the columns that rules add and the lake does not get because the spec does not list them."""
+    """Yield the columns that rules add but the lake does not get, because the spec does not list them."""
     for s in specs:
         listed = {c.name for c in s.file_columns}
         added = mappings.added(s).items()
@@ -89,7 +89,7 @@ def _names(specs: Iterable[TableSpec]) -> str:
 
 
 def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Finding]:
-    """Judge what the endpoint's settings do to the content of the files."""
+    """Judge the effect of the endpoint's settings on the content of the files."""
     if e.inserts_only:
         yield Finding("CdcInsertsOnly", "true", "updates and deletes never reach the files", "turn it off", LOSS)
     if e.inserts_and_updates:
@@ -159,7 +159,7 @@ def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Findi
 
 
 def _is_plausible(token: str) -> bool:
-    """Tell whether a null token is what people, or other programs, write into texts."""
+    """Tell whether a null token is a text that people or programs commonly write."""
     word = re.sub(r"[\W_]", "", token).lower()
     return token.isalnum() or token in ("-", "--", "?") or word in ("null", "none", "nil", "na", "nan", "n")
 
@@ -198,7 +198,7 @@ def _of_timing(e: Endpoint) -> Iterator[Finding]:
 
 
 def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) -> Iterator[Finding]:
-    """Judge which columns the rules add or take away, and which tables they take."""
+    """Judge which columns the rules add or remove, and which tables they select."""
     if out := [s for s in specs if not mappings.selects(s)]:
         yield Finding("selection", _names(out), "the task does not take these tables", "add a selection rule", LOSS)
     if blind := [s for s in specs if s.key and not mappings.before_image(s)]:
@@ -231,7 +231,7 @@ def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) ->
 
 
 def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Finding]:
-    """Judge the task's settings, as far as they are given."""
+    """Judge the given task settings."""
 
     def of(section: str) -> Mapping[str, Any]:
         return task.get(section) or {}
@@ -279,7 +279,7 @@ def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
 
 
 def _of_statistics(statistics: Mapping[str, TableStatistics], specs: Sequence[TableSpec]) -> Iterator[Finding]:
-    """Judge how the task's tables are."""
+    """Judge the state of the task's tables."""
     for s in specs:
         t, name = statistics.get(s.source), f"table statistics: {s.source}"
         if t is None:

@@ -1,4 +1,4 @@
-"""The table mappings of a DMS task: which tables it takes, how it renames them, and which columns it adds or leaves out."""
+"""The table mappings of a DMS task: which tables it selects, how it renames them, and which columns it adds or removes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frazil.errors import nearest
 SEQUENCE, OPERATION, POSITION, COMMIT_TIME, CHANGE_TIME, USER, SOURCE, INDICATOR, OTHER = (
     "sequence", "operation", "position", "commit time", "change time", "user", "source name", "indicator", "other",
 )  # fmt: skip
-"""What an added column says. Only SEQUENCE is a witness of the order of changes; INDICATOR is a soft delete's flag."""
+"""The meaning of an added column. Only SEQUENCE proves the order of changes; INDICATOR is the flag of a soft delete."""
 
 _EXPRESSIONS = {
     r"\$?AR_H_CHANGE_SEQ": SEQUENCE, r"\$?AR_H_OPERATION": OPERATION, r"\$?AR_H_STREAM_POSITION": POSITION,
@@ -25,13 +25,13 @@ _EXPRESSIONS = {
 
 
 def added_kind(expression: str) -> str:
-    """Return what a column says that an add-column rule adds with this expression."""
+    """Return the meaning of a column that an add-column rule adds with this expression."""
     text = expression.strip()
     return next((kind for form, kind in _EXPRESSIONS.items() if re.fullmatch(form, text, re.I | re.S)), OTHER)
 
 
 def like(pattern: str, name: str) -> bool:
-    """Whether a name fits a pattern of an object locator: `%`, `_`, `[ab]`, `[a-d]`, `[_]`; case counts."""
+    """Tell whether a name matches a pattern of an object locator: `%`, `_`, `[ab]`, `[a-d]`, `[_]`; case-sensitive."""
     parts = (p for p in re.split(r"(\[[^\]]+\]|%|_)", pattern) if p)
     form = "".join({"%": ".*", "_": "."}.get(p) or (p if p[0] == "[" and p[-1] == "]" else re.escape(p)) for p in parts)
     return re.fullmatch(form, name, re.S) is not None
@@ -52,7 +52,7 @@ _RENAMES: dict[str, Callable[[str, str, str], str]] = {
 
 @dataclass(frozen=True)
 class BeforeImage:
-    """The rule add-before-image-columns: which columns also come with their old value, under which names."""
+    """The rule add-before-image-columns: which columns also have their old value in the files, under which names."""
 
     prefix: str = "BI_"
     suffix: str = ""
@@ -73,11 +73,11 @@ class BeforeImage:
 
 @dataclass(frozen=True)
 class Mappings:
-    """The rules of a task's table mappings, as DMS has them."""
+    """The rules of a task's table mappings, in DMS's form."""
 
     rules: tuple[dict, ...] = ()
     origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By source table {added column: the value that its rows have}, where several tables share a place (`with_origins`)."""
+    """By source table {added column: its value in the table's rows}, if several tables share a place (`with_origins`)."""
 
     def _of(self, spec: TableSpec, kind: str = "transformation") -> list[dict]:
         def meant(rule: dict) -> bool:
@@ -91,7 +91,7 @@ class Mappings:
         return [r for r in self._of(spec) if r.get("rule-action") == action]
 
     def _renamed(self, spec: TableSpec, target: str, name: str, also: Callable[[dict], bool] = lambda r: True) -> str:
-        """Return a name after the renaming rules for objects of its kind; DMS applies one per object, so two must agree."""
+        """Return a name after the renaming rules for its kind of object; DMS applies one per object, so several must agree."""
         results = {}
         for rule in self._of(spec):
             action = rule.get("rule-action")
@@ -106,13 +106,13 @@ class Mappings:
         return next(iter(results), name)
 
     def target_name(self, spec: TableSpec) -> tuple[str, str]:
-        """Return the folders that DMS writes a table to: schema and table after the rules that rename them."""
+        """Return the folders that DMS writes a table to: schema and table after the renaming rules."""
         return self._renamed(spec, "schema", spec.schema_name), self._renamed(spec, "table", spec.table_name)
 
     def file_columns(self, spec: TableSpec) -> dict[str, str]:
         """Return {column of the spec: its name in the files}, in file order, without those that DMS leaves out.
 
-        A spec may hold a removed column (it stays null) and may use a column's name before or after a `rename`.
+        A spec may list a removed column (it stays null) and may use a column's name before or after a `rename`.
         """
 
         def named(action: str, name: str) -> bool:
@@ -128,13 +128,13 @@ class Mappings:
         return {n: n if n in added else self.column_name(spec, n) for n in names}
 
     def column_name(self, spec: TableSpec, name: str) -> str:
-        """Return the name that a column has in the files, after the rules that rename columns."""
+        """Return a column's name in the files, after the renaming rules."""
         return self._renamed(
             spec, "column", name, lambda r: like(r.get("object-locator", {}).get("column-name", ""), name)
         )
 
     def before_image(self, spec: TableSpec) -> BeforeImage | None:
-        """Return the before-image rule that holds for a table, or None."""
+        """Return the before-image rule of a table, or None."""
         for rule in self._acting(spec, "add-before-image-columns"):
             d = rule.get("before-image-def", {})
             prefix, suffix = d.get("column-prefix", ""), d.get("column-suffix", "")
@@ -149,11 +149,11 @@ class Mappings:
         return {r["value"]: r.get("expression", "") for r in self._acting(spec, "add-column")}
 
     def origin(self, spec: TableSpec) -> Mapping[str, str]:
-        """Return {added column: value} of what tells a table's rows from those of others in the same files; empty: nothing has to."""
+        """Return {added column: value} that distinguishes a table's rows from those of others in the same files; empty if not needed."""
         return self.origins.get(spec.source, {})
 
     def stated_values(self, spec: TableSpec) -> dict[str, str]:
-        """Return {added column: its value} where a rule states the source's table or schema, or a text."""
+        """Return {added column: its value} for rules that state the source's table or schema, or a text."""
         names = {"AR_M_SOURCE_TABLE_NAME": spec.table_name, "AR_M_SOURCE_SCHEMA": spec.schema_name}
         found = {}
         for column, expression in self.added(spec).items():
@@ -170,16 +170,16 @@ class Mappings:
         return [c.name for c in spec.file_columns if c.name in added]
 
     def topic(self, spec: TableSpec) -> str:
-        """Return the Kafka topic that a table is mapped to; empty where no rule tells it, or several tell another."""
+        """Return the Kafka topic of a table's mapping rules; empty if there is none, or if they differ."""
         told = {r.get("kafka-target-topic") or "" for r in self._of(spec, "object-mapping")}
         return told.pop() if len(told) == 1 else ""
 
     def sequence_column(self, spec: TableSpec) -> str:
-        """Return the added column that is a witness of the order (`$AR_H_CHANGE_SEQ`); empty if there is none."""
+        """Return the added column that proves the order of changes (`$AR_H_CHANGE_SEQ`); empty if there is none."""
         return next((c for c, e in self.added(spec).items() if added_kind(e) == SEQUENCE), "")
 
     def selects(self, spec: TableSpec) -> bool:
-        """Whether the task takes a table: some selection rule includes it and none excludes it, or there are no such rules."""
+        """Tell whether the task selects a table: a selection rule includes it and none excludes it, or there are no such rules."""
         if not any(r.get("rule-type") == "selection" for r in self.rules):
             return True
         actions = {r.get("rule-action") for r in self._of(spec, "selection")}
@@ -187,7 +187,7 @@ class Mappings:
 
 
 def _sharing(specs: Iterable[TableSpec], mappings: Mappings) -> dict[tuple[str, str], list[TableSpec]]:
-    """Return the specs of source tables that rules rename to one name, by that name."""
+    """Return the specs of source tables that rules rename to the same name, by that name."""
     places: dict[tuple[str, str], list[TableSpec]] = {}
     for spec in specs:
         places.setdefault(mappings.target_name(spec), []).append(spec)
@@ -195,7 +195,7 @@ def _sharing(specs: Iterable[TableSpec], mappings: Mappings) -> dict[tuple[str, 
 
 
 def with_origins(specs: Iterable[TableSpec], mappings: Mappings) -> Mappings:
-    """Return mappings that know which added columns tell the rows of tables apart that share a place."""
+    """Return mappings with the added columns that distinguish the rows of tables that share a place."""
     found = {}
     for alike in _sharing(specs, mappings).values():
         stated = {s.source: mappings.stated_values(s) for s in alike}
@@ -207,7 +207,7 @@ def with_origins(specs: Iterable[TableSpec], mappings: Mappings) -> Mappings:
 
 
 def same_place(specs: Iterable[TableSpec], mappings: Mappings) -> dict[str, SpecError]:
-    """Return by source table why it cannot be told which rows are its own: rules rename it and others to one name."""
+    """Return {source table: error} for tables whose rows cannot be distinguished: rules rename several to one name."""
     found = {}
     for place, alike in _sharing(specs, mappings).items():
         for spec in alike if not mappings.origin(alike[0]) else ():
@@ -224,6 +224,6 @@ def same_place(specs: Iterable[TableSpec], mappings: Mappings) -> dict[str, Spec
 def read_mappings(path: Path | None) -> Mappings:
     """Read a task's table mappings from a JSON file; no file: no rules.
 
-    Takes `{"rules": [...]}`, or what `aws dms describe-replication-tasks` prints, where they are a string.
+    Accepts `{"rules": [...]}`, or the output of `aws dms describe-replication-tasks`, where the rules are a string.
     """
     return Mappings(tuple(read_rules(path))) if path else Mappings()

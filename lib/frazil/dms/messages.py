@@ -1,6 +1,6 @@
-"""DMS's JSON messages as raw rows, in the columns that `dms.csv` tells: values as text (NUMERIC typed), rows with their place.
+"""DMS's JSON messages as raw rows, in the columns of `dms.csv`: values as text (NUMERIC typed), rows with their place.
 
-`object` is `topic/partition`, `row_no` the offset, `corrupt` tells what is wrong with a message (`faults`).
+`object` is `topic/partition`, `row_no` the offset; `corrupt` says what is wrong with a message (`faults`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 OPERATIONS = {"load": "I", "insert": "I", "update": "U", "delete": "D"}
 ROUTE = {"record-type": "kind", "operation": "operation", "schema-name": "schema", "table-name": "table"}
 MORE = {"timestamp": "built", "commit-timestamp": "committed", "partition-key-type": "spread"}
-"""Metadata of a message, and what `routed` calls them; those in `ROUTE` are always there."""
+"""Metadata of a message, and their names in `routed`; those in `ROUTE` are always present."""
 TYPED = {
     **dict.fromkeys(("INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4"), "bigint"), "REAL4": "float", "REAL8": "double",
 }  # fmt: skip
-"""What a JSON number is parsed as, so that most tables' columns of a name agree; NUMERIC depends on the column (`_kind`), anything else is text."""
+"""The types in which JSON numbers are parsed, so that same-named columns of most tables agree; NUMERIC depends on the
+column (`_kind`), anything else is text.
+"""
 MOST_FIELDS = 300
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
 COLUMN_NAMES = r"""json_object_keys(case when startswith(value, '{"data":') then substr(value, 9)
@@ -39,10 +41,11 @@ COLUMN_NAMES = r"""json_object_keys(case when startswith(value, '{"data":') then
 
 
 def routed(messages: DataFrame, fields: Fields | None = None) -> DataFrame:
-    """Return messages with what their metadata says: `kind` (data, control), `operation`, `schema`, `table` …; null: unreadable.
+    """Return messages with their metadata: `kind` (data, control), `operation`, `schema`, `table` …; null: unreadable.
 
-    With `fields` the rest of each message is parsed on the way, as `m`, which spares `raw_rows` of most tables to parse it again.
-    What stands before the metadata may be `broken`: these are then parsed alone, if nothing but the message's end comes behind.
+    With `fields` the rest of each message is parsed too, as `m`, so that `raw_rows` of most tables need not parse it
+    again. If the JSON before the metadata is `broken`, the metadata are parsed alone, provided that only the message's
+    end follows them.
     """
     from pyspark.sql import functions as F
 
@@ -55,7 +58,8 @@ def routed(messages: DataFrame, fields: Fields | None = None) -> DataFrame:
     rows = rows.withColumn("m", parsed).withColumn("said", F.col("m.metadata"))
     broken = " or ".join(f"said.{identifier(n)} is null" for n in ROUTE)
     said = F.when(F.expr(broken), F.coalesce(F.from_json(F.expr(alone), about), F.col("said"))).otherwise(F.col("said"))
-    # What need not be the same twice is computed once: else Spark would compute it again in the filters behind this.
+    # Mark it as not deterministic, so that it is computed once: otherwise Spark would compute it again in later
+    # filters.
     rows = rows.withColumns({"said": F.when(F.spark_partition_id() >= 0, said), "broken": F.expr(broken)})
     kept = ("object", "offset", "arrived", "value", "broken", *(["m"] if more else []))
     return rows.select(*kept, *[F.col(f"said.{identifier(n)}").alias(a) for n, a in named.items()])
@@ -63,7 +67,7 @@ def routed(messages: DataFrame, fields: Fields | None = None) -> DataFrame:
 
 @dataclass(frozen=True)
 class Fields:
-    """What is read of messages beside their metadata: names and types in `data`, and in the before-image."""
+    """The parts of messages to read besides their metadata: names and types in `data`, and in the before-image."""
 
     data: dict[str, str]
     old: dict[str, str]
@@ -77,12 +81,12 @@ class Fields:
         return f"data: struct<{data}>{image}, corrupt: string"
 
     def has(self, other: Fields) -> bool:
-        """Whether it has all fields of another one, with their types."""
+        """Tell whether it contains all fields of another one, with their types."""
         return other.data.items() <= self.data.items() and other.old.items() <= self.old.items()
 
 
 def fields_of(spec: TableSpec, mappings: Mappings, before_field: str) -> Fields:
-    """Return what is read of a table's messages."""
+    """Return the fields to read from a table's messages."""
     names, images, former = _names(spec, mappings)
     every = [(c, n) for c, name in names.items() for n in (name, *former[c])]
     data = {n: _kind(spec.column(c)) for c, n in [*every, *images.items()]}
@@ -90,18 +94,18 @@ def fields_of(spec: TableSpec, mappings: Mappings, before_field: str) -> Fields:
 
 
 def common_fields(specs: Iterable[TableSpec], mappings: Mappings, before_field: str) -> Fields:
-    """Return fields that serve as many tables as can be, each name with one type; of too many none, for each message has them all."""
+    """Return fields for as many tables as possible, each name with one type; none if they are too many: each message has them all."""
     common = Fields({}, {}, before_field)
     for spec in specs:
         one = fields_of(spec, mappings, before_field)
         both = Fields({**one.data, **common.data}, {**one.old, **common.old}, before_field)
-        alike = len({n.lower() for n in both.data}) < len(both.data)  # Spark does not tell them apart
+        alike = len({n.lower() for n in both.data}) < len(both.data)  # Spark ignores case
         common = both if both.has(one) and not alike else common
     return common if len(common.data) <= MOST_FIELDS else Fields({}, {}, before_field)
 
 
 def _names(spec: TableSpec, mappings: Mappings) -> tuple[dict[str, str], dict[str, str], dict[str, list[str]]]:
-    """Return {column: name in messages}, the same of old values among the new ones, and former names."""
+    """Return {column: name in messages}, the same for old values within the new data, and former names."""
     names, rule = mappings.file_columns(spec), mappings.before_image(spec)
     names = {c: n for c, n in names.items() if c in spec.names}
     images = {k: n for k, n in rule.names(spec).items() if k in spec.identity} if rule else {}
@@ -109,19 +113,19 @@ def _names(spec: TableSpec, mappings: Mappings) -> tuple[dict[str, str], dict[st
 
 
 def message_names(spec: TableSpec, mappings: Mappings) -> MessageNames:
-    """Return what a table's columns are called in its messages."""
+    """Return the names of a table's columns in its messages."""
     return MessageNames(*_names(spec, mappings))
 
 
 def core_reads(spec: TableSpec, mappings: Mappings) -> bool:
-    """Tell whether the core reads a table's messages: not yet those that are told by a column, or whose key has a column that a rule adds."""
+    """Tell whether the core reads a table's messages: not yet if a column names the table, or if a rule adds a key column."""
     names = fields_of(spec, mappings, "").data
     alike = len({n.lower() for n in names}) < len(names)
     return not alike and not mappings.origin(spec) and not {*spec.identity} & {*mappings.added(spec)}
 
 
 def _moment(text: str, kind: str) -> str:
-    """The SQL of a moment, which DMS writes with T and Z here, zoned or not; null if it is none."""
+    """Return the SQL of a time, which DMS writes here with T and Z, zoned or not; null if it is none."""
     size = f"octet_length({text})"
     exact = f"({size} between 20 and 27 or ({size} > 27 and {text} rlike '[.][0-9]{{6}}0+Z$'))"
     form = f"endswith({text}, 'Z') and {exact} and substring({text}, 11, 1) = 'T' and not startswith({text}, '0000')"
@@ -129,7 +133,7 @@ def _moment(text: str, kind: str) -> str:
 
 
 def _value(column: Column, field: str, name: str) -> str:
-    """The SQL of a column's raw value: moments typed, or as files have them; numbers typed; else text."""
+    """Return the SQL of a column's raw value: times typed or as in files, numbers typed, anything else as text."""
     declared = replaced_number(column, f"t.data.{identifier(name)}", _kind(column))
     if declared:
         return f"coalesce({field}, case {' '.join(f'when {c} then {v}' for c, v in declared.items())} end)"
@@ -139,15 +143,15 @@ def _value(column: Column, field: str, name: str) -> str:
 
 
 def _plain(column: Column, field: str) -> str:
-    """The SQL of a value as text in the form of files, or a number."""
+    """Return the SQL of a value as text in the form of files, or a number."""
     return f"if({field} like '%Z', translate({field}, 'TZ', ' '), {field})" if column.dms_type == "DATETIME" else field
 
 
 def _kind(column: Column) -> str:
-    """The type that a value is parsed as. Spark takes a number's text by way of a double: no number must go there.
+    """Return the type to parse a value as. Spark parses a number into text via a double: numbers must not become texts.
 
-    A decimal is parsed from its digits, with all the room for those that the column has no place for: they show, but in a
-    column of 38 digits, where a value with a finer scale than the spec's is rounded.
+    A decimal is parsed from its digits, with spare places for digits that the column cannot hold, so that these show.
+    In a column of 38 digits there is no room for them, and a value with a finer scale than the spec's is rounded.
     """
     if column.dms_type != "NUMERIC":
         wide = column.lake if column.lake in ("bigint", "double") else "string"
@@ -157,13 +161,13 @@ def _kind(column: Column) -> str:
 
 
 def _digits(column: Column) -> tuple[int, int]:
-    """Return precision and scale of a NUMERIC: what the lake has room for, where that is more."""
+    """Return precision and scale of a NUMERIC: those of the lake's type if it is wider."""
     wide = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", column.lake)
     return (int(wide[1]), int(wide[2])) if wide else column.arguments
 
 
 def known_columns(spec: TableSpec, mappings: Mappings) -> set[str]:
-    """Return the names that may stand in a message's data."""
+    """Return the names that may occur in a message's data."""
     rule = mappings.before_image(spec)
     former = {n for names in former_names(spec, mappings).values() for n in names}
     return {
@@ -175,14 +179,14 @@ def known_columns(spec: TableSpec, mappings: Mappings) -> set[str]:
 
 
 def former_names(spec: TableSpec, mappings: Mappings) -> dict[str, list[str]]:
-    """Return {column: the names that it had in messages before, and that no other column has now}."""
+    """Return {column: its former names in messages, unless another column has them now}."""
     now = set(mappings.file_columns(spec).values())
     named = {c.name: [mappings.column_name(spec, old) for old in c.renamed_from] for c in spec.file_columns}
     return {c: [n for n in names if n not in now] for c, names in named.items()}
 
 
 def _read(rows: DataFrame, before_field: str) -> Fields:
-    """Return what was read of messages already."""
+    """Return the fields that are already parsed."""
     kinds = {f.name: f.dataType for f in rows.schema["m"].dataType}
     told = [{f.name: f.dataType.simpleString() for f in kinds.get(n, ())} for n in ("data", before_field)]
     return Fields(*told, before_field)
@@ -191,11 +195,11 @@ def _read(rows: DataFrame, before_field: str) -> Fields:
 def raw_rows(
     rows: DataFrame, spec: TableSpec, mappings: Mappings, before_field: str, phase: int, scheme: str, partitions: int
 ) -> DataFrame:
-    """Return the raw rows of a table's load records (phase 0) or changes (phase 1), out of `routed` messages of its own.
+    """Return the raw rows of a table's load records (phase 0) or changes (phase 1), from its own `routed` messages.
 
-    `before_field` is BeforeImageSettings.FieldName. A null, and a column that is not there, are both null: DMS writes
-    whole rows. Of several `partitions` one holds the order of a key: an update that takes a row to a key of another one is
-    refused, for what came first there can't be told.
+    `before_field` is BeforeImageSettings.FieldName. A null and a missing column are both null: DMS writes whole rows.
+    With several `partitions`, each keeps the order of its keys. An update that moves a row to a key in another
+    partition is refused, because the order between partitions is unknown.
     """
     from pyspark.sql import functions as F
 
@@ -220,7 +224,7 @@ def raw_rows(
     def old(k: str) -> str:
         own = f"coalesce({', '.join(image(k) or ['null'])}, null)"
         others = ", ".join(f"cast({f} as string)" for o in spec.identity if o not in added for f in image(o))
-        if k in added and k in names and others:  # what a rule adds has no old value of its own
+        if k in added and k in names and others:  # a column that a rule adds has no old value of its own
             own = f"coalesce({own}, if(coalesce({others}, null) is not null, m.data.{identifier(names[k])}, null))"
         return f"if(operation = 'update', {own}, null)"
 

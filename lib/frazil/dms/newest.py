@@ -1,8 +1,8 @@
-"""What may be new in a table's folder, found without going through what is old.
+"""Finds new files in a table's folder without listing all old ones.
 
-The names of change files are times, so those before a window are passed by. A local folder tells all names at once, and only
-new files are looked at. S3 lists keys in order and can begin anywhere; date partitions are taken newest first, back to the one
-that holds the last object applied, and one more.
+The names of change files are times, so those before a window are skipped. A local folder returns all names together,
+and only new files are examined. S3 lists keys in order and can start anywhere. Date partitions are read newest first,
+back to the one with the last object applied, and one more.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from frazil.dms.storage import Entry, Sieve, is_s3, walk
 from frazil.source.names import CHANGES, LOAD, SHARED, moment
 
 LOOK_BACK = timedelta(hours=1)
-"""So long before the last object applied a name is still listed at most: one that turned up late is found in it."""
+"""Names this long before the last object applied are still listed, which finds late files among them."""
 MOST_DAYS = 40
-"""Folders like `12/06/2024/` are asked for day by day, so far back at most; beyond, everything is listed."""
+"""Folders like `12/06/2024/` are listed day by day, at most this far back; beyond that, everything is listed."""
 
 _PARTS = {"Y": r"(?P<Y>(?:19|20)\d\d)", "M": r"(?P<M>0[1-9]|1[0-2])", "D": r"(?P<D>0[1-9]|[12]\d|3[01])", "H": r"(?P<H>[01]\d|2[0-3])"}  # fmt: skip
 _FORMS = {
@@ -27,56 +27,56 @@ _FORMS = {
     for order in ("YMD", "YMDH", "YM", "MYD", "DMY")
     for delimiter in ("", "-", "_")
 } | {"Y/": re.compile(f"^{_PARTS['Y']}$"), "DD/": re.compile(r"^(0[1-9]|[12]\d|3[01])$")}
-"""How DMS names date partitions: DatePartitionSequence and DatePartitionDelimiter; `Y/` and `DD/` begin nested ones."""
+"""DMS's names of date partitions, by DatePartitionSequence and DatePartitionDelimiter; `Y/` and `DD/` begin nested ones."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A date partition: its folder, and its time as (year, month, day, hour) as far as the sequence goes."""
+    """A date partition: its folder, and its time as (year, month, day, hour) as far as the sequence states it."""
 
     folder: str
     period: tuple[int, ...]
 
 
 class TooFarBackError(Exception):
-    """The partition that holds the last object is not among those looked at: list everything."""
+    """The partition of the last object is not among those examined: list everything."""
 
 
 def named(time: datetime, like: str) -> str:
-    """Return how a change file of that time is named, of the kind that `like` is; without the end."""
+    """Return the name, without its extension, of a change file of that time, in the form of `like`."""
     form = "CDC_TXN-%Y%m%d%H%M%S" if like.startswith("CDC_TXN-") else "%Y%m%d-%H%M%S"
     return f"{time:{form}}{time.microsecond // 1000:03}"
 
 
 def window(since: str, start: str = "", like: str = "") -> str:
-    """Return the name, without its end and of the kind of `like`, from which on to list: `start`, else LOOK_BACK before `since`."""
+    """Return the first name to list, without its extension and in the form of `like`: `start`, else LOOK_BACK before `since`."""
     return named(moment(start) if start else moment(since) - LOOK_BACK, like)
 
 
 class Data(Sieve):
-    """Shows folders that are named like DMS's files."""
+    """Accepts only names of DMS's files."""
 
     def is_data(self, name: str) -> bool:
-        """Tell whether DMS names its files so."""
+        """Tell whether a name is that of a DMS file."""
         return bool(CHANGES.match(name) or LOAD.match(name) or SHARED.match(name))
 
 
 class Since(Data):
-    """Leaves out change files with a name before `start`."""
+    """Skips change files with a name before `start`."""
 
     def __init__(self, start: str):
         self.start = start
 
     def passed(self, names: list[str]) -> set[str]:
-        """Return the names of those."""
+        """Return the names to skip."""
         return {name for name in names if name < self.start and CHANGES.match(name)}
 
 
 def newest(folder: str, since: str, start: str = "") -> list[Entry]:
     """Return all load files, and the change files from `start` on, else from LOOK_BACK before `since` (the last object applied).
 
-    Foreign objects come along as far as they lie on the way. A partition older than the one before that of `since` is not
-    looked into: DMS fills them in order. What turns up there none the less is found by listing everything.
+    Foreign objects that the listing meets are returned too. Partitions older than the one before that of `since` are
+    not read, as DMS fills them in order. Files that still arrive there are found by a full listing.
     """
     start = window(since, start)
     if not is_s3(folder):
@@ -95,9 +95,10 @@ def newest(folder: str, since: str, start: str = "") -> list[Entry]:
 
 
 def _points(start: str) -> Iterator[str]:
-    """Give the names from which to list the top level: the beginning, and where folders may lie among old change files.
+    """Yield the names from which to list the top level: the beginning, and places of folders among old change files.
 
-    `2024-06-12/` and `2024/` come before the year's files, `202406/` before the month's, all others at the beginning or end.
+    `2024-06-12/` and `2024/` sort before the year's files, `202406/` before the month's, all others at the beginning or
+    end.
     """
     year, month, today = int(start[:4]), int(start[4:6]), datetime.now(UTC)
     months = range(year * 12 + month - 1, today.year * 12 + today.month)
@@ -106,7 +107,7 @@ def _points(start: str) -> Iterator[str]:
 
 
 def _top(folder: str, start: str) -> Iterator[Entry]:
-    """Give the entries of the top level but for change files before `start`: from the first of these on, skip to the next point."""
+    """Yield the top level's entries except change files before `start`: at the first of these, skip to the next point."""
     reached = ""
     for point in _points(start):
         if point > start or (point and point <= reached):
@@ -121,10 +122,10 @@ def _top(folder: str, start: str) -> Iterator[Entry]:
 
 
 def _told_apart(folder: str, folders: list[Entry]) -> tuple[set[str], dict[str, list[str]]]:
-    """Return the folders that are no date partitions, and {form: the folders that are}.
+    """Return the folders that are not date partitions, and {form: the folders that are}.
 
-    Parallel loads name their folders as they like, `01` and `2024` too. The first folder of a form with load files in it
-    tells that the form is theirs.
+    Parallel loads name their folders freely, including `01` and `2024`. If the first folder of a form has load files in
+    it, the form belongs to loads.
     """
     forms: dict[str, list[str]] = {}
     for entry in folders:
@@ -139,7 +140,7 @@ def _told_apart(folder: str, folders: list[Entry]) -> tuple[set[str], dict[str, 
 
 
 def _runs(folders: list[Entry], plain: set[str]) -> Iterator[tuple[str, str]]:
-    """Give the first and last of plain folders that follow on each other; those among the change files go one by one."""
+    """Yield first and last of consecutive plain folders; those among the change files are yielded one by one."""
 
     def run(entry: Entry) -> str:
         among = "19" <= entry.name < "22"
@@ -152,7 +153,7 @@ def _runs(folders: list[Entry], plain: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _sweep(folder: str, first: str, last: str) -> Iterator[Entry]:
-    """Give all that lies in neighbouring folders by one listing that goes through them."""
+    """Yield everything in neighbouring folders, with one listing across them."""
     if first == last:
         yield from walk(f"{folder}/{first}")
         return
@@ -164,9 +165,9 @@ def _sweep(folder: str, first: str, last: str) -> Iterator[Entry]:
 
 
 def _dated(leaves: Iterator[Leaf], start: str, since: str, flat: bool) -> Iterator[Entry]:
-    """Go through partitions, newest first, until the one before that of `since` is done.
+    """Yield the files of partitions, newest first, through the one before that of `since`.
 
-    With `flat`, `since` lies beside the folders: partitions have only been switched on since then.
+    With `flat`, `since` is next to the folders: partitions were switched on after it.
     """
     day = moment(since) - timedelta(days=1)
     oldest, anchored = (day.year, day.month, day.day), False
@@ -181,7 +182,7 @@ def _dated(leaves: Iterator[Leaf], start: str, since: str, flat: bool) -> Iterat
 
 
 def _leaves(folder: str, form: str, names: list[str]) -> Iterator[Leaf]:
-    """Give the partitions of one form, newest first."""
+    """Yield the partitions of one form, newest first."""
     if form == "Y/":
         yield from _nested(folder, names, ())
     elif form == "DD/":
@@ -194,7 +195,7 @@ def _leaves(folder: str, form: str, names: list[str]) -> Iterator[Leaf]:
 
 
 def _nested(folder: str, names: list[str], above: tuple[int, ...]) -> Iterator[Leaf]:
-    """Go down `2024/06/12/13/`, the newest first; what has no folders in it is a partition."""
+    """Descend `2024/06/12/13/`, the newest first; a folder without folders is a partition."""
     for name in sorted((n for n in names if n.isdigit()), reverse=True):
         at, period = f"{folder}/{name}", (*above, int(name))
         below = _folders_of(at) if len(period) < 4 else []
@@ -205,12 +206,12 @@ def _nested(folder: str, names: list[str], above: tuple[int, ...]) -> Iterator[L
 
 
 def _folders_of(at: str) -> list[str]:
-    """Return the folders that a partition begins with: where change files come first, it has none."""
+    """Return the folders at the beginning of a partition; it has none if change files come first."""
     return [e.name for e in takewhile(lambda e: e.folder, walk(at, deep=False, page=40))]
 
 
 def _by_day(folder: str, names: list[str]) -> Iterator[Leaf]:
-    """Give `06/2024/12/` or `12/06/2024/` (what lies in the first folder tells which) for each day, from tomorrow back."""
+    """Yield `06/2024/12/` or `12/06/2024/` (the content of the first folder decides) for each day, from tomorrow back."""
     inner = [e.name for e in walk(f"{folder}/{names[0]}", deep=False, page=40) if e.folder]
     form = "%m/%Y/%d" if any(len(n) == 4 for n in inner) else "%d/%m/%Y"
     day = datetime.now(UTC) + timedelta(days=1)

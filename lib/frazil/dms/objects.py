@@ -1,4 +1,4 @@
-"""The objects that DMS wrote for a table: which are load files, which are change files, and in what order they apply."""
+"""The objects that DMS wrote for a table: load files, change files, and the order in which they apply."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 
 STRANGE = "a table without a spec"
 PART = 900
-"""So many recorded files lie between two cuts of a listing: a page of S3's with room for new ones."""
+"""Number of recorded files between two cuts of a listing: a page of S3's, with room for new files."""
 
 
 class SourceError(FrazilError):
-    """Something about the folder or the files that DMS writes to is not as stated."""
+    """The folder or the files that DMS writes to differ from what is stated."""
 
 
 @dataclass(frozen=True)
 class DmsObject:
     """One file of a table. `name` is its base name, which orders change files; `etag` changes when it is written again.
 
-    `landed` is when the store took it, in epoch seconds (S3 tells whole ones); 0: not known.
+    `landed` is when the store received it, in epoch seconds (S3 has whole ones); 0: unknown.
     """
 
     name: str
@@ -41,7 +41,7 @@ class DmsObject:
     landed: float = field(default=0.0, compare=False)
 
     def chunks(self) -> Iterator[bytes]:
-        """Give its bytes as they are, 4 MB at a time."""
+        """Yield its bytes, still packed, in chunks of 4 MB."""
         return chunks(self.path, packed=True)
 
     @property
@@ -52,9 +52,9 @@ class DmsObject:
 
 @dataclass(frozen=True)
 class TableObjects:
-    """What lies in one table's folder: load files by counter, change files by time, and objects that are neither.
+    """The content of one table's folder: load files by counter, change files by time, and other objects.
 
-    `control` are DMS's own records; they are among the `foreign`. `full`: whatever is there is listed, or recorded and unchanged.
+    `control` are DMS's own records, also among the `foreign`. `full`: everything is listed, or recorded and unchanged.
     """
 
     loads: tuple[DmsObject, ...] = ()
@@ -65,13 +65,13 @@ class TableObjects:
 
     @property
     def load_digest(self) -> str:
-        """A digest over names and ETags of the load files: another one means that DMS loaded the table again."""
+        """A digest over names and ETags of the load files: if it changes, DMS loaded the table again."""
         lines = "\n".join(f"{o.path.rsplit('/', 2)[-2]}/{o.name} {o.etag}" for o in self.loads)
         return hashlib.sha256(lines.encode()).hexdigest()[:16] if self.loads else ""
 
     @property
     def ignored(self) -> str:
-        """Say what is no data of the table, with examples; empty: nothing."""
+        """Describe the objects that are not the table's data, with examples; empty if there are none."""
         others = [f for f in self.foreign if f not in set(self.control)]
         return "; ".join(
             f"{len(paths)} {word}: {', '.join(p.rsplit('/', 1)[-1] or p for p in paths[:3])}{' …' if paths[3:] else ''}"
@@ -83,12 +83,12 @@ class TableObjects:
 def list_table(
     root: Path | str, spec: TableSpec, since: str = "", start: str = "", recorded: Recorded | None = None
 ) -> TableObjects:
-    """List one table's folder, sub-folders included (parallel loads and date partitions lie one or more levels deeper).
+    """List one table's folder with its sub-folders (parallel loads and date partitions are one or more levels deeper).
 
-    `since` is the name of the last change file applied: those before `start`, or without it before `newest.LOOK_BACK`
-    earlier, are then passed by; load files are always listed. Without it, change files that are `recorded` and unchanged are
-    passed by. A missing table folder means a table without rows, as DMS
-    writes none; a missing root or schema folder is an error.
+    `since` is the name of the last change file applied. Those before `start`, or without it more than
+    `newest.LOOK_BACK` earlier, are then skipped; load files are always listed. Without `since`, unchanged change files
+    that are `recorded` are skipped. A missing table folder means a table without rows, as DMS writes none. A missing
+    root or schema folder is an error.
     """
     if CONTROL.match(spec.table_name):
         raise SourceError(f"{spec.source} holds records of DMS itself, no data", f"remove {spec.file}")
@@ -107,10 +107,11 @@ def list_table(
 
 
 class Recorded(Data):
-    """Passes by change files that a record of applied files knows, and that are as it says.
+    """Skips change files that are in the record of applied files and unchanged.
 
-    `etags` has by name the ETag of each, or nothing where any will do; `seen` another one that the same bytes have had. `trusted` are
-    names of files that are not asked for it. `met` are the names passed by; `twice` those that were met in two folders.
+    `etags` has the ETag of each by name, or an empty text that matches any. `seen` has a newer ETag of the same bytes.
+    `trusted` are names of files whose ETag is not compared. `met` are the skipped names; `twice` those that were met in
+    two folders.
     """
 
     def __init__(self, etags: Mapping[str, str], seen: Mapping[str, str], trusted: set[str] | None = None):
@@ -120,12 +121,12 @@ class Recorded(Data):
         self.twice: list[str] = []
 
     def cuts(self) -> list[str]:
-        """Return names between which a page of recorded files lies each, in the folder itself and in its date folders."""
+        """Return names that divide the listing into pages of recorded files, for the folder itself and its date folders."""
         names = sorted(n for n in self.etags if CHANGES.match(n))[PART::PART]
         return sorted({*names, *(f"{n[:4]}/{n[4:6]}/{n[6:8]}" for n in names)})
 
     def passed(self, names: list[str]) -> set[str]:
-        """Return the names of files that are passed by unseen."""
+        """Return the names of files to skip without a look at their ETags."""
         here = self.trusted.intersection(names) if self.trusted else set()
         self.twice += here & self.met
         self.met |= here
@@ -143,7 +144,7 @@ class Recorded(Data):
 
 
 def require_data(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
-    """Give the entries on; raise SourceError for one that is named like DMS's files and cannot be one."""
+    """Yield the entries; raise SourceError for one that has the name of a DMS file but cannot be one."""
     named, sound = Data().is_data, ""
     for e in entries:
         above, _, name = e.path.rpartition("/")
@@ -169,9 +170,9 @@ def require_data(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
 
 
 def _sorted_out(folder: str, entries: Iterable[Entry]) -> TableObjects:
-    """Tell load files, change files and the rest by their names.
+    """Sort entries by name into load files, change files and others.
 
-    Without a byte a CSV file has no rows; a Parquet or packed file is none then.
+    An empty CSV file has no rows; an empty Parquet or packed file is not a data file.
     """
     loads, changes, foreign, control = [], [], [], []
     for e in entries:
@@ -191,7 +192,7 @@ def _sorted_out(folder: str, entries: Iterable[Entry]) -> TableObjects:
 
 
 def _check_source(root: str, spec: TableSpec) -> None:
-    """Tell a table without rows from a source that is not there: DMS makes a schema's folder with its first table."""
+    """Raise SourceError if the source is missing, and not just this table: DMS creates a schema's folder with its first table."""
     there = [e.name for e in walk(root, deep=False) if e.folder]
     if spec.schema_name in there:
         return
@@ -204,7 +205,7 @@ def _check_source(root: str, spec: TableSpec) -> None:
 
 
 def folders_beside(root: Path | str, taken: Collection[str]) -> dict[str, str]:
-    """Return the folders of a source that are not `taken` (`schema/table`, or a top folder) and what lies in each."""
+    """Return {folder: what is in it} for the folders of a source that are not `taken` (`schema/table`, or a top folder)."""
 
     def folders(below: str) -> list[str]:
         return [e.name for e in walk(f"{location(root)}{below}", deep=False) if e.folder]
@@ -217,14 +218,14 @@ def folders_beside(root: Path | str, taken: Collection[str]) -> dict[str, str]:
 
 
 def holds_data(root: Path | str, folder: str) -> bool:
-    """Tell whether load or change files lie in a table's folder or below it."""
+    """Tell whether a table's folder, or one below it, has load or change files."""
     entries = walk(f"{location(root)}/{folder}")
     return any(e.size and (CHANGES.match(e.name) or LOAD.match(e.name)) for e in entries)
 
 
 @dataclass(frozen=True)
 class Differences:
-    """What of an earlier listing is no longer there, what was written again since, and what turned up before its time."""
+    """Differences to an earlier listing: vanished files, files written again, and late files."""
 
     vanished: tuple[str, ...] = ()
     rewritten: tuple[str, ...] = ()
@@ -237,8 +238,7 @@ class Differences:
 def differences(before: TableObjects, now: TableObjects, applied: str = "") -> Differences:
     """Compare two full listings of a table, load files and change files, by path and ETag.
 
-    `applied`: the last change file that was applied when the earlier one was made; what is new since and is named before
-    that was never read.
+    `applied` is the last change file applied at the earlier listing. A new file with an earlier name was never read.
     """
     old, new = ({o.path: o.etag for o in (*t.loads, *t.changes)} for t in (before, now))
     return Differences(
@@ -250,9 +250,9 @@ def differences(before: TableObjects, now: TableObjects, applied: str = "") -> D
 
 @dataclass
 class Watch:
-    """List one table again and again: what is new each time, everything each `full_every`th time and when `full` is asked for.
+    """Lists one table repeatedly: new files each time, and everything on each `full_every`th time or on request (`full`).
 
-    `found` are the differences that the last full listing showed to the one before; both lie in this process only.
+    `found` are the differences between the last two full listings; both exist in this process only.
     """
 
     root: Path | str
@@ -266,19 +266,19 @@ class Watch:
     _gone: set[str] | None = None
 
     def is_due(self) -> bool:
-        """Count a look, and tell whether it is to be a full listing: the first one, and each `full_every`th."""
+        """Count a poll, and tell whether it is to be a full listing: the first one, and each `full_every`th."""
         self.full = not self._looks or (self.full_every > 0 and self._looks % self.full_every == 0)
         self._looks += 1
         return self.full
 
     def settle(self, recorded: Recorded) -> None:
-        """Set `found` after a full listing that passed by what is recorded."""
+        """Set `found` after a full listing that skipped recorded files."""
         gone = set() if len(recorded.met) == len(recorded.etags) else set(recorded.etags) - recorded.met
         self.found = Differences(vanished=tuple(sorted(gone - self._gone))) if self._gone is not None else Differences()
         self._gone = gone
 
     def look(self, since: str = "", start: str = "", full: bool = False) -> TableObjects:
-        """Return what `list_table` finds, and set `found` after a full listing."""
+        """Return the result of `list_table`, and set `found` after a full listing."""
         full = full or not since or (self.full_every > 0 and self._looks % self.full_every == self.full_every - 1)
         self._looks += 1
         there = list_table(self.root, self.spec) if full else list_table(self.root, self.spec, since, start)
