@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _tail(file: DmsObject) -> bytes:
-    """Return as much of an object's end as holds its footer, whose length stands before the closing mark."""
+    """Return the end of an object with its footer, whose length precedes the closing mark."""
     tail = read_tail(file.path, file.size, 1 << 16)
     length = int.from_bytes(tail[-8:-4], "little") + 8
     return b"PAR1" + (tail if length <= len(tail) else read_tail(file.path, file.size, length))
@@ -36,13 +36,13 @@ COMPARABLE = {
     **dict.fromkeys(("DATE", "DATETIME"), {"date", "timestamp", "timestamp_ntz"}),
     **dict.fromkeys(TEXTS, {"boolean", "date", "time", "timestamp", "timestamp_ntz", *NUMBERS}),
 }  # fmt: skip
-"""DMS type → types in a file (as Spark names them, and `time`) whose values can be it; a text always can. Missing: a number."""
+"""{DMS type: types in a file (Spark's names, and `time`) whose values can have it}. A text always can. A missing DMS type is a number."""
 
 
 def require_comparable(
     spec: TableSpec, roles: tuple[str, ...], schema: list[tuple[str, pa.DataType]], where: str
 ) -> None:
-    """Raise SourceError for columns whose type in the file no value of the spec's type can have."""
+    """Raise SourceError for columns whose type in the file cannot hold any value of the spec's type."""
     import pyarrow as pa
 
     wrong = []
@@ -64,7 +64,7 @@ def require_comparable(
 
 @lru_cache(maxsize=4096)
 def footer(file: DmsObject) -> pa.Schema:
-    """Return the columns of a Parquet file, from its footer; INT96, which Spark reads as microseconds, as these."""
+    """Return the columns of a Parquet file, from its footer; INT96 as microseconds, as Spark reads it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -86,11 +86,11 @@ def footer(file: DmsObject) -> pa.Schema:
 
 
 FIRST_ROWS = 1000
-"""So many values tell whether a column's texts are of the type that the spec says."""
+"""Number of values that show whether a column's texts have the spec's type."""
 
 
 def has_only_other_texts(file: DmsObject, name: str, column: Column) -> bool:
-    """Tell whether a column of a file has texts, and the first of them are no values of the spec's type, not even one."""
+    """Tell whether a column of a file has texts, and not one of the first is a value of the spec's type."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -104,7 +104,7 @@ def has_only_other_texts(file: DmsObject, name: str, column: Column) -> bool:
 
 
 def spark_type(kind: pa.DataType, where: str) -> str:
-    """Return the Spark type to read a Parquet column as; TIME and nanoseconds, which Spark has not, come as their integers."""
+    """Return the Spark type to read a Parquet column as; TIME and nanoseconds, which Spark lacks, are read as their integers."""
     import pyarrow as pa
 
     plain = {
@@ -127,7 +127,7 @@ def spark_type(kind: pa.DataType, where: str) -> str:
 
 
 def lake_kind(kind: pa.DataType, where: str) -> str:
-    """Return the type that the lake has for a Parquet column's values: it knows no integers below `int`, and times as texts."""
+    """Return the lake's type for a Parquet column's values: there are no integers below `int`, and TIME becomes text."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -137,7 +137,7 @@ def lake_kind(kind: pa.DataType, where: str) -> str:
 
 
 def _time_text(column: str, kind: pa.DataType) -> str:
-    """The SQL of a TIME as text: HH:mm:ss, and the fraction where there is one."""
+    """Return the SQL of a TIME as text: HH:mm:ss, and the fraction if there is one."""
     micros = f"cast({column} as bigint) * {1000 if kind.unit == 'ms' else 1}"
     text = (
         f"date_format(timestamp_ntz'1970-01-01' + make_dt_interval(0, 0, 0, ({micros}) / 1000000), 'HH:mm:ss.SSSSSS')"
@@ -146,7 +146,7 @@ def _time_text(column: str, kind: pa.DataType) -> str:
 
 
 def _nanos_text(column: str) -> str:
-    """The SQL of a count of nanoseconds as text, all nine digits: what is no microsecond shows as it does in CSV."""
+    """Return the SQL of a count of nanoseconds as text with all nine digits: more than microseconds then show as they do in CSV."""
     micros = (
         f"timestampadd(MICROSECOND, ({column} - pmod({column}, 1000)) div 1000, timestamp_ntz'1970-01-01 00:00:00')"
     )
@@ -154,7 +154,7 @@ def _nanos_text(column: str) -> str:
 
 
 def _read_sql(spark: SparkSession, column: str, kind: pa.DataType) -> str:
-    """The SQL of a column's value. Bytes that are not UTF-8 become U+FFFD, as in CSV; Spark 3.5 cannot tell them."""
+    """Return the SQL of a column's value. Bytes that are not UTF-8 become U+FFFD, as in CSV; Spark 3.5 cannot detect them."""
     import pyarrow as pa
 
     if pa.types.is_time(kind):
@@ -167,7 +167,7 @@ def _read_sql(spark: SparkSession, column: str, kind: pa.DataType) -> str:
 
 
 def _text(column: str, kind: str) -> str:
-    """The SQL of a value as the text that it is typed from again."""
+    """Return the SQL of a value as a text from which it can be typed again."""
     if kind == "binary":
         return f"hex({column})"
     if kind == "timestamp":
@@ -178,7 +178,7 @@ def _text(column: str, kind: str) -> str:
 def read_parquet(
     spark: SparkSession, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: list[DmsObject], phase: int
 ) -> DataFrame:
-    """Return the raw rows of Parquet files; files with different columns or types are read apart and put together as text.
+    """Return the raw rows of Parquet files; files with different columns or types are read separately and combined as text.
 
     Dates before 1582 are taken as written (`CORRECTED`): DMS writes no calendar marks, and 0001-01-01 is common.
     """
@@ -191,7 +191,7 @@ def read_parquet(
 
 
 def alike(frames: list[DataFrame]) -> list[DataFrame]:
-    """Cast columns whose types differ between frames to text, from which they are typed like CSV's."""
+    """Cast columns whose types differ between frames to text, from which they are typed as in CSV."""
     from pyspark.sql import functions as F
 
     kinds = [dict(f.dtypes) for f in frames]
@@ -210,7 +210,7 @@ def alike(frames: list[DataFrame]) -> list[DataFrame]:
 
 
 def _typed(rows: DataFrame) -> DataFrame:
-    """Make texts of columns that no file has: they are null."""
+    """Cast columns that no file has to text: they are null."""
     from pyspark.sql import functions as F
 
     return rows.withColumns({c: F.col(c).cast("string") for c, kind in rows.dtypes if kind == "void"})
@@ -232,9 +232,10 @@ def _scan(spark: SparkSession, declared: str, files: list[DmsObject]) -> DataFra
 
 
 def _by_number(spark: SparkSession, declared: str, files: list[DmsObject]) -> DataFrame:
-    """Read columns of which some names differ in upper and lower case only, as `f0`, `f1` …, with the rows' places.
+    """Read columns with names that differ only in case, as `f0`, `f1` …, with the rows' places.
 
-    To this session such names are one; to one of its own they are not. The checkpoint keeps this session from planning the scan.
+    This session treats such names as equal; a separate session does not. The checkpoint keeps this session from
+    planning the scan.
     """
     apart = spark.newSession()
     apart.conf.set("spark.sql.caseSensitive", True)
@@ -259,7 +260,7 @@ def _read_group(
     where = files[0].path
     layout = named_layout([n for n, _ in schema], spec, endpoint, mappings, phase, where)
     texts = {f"{image}:{c.name}" for image in ("after", "before", "seq") for c in spec.columns if c.dms_type in TEXTS}
-    # A text may come without the mark that it is one: Spark reads its bytes as text all the same.
+    # A text may lack the mark that it is one: Spark still reads its bytes as text.
     schema = [(n, pa.string() if r in texts and t == pa.binary() else t) for r, (n, t) in zip(layout.roles, schema, strict=True)]  # fmt: skip
     require_comparable(spec, layout.roles, schema, where)
     declared = ", ".join(f"{identifier(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
@@ -289,7 +290,7 @@ def _read_group(
         return f"if(coalesce({', '.join(f'cast({o} as string)' for o in others)}) is not null, {value(f'after:{key}')}, null)"
 
     corrupt = "cast(null as string)"
-    if origin := mappings.origin(spec):  # a row that tells no table is everyone's: nobody may pass it by
+    if origin := mappings.origin(spec):  # a row that names no table concerns every table: none may skip it
         untold, own = origin_sql(at, origin)
         frame, corrupt = frame.where(f"{untold} or {own}"), f"if({untold}, {line}, null)"
     operation = f"coalesce({operation_sql(at['op'], endpoint)}, 'I')" if "op" in at else "'I'"

@@ -1,4 +1,4 @@
-"""How far a table has been applied, in terms of what DMS wrote, and what is therefore pending."""
+"""How far a table's files or messages have been applied, and what is therefore pending."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
     from frazil.source.applied import Place
 
 VERSION = 5
-"""1: files. 2: also streams. 3: and which ones they are. 4: with files that a replay owes, or a topic. 5: with files applied after later names.
+"""1: files. 2: also streams. 3: also which streams. 4: with files that a replay must apply again, or a topic. 5: with files applied after later names.
 
-Each is written as the lowest that tells it, for older code to read.
+Each position is written in the lowest version that can express it, so that older code can read it.
 """
 OPTIONAL = ("turn", "owed", "lacks", "skips", "stream", "stream_load", "stream_of", "topic")
-"""Not written where there is nothing to say."""
+"""Written only if not empty."""
 NO_LOAD = "none"
-"""Stands for the digest of a load of which nothing was found: the table was empty when DMS loaded it."""
+"""Replaces the digest of a load if no load was found: the table was empty when DMS loaded it."""
 STREAM_LOAD = "stream"
-"""Stands for the digest of a load that came through a stream."""
+"""Replaces the digest of a load that came through a stream."""
 MAX_RECENT = 64
 MAX_NAMED = 200
-"""Of a load with more files than this it is not kept which they were."""
+"""For a load with more files than this, the files are not recorded."""
 SHOWN = 3
-"""So many names a message shows of each kind."""
+"""Maximum number of names of each kind in a message."""
 REPLAY = "run 01_full_load with on_changed_load=replay, which needs all change files since the load"
 
 
 class PositionError(FrazilError):
-    """A stored position that this version cannot read, or that what lies in the source contradicts."""
+    """A stored position cannot be read by this version, or contradicts the files in the source."""
 
     decision = True
 
 
 class LoadChangedError(FrazilError):
-    """DMS wrote other load files than those applied: say what shall happen."""
+    """DMS wrote other load files than those applied: say what to do."""
 
     decision = True
 
 
 class LateFilesError(PositionError):
-    """Change files that were never applied, with names before the position."""
+    """Change files that were never applied have names before the position."""
 
     def __init__(self, problem: str, cure: str, late: Sequence[DmsObject]):
         super().__init__(problem, cure)
@@ -61,16 +61,18 @@ class LateFilesError(PositionError):
 
 @dataclass(frozen=True)
 class Position:
-    """What of a table has been applied. Load and changes have a position each, of files or of a stream.
+    """What has been applied of a table. Load and changes each have a position, of files or of a stream.
 
-    `load_digest` covers the names and ETags of the load files; `last` is the newest change object applied, with its ETag;
-    `recent` are the names applied within the look-back window, by which an object that turns up late is recognised.
-    `stream` has by partition (`topic/number`) the first offset whose changes are not applied, `stream_load` the first
-    one whose load records are not, and `stream_of` tells by name which topics or streams these are (see `streams.Stream.made`);
-    `topic` is the one that all of its messages lay in, as the mappings had it then.
-    `turn` is how many files with names before `last` were applied after it.
-    `owed` are names of change objects that were applied before a replay and have to be again.
-    `lacks` are columns of the spec that the newest file did not carry, `skips` columns of it that were passed by.
+    `load_digest` covers the names and ETags of the load files. `last` is the newest change object applied, with its
+    ETag. `recent` are the names applied within the look-back window, which identify late objects.
+
+    `stream` has by partition (`topic/number`) the first offset whose changes are not applied; `stream_load` has the
+    same for load records. `stream_of` identifies these topics or streams by name (see `streams.Stream.made`). `topic`
+    is the one that all of its messages were in, as the mappings stated it then.
+
+    `turn` is the number of files with names before `last` that were applied after it. `owed` are names of change
+    objects that were applied before a replay and must be applied again. `lacks` are columns of the spec that the newest
+    file did not carry; `skips` are columns of that file that were ignored.
     """
 
     batch: str = ""
@@ -90,36 +92,36 @@ class Position:
 
     @property
     def loaded(self) -> bool:
-        """Whether the full load has been applied: changes are held back until then."""
+        """Whether the full load has been applied: changes wait until then."""
         return bool(self.load_digest)
 
     @property
     def awaits_load(self) -> bool:
-        """Whether no load was found and no change is applied yet: load data that comes now is the first load."""
+        """Whether no load was found and no change is applied yet: load data that arrives now is the first load."""
         return self.load_digest == NO_LOAD and not self.last and not self.owed
 
     @property
     def look_from(self) -> str:
-        """The name from which on `recent` is complete: an hour back, or its first name once it is full; listings begin there."""
+        """The name from which on `recent` is complete: an hour back, or its first name if it is full. Listings begin there."""
         if len(self.recent) == MAX_RECENT:
             return self.recent[0]
         return window(self.last, like=self.last) if self.last else ""
 
     @property
     def place(self) -> str:
-        """How far changes are applied, for people."""
+        """How far changes are applied, in readable form."""
         places = ", ".join(f"{p}: {o}" for p, o in self.stream.items() if p != ARRIVED)
         return self.last or places or "–"
 
     def to_json(self, **stamp: int) -> str:
-        """Return the position as JSON, with the snapshot id and sequence number that it is committed under."""
+        """Return the position as JSON, with the id and sequence number of the snapshot that it is committed with."""
         facts = {k: v for k, v in asdict(self).items() if v or k not in OPTIONAL}
         version = 5 if self.turn else 4 if self.owed or self.topic else 3 if self.stream_of else 2 if self.stream else 1
         return json.dumps({"version": version, **facts, **stamp}, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> tuple[Position, dict[str, int]]:
-        """Return a stored position and its stamp; one that is damaged, or of a version newer than this code knows, is refused."""
+        """Return a stored position and its stamp; raise PositionError if it is damaged or newer than this code."""
         raw = _read(text)
         if raw.pop("version") > VERSION:
             raise PositionError("the position was written by a newer Frazil", "upgrade Frazil here before running it")
@@ -129,14 +131,14 @@ class Position:
 
 
 class DamagedPositionError(PositionError):
-    """A stored position that nobody can read."""
+    """A stored position that cannot be read at all."""
 
 
 _NEEDED = ("version", "batch", "load_digest", "load_files", "last", "last_etag", "recent")
 
 
 def _read(text: str) -> dict[str, Any]:
-    """Return the entries of a stored position; raise DamagedPositionError where it is none."""
+    """Return the entries of a stored position; raise DamagedPositionError if it is not one."""
     try:
         raw = json.loads(text)
     except ValueError:
@@ -164,9 +166,9 @@ def _read(text: str) -> dict[str, Any]:
 def after_load(position: Position, objects: TableObjects, batch: str, replay: bool = False) -> Position:
     """Return the position after the load files have been applied; with `replay` every change object is pending again.
 
-    What is known to have been applied is then `owed`, until it is met again or another load takes its place.
-    A load that replaces another one holds what every change object up to `last` says: one that came late or was written
-    again counts as applied from then on.
+    Change objects known as applied are then `owed`, until they are applied again or another load replaces them. A load
+    that replaces another one contains every change object up to `last`: late or rewritten ones count as applied from
+    then on.
     """
     if replay:
         owed = sorted({*position.owed, *position.recent, position.last} - {""})
@@ -182,7 +184,7 @@ def after_load(position: Position, objects: TableObjects, batch: str, replay: bo
 
 
 def is_other_load(objects: TableObjects, position: Position) -> bool:
-    """Tell whether load files are there that differ from those applied; for a table without any load they are the first."""
+    """Tell whether there are load files that differ from those applied. A table's first load is not a different one."""
     applied = position.loaded and not position.awaits_load
     return bool(objects.loads) and applied and objects.load_digest != position.load_digest
 
@@ -192,7 +194,7 @@ def _load_files(objects: TableObjects) -> dict[str, str]:
 
 
 def load_as_json(objects: TableObjects) -> str:
-    """Return as JSON which load files are applied, for `require_same_load` to name those that change."""
+    """Return the applied load files as JSON, from which `require_same_load` names changed ones."""
     files = _load_files(objects)
     return json.dumps(
         {"digest": objects.load_digest, "files": files if len(files) <= MAX_NAMED else {}}, separators=(",", ":")
@@ -200,14 +202,14 @@ def load_as_json(objects: TableObjects) -> str:
 
 
 def loaded_before(objects: TableObjects, position: Position, applied: str | None) -> set[str]:
-    """Return the paths of load files that were applied as they are; `applied` as in `require_same_load`."""
+    """Return the paths of load files that were applied and are unchanged; `applied` as in `require_same_load`."""
     told, now = json.loads(applied or "{}"), _load_files(objects)
     then = told.get("files", {}) if told.get("digest") == position.load_digest else {}
     return {o.path for o, (name, tag) in zip(objects.loads, now.items(), strict=False) if then.get(name) == tag}
 
 
 def require_same_load(objects: TableObjects, position: Position, applied: str | None, source: str) -> None:
-    """Raise LoadChangedError where `is_other_load`; `applied` is what `load_as_json` gave when the load was applied, or None."""
+    """Raise LoadChangedError if `is_other_load`; `applied` is the result of `load_as_json` when the load was applied, or None."""
     if not is_other_load(objects, position):
         return
     told, now = json.loads(applied or "{}"), _load_files(objects)
@@ -230,14 +232,14 @@ def require_same_load(objects: TableObjects, position: Position, applied: str | 
 
 
 def discarded(position: Position) -> str:
-    """Say which applied changes a reload takes away."""
+    """Return which applied changes a reload discards."""
     return f"all changes applied up to {position.last}" if position.last else "no change, as none is applied yet,"
 
 
 def require_replayable(objects: TableObjects, position: Position, source: str, record: Record | None = None) -> None:
-    """Raise PositionError where change objects are gone that were applied since the load: a replay would lose what they said.
+    """Raise PositionError if change objects applied since the load are gone: a replay would lose their changes.
 
-    Without a record it can tell of those in the look-back window before the position only.
+    Without a record it knows only those in the look-back window before the position.
     """
     recorded = [f.name for f in record.files.values() if f.etag and "/" not in f.name] if record else []
     _require_there(objects, (*sorted(recorded), *position.recent, position.last, *position.owed), source)
@@ -254,13 +256,13 @@ def _require_there(objects: TableObjects, names: tuple[str, ...], source: str) -
 
 
 def _recent(last: str, names: set[str]) -> tuple[str, ...]:
-    """Return those names that lie in the look-back window before `last`, in order."""
+    """Return the names within the look-back window before `last`, in order."""
     since = moment(last) - LOOK_BACK
     return tuple(sorted(n for n in names if moment(n) >= since)[-MAX_RECENT:])
 
 
 def places(position: Position, applied: Sequence[DmsObject]) -> dict[str, Place]:
-    """Return by name where files come that are applied in this order: after the last one, or in turn after a later name."""
+    """Return {name: place} of files applied in this order: after the last one, or with a turn after a later name."""
     last, turn, found = position.last, position.turn, {}
     for o in applied:
         last, turn = (o.name, 0) if o.name > last else (last, turn + 1)
@@ -269,7 +271,7 @@ def places(position: Position, applied: Sequence[DmsObject]) -> dict[str, Place]
 
 
 def after_changes(position: Position, applied: list[DmsObject], batch: str) -> Position:
-    """Return the position after these change objects, given in order, have been applied."""
+    """Return the position after these change objects have been applied, in this order."""
     last, turn = places(position, applied)[applied[-1].name]
     etag = next((o.etag for o in applied if o.name == last), position.last_etag)
     recent = _recent(last, {*position.recent, *(o.name for o in applied)})
@@ -282,17 +284,17 @@ def pending_changes(
 ) -> list[DmsObject]:
     """Return the change objects that are not applied, in the order in which to apply them.
 
-    Raises PositionError for an object that turned up late (its name lies before the position, and it was never applied) or that
-    was written again after it was applied: neither may be merged blind. And where one is gone that was listed before, or that a
-    replay owes; and for one that is named in the future. Without a `record`, only the names that the position keeps are known.
-    With `late` = `after` the late ones are pending, and come first.
+    Raise PositionError for a late object (its name is before the position, and it was never applied), and for one that
+    was written again after it was applied: neither may be merged blindly. Also raise it if a listed object, or one that
+    a replay needs, is gone, and for names in the future. Without a `record`, only the names in the position are known.
+    With `late` = `after`, late objects are pending and come first.
     """
     found = arrived(objects.changes, position, record or Record(), time.time())
     return require_clear(found, objects, position, source, late)
 
 
 def require_clear(found: Arrived, objects: TableObjects, position: Position, source: str, late: str) -> list[DmsObject]:
-    """Return what `pending_changes` does, of files that are sorted out."""
+    """Return the result of `pending_changes` for files that are already classified."""
     _require_there(objects, position.owed, source)
     if found.changed:
         _refuse_changed(found, position, source)
@@ -310,7 +312,7 @@ def require_clear(found: Arrived, objects: TableObjects, position: Position, sou
 def require_all_there(
     objects: TableObjects, position: Position, source: str, awaited: Sequence[str], without: Sequence[str]
 ) -> None:
-    """Raise PositionError where a change object is gone that was listed and not applied; `without` are those given up."""
+    """Raise PositionError if a change object is gone that was listed and not applied, unless `without` has it."""
     there = {o.name for o in objects.changes}
     gone = [n for n in awaited if n > position.last and n not in there and n not in without]
     if gone:
@@ -324,7 +326,7 @@ def require_all_there(
 
 
 def named(names: Iterable[str]) -> str:
-    """Return the first of some names, and whether there are more."""
+    """Return the first of some names, with a mark if there are more."""
     listed = list(names)
     return f"{', '.join(listed[:SHOWN])}{' …' if listed[SHOWN:] else ''}"
 
@@ -357,7 +359,7 @@ def _refuse_changed(found: Arrived, position: Position, source: str) -> None:
 
 
 def take_batch(pending: list[DmsObject], max_bytes: int, max_files: int) -> list[DmsObject]:
-    """Return the head of the pending objects that fits the limits, at least one."""
+    """Return the first pending objects that fit the limits, at least one."""
     taken, size = [], 0
     for o in pending[:max_files]:
         # Within a batch the order is that of names.

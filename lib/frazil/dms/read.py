@@ -1,4 +1,4 @@
-"""One door to what DMS wrote for a table: files of any form in, raw rows out."""
+"""Reads what DMS wrote for a table: files of any format in, raw rows out."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def read_rows(
     phase: int,
     whole: bool = True,
 ) -> DataFrame:
-    """Return the raw rows (`dms.csv` tells their columns) of a table's load files (phase 0) or change files (phase 1).
+    """Return the raw rows (columns as in `dms.csv`) of a table's load files (phase 0) or change files (phase 1).
 
-    `whole` reads each CSV file in one piece, as texts with newlines need it; see `may_be_split`.
+    `whole` reads each CSV file in one piece, which texts with newlines need; see `may_be_split`.
     """
     parquet, text = [f for f in files if f.is_parquet], [f for f in files if not f.is_parquet]
     frames = [read_csv(spark, spec, endpoint, mappings, text, phase, whole)] if text else []
@@ -47,11 +47,11 @@ def read_rows(
 
 
 STRAY = re.compile(r"TextParsingException - (?:Unescaped quote|Unexpected character).*?record=(\d+)", re.DOTALL)
-"""What Spark's CSV parser says of a field that begins with a quote and has another one, not doubled, before its end."""
+"""The error of Spark's CSV parser for a quoted field with another quote, not doubled, before its end."""
 
 
 def has_stray_quote(error: Exception) -> bool:
-    """Tell whether Spark failed at such a field; in files that are read in pieces a text with a newline looks like that."""
+    """Tell whether Spark failed at such a field; in files read in pieces, a text with a newline causes the same error."""
     return bool(STRAY.search(str(error)))
 
 
@@ -60,14 +60,14 @@ DAMAGE = re.compile(
     r"MalformedInputException|IOException: (?:not a gzip|incorrect|invalid|unexpected)|"
     r"at org\.apache\.(?:parquet|spark\.sql\.execution\.datasources\.parquet)\."
 )
-"""What says that a file is damaged or gone, where Spark does not name it."""
+"""Errors that show a damaged or missing file without a name."""
 NO_PYTHON = re.compile(r"Cannot run program [^,\n]*|Python worker \w+ [^\n]*|ModuleNotFoundError: [^\n]*")
 
 
 ELSEWHERE = re.compile(
     r"OutOfMemoryError|No space left|org\.apache\.iceberg|maxResultSize|Buffer size .* exceeds|exceed.* broadcast"
 )
-"""What no file is to blame for: memory, disks, the lake, a limit of Spark."""
+"""Errors that no file causes: memory, disks, the lake, a limit of Spark."""
 
 
 @contextmanager
@@ -99,8 +99,8 @@ def reading(spec: TableSpec, header: bool = False) -> Iterator[None]:
 def may_be_split(files: list[DmsObject], endpoint: Endpoint, hidden: bool) -> bool:
     """Tell whether it is safe, and worth trying, to read CSV files in several pieces.
 
-    A text with a newline then breaks its row in two, which shows in the number of fields: rows look bad, and the files must
-    be read whole after all. Where it may be `hidden` (`may_hide_open_text`), files are always read whole.
+    A text with a newline then breaks its row in two. The number of fields shows that: rows look bad, and the files must
+    be read as a whole after all. If it may be `hidden` (`may_hide_open_text`), files are always read as a whole.
     """
     text = [f for f in files if f.name.endswith(".csv")]
     if not text or not endpoint.rfc4180:
@@ -111,9 +111,9 @@ def may_be_split(files: list[DmsObject], endpoint: Endpoint, hidden: bool) -> bo
 def may_hide_open_text(
     spec: TableSpec, files: list[DmsObject], endpoint: Endpoint, mappings: Mappings, phase: int
 ) -> bool:
-    """Tell whether rows could still look right if a quoted text did not end: where the last field is free text.
+    """Tell whether rows could look right although a quoted text does not end: if the last field is free text.
 
-    In files of all tables it may be another one's text, or a part of it may look like a row of this one.
+    In files of all tables it may be another table's text, or a part of it may look like a row of this table.
     """
     text = [f for f in files if not f.is_parquet]
     if any(NAME.match(f.name) for f in text):
@@ -124,7 +124,7 @@ def may_hide_open_text(
 
 
 def _is_free(spec: TableSpec, role: str) -> bool:
-    """Tell whether any text at all may stand in a field."""
+    """Tell whether a field may hold any text."""
     if ":" not in role or role.startswith(ORIGIN):
         return role not in ("op", "ts")
     name = role.split(":", 1)[1]

@@ -1,4 +1,4 @@
-"""Which columns each file of a table carries, as far as the file or a declared layout tells: what schema changes show in."""
+"""The columns of each file of a table, as far as the file or a declared layout states them: they reveal schema changes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from frazil.dms.transactions import NAME
 
 @dataclass(frozen=True)
 class Shape:
-    """Columns at one place: `carries` by the spec's names (None: it does not tell), `unknown` that nobody told of.
+    """Columns at one place: `carries` by the spec's names (None: unknown), and `unknown` ones.
 
-    Both with the type that is stated there, as Spark names it; empty if none is, as in CSV, where all is text.
+    Both have the type stated there, as Spark names it; empty if none is, as in CSV, where everything is text.
     """
 
     where: str
     carries: dict[str, str] | None = None
     unknown: dict[str, str] = field(default_factory=dict)
     before: frozenset[str] = frozenset()
-    """The columns whose old values it carries."""
+    """The columns whose old values the file carries."""
     stated: bool = False
-    """Whether a past layout of the spec says so: what it lacks came later, and what it has besides is gone."""
+    """Whether this is from a past layout of the spec: missing columns came later, and additional ones are gone."""
     names: tuple[str, ...] = ()
     """All names in the file."""
 
@@ -36,7 +36,7 @@ class Shape:
 def shapes(
     spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject], phase: int
 ) -> list[Shape]:
-    """Return the shape of each file, in the order given; heads and footers are read, no rows."""
+    """Return the shape of each file, in the given order; heads and footers are read, but no rows."""
     known = field_names(spec, endpoint, mappings)
     return [_shape(f, spec, endpoint, mappings, phase, known) for f in files]
 

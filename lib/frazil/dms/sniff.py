@@ -1,7 +1,7 @@
-"""What DMS's files show of the settings they were written with, held against what is stated.
+"""Checks what DMS's files show about their settings against the stated settings.
 
-Only what a file proves is held against a setting; the rest is proposed. Of nulls the bytes prove little: the user states
-their token.
+Only what a file proves can contradict a setting; the rest is proposed. The bytes prove little about nulls, so the user
+states the null token.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from frazil.dms.mappings import Mappings
 from frazil.dms.objects import DmsObject, TableObjects
 
 FILES_OF_A_KIND = 2
-"""So many load files and so many change files of a table are looked into: the first and the last."""
+"""Number of load files, and of change files, to examine per table: the first and the last."""
 TRANSACTIONS = re.compile(r"CDC_TXN-\d+\.")
 DATE_FOLDER = re.compile(r"\d{4}([-_/]\d\d){1,3}|\d\d[-_/]\d{4}[-_/]\d\d|\d\d[-_/]\d\d[-_/]\d{4}|\d{6,10}")
 
 Reader = Callable[[str], bytes]
-"""Gives the first 64 KB or so of a path."""
+"""Returns the first 64 KB or so of a path."""
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A setting that says one thing while a file proves another."""
+    """A setting that a file proves wrong."""
 
     setting: str
     stated: str
@@ -48,9 +48,9 @@ def sniff(
     mappings: Mappings | None = None,
     endpoint: Endpoint | None = None,
 ) -> list[Evidence]:
-    """Return what a table's first and last files show, load files first; with a spec it can tell more, and be certain.
+    """Return what a table's first and last files show, load files first; with a spec it shows more, and with certainty.
 
-    Of the endpoint only delimiters and names are taken as a hint. Parquet files say by themselves what they hold.
+    Only delimiters and names of the endpoint are used as hints. Parquet files describe themselves.
     """
     mappings, endpoint = mappings or Mappings(), endpoint or Endpoint()
     found: list[Evidence] = []
@@ -86,7 +86,7 @@ def _of_file(
 
 
 def stated(endpoint: Endpoint, setting: str) -> str | None:
-    """Return what is stated of a setting, in the words of `Evidence.proposed`; None if nothing is."""
+    """Return the stated value of a setting, in the form of `Evidence.proposed`; None if none is stated."""
     values = {
         "DataFormat": endpoint.data_format,
         "CompressionType": endpoint.compression,
@@ -107,7 +107,7 @@ def stated(endpoint: Endpoint, setting: str) -> str | None:
 
 
 def agrees(endpoint: Endpoint, e: Evidence) -> bool:
-    """Whether a file shows what is stated, or what nothing is stated of."""
+    """Tell whether evidence agrees with what is stated, or nothing is stated."""
     value = stated(endpoint, e.setting)
     if value is None or value == e.proposed:
         return True
@@ -134,7 +134,7 @@ def _shown(value: str | None) -> str:
 
 
 def contradictions(endpoint: Endpoint, evidence: Iterable[Evidence]) -> list[Contradiction]:
-    """Return the settings that a file proves wrong; what is merely likely contradicts nothing."""
+    """Return the settings that a file proves wrong; evidence that is only likely contradicts nothing."""
     found = []
     for e in evidence:
         if e.certain and not agrees(endpoint, e):
@@ -146,7 +146,7 @@ def contradictions(endpoint: Endpoint, evidence: Iterable[Evidence]) -> list[Con
 
 
 def refuse(found: Sequence[Contradiction]) -> None:
-    """Raise EndpointError that names the first contradiction and its cure, and counts the others; none: do nothing."""
+    """Raise EndpointError with the first contradiction and its cure, and the settings of the others; do nothing without one."""
     if found:
         others = {c.setting for c in found[1:]} - {found[0].setting}
         more = f"; also contradicted: {', '.join(sorted(others))}" if others else ""
@@ -156,7 +156,7 @@ def refuse(found: Sequence[Contradiction]) -> None:
 def check_files(
     objects: TableObjects, read_head: Reader, spec: TableSpec, mappings: Mappings, endpoint: Endpoint
 ) -> list[Evidence]:
-    """Look into a table's files and raise EndpointError where one contradicts the settings; return what they show."""
+    """Examine a table's files and return what they show; raise EndpointError if one contradicts the settings."""
     found = sniff(objects, read_head, spec, mappings, endpoint)
     refuse(contradictions(endpoint, found))
     return found

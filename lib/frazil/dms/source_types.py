@@ -1,6 +1,6 @@
-"""Column types of source databases as DMS types, as DMS's documentation has it for each engine.
+"""Column types of source databases as DMS types, by DMS's documentation for each engine.
 
-PostgreSQL's were tried on a database; those of the other engines follow the documentation only.
+PostgreSQL's were tried on a database; those of the other engines only follow the documentation.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def dms_type(engine: str, kind: str) -> tuple[str, bool]:
 
 
 def _number(precision: int, scale: int) -> str:
-    """Oracle's NUMBER(p,s), by what DMS makes of it."""
+    """Return the DMS type of Oracle's NUMBER(p,s)."""
     if scale < 0:
         return "REAL8"
     if scale > 0 or precision > 9:

@@ -1,4 +1,4 @@
-"""What a DMS task says of its tables: `aws dms describe-table-statistics`."""
+"""A DMS task's statistics of its tables: `aws dms describe-table-statistics`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LISTS = ("TableStatistics", "ReplicationTableStatistics")
 
 @dataclass(frozen=True)
 class TableStatistics:
-    """One table's state, and how many rows DMS has loaded and changed; names in comments are DMS's own."""
+    """One table's state, and the numbers of rows that DMS loaded and changed; names in comments are DMS's own."""
 
     state: str = ""  # TableState
     full_load_rows: int = 0  # FullLoadRows
@@ -28,12 +28,12 @@ class TableStatistics:
 
     @property
     def loaded(self) -> bool:
-        """Whether the table's full load is over, without an error: its load files are complete."""
+        """Whether the table's full load has ended without an error: its load files are complete."""
         return self.state.lower() == "table completed"
 
     @property
     def failed(self) -> bool:
-        """Whether DMS gave the table up: neither its load nor its changes go on."""
+        """Whether DMS gave up the table: neither its load nor its changes continue."""
         return "error" in self.state.lower() or "cancel" in self.state.lower()
 
 

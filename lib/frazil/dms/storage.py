@@ -1,7 +1,7 @@
-"""Where DMS's files lie: a local folder or S3, behind the same few functions.
+"""The storage of DMS's files: a local folder or S3, through the same few functions.
 
-A path is text: `/folder/file` or `s3://bucket/key`. Access to S3 is boto3's own affair: credentials by AWS's usual chain
-(environment, profile, role), the endpoint by AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. Nothing of it is a parameter.
+A path is text: `/folder/file` or `s3://bucket/key`. boto3 handles access to S3: credentials by AWS's usual chain
+(environment, profile, role), and the endpoint by AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. None of this is a parameter.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from typing import Any
 from frazil.errors import FrazilError
 
 PAGE = 1000
-"""The most keys that S3 gives for one request."""
+"""Maximum number of keys that S3 returns per request."""
 LISTINGS = 16
-"""So many parts of a folder are listed at once."""
+"""Number of parts of a folder that are listed in parallel."""
 
 
 class StorageError(FrazilError):
-    """The storage cannot be reached or refuses; the message says which bucket or folder, and what to do."""
+    """The storage cannot be reached or denies access; the message names the bucket or folder, and what to do."""
 
 
 class GoneError(StorageError):
-    """An object that is not there, or no longer."""
+    """An object does not exist, or no longer does."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One object or, with `folder` set, one folder (its path ends in `/`). `etag` changes when an object is written again.
 
-    `odd` says what it is where it is named like a file and is none: a named pipe, a broken link.
+    `odd` describes something that has a file's name but is not a file: a named pipe, a broken link.
     """
 
     path: str
@@ -61,32 +61,32 @@ class Entry:
 
 
 class Sieve:
-    """What a listing leaves out. By itself it leaves out nothing."""
+    """Decides what a listing leaves out. This base class leaves out nothing."""
 
     def passed(self, names: list[str]) -> set[str]:
-        """Return which of the base names in a folder are left out; local files are then not asked for size and time."""
+        """Return the base names in a folder to leave out; size and time of local ones are then not read."""
         return set()
 
     def known(self, name: str, etag: str) -> bool:
-        """Tell by its base name and ETag whether a file is left out."""
+        """Tell by base name and ETag whether to leave out a file."""
         return False
 
     def is_data(self, name: str) -> bool:
-        """Tell whether a folder of this name is shown, as it should be a file."""
+        """Tell whether to list a folder of this name, because it should be a file."""
         return False
 
     def cuts(self) -> list[str]:
-        """Return names below the folder between which about a page of keys lies each, to list S3 in parts at once."""
+        """Return names below the folder that divide it into pages of keys, to list S3 in parallel parts."""
         return []
 
 
 def is_s3(path: Any) -> bool:
-    """Tell whether a path lies on S3."""
+    """Tell whether a path is on S3."""
     return str(path).startswith(("s3://", "s3a://", "s3n://"))
 
 
 def location(path: Any) -> str:
-    """Return a path as text in its one form: `s3://` whatever Hadoop calls the scheme, no `/` at the end."""
+    """Return a path as text in its canonical form: scheme `s3://` whatever Hadoop uses, no `/` at the end."""
     text = str(path).rstrip("/")
     return "s3://" + text.split("://", 1)[1] if is_s3(text) else text
 
@@ -103,12 +103,12 @@ _one_at_a_time = Lock()
 
 
 def endpoint_url() -> str:
-    """Return the S3 endpoint that the environment names; empty: AWS's own."""
+    """Return the S3 endpoint in the environment; empty for AWS's own."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 def client() -> Any:
-    """Return boto3's S3 client for what the AWS_* variables say now; threads share it."""
+    """Return boto3's S3 client for the present AWS_* variables; threads share it."""
     try:
         import boto3
         from botocore.config import Config
@@ -119,7 +119,7 @@ def client() -> Any:
     state = hash(tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_"))))
     with _one_at_a_time, _explained("S3"):
         if state not in _clients:
-            # A server of one's own rarely knows a host name per bucket.
+            # A self-hosted server rarely has a host name per bucket.
             style = {"addressing_style": "path"} if endpoint_url() else {}
             config = Config(retries={"mode": "standard", "max_attempts": 5}, max_pool_connections=32, s3=style)
             _clients.clear()
@@ -128,7 +128,7 @@ def client() -> Any:
 
 
 def _session() -> Any:
-    """Return a session of botocore that reads times five times as fast: of 100,000 listed keys that is most of the work."""
+    """Return a botocore session that parses times five times as fast: this is most of the work for 100,000 listed keys."""
     import botocore.session
 
     session = botocore.session.get_session()
@@ -137,7 +137,7 @@ def _session() -> Any:
 
 
 def _timestamp(text: Any) -> datetime:
-    """Read a time of a listing (ISO 8601), or any other that AWS writes."""
+    """Parse a time of a listing (ISO 8601), or any other format that AWS writes."""
     from botocore.utils import parse_timestamp
 
     try:
@@ -162,7 +162,7 @@ _CURES = {
 
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Turn what boto3 raises into one StorageError with its cure; no message of it holds a secret."""
+    """Turn boto3's exceptions into one StorageError with its cure, without secrets."""
     try:
         from botocore import exceptions as e
     except ImportError:
@@ -191,11 +191,11 @@ def _explained(path: str) -> Iterator[None]:
 def walk(
     folder: str, start_after: str = "", deep: bool = True, prefix: str = "", page: int = PAGE, sieve: Sieve = Sieve(),  # noqa: B008
 ) -> Iterator[Entry]:  # fmt: skip
-    """Give a folder's entries in order of their paths; objects of all levels, or of this level beside its sub-folders.
+    """Yield a folder's entries in order of their paths: objects of all levels, or of this level with its sub-folders.
 
-    `start_after` and `prefix` are names below the folder: S3 then begins there and does not go through what is before. The
-    first request asks for `page` keys, later ones for 1,000: a caller that stops early asks for few. A folder that is not
-    there has no entries.
+    `start_after` and `prefix` are names below the folder: S3 starts there and does not list what is before. The first
+    request asks for `page` keys, later ones for 1,000: a caller that stops early asks for few. A missing folder has no
+    entries.
     """
     root = location(folder) + "/"
     if not is_s3(root):
@@ -223,7 +223,7 @@ def _entries(bucket: str, answer: dict[str, Any], sieve: Sieve) -> list[Entry]:
 
 
 def _answers(root: str, ask: dict[str, Any], starts: list[str]) -> Iterator[dict[str, Any]]:
-    """Give S3's pages of a listing that begins after the first of the keys `starts`; parts from key to key are asked for at once."""
+    """Yield S3's pages of a listing that begins after the first of the keys `starts`; the parts between these are requested in parallel."""
     if len(starts) == 1:
         yield from _pages(root, ask, starts[0])
         return
@@ -233,7 +233,7 @@ def _answers(root: str, ask: dict[str, Any], starts: list[str]) -> Iterator[dict
 
 
 def _pages(root: str, ask: dict[str, Any], start: str, end: str = "") -> Iterator[dict[str, Any]]:
-    """Give S3's pages of what comes after the key `start`, up to and with `end`; empty: from the first one, to the last one."""
+    """Yield S3's pages after the key `start`, through `end`; empty: from the first key, to the last."""
     ask = ask | ({"StartAfter": start} if start else {})
     while True:
         with _explained(root):
@@ -250,7 +250,7 @@ def _pages(root: str, ask: dict[str, Any], start: str, end: str = "") -> Iterato
 
 
 def _walk_local(root: str, start_after: str, deep: bool, prefix: str, sieve: Sieve) -> Iterator[Entry]:
-    """List a local folder whole, then leave out what S3 would not give; links to folders are not followed."""
+    """List a complete local folder, then drop what S3 would not return; links to folders are not followed."""
     found, folders = [], [""]
     while folders:
         below = folders.pop()
@@ -282,7 +282,7 @@ _ODD = {S_IFIFO: "a named pipe", S_IFSOCK: "a socket", S_IFBLK: "a device", S_IF
 
 
 def _what(stat: os.stat_result | None) -> str:
-    """Say what is no regular file."""
+    """Describe something that is not a regular file."""
     return _ODD.get(S_IFMT(stat.st_mode), "no file") if stat else "a broken link"
 
 
@@ -296,7 +296,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
         return entry.stat()
-    except FileNotFoundError:  # gone since, or a link to nothing
+    except FileNotFoundError:  # deleted since, or a link to nothing
         return None
     except OSError:
         if entry.is_symlink():  # to itself
@@ -323,7 +323,7 @@ def _etag(stat: os.stat_result) -> str:
 
 
 def head(path: str) -> Entry:
-    """Return one object's size, ETag and time of its last writing; a local file's ETag is made of size and time."""
+    """Return one object's size, ETag and time of last writing; a local file's ETag consists of size and time."""
     if not is_s3(path):
         return _local(path, os.stat(path))
     bucket, key = _split(path)
@@ -333,9 +333,9 @@ def head(path: str) -> Entry:
 
 
 def server_time(path: str) -> tuple[float, float] | None:
-    """Return what a store's clock and this host's say at once (epoch seconds); None where the store does not tell.
+    """Return the times of a store's clock and this host's (epoch seconds), read together; None if the store does not tell its time.
 
-    A local folder's clock is that of the file `path`, whose time is set by whoever keeps the file system.
+    For a local folder it is the time of the file `path`, which the owner of the file system sets.
     """
     if not is_s3(path):
         os.utime(path)
@@ -346,14 +346,14 @@ def server_time(path: str) -> tuple[float, float] | None:
         answer = client().head_bucket(Bucket=_split(path)[0])
     except ClientError as error:  # a refusal has the time too
         answer = error.response
-    except BotoCoreError:  # whoever reads the store says what is wrong
+    except BotoCoreError:  # reading the store reports what is wrong
         return None
     told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     return (parsedate_to_datetime(told).timestamp(), time.time()) if told else None
 
 
 def heads(paths: Sequence[str]) -> list[Entry | None]:
-    """Return what `head` tells of each object, None for one that is not there; of S3 sixteen are asked for at a time."""
+    """Return the `head` of each object, None for a missing one; S3 is asked for sixteen at a time."""
 
     def one(path: str) -> Entry | None:
         try:
@@ -368,7 +368,7 @@ def heads(paths: Sequence[str]) -> list[Entry | None]:
 
 
 def remove(paths: Sequence[str]) -> None:
-    """Delete local files, and objects by a thousand at a time."""
+    """Delete local files, and objects in groups of a thousand."""
     objects: dict[str, list[str]] = {}
     for path in paths:
         if is_s3(path):
@@ -399,21 +399,21 @@ def read(path: str) -> bytes:
 
 
 def read_head(path: str, n: int = 1 << 16) -> bytes:
-    """Return an object's first `n` bytes, or all where it has fewer."""
+    """Return an object's first `n` bytes, or all if it has fewer."""
     if is_s3(path):
-        # Of an object without bytes S3 refuses any range.
+        # For an empty object S3 refuses any range.
         return _get(path, Range=f"bytes=0-{n - 1}") if head(path).size else b""
     with open(path, "rb") as file:
         return file.read(n)
 
 
 def read_tail(path: str, size: int, n: int) -> bytes:
-    """Return the last `n` bytes of an object on S3 that has `size` of them, or all where it has fewer."""
+    """Return the last `n` bytes of an object on S3 with `size` bytes, or all if it has fewer."""
     return _get(path, Range=f"bytes={max(0, size - n)}-{size - 1}") if size else b""
 
 
 def chunks(path: str, n: int = 1 << 22, packed: bool = False) -> Iterator[bytes]:
-    """Give an object's bytes by `n`, `.gz` unpacked unless `packed`; what is no archive raises BadGzipFile, EOFError or zlib.error."""
+    """Yield an object's bytes in chunks of `n`, `.gz` unpacked unless `packed`; a damaged archive raises BadGzipFile, EOFError or zlib.error."""
     with closing(_opened(path)) as raw, _explained(path):
         file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") and not packed else raw
         while chunk := file.read(n):
@@ -429,7 +429,7 @@ def _opened(path: str, **more: str) -> Any:
 
 
 def open_text_head(path: str, n_bytes: int = 1 << 16) -> io.StringIO:
-    """Open the text that an object begins with, `.gz` unpacked; a character that the cut goes through is left out.
+    """Open the text at the beginning of an object, `.gz` unpacked, without a character that the cut splits.
 
     Bytes that are not UTF-8 become U+FFFD.
     """
@@ -440,7 +440,7 @@ def open_text_head(path: str, n_bytes: int = 1 << 16) -> io.StringIO:
 
 
 def counted(calls: list[dict]) -> Callable[[], None]:
-    """Write every listing that is asked of S3 into `calls` until the function returned is called (for tests and figures)."""
+    """Record every S3 listing request in `calls` until the returned function is called (for tests and figures)."""
     events, name = client().meta.events, "before-parameter-build.s3.ListObjectsV2"
 
     def note(params: dict, **_: Any) -> None:

@@ -1,7 +1,7 @@
-"""What Kafka and Kinesis have in common: positions by partition or shard, and what one read between two of them took.
+"""What Kafka and Kinesis have in common: positions by partition or shard, and the result of a read between two positions.
 
-A place in a partition is a number and means the next message. Beside the places a position of Kinesis holds `ARRIVED`
-(epoch milliseconds): no message behind it came earlier.
+A place in a partition is a number, that of the next message. A position of Kinesis also has `ARRIVED` (epoch
+milliseconds): no message after the position arrived earlier.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ RELOAD = "the missing changes can only come with a new load: reload the table in
 
 
 class StreamError(FrazilError):
-    """A stream that is not there, or messages that are none of DMS's."""
+    """A stream does not exist, or its messages are not DMS's."""
 
 
 class UnreachableError(StreamError):
-    """A stream that does not answer."""
+    """A stream does not answer."""
 
 
 class ExpiredError(StreamError):
-    """A stream that no longer holds what a table needs next, or that is another one."""
+    """A stream no longer has the messages that a table needs next, or was replaced by another one."""
 
     decision = True
 
@@ -42,10 +42,10 @@ Message = tuple[str, int, int, bytes | None]
 
 @dataclass(frozen=True)
 class Taken:
-    """What one read took: messages (`object`, `offset`, `arrived`, `value`), where it ends, and whether it reached what was there.
+    """The result of one read: messages (`object`, `offset`, `arrived`, `value`), its end, and whether it reached the present end.
 
-    `release` frees what Spark holds of it. `count`: how many messages it has at most, where that is known. `at_once` reads
-    the same messages without Spark, as (partition, offset, arrived in ms, value), or gives None where that fails.
+    `release` frees Spark's memory for it. `count` is the maximum number of messages, if known. `at_once` reads the same
+    messages without Spark, as (partition, offset, arrived in ms, value), or returns None if that fails.
     """
 
     frame: DataFrame | None
@@ -57,27 +57,27 @@ class Taken:
 
 
 def stream_of(partition: str) -> str:
-    """Return the name of the topic or stream that a partition is of."""
+    """Return the name of a partition's topic or stream."""
     return partition.rpartition("/")[0]
 
 
 def numbered(partition: str) -> tuple[str, int]:
-    """Return the topic that a partition of Kafka is of, and its number there."""
+    """Return the topic of a Kafka partition, and its number."""
     topic, _, number = partition.rpartition("/")
     return topic, int(number)
 
 
 def remade(was: dict[str, str], now: dict[str, str]) -> list[str]:
-    """Return the names under which there are other topics or streams now."""
+    """Return the names of topics or streams that were replaced by others."""
     return [name for name, told in was.items() if now.get(name, told) != told]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What a look at the streams found: which ones they are (`Stream.made`), and a check that raises where a position lies outside.
+    """The state of the streams: their identities (`Stream.made`), and a check that raises for a position outside of what is kept.
 
-    `cut` returns the partitions of which messages behind a position may have expired; not `sure`: it is where somebody said
-    to begin, which may mean the first one that is kept.
+    `cut` returns the partitions whose messages after a position may have expired. Not `sure`: a user stated the
+    position, which may mean the first kept message.
     """
 
     made: dict[str, str]
@@ -85,10 +85,10 @@ class Kept:
     cut: Callable[[Offsets, bool], set[str]]
 
     def __call__(self, position: Offsets, who: str, of: dict[str, str], only: str = "") -> Offsets:
-        """Return a position, less what is there no more and was read; `who` has it, `of` is what was `made` when it was taken.
+        """Return a position without partitions that are gone and were read; `who` owns it, `of` is the `made` of its time.
 
-        Raises ExpiredError where messages behind it were lost, or it is of streams whose names others have now. Where all
-        of its messages lie in `only` one topic, what became of others is no loss.
+        Raise ExpiredError if messages after it were lost, or if its streams were replaced by others of the same name.
+        If all of its messages are in `only` one topic, changes of other topics lose nothing.
         """
         if names := [n for n in remade(of, self.made) if only in ("", n)]:
             raise ExpiredError(f"{who}: {', '.join(names)} was made anew since its position was taken", RELOAD)
@@ -96,38 +96,38 @@ class Kept:
 
 
 class Stream(Protocol):
-    """A stream that DMS writes to; `tells_ends`: whether `ends` says how many messages are there."""
+    """A stream that DMS writes to; `tells_ends`: whether `ends` gives the number of messages."""
 
     scheme: str
     tells_ends: bool
 
     def start(self, where: str) -> Offsets:
-        """Return the position that parameter `stream_start` means; it is never guessed."""
+        """Return the position for parameter `stream_start`; it is never guessed."""
 
     def kept(self) -> Kept:
-        """Look at what is there; see `Kept`."""
+        """Read the present state; see `Kept`."""
 
     def made(self) -> dict[str, str]:
-        """Return by name which topics or streams these are: one that is made anew under its name is told otherwise."""
+        """Return an identity of each topic or stream by name: it changes if the topic is created again."""
 
     def ends(self) -> Offsets:
-        """Return where each partition ends now; 0 where that cannot be told without reading."""
+        """Return each partition's present end; 0 if only a read can tell it."""
 
     def earliest(self) -> Offsets:
-        """Return the position before everything that is still kept."""
+        """Return the position before all kept messages."""
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
-        """Read from a position on what is there now, or about `most` messages of it."""
+        """Read the present messages from a position on, or about `most` of them."""
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
-        """Return how many messages lie behind a position, and for how many seconds the oldest has at most."""
+        """Return the number of messages after a position, and the maximum age of the oldest in seconds."""
 
     def place_sql(self, place: int) -> str:
         """Return the SQL of a place, to compare `offset` with."""
 
 
 def behind_sql(stream: Stream, position: Offsets) -> str:
-    """Return the SQL condition of messages that lie behind a position."""
+    """Return the SQL condition for messages after a position."""
     places = {p: o for p, o in position.items() if p != ARRIVED and o}
     here = f"offset >= {place_by_sql(stream, places, stream.place_sql(0))}" if places else "true"
     since = beside(literal(str(position.get(ARRIVED))), "object")
@@ -135,13 +135,13 @@ def behind_sql(stream: Stream, position: Offsets) -> str:
 
 
 def place_by_sql(stream: Stream, places: Offsets, otherwise: str = "null") -> str:
-    """Return the SQL of the place that a message's partition has among some."""
+    """Return the SQL of the place of a message's partition, if `places` has it."""
     told = " ".join(f"when {literal(p)} then {stream.place_sql(o)}" for p, o in places.items())
     return f"case object {told} else {otherwise} end" if told else otherwise
 
 
 def named_source(scheme: str, address: str, example: str) -> tuple[str, tuple[str, ...]]:
-    """Return what `scheme://host/name,name` names: the host and the names."""
+    """Return the host and the names in `scheme://host/name,name`."""
     host, _, names = address.removeprefix(scheme).partition("/")
     named = tuple(n for n in names.split(",") if n)
     if not host or not named:
@@ -150,7 +150,7 @@ def named_source(scheme: str, address: str, example: str) -> tuple[str, tuple[st
 
 
 def moment(where: str) -> datetime:
-    """Return the time that `stream_start` names, UTC where it says no zone."""
+    """Return the time in `stream_start`; without a zone it is UTC."""
     try:
         at = datetime.fromisoformat(where)
     except ValueError:
@@ -162,7 +162,7 @@ def moment(where: str) -> datetime:
 
 
 def named_places(where: str, known: Offsets) -> Offsets:
-    """Return the position that `stream_start` states as JSON, a place for every partition."""
+    """Return the position that `stream_start` states as JSON, with a place for every partition."""
     try:
         told = {p: int(o) for p, o in json.loads(where).items()}
     except (ValueError, TypeError):
@@ -178,6 +178,6 @@ def furthest(a: Offsets, b: Offsets) -> Offsets:
 
 
 def nearest_start(positions: Iterable[Offsets]) -> Offsets:
-    """Return the earliest of several positions, in the partitions that all of them know: where one read for all begins."""
+    """Return the earliest of several positions, in the partitions that all of them know: the start of a common read."""
     positions = list(positions)
     return {p: min(o[p] for o in positions) for p in positions[0] if all(p in o for o in positions)}

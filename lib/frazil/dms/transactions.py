@@ -1,7 +1,7 @@
 """PreserveTransactions: the changes of all tables share the files of one folder, in the order of the source's commits.
 
-A row is `op, table, schema, <the table's fields>`: rows of several lengths stand in one file, which has no header and is CSV
-whatever DataFormat says. A table's position in these files is its own, by their names, as it is in files per table.
+A row is `op, table, schema, <the table's fields>`. Rows of several lengths are in one file, which has no header and is
+CSV whatever DataFormat says. Each table has its own position in these files, by their names, as with files per table.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ def with_transactions(
     there: TableObjects, root: Path | str, endpoint: Endpoint, since: str = "", start: str = "",
     recorded: Recorded | None = None,
 ) -> TableObjects:  # fmt: skip
-    """Add what lies in the folder CdcPath to a table's objects: its files are change files of every table.
+    """Add the files in the folder CdcPath to a table's objects: they are change files of every table.
 
-    Files of its own from before PreserveTransactions was switched on come first. `since`, `start`, `recorded`: as in `objects.list_table`.
+    The table's own files, from before PreserveTransactions was switched on, come first. `since`, `start` and `recorded`
+    are as in `objects.list_table`.
     """
     after = window(since, start, since) if SHARED.match(since) else ""
     folder, found, foreign = f"{location(root)}/{endpoint.cdc_path}", [], []
@@ -47,17 +48,17 @@ def with_transactions(
 
 
 def shared_layout(own: Layout) -> Layout:
-    """Return the fields of a table's rows in files of all tables, given those in files of its own.
+    """Return the fields of a table's rows in files of all tables, from those in files of its own.
 
-    Unconfirmed by AWS's documentation: that the timestamp column follows the schema, and that Op is always there.
+    Not confirmed by AWS's documentation: that the timestamp column follows the schema, and that Op is always present.
     """
     return Layout(("op", "table", "schema", *[r for r in own.roles if r != "op"]))
 
 
 def row_in_file(path: str, number: int, table: tuple[str, str], endpoint: Endpoint) -> int | None:
-    """Return which row (from 1) of such a file is the `number`th that a table reads of it: its own, and those that name no table.
+    """Return the row number (from 1) in such a file of the `number`th row that a table reads: its own, and those that name no table.
 
-    The file is gone through on the driver. None where Python's reader does not see as many as Spark did.
+    The driver reads the file. Return None if Python's reader finds fewer rows than Spark did.
     """
     text = b"".join(chunks(path)).decode("utf-8-sig", "replace").replace(endpoint.row_delimiter, "\n")
     csv.field_size_limit(1 << 30)
