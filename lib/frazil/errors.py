@@ -1,4 +1,4 @@
-"""The one base class of every error that a user of Frazil can cure, and what keeps texts safe to show."""
+"""The base class of every error that a user of Frazil can fix, and the functions that make texts safe to show."""
 
 import logging
 import os
@@ -7,19 +7,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 log = logging.getLogger("frazil")
-log.addHandler(logging.NullHandler())  # until a workbook opens its file; else Python prints traces on the screen
+log.addHandler(
+    logging.NullHandler()
+)  # until a workbook opens its log file; otherwise Python prints traces on the screen
 
 HIDDEN = "•••"
-"""What is shown in place of a credential."""
+"""Shown in place of a credential."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-"""Characters that move a terminal's cursor, begin a line or turn the direction of a text."""
+"""Characters that move a terminal's cursor, begin a line or change the direction of a text."""
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _credentials: set[str] = set()
 _hidden: re.Pattern | None = None
 
 
 def hide(values: Iterable[str]) -> None:
-    """Let `safe` replace these credentials wherever a text holds one; a short one not inside a longer word."""
+    """Make `safe` replace these credentials in every text; a short one not inside a longer word."""
     global _hidden
     _credentials.update(values)
     words = [
@@ -29,7 +31,7 @@ def hide(values: Iterable[str]) -> None:
 
 
 def safe(text: str, lines: bool = False) -> str:
-    """Return a text with known credentials hidden and control characters escaped; `lines`: its line breaks are meant."""
+    """Return a text with known credentials hidden and control characters escaped; `lines`: keep its line breaks."""
 
     def shown(found: re.Match) -> str:
         return "\n" if lines and found[0] == "\n" else ascii(found[0])[1:-1]
@@ -38,7 +40,7 @@ def safe(text: str, lines: bool = False) -> str:
 
 
 def safe_facts(facts: Any) -> Any:
-    """Return nested facts with every text in them made safe; line breaks stay, as between a problem and its cure."""
+    """Return nested facts with every text made safe; line breaks stay, as between a problem and its cure."""
     if isinstance(facts, str | os.PathLike):
         return safe(str(facts), lines=True)
     if isinstance(facts, dict):
@@ -47,7 +49,7 @@ def safe_facts(facts: Any) -> Any:
 
 
 def safe_output(text: str) -> str:
-    """Return what a program has printed made safe: without its colours, with its lines and blanks for tabs."""
+    """Return a program's output made safe: without colours, with its lines, and with blanks for tabs."""
     return safe(_COLOUR.sub("", text).replace("\r\n", "\n").replace("\t", "    "), lines=True)
 
 
@@ -56,7 +58,7 @@ class Message(str):
 
 
 class SafeFormatter(logging.Formatter):
-    """Formats a log record so that no value in it can begin a record of its own."""
+    """Formats a log record so that no value in it can start a new record."""
 
     def __init__(self):
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -67,14 +69,14 @@ class SafeFormatter(logging.Formatter):
 
 
 class FrazilError(ValueError):
-    """State what is wrong and what cures it, in words that need no stack trace."""
+    """States what is wrong and how to fix it, in words that need no stack trace."""
 
     decision = False
-    """Whether nothing is broken, but a person must say how to go on."""
+    """Whether nothing is broken, but a person must decide how to continue."""
     logged = False
 
     def __init__(self, problem: str, cure: str = "", lines: Sequence[str] = ()):
-        """Make both safe to show. A line break in them is a value's and begins no line; `lines` follow the problem."""
+        """Make both texts safe to show. A line break in them belongs to a value and starts no line; `lines` follow the problem."""
         self.problem, self.cure = "\n".join(safe(line) for line in (problem, *lines)), safe(cure)
         super().__init__(f"{self.problem}\n  cure: {self.cure}" if cure else self.problem)
 
@@ -82,7 +84,7 @@ class FrazilError(ValueError):
         return Message(super().__str__())
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows instead of a stack trace, which goes to the log; it asks more than once."""
+        """Return what IPython shows instead of a stack trace, which is written to the log; IPython may call this twice."""
         if not self.logged:
             log.error("shown in the notebook", exc_info=self)
         self.logged = True
@@ -90,11 +92,11 @@ class FrazilError(ValueError):
 
 
 LOAD_ANEW = "drop the table (frazil down --table), and run 00_setup, 01_full_load and 02_cdc_merge again: all files are read anew"
-"""The remedy that gives a table other types or another key, and loses nothing while all of its files are there."""
+"""The remedy that gives a table other types or another key; it loses nothing while all of its files exist."""
 
 
 def nearest(name: str, known) -> str:
-    """Return a hint that names the known word nearest to a wrong one, or lists what is known."""
+    """Return a hint with the known word nearest to a wrong one, or a list of the known words."""
     import difflib
 
     close = difflib.get_close_matches(name, [str(k) for k in known], n=1, cutoff=0.6)

@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalog says about the source tables, in the terms of DMS."""
+"""The source tables in PostgreSQL's catalog, in the terms of DMS."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ WHERE c.relkind = 'r' AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'informat
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A table of the source; `spec` has its columns typed as DMS types them (the key is empty if it has none)."""
+    """A table of the source; `spec` has its columns with DMS types (the key is empty if it has none)."""
 
     spec: TableSpec
     sql_types: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
-    """The columns' numbers, which a rename leaves as they are."""
+    """The columns' numbers, which a rename does not change."""
     encoders: dict[int, Encoder] = field(default_factory=dict)
-    """By column position; a column that is missing here is written as PostgreSQL writes it."""
+    """By column index; the values of other columns are written as PostgreSQL writes them."""
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ class SourceTable:
         return self.spec.source
 
     def encoded(self, values) -> list[str | None]:
-        """Turn a row of PostgreSQL's texts into DMS's; what is no text (None, UNCHANGED) stays as it is."""
+        """Turn a row of PostgreSQL's texts into DMS's; other values (None, UNCHANGED) stay as they are."""
         row = list(values)
         for i, encode in self.encoders.items():
             if isinstance(row[i], str):
@@ -61,12 +61,12 @@ class SourceTable:
 
 
 def quoted(*names: str) -> str:
-    """Write a (qualified) name for SQL."""
+    """Quote a (qualified) name for SQL."""
     return ".".join('"' + n.replace('"', '""') + '"' for n in names)
 
 
 def dms_type(name: str, modifier: int, array: bool) -> str:
-    """Return the DMS data type of a PostgreSQL type, as the guide's table for PostgreSQL sources has it."""
+    """Return the DMS data type of a PostgreSQL type, by the DMS guide's table for PostgreSQL sources."""
     if array:
         return "NCLOB"
     if name == "numeric":

@@ -1,4 +1,4 @@
-"""Objects that may lie beside a task's files and that are no table's data: a reader must pass them by."""
+"""Objects that may be next to a task's files and are no table's data: a reader must ignore them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EXCEPTION = "I,task,shop,orders,2024-06-12 10:30:25.000000,INSERT,no error at a
 
 
 def put(place: Place, table: TableRules) -> list[str]:
-    """Put control tables, a validation failure and a foreign object beside a table's files; return their paths."""
+    """Put control tables, a validation failure and a foreign object next to a table's files; return their paths."""
     # Unconfirmed: whether and in which form DMS writes control tables to S3. Their names and columns are documented.
     objects = {
         "awsdms_status/LOAD00000001.csv": _STATUS,

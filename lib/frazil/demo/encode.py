@@ -1,7 +1,7 @@
-"""From PostgreSQL's text of a value to DMS's text of it, and from texts to CSV lines.
+"""From PostgreSQL's text of a value to DMS's text, and from texts to CSV lines.
 
-What real DMS files show: REAL4 digits, dates, smallint and integer, text, nulls, quoting, `\\n` at the row end.
-What this module assumes, since no file at hand shows it, is marked "Assumed" at its place.
+Real DMS files show REAL4 digits, dates, smallint and integer, text, nulls, quoting, and `\\n` at the row end. What this
+module assumes, because no available file shows it, is marked "Assumed".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def real4(text: str) -> str:
 
 def real8(text: str) -> str:
     """Write a `double precision` with 17 significant digits, so that the value survives."""
-    # Assumed: the form of REAL4, with digits enough to be exact.
+    # Assumed: the form of REAL4, with enough digits to be exact.
     return _special(text) or f"{float(text):+.16e}"
 
 
@@ -56,14 +56,14 @@ def binary(text: str) -> str:
 
 
 def free_numeric(text: str) -> str:
-    """Round a numeric of no declared precision to the NUMERIC(28,6) that DMS makes of it."""
+    """Round a numeric without declared precision to DMS's NUMERIC(28,6)."""
     # Assumed: half away from zero, always 6 fraction digits.
     return str(Decimal(text).quantize(Decimal("0.000001"), ROUND_HALF_UP, Context(prec=60))) if text != "NaN" else text
 
 
 def money(text: str) -> str:
-    """Write money as the NUMERIC(38,4) that DMS makes of it."""
-    # Assumed: 4 digits behind the point. The server must show dollars, as without a locale it does.
+    """Write money as DMS's NUMERIC(38,4)."""
+    # Assumed: 4 decimals. The server must show dollars, as it does without a locale.
     return f"{Decimal(re.sub('[^0-9.-]', '', text)):.4f}"
 
 
@@ -71,20 +71,20 @@ ENCODERS: dict[str, Encoder] = {
     "float4": real4, "float8": real8, "bool": boolean, "timestamp": moment, "timestamptz": moment, "bytea": binary,
     "money": money,
 }  # fmt: skip
-"""By PostgreSQL's type name; a type that is not listed is written as PostgreSQL writes it."""
+"""By PostgreSQL's type name; an unlisted type is written as PostgreSQL writes it."""
 
 
 def encoder(type_name: str, modifier: int = -1) -> Encoder | None:
-    """Return what turns PostgreSQL's text of a type into DMS's, or None if both are the same."""
+    """Return the function that turns PostgreSQL's text of a type into DMS's, or None if both are the same."""
     if type_name == "numeric" and modifier == -1:
         return free_numeric
     return ENCODERS.get(type_name)
 
 
 class CsvRows:
-    """Write lines as the settings say: RFC 4180 quotes only where a field needs them, or raw text and no quotes.
+    """Writes lines by the settings: with RFC 4180 quotes where a field needs them, or raw text without quotes.
 
-    Raw text (Rfc4180 false) is as DMS writes it: what holds a delimiter or a row's end cannot be read back.
+    Raw text (Rfc4180 false) is as DMS writes it: a value with a delimiter or a row's end cannot be read back.
     """
 
     def __init__(self, target: Target):
@@ -97,7 +97,7 @@ class CsvRows:
             return self.null
         if value is UNCHANGED:
             return self.no_sup
-        # Assumed: a text that equals the null token is not told apart from a null.
+        # Assumed: a text that equals the null token cannot be distinguished from a null.
         if self.quoting and any(part in value for part in (self.delimiter, self.end, '"', "\n", "\r")):
             return '"' + value.replace('"', '""') + '"'
         return value

@@ -1,4 +1,4 @@
-"""Other engines that must read what Frazil writes: DuckDB and PyIceberg, straight from the catalog's SQLite file."""
+"""Other engines that must read what Frazil writes: DuckDB and PyIceberg, directly from the catalog's SQLite file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCE, LAKE = "source_rows", "lake_rows"
 
 
 def metadata_location(catalog_db: Path, target: str) -> str:
-    """Return the path of a table's current metadata file, as the catalog has it."""
+    """Return the path of a table's current metadata file, from the catalog."""
     namespace, table = target.split(".")
     with sqlite3.connect(catalog_db, timeout=60) as db:
         found = db.execute(
@@ -31,7 +31,7 @@ def metadata_location(catalog_db: Path, target: str) -> str:
 
 @contextmanager
 def duckdb() -> Iterator[DuckDBPyConnection]:
-    """Open DuckDB so that it reads Iceberg v3 rightly; its extensions come as Python packages, nothing is downloaded."""
+    """Open DuckDB so that it reads Iceberg v3 correctly; its extensions are Python packages, so nothing is downloaded."""
     import duckdb as engine
 
     with engine.connect() as db:
@@ -43,13 +43,13 @@ def duckdb() -> Iterator[DuckDBPyConnection]:
 
 
 def by_duckdb(db: DuckDBPyConnection, catalog_db: Path, target: str) -> None:
-    """Make a table's rows, as DuckDB reads them, the view `lake_rows`."""
+    """Create the view `lake_rows` of a table's rows as DuckDB reads them."""
     place = literal(metadata_location(catalog_db, target))
     db.execute(f"CREATE OR REPLACE VIEW {LAKE} AS SELECT * FROM iceberg_scan({place})")
 
 
 def by_pyiceberg(db: DuckDBPyConnection, catalog_db: Path, target: str) -> None:
-    """Make a table's rows, as PyIceberg reads them, the view `lake_rows`."""
+    """Create the view `lake_rows` of a table's rows as PyIceberg reads them."""
     from pyiceberg.table import StaticTable
 
     db.execute(f"DROP VIEW IF EXISTS {LAKE}")
@@ -57,9 +57,9 @@ def by_pyiceberg(db: DuckDBPyConnection, catalog_db: Path, target: str) -> None:
 
 
 def compare(db: DuckDBPyConnection, columns: list[str], rows: list[tuple[Any, ...]]) -> tuple[int, int]:
-    """Return how many rows `lake_rows` has, and how many rows of it and of `rows` have no equal one on the other side.
+    """Return the number of rows in `lake_rows`, and how many rows of it and of `rows` have no equal on the other side.
 
-    `rows` hold the values as texts in the order of `columns`; they get the types that the lake has.
+    `rows` hold the values as texts in the order of `columns`; they get the lake's types.
     """
     import pyarrow as pa
 

@@ -30,12 +30,14 @@ class _Buffer:
 
 
 class Files:
-    """Write a task's files below a place, as its settings and table mappings say.
+    """Writes a task's files below a place, by its settings and table mappings.
 
-    Changes are kept in memory per table until `flush`; who calls it must not forget a change before that. With
+    Changes are kept in memory per table until `flush`; until then the caller must be able to repeat them. With
     PreserveTransactions one buffer, named by CdcPath, holds the changes of all tables. Files are written in `hidden`
-    and placed when they are whole. Assumed of transaction files: they end by CdcMaxBatchInterval and CdcMinFileSize
-    like others, never within a transaction, and CompressionType holds for them too.
+    and placed when they are complete.
+
+    Assumed for transaction files: they end by CdcMaxBatchInterval and CdcMinFileSize like others, never within a
+    transaction, and CompressionType applies to them too.
     """
 
     def __init__(self, place: Place, hidden: Path, target: Target, rules: Rules, now: Callable[[], datetime] = utc_now):
@@ -48,7 +50,7 @@ class Files:
     def load(self, table: SourceTable, rows: Iterable[Sequence[str | None]]) -> int:
         """Write a table's rows as LOAD files, a new one whenever MaxFileSize is reached; return the row count.
 
-        Earlier LOAD files of the same names are replaced, others stay. No rows: no folder.
+        Earlier LOAD files of the same names are replaced, others stay. Without rows there is no folder.
         """
         folder, columns = self.rules.of(table.spec).folder, self.layout.columns(table, self.target.op_in_load)
         clock, limit = Clock(), self.target.max_file_kb * 1024
@@ -69,7 +71,7 @@ class Files:
         return count
 
     def add(self, change: Change) -> None:
-        """Take one change into a buffer; one of another date folder first sends the table's buffer on its way."""
+        """Add one change to a buffer; a change for another date folder first flushes the table's buffer."""
         if change.op not in self.target.ops:
             return
         table, date = change.table, self._names.date_folder(change.commit_time)
@@ -99,15 +101,15 @@ class Files:
         return [name for name, b in self._buffers.items() if b.since <= since]
 
     def buffered(self) -> list[str]:
-        """Return the buffers that have rows in memory only: by table, or the one for all."""
+        """Return the names of buffers with rows that are only in memory: by table, or the one for all."""
         return list(self._buffers)
 
     def oldest(self) -> int | None:
-        """Return the number of the first transaction that has rows in memory only."""
+        """Return the number of the first transaction with rows that are only in memory."""
         return min((b.transaction for b in self._buffers.values()), default=None)
 
     def flush(self, name: str) -> Any:
-        """Write a buffer as one change file, named by this moment; return what the place calls it."""
+        """Write a buffer as one change file, named by the present time; return the place's name for it."""
         buffer = self._buffers[name]
         table, target = buffer.table, self.target
         root = self._cdc or self.rules.of(table.spec).folder
@@ -133,7 +135,7 @@ class Files:
 
 
 def check_folders(rules: Rules, tables: Iterable[SourceTable]) -> None:
-    """Refuse two tables that the rules give one folder: their files would replace each other."""
+    """Refuse two tables that the rules give the same folder: their files would replace each other."""
     taken: dict[str, str] = {}
     for table in tables:
         folder = rules.of(table.spec).folder

@@ -1,4 +1,4 @@
-"""Files in the making, as CSV or as Parquet; both take rows of DMS's texts and count their size as text."""
+"""CSV and Parquet files while they are written; both take rows of DMS's texts and count their size as text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CsvFile:
 def suffix(target: Target, always_csv: bool = False) -> str:
     """Return the extension of file names."""
     if target.data_format == "parquet" and not always_csv:
-        return ".parquet"  # compressed page by page, which no name tells
+        return ".parquet"  # compressed page by page, which the name does not show
     return ".csv.gz" if target.compression == "gzip" else ".csv"
 
 

@@ -41,17 +41,17 @@ log.retention.ms=-1
 
 
 class KafkaError(FrazilError):
-    """The embedded broker cannot be had or does not start."""
+    """The embedded broker is not available or does not start."""
 
 
 def _is_led(admin: Any, topic: str) -> bool:
-    """Return whether the broker knows the topic, and a leader of each partition."""
+    """Tell whether the broker knows the topic, and a leader of each partition."""
     known = admin.list_topics(timeout=10).topics.get(topic)
     return known is not None and known.error is None and all(p.leader >= 0 for p in known.partitions.values())
 
 
 class Kafka:
-    """Run a broker for as long as the `with` block lasts; it keeps its messages in `folder` and its port for good."""
+    """Runs a broker for the duration of the `with` block; its messages stay in `folder`, and its port stays the same."""
 
     PASSWORD = "loopback-only"
 
@@ -79,7 +79,7 @@ class Kafka:
 
     @property
     def guarded(self) -> str:
-        """The address where one must log in: SASL_PLAINTEXT, PLAIN, as `frazil` with `PASSWORD`."""
+        """The address that requires a login: SASL_PLAINTEXT, PLAIN, as `frazil` with `PASSWORD`."""
         return f"127.0.0.1:{self._ports['guarded']}"
 
     def admin(self):
@@ -89,7 +89,7 @@ class Kafka:
         return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0})
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        """Make a topic; returns when the broker tells of it, which is a moment after it was made."""
+        """Create a topic; return when the broker lists it, which is a moment later."""
         from confluent_kafka.admin import NewTopic
 
         admin, deadline = self.admin(), time.monotonic() + 30
@@ -100,7 +100,7 @@ class Kafka:
             time.sleep(0.1)
 
     def start(self) -> None:
-        """Start the broker; returns when it answers."""
+        """Start the broker; return when it answers."""
         if self._process:
             return
         classes, properties = (
@@ -119,13 +119,13 @@ class Kafka:
             try:
                 self.admin().list_topics(timeout=2)
                 return
-            except Exception:  # the client's own, which is imported only where it is used
+            except Exception:  # the client's own exception, which is imported only where it is used
                 time.sleep(0.2)
         self.stop()
         raise KafkaError("the Kafka broker did not start", f"see {self.folder / 'broker.log'}")
 
     def stop(self) -> None:
-        """Stop the broker by its process id; harmless when it does not run. What it holds stays."""
+        """Stop the broker by its process id; do nothing if it is not running. Its messages stay."""
         process, self._process = self._process, None
         stop_process(process, 20)
         atexit.unregister(self.stop)

@@ -1,4 +1,4 @@
-"""The fields of a row as DMS orders them: operation, time, source columns, added columns, before-image columns."""
+"""The fields of a row in DMS's order: operation, time, source columns, added columns, before-image columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPERATIONS = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}
 
 @dataclass(frozen=True)
 class Change:
-    """One changed row: `values` in column order, already in DMS's texts, and what the log has of the old row."""
+    """One changed row: `values` in column order, already as DMS's texts, and the log's data of the old row."""
 
     table: SourceTable
     op: str
@@ -29,29 +29,29 @@ class Change:
     transaction: int
     values: Sequence[Field]
     old: Sequence[str | None] | None = None
-    """The row before an update, as far as the log has it: the key where it changed, or all of it."""
+    """The row before an update, as far as the log has it: the key if it changed, or the whole row."""
     key_changed: bool = False
 
 
 class Clock:
-    """Gives each transferred row a moment of its own, one microsecond apart at least."""
+    """Gives each transferred row its own time, at least one microsecond apart."""
 
     def __init__(self):
         self._last = datetime.min.replace(tzinfo=UTC)
 
     def next(self) -> datetime:
-        """Return the moment of the next row."""
+        """Return the time of the next row."""
         self._last = max(datetime.now(UTC), self._last + timedelta(microseconds=1))
         return self._last
 
 
 def stamp(moment: datetime) -> str:
-    """Write a moment as the timestamp column has it."""
+    """Format a time for the timestamp column."""
     return moment.strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
 class Layout:
-    """Make rows as settings and rules say; all values are DMS's texts, to be written as text or as types."""
+    """Builds rows by settings and rules; all values are DMS's texts, to be written as text or as types."""
 
     def __init__(self, target: Target, rules: Rules):
         self._target, self._rules = target, rules
@@ -65,7 +65,7 @@ class Layout:
         before = [
             Column(rules.before.names[c.name], c.type) for c in table.spec.columns if c.name in rules.before.names
         ]
-        # Seen of a load file: source columns are all optional in Parquet, the timestamp is not. Assumed: Op is.
+        # Seen in a load file: source columns are all optional in Parquet, the timestamp is not. Assumed: Op is.
         source = [Column(c.name, c.type) for c in table.spec.columns]
         return [*op, *times, *source, *(column for column, _ in rules.added), *before]
 
@@ -86,8 +86,8 @@ class Layout:
     def in_transaction(self, change: Change) -> list[Field]:
         """Return the fields of a change in a transaction file: operation, table, schema, then the row.
 
-        Unconfirmed: where the timestamp column stands (here right behind the schema), that added and before-image
-        columns come last, and that the operation is there whatever CdcInsertsOnly and the like say.
+        Unconfirmed: the place of the timestamp column (here directly after the schema); that added and before-image
+        columns come last; that the operation is present whatever CdcInsertsOnly and similar settings say.
         """
         rules = self._rules.of(change.table.spec)
         return [change.op, rules.table, rules.schema, *self._rest(change)]

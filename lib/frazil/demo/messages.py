@@ -1,4 +1,4 @@
-"""The messages of a Kafka or Kinesis target: load records, changes and control records as DMS's JSON, sent as they come."""
+"""The messages of a Kafka or Kinesis target: load records, changes and control records as DMS's JSON, sent immediately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frazil.demo.settings import StandInError, Target
 
 _OPERATIONS = {"I": "insert", "U": "update", "D": "delete"}
 _NUMBERS = ("INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4", "UINT8", "NUMERIC")
-# Seen of PostgreSQL sources. Assumed: NUMERIC, BINARY, TIME.
+# Seen for PostgreSQL sources. Assumed: NUMERIC, BINARY, TIME.
 _CONTROL_TYPES = {
     "BOOLEAN": "BOOL", "INT1": "INT8", "INT2": "INT16", "INT4": "INT32", "INT8": "INT64", "REAL4": "FLOAT",
     "REAL8": "DOUBLE", "NUMERIC": "NUMERIC", "DATETIME": "TIMESTAMP", "DATE": "DATE32", "BYTES": "BINARY", "BLOB": "BINARY",
@@ -33,14 +33,14 @@ def _number(text: str, short: str) -> str:
 
 
 def value(column: Column, text: str, no_hex_prefix: bool) -> str:
-    """Return the JSON of a value, out of DMS's text of it in files."""
+    """Return the JSON of a value, from DMS's text of it in files."""
     kind = column.dms_type
     if kind == "REAL4":
         return _number(text, f"{float(text):.9g}")  # seen: 2.2 is 2.20000005
     if kind == "REAL8":
         return _number(text, repr(float(text)).removesuffix(".0"))  # seen: an integral value loses the fraction
     if kind in _NUMBERS:
-        return _number(text, text)  # Assumed of NUMERIC: a number with all its digits.
+        return _number(text, text)  # Assumed for NUMERIC: a number with all its digits.
     if kind == "BOOLEAN":
         return text
     if kind in ("BYTES", "BLOB"):
@@ -51,10 +51,10 @@ def value(column: Column, text: str, no_hex_prefix: bool) -> str:
 
 
 class Messages:
-    """Send a task's messages to a Kafka topic or a Kinesis stream, as its settings and table mappings say; `demo.files.Files` for a stream.
+    """Sends a task's messages to a Kafka topic or a Kinesis stream, by its settings and table mappings; `demo.files.Files` for a stream.
 
-    Every change is sent at once; the slot is moved only when the broker has them all (`flush`). Order holds per message
-    key, which names the table or, with partition-key-type primary-key, the row.
+    Every change is sent immediately; the slot moves only when the broker has them all (`flush`). Order holds per
+    message key, which names the table or, with partition-key-type primary-key, the row.
     """
 
     def __init__(self, target: Target, rules: Rules, task: dict[str, Any], delivery_s: float = 60):
@@ -68,10 +68,10 @@ class Messages:
         self._oldest: int | None = None
         self._last: tuple[int, int] | None = None
 
-    # --- what the stand-in asks of what it writes to
+    # --- the interface of writers that the simulator uses
 
     def load(self, table: SourceTable, rows: Iterable[Sequence[str | None]]) -> int:
-        """Send a table's load records behind the control records that announce it; return the row count."""
+        """Send a table's load records after the control records that announce it; return the row count."""
         self._control(table, "drop-table", {})
         self._control(table, "create-table", self._definition(table))
         count = 0
@@ -96,8 +96,8 @@ class Messages:
     def altered(self, was: SourceTable, now: SourceTable) -> None:
         """Send the control record of an ALTER TABLE, if the settings want it and columns changed.
 
-        Unconfirmed: that it has the new definition, and comes when the first row after it does; that an ALTER that does
-        several things is a change-columns.
+        Unconfirmed: that it has the new definition, and is sent with the first row after the ALTER; that an ALTER with
+        several changes is a change-columns.
         """
         old, new = (dict(zip(t.numbers, t.spec.columns, strict=True)) for t in (was, now))
         both = [(old[n], new[n]) for n in old.keys() & new.keys()]
@@ -111,11 +111,11 @@ class Messages:
             self._control(now, found[0] if len(found) == 1 else "change-columns", self._definition(now))
 
     def full(self) -> list[str]:
-        """Nothing waits for a size."""
+        """Return nothing: no buffer waits for a size."""
         return []
 
     def due(self) -> list[str]:
-        """Return the stream's name while the broker may lack messages."""
+        """Return the stream's name if the broker may lack messages."""
         return [self.target.topic] if self._oldest else []
 
     buffered = due
@@ -136,7 +136,7 @@ class Messages:
         parts = []
         for column, text in zip(table.spec.columns, values, strict=True):
             if not wanted(table.spec, column) or (not text and not self.target.null_and_empty):
-                continue  # seen: without IncludeNullAndEmpty neither a null nor an empty text is there
+                continue  # seen: without IncludeNullAndEmpty, nulls and empty texts are left out
             shown = "null" if text is None else value(column, text, self.target.no_hex_prefix)
             parts.append(self._entry(column.name, shown))
         return self._object(parts, 1)
@@ -145,7 +145,7 @@ class Messages:
         return f"{json.dumps(name)}:{self._tab}{shown}"
 
     def _object(self, parts: list[str], depth: int) -> str:
-        """Put an object together: on one line, or with tabs, a line per entry."""
+        """Join the entries of an object: on one line, or with tabs, a line per entry."""
         if not self._tab or not parts:
             return "{" + ",".join(parts) + "}"
         inner, outer = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth

@@ -1,4 +1,4 @@
-"""What change files are called, and the date folders they lie in."""
+"""The names of change files and of their date folders."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _BETWEEN = {"SLASH": "/", "DASH": "-", "UNDERSCORE": "_", "NONE": ""}
 
 
 def utc_now() -> datetime:
-    """Return this moment."""
+    """Return the present time."""
     return datetime.now(UTC)
 
 
 class Names:
-    """Name the change files of a folder by the moment of writing, each later than those before.
+    """Names the change files of a folder by the time of writing, each later than those before.
 
-    That holds across restarts and clock corrections. In a zone with summer time the names of one hour in autumn
-    repeat those of the hour before, as with DMS; none is given twice.
+    That holds across restarts and clock corrections. In a zone with daylight saving, the names of one hour in autumn
+    repeat those of the hour before, as with DMS; no name is used twice.
     """
 
     def __init__(self, target: Target, place: Place, now: Callable[[], datetime] = utc_now):
@@ -39,7 +39,7 @@ class Names:
         self._used: dict[str, set[str]] = {}
 
     def date_folder(self, commit_time: datetime) -> str:
-        """Return the folder below the table's for a change, with a slash behind it; empty without date partitions."""
+        """Return the folder of a change, below the table's and with a final slash; empty without date partitions."""
         if not self._target.date_partition:
             return ""
         parts = (commit_time.astimezone(self._zone).strftime(p) for p in _PARTS[self._target.date_sequence])

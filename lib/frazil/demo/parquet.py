@@ -26,14 +26,14 @@ _PLAIN: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {
 
 
 def _time(text: str) -> int:
-    """Return a time of day in milliseconds; smaller parts are cut off, for Parquet's TIME32 holds none."""
+    """Return a time of day in milliseconds; smaller parts are cut off, as Parquet's TIME32 has none."""
     hour, minute, second = text[:8].split(":")
     fraction = text[8:].partition("+")[0].partition("-")[0].removeprefix(".")
     return (int(hour) * 3600 + int(minute) * 60 + int(second)) * 1000 + int(f"{fraction:0<3}"[:3])
 
 
 def _column(column: Column, target: Target) -> tuple[pa.Field, Callable[[str], Any]]:
-    """Return a column's Parquet field, and what makes its values from DMS's texts."""
+    """Return a column's Parquet field, and the function that converts DMS's texts into its values."""
     kind, unit = column.dms_type, "ms" if target.milliseconds else "us"
 
     def moment(text: str) -> int:
@@ -52,7 +52,7 @@ def _column(column: Column, target: Target) -> tuple[pa.Field, Callable[[str], A
 
 
 class ParquetFile:
-    """A Parquet file. Its bytes are pyarrow's own: DMS's writer names itself otherwise, types are as DMS has them."""
+    """A Parquet file with DMS's types. Its bytes are pyarrow's: DMS's writer has another name."""
 
     def __init__(self, path: Path, target: Target, columns: Sequence[Column]):
         self._fields = [_column(c, target) for c in columns]

@@ -12,11 +12,11 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class PgOutputError(FrazilError):
-    """A message that protocol version 1 does not know, or that ends too early."""
+    """A message is unknown in protocol version 1, or ends too early."""
 
 
 class Unchanged:
-    """The type of `UNCHANGED`: a large value that an update left as it was, and that the log does not carry."""
+    """The type of `UNCHANGED`: a large value that an update did not change, and that the log does not carry."""
 
     def __repr__(self) -> str:
         return "UNCHANGED"
@@ -37,7 +37,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Commit:
-    """The end of a transaction; a slot that is moved to `end_lsn` has this transaction behind it."""
+    """The end of a transaction; a slot moved to `end_lsn` has passed this transaction."""
 
     commit_lsn: int
     end_lsn: int
@@ -46,7 +46,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a transaction came from, if another server sent it here."""
+    """The origin of a transaction, if another server sent it here."""
 
     commit_lsn: int
     name: str
@@ -54,7 +54,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class RelationColumn:
-    """A column as the log has it; `key` tells whether it belongs to the replica identity."""
+    """A column in the log; `key` tells whether it belongs to the replica identity."""
 
     name: str
     type_oid: int
@@ -64,7 +64,7 @@ class RelationColumn:
 
 @dataclass(frozen=True)
 class Relation:
-    """A table's shape, sent before the first row of it and again after it changed."""
+    """A table's columns, sent before its first row and again after they changed."""
 
     oid: int
     namespace: str
@@ -111,7 +111,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Truncate:
-    """Tables that were emptied in one statement."""
+    """Tables that one statement emptied."""
 
     relations: tuple[int, ...]
     options: int
@@ -218,7 +218,7 @@ _DECODERS = {
 
 
 def decode(data: bytes) -> Message:
-    """Decode one message, as one row of `pg_logical_slot_peek_binary_changes` holds it."""
+    """Decode one message, from one row of `pg_logical_slot_peek_binary_changes`."""
     kind = chr(data[0]) if data else ""
     if kind not in _DECODERS:
         raise PgOutputError(f"a replication message of unknown kind '{kind}'", "use pgoutput with proto_version 1")

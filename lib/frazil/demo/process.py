@@ -1,4 +1,4 @@
-"""What the embedded servers share: free ports on loopback, and being stopped by their process id."""
+"""Shared by the embedded servers: free ports on loopback, and stopping by process id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many different ports of loopback that nothing listens on now."""
+    """Return `count` different loopback ports on which nothing listens now."""
     with ExitStack() as open_:
         sockets = [open_.enter_context(socket.socket()) for _ in range(count)]
         for s in sockets:
@@ -23,7 +23,7 @@ def stop_process(
     ask: signal.Signals = signal.SIGTERM,
     insist: signal.Signals = signal.SIGKILL,
 ) -> None:
-    """Ask a process to end, and insist if it has not after `patience_s`; harmless where it does not run."""
+    """Ask a process to end, and force it after `patience_s`; do nothing if it is not running."""
     if process and process.poll() is None:
         process.send_signal(ask)
         try:

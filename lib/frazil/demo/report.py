@@ -37,7 +37,7 @@ def _chart(folder: Path, name: str, caption: str) -> str:
 
 
 def write_report(folder: Path, summary: dict[str, Any]) -> Path:
-    """Write `report.html` into the run's folder, charts embedded, from its summary."""
+    """Write `report.html`, with embedded charts, into the run's folder, from its summary."""
     good = summary["reconciled"]
     changed = sum(r["source_rows"] for r in summary["tables"].values())
     verdict = (

@@ -1,4 +1,4 @@
-"""A task's table mappings: which tables are selected, what they are called at the target, which columns are added."""
+"""A task's table mappings: which tables are selected, their names at the target, and which columns are added."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADDED = {
     "$AR_H_CHANGE_SEQ": "STRING", "$AR_H_STREAM_POSITION": "STRING", "$AR_H_OPERATION": "STRING",
     "$AR_H_COMMIT_TIMESTAMP": "DATETIME", "$AR_M_SOURCE_SCHEMA": "STRING", "$AR_M_SOURCE_TABLE_NAME": "STRING",
 }  # fmt: skip
-"""The expressions of add-column rules that the stand-in knows, with the DMS type of their values."""
+"""The expressions of add-column rules that the simulator supports, with the DMS type of their values."""
 
 PARTITION_KEYS = ("schema-table", "primary-key")
 _WANTED = {
@@ -37,7 +37,7 @@ _RENAMES = {
 
 @dataclass(frozen=True)
 class BeforeImage:
-    """The columns that also come with their old value, under which names; `whole` means more than the key's."""
+    """The columns whose old values are written too, with their names; `whole` means more than the key's."""
 
     names: dict[str, str] = field(default_factory=dict)
     whole: bool = False
@@ -45,7 +45,7 @@ class BeforeImage:
 
 @dataclass(frozen=True)
 class TableRules:
-    """What the rules make of one table."""
+    """The results of the rules for one table."""
 
     schema: str
     table: str
@@ -53,7 +53,7 @@ class TableRules:
     """Added columns with their expressions, in rule order."""
     before: BeforeImage = BeforeImage()
     partition_key: str = ""
-    """Of a stream: what object mapping states as partition-key-type; empty: nothing."""
+    """For a stream: the partition-key-type that object mapping states; empty if none."""
     topic: str = ""
 
     @property
@@ -63,7 +63,7 @@ class TableRules:
 
 
 def _matches(rule: dict, schema: str, table: str | None = None) -> bool:
-    """Tell whether a rule's locator means a schema, or a table in it; `%` stands for any characters."""
+    """Tell whether a rule's locator matches a schema, or a table in it; `%` matches any characters."""
     at = rule.get("object-locator", {})
     pairs = [(schema, at.get("schema-name", "%"))] + ([(table, at.get("table-name", "%"))] if table is not None else [])
     return all(re.fullmatch(re.escape(p).replace("%", ".*"), name, re.DOTALL) for name, p in pairs)
@@ -73,7 +73,7 @@ class Rules:
     """The table mappings of a replication task."""
 
     def __init__(self, rules: Iterable[dict], where: str = "table mappings"):
-        """Take rules as they stand in the JSON; those that the stand-in does not apply are refused by name."""
+        """Take rules in their JSON form; raise StandInError for those that the simulator does not apply."""
         self.rules, self._known = tuple(rules), {}
         for rule in self.rules:
             _check(rule, f"{where}: rule '{rule.get('rule-name', rule.get('rule-id', '?'))}'")
@@ -92,7 +92,7 @@ class Rules:
         return [n for n in names if by(taken, n) and not by(dropped, n)]
 
     def of(self, spec: TableSpec) -> TableRules:
-        """Return what the transformation rules make of a table."""
+        """Return the results of the transformation rules for a table."""
         known = self._known.get(spec.source)
         if known is None or known[0] is not spec:
             known = self._known[spec.source] = (spec, self._made(spec))
@@ -135,7 +135,7 @@ def _before_image(rule: dict, spec: TableSpec) -> BeforeImage:
 
 
 def _check(rule: dict, where: str) -> None:
-    """Refuse a rule that the stand-in does not apply."""
+    """Raise StandInError for a rule that the simulator does not apply."""
     kind, action, on = rule.get("rule-type"), rule.get("rule-action"), rule.get("rule-target")
     if kind == "selection" and action in ("include", "exclude", "explicit") and not rule.get("filters"):
         return

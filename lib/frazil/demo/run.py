@@ -2,7 +2,7 @@
 
     python -m frazil.demo.run [--scale 1.0] [--transactions 300]
 
-Everything stays under `runs/demo`: executed notebooks, `report.html`, `summary.json`, the lake itself.
+Everything stays in `runs/demo`: executed notebooks, `report.html`, `summary.json`, the lake itself.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from frazil.flows.workbook import Workbook
 from frazil.observe.report import Grid, read_record
 
 RATE = 4.0
-"""Transactions a second of the workload."""
+"""The workload's transactions per second."""
 MAINTAIN_S = 45.0
-"""Seconds between two runs of maintenance beside ingestion."""
+"""Seconds between two runs of maintenance during ingestion."""
 
 
 class DemoError(FrazilError):
@@ -45,7 +45,7 @@ class DemoError(FrazilError):
 
 @dataclass
 class Demo:
-    """One run of the demo: where it lives, and what came of it so far."""
+    """One run of the demo: its folders, and its results so far."""
 
     root: Path
     folder: Path
@@ -82,7 +82,7 @@ class Demo:
 
 @contextmanager
 def _kernel_log(file: Path):
-    """Let what kernels print to the terminal's stderr go to a file while notebooks run."""
+    """Redirect what kernels print to the terminal's stderr to a file while notebooks run."""
     kept = os.dup(2)
     with open(file, "ab") as log:
         os.dup2(log.fileno(), 2)
@@ -95,7 +95,7 @@ def _kernel_log(file: Path):
 
 @contextmanager
 def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions: int, seed: int):
-    """Let the workload commit at the source and the stand-in write change files while the block runs; then finish both."""
+    """While the block runs, let the workload commit at the source and the simulator write change files; then finish both."""
     stop, problems, done = threading.Event(), [], Counter()
 
     def guarded(work) -> threading.Thread:
@@ -138,7 +138,7 @@ def _seen_by_pyiceberg():
 
 
 def _maintain_beside(demo: Demo, merging: Future) -> None:
-    """Run the maintenance notebook while another one merges: once in a short run, now and then in a long one."""
+    """Run the maintenance notebook while another one merges: once in a short run, repeatedly in a long one."""
     time.sleep(10)
     number = 1
     while number == 1 or not merging.done():
@@ -150,7 +150,10 @@ def _maintain_beside(demo: Demo, merging: Future) -> None:
 
 
 def _source_rows(postgres: EmbeddedPostgres, spec: TableSpec) -> list[tuple]:
-    """Return a source table's rows, each value as PostgreSQL writes it, as DMS has it; a cast to text adds to `inet` and cuts `char`. Times in UTC."""
+    """Return a source table's rows, each value in PostgreSQL's own text form, which DMS uses too; times are in UTC.
+
+    A cast to text would instead extend `inet` and cut `char`.
+    """
     with postgres.connect(autocommit=True) as connection:
         connection.execute("SET TIME ZONE 'UTC'")
         texts = ", ".join(f"""CASE WHEN "{c}" IS NOT NULL THEN format('%s', "{c}") END""" for c in spec.names)
@@ -233,7 +236,7 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
 
 
 def main() -> int:
-    """Run the demo from the command line; a failure ends in one line that says why, and exit code 1."""
+    """Run the demo from the command line; on failure print one line with the reason, and return exit code 1."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=float, default=1.0, help="1.0 is about 100,000 rows")
     parser.add_argument("--transactions", type=int, default=300)

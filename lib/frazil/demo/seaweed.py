@@ -44,10 +44,10 @@ def _program() -> str:
 
 
 class Seaweed:
-    """Run an S3 server for as long as the `with` block lasts; it keeps its objects in `folder`.
+    """Runs an S3 server for the duration of the `with` block; its objects stay in `folder`.
 
-    The keys are made anew for each start and lie in the folder, for its owner only. `environment` tells clients where
-    it is and how to get in.
+    The keys are new for each start and are stored in the folder, readable by its owner only. `environment` gives
+    clients the address and the keys.
     """
 
     def __init__(self, folder: Path | str):
@@ -70,7 +70,7 @@ class Seaweed:
 
     @property
     def filer(self) -> str:
-        """The address of the same objects without S3 in between: a quick way to put many (`/buckets/<bucket>/<key>`)."""
+        """The address of the same objects without S3: a quick way to write many (`/buckets/<bucket>/<key>`)."""
         return f"http://127.0.0.1:{self.ports['filer.port']}"
 
     @property
@@ -80,7 +80,7 @@ class Seaweed:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which boto3, Frazil and Spark find this server; set them before Spark starts."""
+        """The variables that let boto3, Frazil and Spark find this server; set them before Spark starts."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": self._key,
@@ -101,9 +101,9 @@ class Seaweed:
         )  # fmt: skip
 
     def rest_catalog(self, bucket: str) -> dict[str, str]:
-        """Make a table bucket, and return the options of the Iceberg REST catalog that keeps its tables there.
+        """Create a table bucket, and return the options of the Iceberg REST catalog that keeps its tables there.
 
-        SeaweedFS takes no Puffin files into it, so tables of format version 3 cannot delete rows in it.
+        SeaweedFS accepts no Puffin files in it, so rows of format v3 tables cannot be deleted there.
         """
         import boto3
 
@@ -118,7 +118,7 @@ class Seaweed:
         }  # fmt: skip
 
     def start(self) -> None:
-        """Start the server on free ports; returns when it answers."""
+        """Start the server on free ports; return when it answers."""
         if self._process:
             return
         atexit.register(self.stop)
@@ -131,7 +131,7 @@ class Seaweed:
             raise
 
     def stop(self) -> None:
-        """Stop the server by its process id; harmless when it does not run."""
+        """Stop the server by its process id; do nothing if it is not running."""
         process, self._process = self._process, None
         stop_process(process, 10)
         atexit.unregister(self.stop)
@@ -147,7 +147,7 @@ class Seaweed:
         return file
 
     def _launch(self, last: bool) -> bool:
-        """Start the server and wait for it; False when a port was taken meanwhile."""
+        """Start the server and wait for it; return False if a port was taken meanwhile."""
         self.ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
         command = [
             _program(), "-logtostderr", "server", f"-dir={self.folder / 'data'}", f"-s3.config={self._identities()}",
@@ -175,7 +175,7 @@ class Seaweed:
         try:
             urllib.request.urlopen(self.endpoint, timeout=2).close()
         except urllib.error.HTTPError as e:
-            return e.code == 403  # up, and it wants a signature
+            return e.code == 403  # up, and it requires a signature
         except OSError:
             return False
         return True

@@ -1,4 +1,4 @@
-"""How the stand-in's messages reach a Kafka topic or a Kinesis stream: in order per key, each at least once."""
+"""Sends the simulator's messages to a Kafka topic or a Kinesis stream: in order per key, each at least once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ToKafka:
         })  # fmt: skip
 
     def send(self, topic: str, key: str, data: bytes) -> None:
-        """Hand a message to the producer; waits while its queue is full."""
+        """Pass a message to the producer; wait while its queue is full."""
         while True:
             try:
                 self._producer.produce(topic, data, key.encode(), on_delivery=self._delivered)
@@ -36,7 +36,7 @@ class ToKafka:
             self._failed.append(str(error))
 
     def flush(self) -> None:
-        """Wait until the broker has every message; raise StandInError where it does not take them."""
+        """Wait until the broker has every message; raise StandInError if it does not accept them."""
         left = self._producer.flush(self._delivery_s)
         if left or self._failed:
             raise StandInError(
@@ -45,7 +45,7 @@ class ToKafka:
 
 
 class ToKinesis:
-    """Calls of up to 500 records; those that were refused, and all behind them, are sent again."""
+    """Makes calls of up to 500 records; refused records, and all after them, are sent again."""
 
     MOST = 500
 
@@ -63,7 +63,7 @@ class ToKinesis:
             self.flush()
 
     def flush(self) -> None:
-        """Send what is kept; raise StandInError where Kinesis does not take it in time."""
+        """Send the kept messages; raise StandInError if Kinesis does not accept them in time."""
         deadline = time.monotonic() + self._delivery_s
         while self._waiting:
             stream = self._waiting[0][0]

@@ -1,4 +1,4 @@
-"""The S3 target's settings that the stand-in honours, read from the JSON that DMS takes; the rest is refused by name."""
+"""The target's settings that the simulator supports, read from DMS's JSON; other settings are refused by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.errors import FrazilError, nearest
 
 
 class StandInError(FrazilError):
-    """Settings, table mappings or values that the stand-in cannot write as DMS would."""
+    """The simulator cannot write these settings, table mappings or values as DMS would."""
 
 
 def _setting(name: str, default: Any, *choices: str) -> Any:
@@ -21,14 +21,14 @@ def _setting(name: str, default: Any, *choices: str) -> Any:
 
 @dataclass(frozen=True)
 class Target:
-    """What an S3 target's settings say about the files to write; fields carry DMS's own names and defaults."""
+    """The settings that decide how files or messages are written; fields have DMS's own names and defaults."""
 
     data_format: str = _setting("DataFormat", "csv", "csv", "parquet")
     compression: str = _setting("CompressionType", "none", "none", "gzip")
     delimiter: str = _setting("CsvDelimiter", ",")
     row_delimiter: str = _setting("CsvRowDelimiter", "\n")
-    # The guide says that a null is written as NULL unless the setting says otherwise. Real files of a task without
-    # the setting have nothing there: so has the stand-in.
+    # The guide says that a null is written as NULL unless the setting says otherwise. Real files of a task without the
+    # setting have nothing there, and so do the simulator's.
     null_value: str = _setting("CsvNullValue", "")
     rfc4180: bool = _setting("Rfc4180", True)
     header: bool = _setting("AddColumnName", False)
@@ -73,8 +73,10 @@ class Target:
     stream_arn: str = _setting("StreamArn", "")
 
     op_undecided: bool = False
-    """Not a setting of DMS: whether change rows carry Op under CdcInsertsAndUpdates without IncludeOpForFullLoad,
-    of which the guide says both."""
+    """Not a setting of DMS: whether change rows have Op under CdcInsertsAndUpdates without IncludeOpForFullLoad.
+
+    The guide contradicts itself on this.
+    """
 
     @property
     def ops(self) -> str:
@@ -90,7 +92,7 @@ class Target:
 
     @property
     def keeps_unlogged(self) -> bool:
-        """Whether a value that the log left out is written as CsvNoSupValue; else it is looked up in the source."""
+        """Whether a value that the log left out is written as CsvNoSupValue; otherwise it is looked up in the source."""
         return self.use_no_sup and (self.data_format == "csv" or self.preserve_transactions)
 
     @property
@@ -100,7 +102,7 @@ class Target:
 
 
 _FIELDS = {f.metadata["name"]: f for f in fields(Target) if f.metadata}
-# They say where the bucket is and who may read it: no effect on files.
+# Settings about the bucket's place and access, without effect on files.
 _WITHOUT_EFFECT = {
     "BucketName", "BucketFolder", "ServiceAccessRoleArn", "ExpectedBucketOwner", "CannedAclForObjects",
     "EncryptionMode", "ServerSideEncryptionKmsKeyId", "IgnoreHeaderRows", "ExternalTableDefinition",
@@ -108,7 +110,7 @@ _WITHOUT_EFFECT = {
 
 
 def _value(where: str, name: str, value: Any) -> Any:
-    """Return a setting's value in its field's type; texts of booleans and numbers will do, as in extra attributes."""
+    """Return a setting's value in its field's type; booleans and numbers may be texts, as in extra attributes."""
     default, choices = _FIELDS[name].default, _FIELDS[name].metadata["choices"]
     if choices:
         known = {c.lower(): c for c in choices}
@@ -130,7 +132,7 @@ def _value(where: str, name: str, value: Any) -> Any:
 
 
 def _check(target: Target, where: str) -> None:
-    """Refuse settings that DMS does not take together, or that say nothing without each other."""
+    """Raise StandInError for settings that DMS does not combine, or that need each other."""
     tests = (
         (target.inserts_only and target.inserts_and_updates, "CdcInsertsOnly and CdcInsertsAndUpdates exclude each other"),
         (target.cdc_path and not target.preserve_transactions, "CdcPath is documented with PreserveTransactions only"),
@@ -150,7 +152,7 @@ def _check(target: Target, where: str) -> None:
 
 
 def read_json(file: Path, what: str) -> dict:
-    """Read a JSON file that DMS takes or prints."""
+    """Read a JSON file that DMS accepts or prints."""
     try:
         return json.loads(Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -162,7 +164,7 @@ def read_json(file: Path, what: str) -> dict:
 def read_target(file: Path) -> Target:
     """Read the settings: the bare `S3Settings` object, or a document that holds it as `describe-endpoints` prints it.
 
-    A setting that would change what DMS writes, and that the stand-in does not know to honour, is refused.
+    Raise StandInError for a setting that changes what DMS writes and that the simulator does not support.
     """
     raw = read_json(file, "endpoint settings")
     raw = raw["Endpoints"][0] if raw.get("Endpoints") else raw

@@ -20,57 +20,57 @@ HARD_TEXTS = [
 
 
 class _Dice:
-    """Write SQL expressions of `i` (the row number) that give the same pseudo-random values for the same seed."""
+    """Writes SQL expressions of `i` (the row number) that give the same pseudo-random values for the same seed."""
 
     def __init__(self, seed: int):
         self._seed, self._salt = seed * 1000, 0
 
     def number(self, below: int) -> str:
-        """An integer from 0 up to, not including, a bound."""
+        """Return an integer from 0 to below a bound."""
         self._salt += 1
         return f"abs(hashint8extended(i, {self._seed + self._salt}) % {below})"
 
     def maybe(self, expression: str, nulls: int = 8) -> str:
-        """An expression that is null in one row of `nulls`."""
+        """Return an expression that is null in one row of `nulls`."""
         return f"CASE WHEN {self.number(nulls)} > 0 THEN {expression} END"
 
     def pick(self, *values: str) -> str:
-        """One of some SQL expressions of the same type."""
+        """Return one of some SQL expressions of the same type."""
         return f"(ARRAY[{', '.join(values)}])[1 + {self.number(len(values))}]"
 
     def text(self) -> str:
-        """One of `HARD_TEXTS`, or in half of the rows an easy text."""
+        """Return one of `HARD_TEXTS`, or in half of the rows an easy text."""
         hard = self.pick(*("'" + t.replace("'", "''") + "'" for t in HARD_TEXTS))
         return f"CASE WHEN {self.number(2)} = 0 THEN {hard} ELSE 'text ' || {self.number(1000)} END"
 
     def uuid(self) -> str:
-        """A uuid."""
+        """Return a uuid."""
         self._salt += 1
         return f"md5('{self._seed + self._salt}-' || i)::uuid"
 
     def moment(self) -> str:
-        """A timestamp of 2020 to 2025, to the microsecond."""
+        """Return a timestamp of 2020 to 2025, to the microsecond."""
         return (
             f"timestamp '2020-01-01' + {self.number(189_000_000)} * interval '1 second'"
             f" + {self.number(1_000_000)} * interval '1 microsecond'"
         )
 
     def date(self) -> str:
-        """A date of the last hundred years, or one at the calendar's ends."""
+        """Return a date of the last hundred years, or one at the calendar's ends."""
         return (
             f"CASE {self.number(200)} WHEN 0 THEN date '0001-01-01' WHEN 1 THEN date '9999-12-31' "
             f"WHEN 2 THEN date '1582-10-10' ELSE date '1925-01-01' + ({self.number(36_500)})::int END"
         )
 
     def time(self) -> str:
-        """A time of day, some at the day's ends."""
+        """Return a time of day, sometimes at the day's ends."""
         return (
             f"CASE {self.number(50)} WHEN 0 THEN time '00:00' WHEN 1 THEN time '23:59:59.999999' "
             f"ELSE time '00:00' + {self.number(86_400_000)} * interval '1 millisecond' END"
         )
 
     def hex(self) -> str:
-        """Some bytes, or none."""
+        """Return some bytes, or none."""
         return self.pick("''::bytea", "'\\x00'::bytea", "'\\x00ff5c220a0d2c'::bytea", "decode(md5(i::text), 'hex')")
 
 
@@ -169,7 +169,7 @@ _MAKERS = {
 
 
 def create(connection) -> None:
-    """Create the schema `shop` anew, with comments and the publication `frazil`; an older one is dropped."""
+    """Create the schema `shop`, with comments and the publication `frazil`; an older one is dropped."""
     connection.execute("DROP PUBLICATION IF EXISTS frazil")
     connection.execute("DROP SCHEMA IF EXISTS shop CASCADE")
     connection.execute(DDL)
@@ -180,7 +180,7 @@ def create(connection) -> None:
 
 
 def fill(connection, scale: float = 1.0, seed: int = 1) -> dict[str, int]:
-    """Fill the tables with rows that depend on scale and seed only; return the rows by table."""
+    """Fill the tables with rows that depend only on scale and seed; return the row counts by table."""
     connection.execute("SET timezone = 'UTC'")
     counts = {}
     for table in TABLES:
@@ -193,7 +193,7 @@ def fill(connection, scale: float = 1.0, seed: int = 1) -> dict[str, int]:
 
 
 def make(connection, scale: float = 1.0, seed: int = 1) -> dict[str, int]:
-    """Create and fill the shop in one transaction; return the rows by table."""
+    """Create and fill the shop in one transaction; return the row counts by table."""
     with connection.transaction():
         create(connection)
         return fill(connection, scale, seed)

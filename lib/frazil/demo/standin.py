@@ -1,4 +1,4 @@
-"""A stand-in for AWS DMS: PostgreSQL's replication slot in, the files of an S3 target or the messages of a Kafka target out."""
+"""The DMS simulator: reads PostgreSQL's replication slot, and writes the files of an S3 target or the messages of a stream."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _PEEK = (
 
 
 class StandIn:
-    """Write what an AWS DMS task would write for a PostgreSQL source and an S3 or Kafka target. It is not AWS DMS.
+    """Writes what an AWS DMS task would write for a PostgreSQL source and an S3, Kafka or Kinesis target. It is not AWS DMS.
 
-    Settings come from the JSON that DMS takes, and with them the form of the files; what the stand-in does not
-    support it refuses by name. Tables, columns and keys come from the database. Rows are delivered at least once: the replication slot is moved only
-    past what lies in files, so that after a crash some rows are written again, never lost.
-    As blind as DMS: a TRUNCATE at the source writes nothing. Not for use from several threads at once.
+    Settings, and with them the form of the files, come from DMS's JSON; unsupported ones are refused by name. Tables,
+    columns and keys come from the database. Rows are delivered at least once: the replication slot only moves past what
+    is in files. So after a crash some rows are written again, but none is lost. Like DMS, it writes nothing for a
+    TRUNCATE at the source. It is not thread-safe.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class StandIn:
     ):
         """Read the settings and the catalog.
 
-        `connect` gives a new psycopg connection, `folder` is the bucket's place, `batch_messages` bounds memory:
-        beyond about that many messages at once, buffers are flushed early. `place` takes the files instead of
-        `folder`, which then only names the hidden folder beside it. `op_undecided` says whether change rows carry
-        Op where the guide says both (`settings.Target`). `decoys` puts objects beside that are no table's data.
+        `connect` returns a new psycopg connection, and `folder` is the bucket's place. `batch_messages` limits memory:
+        above about that many messages, buffers are flushed early. `place` takes the files instead of `folder`, which
+        then only names the hidden folder next to it. `op_undecided` says whether change rows have Op where the guide
+        contradicts itself (`settings.Target`). `decoys` adds objects that are no table's data.
         """
         self.target, self.rules = read_target(endpoint_file), read_rules(mappings_file)
         self.target = replace(self.target, op_undecided=op_undecided)
@@ -100,16 +100,16 @@ class StandIn:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; what is buffered is not written, as in a crash (`flush` first to stop well)."""
+        """Close the connection; buffered rows are lost, as in a crash (call `flush` first to stop cleanly)."""
         self._db.close()
 
     def full_load(self, tables: Iterable[str] | None = None) -> dict[str, int]:
-        """Start anew: create the slot, then write every selected table's LOAD files; return rows by table.
+        """Start over: create the slot, then write every selected table's LOAD files; return row counts by table.
 
-        The slot comes first, as DMS caches changes from the load's start: change files may repeat what the load
-        has. PostgreSQL makes a slot only once all transactions open at that moment have ended. `tables` reloads
-        just these, under the same file names, and leaves the slot alone. Files of an earlier load that are not
-        written again stay, as with DMS's TargetTablePrepMode DO_NOTHING.
+        The slot comes first, as DMS caches changes from the load's start: change files may repeat what the load has.
+        PostgreSQL creates a slot only after all transactions open at that moment have ended. `tables` reloads only
+        these, under the same file names, and leaves the slot alone. Files of an earlier load that are not overwritten
+        stay, as with DMS's TargetTablePrepMode DO_NOTHING.
         """
         if tables is None:
             self._create_slot(anew=True)
@@ -119,7 +119,7 @@ class StandIn:
         return {name: self.writer.load(self.tables[name], self._rows(self.tables[name])) for name in names}
 
     def pump(self) -> int:
-        """Take over all transactions committed by now, write the files that are due, and return the rows taken."""
+        """Process all transactions committed by now, write the files that are due, and return the number of rows."""
         self._create_slot(anew=False)
         taken, more = 0, True
         while more:
@@ -142,7 +142,7 @@ class StandIn:
         return files
 
     def run(self, stop: threading.Event, poll_s: float = 0.25) -> None:
-        """Pump until `stop` is set, then take what is committed and flush."""
+        """Pump until `stop` is set, then process what is committed and flush."""
         while not stop.is_set():
             self.pump()
             stop.wait(poll_s)
@@ -150,7 +150,7 @@ class StandIn:
         self.flush()
 
     def drop(self) -> None:
-        """Drop the slot and the publication: the database then keeps no log for the stand-in."""
+        """Drop the slot and the publication: the database then keeps no log for the simulator."""
         if self._slot_exists():
             self._db.execute("SELECT pg_drop_replication_slot(%s)", (self.slot,))
         self._db.execute(f"DROP PUBLICATION IF EXISTS {quoted(self.publication)}")
@@ -178,7 +178,7 @@ class StandIn:
         self._db.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self.slot,))
 
     def _publish(self) -> None:
-        """See to it that the publication has all selected tables."""
+        """Make sure that the publication has all selected tables."""
         name = quoted(self.publication)
         sql = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
         have = {t for (t,) in self._db.execute(sql, (self.publication,))}
@@ -195,7 +195,7 @@ class StandIn:
             yield from copy.rows()
 
     def _advance(self) -> None:
-        """Move the slot past the transactions whose rows all lie in files."""
+        """Move the slot past the transactions whose rows are all in files."""
         lsn = self._transactions.settled()
         if lsn:
             self._db.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (self.slot, lsn_text(lsn)))

@@ -1,4 +1,4 @@
-"""The single statements that the workload's transactions consist of."""
+"""The single statements of the workload's transactions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS = {
 
 
 class Statements:
-    """Insert, update, delete and re-key rows of the shop; every choice comes from the given random source."""
+    """Inserts, updates, deletes and re-keys rows of the shop; every choice comes from the given random source."""
 
     def __init__(self, connection, source: random.Random):
         self._db, self._random = connection, source
@@ -42,7 +42,7 @@ class Statements:
         return uuid.UUID(int=self._random.getrandbits(128))
 
     def some(self, table: str) -> tuple:
-        """Return the key of some row, chosen by chance."""
+        """Return the key of a random row."""
         names, first = quoted_list(KEYS[table]), quoted(KEYS[table][0])
         source = f"SELECT {names} FROM shop.{table}"
         if table in ("payments", "products", "inventory"):
@@ -87,7 +87,7 @@ class Statements:
         self._db.execute(f"DELETE FROM shop.{table} WHERE {_where(table)}", key)
 
     def big(self, table: str, key: tuple, column: str) -> None:
-        """Give a column a value that is stored apart from its row (some 20 kB that do not compress)."""
+        """Give a column a value that is stored outside its row (some 20 kB that do not compress)."""
         text = self._random.randbytes(10_000).hex()
         self.set(table, key, **{column: text})
 
@@ -143,7 +143,7 @@ class Statements:
 
 
 def quoted_list(names) -> str:
-    """Write column names for SQL, with commas between."""
+    """Return quoted column names, separated by commas."""
     return ", ".join(quoted(n) for n in names)
 
 

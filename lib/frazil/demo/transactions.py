@@ -13,16 +13,16 @@ from frazil.errors import FrazilError
 
 
 class Sequence:
-    """Number changes as `$AR_H_CHANGE_SEQ` does: 16 digits of commit time, then a 19-digit counter.
+    """Numbers changes as `$AR_H_CHANGE_SEQ` does: 16 digits of commit time, then a 19-digit counter.
 
-    Steps as seen in real files: 4 within a transaction, 12 to the next one; a restarted task begins at 61 again.
+    Steps as in real files: 4 within a transaction, 12 to the next one; a restarted task begins at 61 again.
     """
 
     def __init__(self):
         self._last = 49
 
     def begin(self) -> None:
-        """Note that a transaction with changes starts."""
+        """Note the start of a transaction with changes."""
         self._last += 8
 
     def next(self, commit_time: datetime) -> str:
@@ -32,10 +32,10 @@ class Sequence:
 
 
 class Transactions:
-    """Turn the messages of a slot into changes and give them to a writer.
+    """Turns the messages of a slot into changes and passes them to a writer.
 
-    A slot is peeked at, not consumed, so the same transactions come again until it is moved: those that were
-    taken already are skipped. `settled` says how far the slot may be moved.
+    A slot is peeked at, not consumed, so the same transactions return until it is moved: those already processed are
+    skipped. `settled` says how far the slot may be moved.
     """
 
     def __init__(self, connection, tables: dict[str, SourceTable], writer: Files):
@@ -50,7 +50,7 @@ class Transactions:
         self._ends: deque[tuple[int, int]] = deque()
 
     def take(self, message: Message) -> int:
-        """Take one message; return 1 if it gave a change, else 0."""
+        """Process one message; return 1 if it was a change, else 0."""
         match message:
             case Begin():
                 self._open = message if message.commit_lsn >= self._taken else None
@@ -70,14 +70,14 @@ class Transactions:
         return 0
 
     def settled(self) -> int:
-        """Return the end of the last transaction that lies in files as a whole, like all before it; 0 if none is new."""
+        """Return the end of the last transaction that is completely in files, like all before it; 0 if none is new."""
         oldest, lsn = self._writer.oldest(), 0
         while self._ends and (oldest is None or self._ends[0][0] < oldest):
             lsn = self._ends.popleft()[1]
         return lsn
 
     def _table(self, oid: int) -> SourceTable | None:
-        """Return a row's table, None if it is not selected."""
+        """Return a row's table, or None if it is not selected."""
         shape = self._shapes[oid]
         resolved = self._resolved.get(oid)
         if resolved is None or resolved[0] != shape:
@@ -85,7 +85,7 @@ class Transactions:
         return resolved[1]
 
     def _relate(self, shape: Relation) -> SourceTable | None:
-        """Find a table by its shape in the log; the writer is told of a new one before the first row of it."""
+        """Find a table by its columns in the log; report changed columns to the writer before the first row."""
         name = f"{shape.namespace}.{shape.name}"
         table = self._tables.get(name)
         names = [c.name for c in shape.columns]
@@ -118,8 +118,8 @@ class Transactions:
             case Delete():
                 op, values = "D", message.old
         time, number = self._open.commit_time, self._sequence.next(self._open.commit_time)
-        # Assumed: a large value that an update left alone stands for a column that a source without supplemental
-        # logging does not log; the other columns of a delete stay null, as seen of PostgreSQL.
+        # Assumed: a large value that an update did not change represents a column that a source without supplemental
+        # logging does not log; the other columns of a delete stay null, as seen for PostgreSQL.
         if not self._writer.target.keeps_unlogged:
             values = self._looked_up(table, values)
         values = table.encoded(values)
@@ -127,7 +127,7 @@ class Transactions:
 
     def _position(self) -> str:
         """Return the change's `$AR_H_STREAM_POSITION`, in the form seen in DMS's messages to streams."""
-        # Assumed: the log position is that of the commit, and the number between counts the transaction's changes.
+        # Assumed: the log position is that of the commit, and the number in between counts the transaction's changes.
         lsn = self._open.commit_lsn
         place = f"{lsn >> 32:08X}/{lsn & 0xFFFFFFFF:08X}"
         return f"{place}.{self._row}.{place}"
@@ -138,9 +138,9 @@ class Transactions:
         return any(message.new[i] not in (message.old[i], UNCHANGED) for i in places)
 
     def _looked_up(self, table: SourceTable, values: Values) -> list[Field]:
-        """Fill in large values that an update left as they were, as DMS does: from the source, as it is now.
+        """Fill in large values that an update did not change, as DMS does: from the source's present row.
 
-        The value may thus be newer than the change; it is null if the row is gone.
+        The value may thus be newer than the change; it is null if the row is deleted.
         """
         row = list(values)
         lacking = [i for i, v in enumerate(row) if v is UNCHANGED]

@@ -1,4 +1,4 @@
-"""Random but repeatable transactions on the shop, of all the kinds that a consumer of changes must get right."""
+"""Random but repeatable transactions on the shop, of all kinds that a consumer of changes must handle correctly."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from frazil.demo.statements import Statements
 
 
 class Workload:
-    """Run real transactions on the shop; the same seed on the same data gives the same ones.
+    """Runs real transactions on the shop; the same seed on the same data gives the same ones.
 
-    The connection must be open for this alone and hold no transaction; it may be in autocommit mode or not.
+    Nothing else may use the connection, and it must hold no open transaction; it may be in autocommit mode or not.
     """
 
     KINDS = (
@@ -49,7 +49,7 @@ class Workload:
         return Counter(self.transaction(kind) for kind in self.KINDS)
 
     def run(self, transactions: int = 200, rate: float | None = None) -> Counter:
-        """Run a showcase, then random transactions up to a total, `rate` a second at most; return counts by kind."""
+        """Run a showcase, then random transactions up to a total, at most `rate` a second; return counts by kind."""
         counts = self.showcase()
         started = time.monotonic()
         for done in range(max(0, transactions - counts.total())):
@@ -128,7 +128,7 @@ class Workload:
         self._sql.set("orders", key, remark="end of the chain")
 
     def _key_swap(self) -> None:
-        """Give two rows each other's keys by way of a third key."""
+        """Swap the keys of two rows by way of a third key."""
         for table, between in (("orders", (-1,)), ("products", ("between",)), ("inventory", ("between", -1))):
             a, b = self._sql.some(table), self._sql.some(table)
             if a == b:
@@ -138,7 +138,7 @@ class Workload:
             self._sql.rekey(table, between, b)
 
     def _key_reuse(self) -> None:
-        """Change a key away, then insert another row under the old one."""
+        """Change a key, then insert another row under the old one."""
         old = self._sql.some("events")
         self._sql.rekey("events", old, (self._sql.fresh("events"),))
         self._sql.new_event(old[0])
@@ -165,7 +165,7 @@ class Workload:
         self._sql.set("orders", (order,), status="paid", total=None)
 
     def _big_value_untouched(self) -> None:
-        """Update a row beside a value so large that the log leaves it out."""
+        """Update a row that has a value so large that the log leaves it out."""
         key = (self._sql.new_event(),)
         self._sql.big("events", key, "raw")
         self._sql.set("events", key, flag=True)
