@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 log = logging.getLogger("frazil")
-log.addHandler(
-    logging.NullHandler()
-)  # until a workbook opens its log file; otherwise Python prints traces on the screen
+log.addHandler(logging.NullHandler())  # until a workbook opens its log; else Python prints traces to the screen
 
 HIDDEN = "•••"
 """Shown in place of a credential."""

@@ -159,7 +159,7 @@ def _left_by_self_tests(book: Workbook) -> list[str]:
 
 
 def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
-    """Return why a table does not belong to this environment; empty if it does. `column`: where a table of `ops` names other tables."""
+    """Return why a table does not belong to this environment; empty if it does. `column`: where a table of `ops` has tables' names."""
     properties = table.metadata.properties
     if column is None:
         return "" if POSITION in properties and ADOPTED not in properties else "Frazil has not made it"

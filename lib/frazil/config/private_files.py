@@ -18,7 +18,7 @@ def open_runs(settings: Settings) -> Path:
     """Make `runs/<env>` private and return it; everything that this process and its children write from now on is private too."""
     os.umask(mask(settings))
     folder = Path(settings.root) / settings.runs / settings.env
-    with suppress(OSError):  # full or read-only: who writes there says so
+    with suppress(OSError):  # full or read-only: the writer reports it
         make_folder(folder, settings)
         wide = stat.S_IMODE(folder.stat().st_mode) & mask(settings)
         if folder.stat().st_uid == os.geteuid():  # made by an earlier version, or before the group was named

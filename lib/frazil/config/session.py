@@ -29,7 +29,7 @@ DEFAULT_CHAIN = {
 READ_ONLY = "jdbc.open_mode"
 """An option of SQLite: 1 opens the catalog's file read-only, so no commit is possible."""
 LOCAL = {
-    # Executors on other machines would look for the driver on their own.
+    # Executors on other machines would look for the driver on their own machine.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # A machine that was asleep (a laptop, a paused VM) has lost no executor: Spark would give up its only one, and end
@@ -147,7 +147,7 @@ def _conf(settings: Settings, master: str) -> dict[str, str]:
         # For its error messages PySpark would tell the JVM where in Python each column was created: ten calls instead
         # of one.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.sql.ui.explainMode": "simple",  # each query's plan is written out for a page that nobody opens
+        "spark.sql.ui.explainMode": "simple",  # Spark would write out each query's plan for a page that nobody opens
         "spark.scheduler.mode": "FAIR",
         "spark.scheduler.allocation.file": file_location(Path(__file__).with_name("pools.xml")),
         "spark.hadoop.fs.permissions.umask-mode": f"{private_files.mask(settings):03o}",
@@ -215,7 +215,7 @@ def _end_interrupted(result) -> None:
     from pyspark import SparkContext
 
     error = result.error_in_exec
-    while error and not isinstance(error, KeyboardInterrupt):  # what was tidied up after it may have failed in its turn
+    while error and not isinstance(error, KeyboardInterrupt):  # clean-up after it may have failed too
         error = error.__context__
     # Not via the active session: the interrupt has cut the thread's connection to the JVM.
     if error and (context := SparkContext._active_spark_context):
@@ -235,7 +235,7 @@ def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSe
     spark = session_for(found or _build(settings, say), settings.catalog, conf, built=found is None)
     spark.sparkContext.setLogLevel("ERROR")
     if shell := getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)():
-        shell.events.register("post_run_cell", _end_interrupted)  # once, however often it is asked for
+        shell.events.register("post_run_cell", _end_interrupted)  # registered only once
     logging.getLogger("SQLQueryContextLogger").setLevel(
         logging.CRITICAL
     )  # prints every query error as one huge JSON line

@@ -58,9 +58,7 @@ class Settings:
     catalog_options: dict[str, str] = parameter(
         {}, "Options of the Iceberg catalog, as in `spark.sql.catalog.<name>.*`: type, uri, warehouse …"
     )
-    readers: list[str] = parameter(
-        [], "Engines that read the tables; one that cannot read format v3 makes new tables v2."
-    )
+    readers: list[str] = parameter([], "Engines that read the tables. If one cannot read format v3, new tables are v2.")
     on_unreadable: str = parameter(
         "stop",
         "What to do with stream messages that name no table (such as invalid JSON). `stop` the tables they may "
@@ -70,7 +68,7 @@ class Settings:
     unknown_tables: str = parameter(
         "ignore",
         "What to do with stream messages for tables without a spec: `ignore` (count, name and skip them), `stop`, or "
-        "`create` (make spec and table from DMS's control record).",
+        "`create`. `create` makes spec and table from DMS's control record.",
     )
     without_key: str = parameter(
         "refuse",
@@ -143,15 +141,15 @@ class FullLoadSettings(Settings):
 
     on_changed_load: str = parameter(
         "refuse",
-        "What to do when the load files differ from those applied: `refuse`; `reload` (DMS loaded again, and the new "
-        "load holds all changes applied so far); `replay` (files came late or changed: load again, then apply every "
-        "change file again).",
+        "What to do when the load files differ from those applied: `refuse`, `reload` or `replay`. `reload`: DMS "
+        "loaded again, and the new load holds all changes applied so far. `replay`: files came late or changed, so "
+        "load again, then apply every change file again.",
     )
 
     old_load_files: str = parameter(
         "refuse",
-        "What to do with load files that were not written with the others, such as those of an older load: `refuse`, "
-        "or `accept` them as part of this load.",
+        "What to do with load files that were not written with the others: `refuse`, or `accept` them as part of "
+        "this load. They are often of an older load.",
     )
 
     stream_start: str = parameter(
@@ -162,8 +160,9 @@ class FullLoadSettings(Settings):
     )
     load_over: str = parameter(
         "changes",
-        "How to tell that a table's full load in a stream is complete: `changes` (a change arrived after the last "
-        "load record), `declared` (you say so), or a JSON file, as `aws dms describe-table-statistics` prints it.",
+        "How to tell that a table's full load in a stream is complete: `changes`, `declared` or a JSON file. "
+        "`changes`: a change arrived after the last load record. `declared`: you say so. A file: as `aws dms "
+        "describe-table-statistics` prints it.",
     )
 
 
@@ -203,8 +202,9 @@ class CdcMergeSettings(Settings):
     )
     late_files: str = parameter(
         "refuse",
-        "What to do with unapplied change files whose names are before the position: `refuse`, or `after`: apply "
-        "them after the last batch (DMS's clock went back), unless their commit times show that they came late.",
+        "What to do with unapplied change files whose names are before the position: `refuse` or `after`. `after` "
+        "applies them after the last batch (DMS's clock went back), unless their commit times show that they came "
+        "late.",
     )
     go_on_without: list[str] = parameter(
         [], "Names of change files that vanished before they were applied: go on without them and lose their changes."
@@ -230,7 +230,7 @@ class MaintenanceSettings(Settings):
     max_deleted_share: float = parameter(
         0.1, "Compact a table when more than this share of the rows in its data files is deleted."
     )
-    target_file_mb: int = parameter(128, "Size in MB of the files that compaction writes.")
+    target_file_mb: int = parameter(128, "Target size in MB of the files that compaction writes.")
     keep_hours: float = parameter(
         24.0, "Expire snapshots older than this many hours; tags, branches and the current snapshot stay."
     )
@@ -302,7 +302,7 @@ class LatencySettings(Settings):
             "start_s": "60",
         },
         "Prices and quantities for the advice, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 "
-        "requests, requests per commit, seconds of a job's start.",
+        "requests. Also the requests per commit, and the seconds to start a job.",
     )
 
 

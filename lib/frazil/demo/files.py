@@ -87,7 +87,7 @@ class Files:
         buffer.size += sum(len(v) + 1 if isinstance(v, str) else 1 for v in row)
 
     def altered(self, was: SourceTable, now: SourceTable) -> None:
-        """End the table's current file, since a file has one layout."""
+        """End the table's current file: a file has one layout."""
         if was.name in self._buffers:
             self.flush(was.name)
 

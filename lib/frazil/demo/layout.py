@@ -86,8 +86,8 @@ class Layout:
     def in_transaction(self, change: Change) -> list[Field]:
         """Return the fields of a change in a transaction file: operation, table, schema, then the row.
 
-        Unconfirmed: the place of the timestamp column (here directly after the schema); that added and before-image
-        columns come last; that the operation is present whatever CdcInsertsOnly and similar settings say.
+        Unconfirmed: that the timestamp column follows the schema, and that added and before-image columns come last.
+        Also unconfirmed: that the operation is present whatever CdcInsertsOnly and similar settings say.
         """
         rules = self._rules.of(change.table.spec)
         return [change.op, rules.table, rules.schema, *self._rest(change)]

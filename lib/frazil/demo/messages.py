@@ -96,8 +96,8 @@ class Messages:
     def altered(self, was: SourceTable, now: SourceTable) -> None:
         """Send the control record of an ALTER TABLE, if the settings want it and columns changed.
 
-        Unconfirmed: that it has the new definition, and is sent with the first row after the ALTER; that an ALTER with
-        several changes is a change-columns.
+        Unconfirmed: that it has the new definition, and is sent with the first row after the ALTER. Also unconfirmed:
+        that an ALTER with several changes is a change-columns.
         """
         old, new = (dict(zip(t.numbers, t.spec.columns, strict=True)) for t in (was, now))
         both = [(old[n], new[n]) for n in old.keys() & new.keys()]

@@ -30,7 +30,7 @@ class Names:
     """Names the change files of a folder by the time of writing, each later than those before.
 
     That holds across restarts and clock corrections. In a zone with daylight saving, the names of one hour in autumn
-    repeat those of the hour before, as with DMS; no name is used twice.
+    repeat those of the hour before, as with DMS. No name is used twice.
     """
 
     def __init__(self, target: Target, place: Place, now: Callable[[], datetime] = utc_now):

@@ -118,8 +118,8 @@ class Transactions:
             case Delete():
                 op, values = "D", message.old
         time, number = self._open.commit_time, self._sequence.next(self._open.commit_time)
-        # Assumed: a large value that an update did not change represents a column that a source without supplemental
-        # logging does not log; the other columns of a delete stay null, as seen for PostgreSQL.
+        # Assumed: a large value that an update did not change represents a column that a source does not log without
+        # supplemental logging. The other columns of a delete stay null, as seen for PostgreSQL.
         if not self._writer.target.keeps_unlogged:
             values = self._looked_up(table, values)
         values = table.encoded(values)

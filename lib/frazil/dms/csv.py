@@ -249,7 +249,7 @@ def file_layout(
 
 
 def _width_of(file: DmsObject, endpoint: Endpoint, table: tuple[str, str]) -> int:
-    """Return the width of a table's rows as in its own files, by its first row in the head of a file of all tables; 0 if unknown."""
+    """Return the width of a table's rows as in its own files, by its first row in the head of a file of all tables. 0: unknown."""
     rows, _ = _rows(file, open_text_head(file.path, HEAD).read(), endpoint)
     more = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that is always present
     return next((len(row) - more for row in rows if tuple(row[2:0:-1]) == table), 0)

@@ -82,8 +82,6 @@ def open_row(raw: bytes, endpoint: Endpoint) -> int | None:
             inside, closed = False, True
             continue
         row += before.count(end)
-        inside = before.endswith((delimiter, end)) or (
-            closed and not before
-        )  # the latter is the second quote of a pair
+        inside = before.endswith((delimiter, end)) or (closed and not before)  # the latter: second of a pair
         closed = False
     return row if inside else None

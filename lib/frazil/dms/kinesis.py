@@ -195,8 +195,8 @@ class Kinesis:
         _ship_code()
         rows = spark.sparkContext.parallelize(given, len(given)).flatMap(reader)
         held = spark.createDataFrame(rows, COLUMNS, verifySchema=False).persist(StorageLevel.MEMORY_AND_DISK)
-        # The last row of each shard is no message: it says how far the shard was read, and by its time whether it was
-        # caught up.
+        # The last row of each shard is no message: it says how far the shard was read, and its time whether it caught
+        # up.
         ends = held.where("value is null").selectExpr("object", "offset", "unix_millis(arrived)").collect()
         caught_up, whole = all(at == now for _, _, at in ends), len(ready) == len(unread)
         end = {s: begin.get(s, 0) for s in shards} | {s: int(o) for s, o, _ in ends}

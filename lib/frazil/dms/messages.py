@@ -30,8 +30,9 @@ MORE = {"timestamp": "built", "commit-timestamp": "committed", "partition-key-ty
 TYPED = {
     **dict.fromkeys(("INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4"), "bigint"), "REAL4": "float", "REAL8": "double",
 }  # fmt: skip
-"""The types in which JSON numbers are parsed, so that same-named columns of most tables agree; NUMERIC depends on the
-column (`_kind`), anything else is text.
+"""The types in which JSON numbers are parsed, so that same-named columns of most tables agree.
+
+NUMERIC depends on the column (`_kind`), anything else is text.
 """
 MOST_FIELDS = 300
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}

@@ -284,10 +284,10 @@ def pending_changes(
 ) -> list[DmsObject]:
     """Return the change objects that are not applied, in the order in which to apply them.
 
-    Raise PositionError for a late object (its name is before the position, and it was never applied), and for one that
-    was written again after it was applied: neither may be merged blindly. Also raise it if a listed object, or one that
-    a replay needs, is gone, and for names in the future. Without a `record`, only the names in the position are known.
-    With `late` = `after`, late objects are pending and come first.
+    Raise PositionError for a late object: its name is before the position, and it was never applied. Also raise it for
+    one that was written again after it was applied, and for names in the future. Raise it too if an object is gone that
+    was listed or that a replay needs. Without a `record`, only the names in the position are known. With `late` =
+    `after`, late objects are pending and come first.
     """
     found = arrived(objects.changes, position, record or Record(), time.time())
     return require_clear(found, objects, position, source, late)

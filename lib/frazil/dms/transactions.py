@@ -56,7 +56,7 @@ def shared_layout(own: Layout) -> Layout:
 
 
 def row_in_file(path: str, number: int, table: tuple[str, str], endpoint: Endpoint) -> int | None:
-    """Return the row number (from 1) in such a file of the `number`th row that a table reads: its own, and those that name no table.
+    """Return the number (from 1), in such a file, of the `number`th row that a table reads: its own, and those that name no table.
 
     The driver reads the file. Return None if Python's reader finds fewer rows than Spark did.
     """

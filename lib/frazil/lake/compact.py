@@ -1,8 +1,8 @@
 """Compaction during ingestion: rewrite data files in file groups, each committed separately with the deletes that arrived meanwhile.
 
-A file group is staged without a commit. Deletes of its old files since then are mapped to the new ones (by `_row_id` on
-v3, by the key on v2) and join the commit. If yet another delete arrives, Iceberg refuses the commit, and the mapping is
-repeated. Compaction never waits longer than one batch, and locks nothing.
+A file group is staged without a commit. Later deletes of its old files are mapped to the new ones, by `_row_id` on v3
+and by the key on v2. They join the commit. If yet another delete arrives, Iceberg refuses the commit, and the mapping
+is repeated. Compaction never waits longer than one batch, and locks nothing.
 """
 
 from __future__ import annotations
@@ -151,9 +151,7 @@ def compact_slice(
             except Exception as error:
                 committed = _happened(spark, name, mark)
                 if not committed and not may_try_again(error):
-                    committed = (
-                        True  # outcome unknown: its files must stay; orphan removal deletes them if they are unused
-                    )
+                    committed = True  # outcome unknown: its files must stay; orphan removal deletes unused ones
                     raise
             else:
                 committed = True

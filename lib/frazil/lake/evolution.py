@@ -110,9 +110,7 @@ def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
             continue
         if kind == "rename" and name in own:
             own = own - {name} | {more[0]}
-        if (
-            kind == "drop"
-        ):  # only columns that control records added; the spec's own are dropped once it no longer lists them
+        if kind == "drop":  # only what they added; the spec's own is dropped once no longer listed
             keep = own | (names - {name})
             columns, every = (tuple(c for c in some if c.name in keep) for some in (spec.columns, spec.all_columns))
             spec = replace(spec, columns=columns, all_columns=every)
@@ -123,9 +121,7 @@ def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
                 return replace(c, type=more[1], lake="") if (c.name, c.type) == (name, more[0]) else c
             if kind == "rename" and c.name == name:
                 return replace(c, name=more[0], renamed_from=(name, *c.renamed_from))
-            return replace(
-                c, renamed_from=tuple(n for n in c.renamed_from if n != name)
-            )  # another column has had it since
+            return replace(c, renamed_from=tuple(n for n in c.renamed_from if n != name))  # another column's since
 
         new = (Column(name, more[0]),) if kind == "add" else ()
         key = tuple(more[0] if kind == "rename" and k == name else k for k in spec.key)

@@ -290,7 +290,7 @@ def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTabl
 
 
 def snapshots_to_expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> tuple[int, int]:
-    """Return how many snapshots a table has, and how many of them an expiry would remove (`apply()` only computes)."""
+    """Return the number of a table's snapshots, and how many an expiry would remove (`apply()` only computes)."""
     total = table.snapshots().size()
     return total, _expire(table, keep_hours, keep_at_least).apply().size() if total else 0
 

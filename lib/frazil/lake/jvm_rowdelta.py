@@ -171,7 +171,7 @@ def data_file(spark: SparkSession, table: JavaTable, location: str, partition: d
     """Return the DataFile of a Parquet file, with the metrics of its footer."""
     ice, there = package(spark, "org.apache.iceberg"), table.io().newInputFile(location)
     metrics = _metrics(spark, table, there)
-    # Not `withInputFile`, which gives a local file a name with a scheme, unlike all others of its table.
+    # Not `withInputFile`: it gives a local file a name with a scheme, unlike all others of its table.
     builder = ice.DataFiles.builder(table.spec()).withPath(location).withFileSizeInBytes(there.getLength())
     builder = builder.withFormat("parquet").withMetrics(metrics)
     if partition is not None:

@@ -281,10 +281,7 @@ class KeyIndex:
             list(map(_text, [*marks, *marks.values()]))
             segments = [Segment.load(self.folder, e, self.width) for e in m["segments"]]
             counts = [len(files), len(marks), len(segments)]
-            if m.get("of", counts) != counts or type(snapshot) not in (
-                int,
-                type(None),
-            ):  # the first version has no counts
+            if m.get("of", counts) != counts or type(snapshot) not in (int, type(None)):  # the first version lacks it
                 return False
             if any(s.file.max(initial=-1) >= len(files) for s in segments) or not marks.keys() <= {*files}:
                 return False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MERGE_S, MERGE_S_PER_ROW, MERGE_S_PER_MB = 0.5, 0.8e-6, 0.1
 ROWDELTA_S, ROWDELTA_S_PER_MB = 0.4, 0.15
 INDEX_S, INDEX_S_PER_ROW, AMORTISED = 2.0, 2e-6, 100
-"""Seconds that a batch costs on one core, by the table's rows and the batch's MB; and those of an index, shared by the batches of a long run."""
+"""Seconds on one core for a batch, by the table's rows and the batch's MB, and for an index, shared by a long run's batches."""
 
 _testing, _tested = Lock(), {}
 """Results of the self-test, by application, catalog and format version."""

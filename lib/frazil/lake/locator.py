@@ -1,4 +1,4 @@
-"""Finds the live rows of a batch's keys: by a key index at the table's snapshot, or by a join if that would be too large."""
+"""Finds the live rows of a batch's keys, by a key index at the table's snapshot, or by a join if that is too large."""
 
 from __future__ import annotations
 

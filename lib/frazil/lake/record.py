@@ -78,7 +78,7 @@ class Update:
     def changes(
         self, position: Position, files: Sequence[DmsObject], contents: dict[str, str], there: TableObjects
     ) -> Update:
-        """Add applied change files to the record; `position` is the one after them. A full listing fills gaps in the record."""
+        """Add applied change files to the record; `position` is the one before them. A full listing fills gaps in the record."""
         rows, record = [], self.record
         if not record.whole or (there.full and not record.complete):
             rows = [Applied(o.name, o.size, o.etag) for o in there.changes if o.name <= position.last]
@@ -131,7 +131,7 @@ class Update:
         for name in self.unused:
             try:
                 self.table.io().deleteFile(_path(self.table.location(), name))
-            except Exception:  # noqa: S112  it is but a file too many
+            except Exception:  # noqa: S112  only a superfluous file stays
                 continue
 
 

@@ -252,8 +252,8 @@ class Base:
 def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
     """Return the table's snapshot and position; if `checked`, first check by its history that they belong together.
 
-    Raise TableError if Frazil has not set up the table, RolledBackError if it was rolled back, OtherWriterError if
-    others changed columns or doubled keys, and ClockError if its last change is in the future.
+    Raise TableError if Frazil has not set up the table, and RolledBackError if it was rolled back. Raise
+    OtherWriterError if others changed columns or doubled keys, and ClockError if its last change is in the future.
     """
     table = load(spark, name)
     if checked:

@@ -11,8 +11,10 @@ For one of K changing tables, with λ transactions and g changes a second of b b
     W2 = ε + U(0, T), or U(0, max(T, R)) if files come faster than batches are done
     latency = W1 + W2 + R · (its measured spread)
 
-δ, ε, a, c and m are fitted. A worker `speed` times as large does m · speed batches at full speed, and each batch in a ·
-(FIXED + (1 - FIXED) / speed) + c g B / speed. That is an assumption, not a measurement.
+δ, ε, a, c and m are fitted. A worker `speed` times as large is assumed, not measured, to do m · speed batches at full
+speed. Each batch then takes:
+
+    a · (FIXED + (1 - FIXED) / speed) + c g B / speed
 """
 
 from __future__ import annotations

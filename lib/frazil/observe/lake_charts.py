@@ -133,7 +133,7 @@ def health(before: list[dict[str, Any]], after: list[dict[str, Any]], s: Mainten
 
 @styled
 def file_sizes(rows: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | None:
-    """Draw the sizes of each table's data files: a bar from p10 to p90, a dot at the median; also the small size and the target."""
+    """Draw the sizes of each table's data files: a bar from p10 to p90, a dot at the median. Lines mark the small and the target size."""
     from matplotlib.figure import Figure
 
     known = sorted((r for r in rows if r.get("data_files")), key=lambda r: (r["file_mb_p50"], r["table"]))[-30:]

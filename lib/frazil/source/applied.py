@@ -33,7 +33,7 @@ FILES, AWAITED, SEEN = "frazil.files", "frazil.awaited", "frazil.seen"
 """The properties: the record; names of files listed but not applied yet; the segment with newer ETags of unchanged files."""
 
 Place = tuple[str, int]
-"""A file's place in the order of its table: the name that it follows, and how many files were put after that name before it."""
+"""A file's place in the order: its name, or the name after which it was applied, with its turn after that name."""
 
 
 class Applied(NamedTuple):
