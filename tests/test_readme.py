@@ -264,7 +264,8 @@ def test_the_documentation_lists_every_page():
 
 
 def test_every_test_file_is_on_the_page_of_tests():
-    named = re.findall(r"`(test_\w+\.py)`", read(ROOT / "tests/README.md").partition("## The test files")[2])
+    (listed,) = re.findall(r"^## The test files\n(.*?)^## ", read(ROOT / "tests/README.md"), re.S | re.M)
+    named = re.findall(r"`(test_\w+\.py)`", listed)
     assert sorted(named) == sorted(f.name for f in (ROOT / "tests").glob("test_*.py"))
 
 
@@ -292,6 +293,8 @@ def test_every_name_of_the_library_on_its_page_exists():
             modules[path] = modules.get(path, set()) | names_of(module)
     for span in spans(read(LIB)):
         dotted = re.fullmatch(r"((?:[a-z]\w*\.)*[a-z]\w*)(?:\.(_?\w+))?(?:\(.*\))?", span)
+        if of_class := re.fullmatch(r"([A-Z]\w+)\.(\w+)", span):
+            assert any({*of_class.groups()} <= names for names in modules.values()), span
         if not dotted or "." not in span or span.startswith("frazil."):  # a table's property, or a log
             continue
         first, *rest = span.split("(")[0].split(".")
