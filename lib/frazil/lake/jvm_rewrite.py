@@ -207,7 +207,9 @@ def commit_rewrite(
 
     With the `old` ones, a Java list, go the deletes that belong to one of them alone, `gone`, as Iceberg's JSON has them (a v2
     delete file that spans several stays, and means nothing for files that are gone). The new files keep the data sequence number
-    of the snapshot that they were read at. A rewrite may add deletes only where it removes some; else they go in just before it.
+    of the snapshot that they were read at: with a later one, deletes that arrived since would not apply to them. Without the
+    `deletes` that are carried over, deleted rows would come back. A rewrite may add deletes only where it removes some; else they
+    go in just before it, in the same Transaction, so that no snapshot shows a deleted row.
     """
     swap = table.newTransaction()
     if deletes and not gone:
