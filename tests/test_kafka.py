@@ -657,7 +657,9 @@ def test_a_run_without_an_end_reads_once_for_all_tables_and_outlives_the_broker_
             w.message("insert", id=1, v="a").message("insert", table="u", id="bad", v="a")
             wait_for("t", 2)
             w.kafka.stop()
-            time.sleep(4)
+            deadline = time.monotonic() + 60
+            while not any("trying again" in line for line in w.said) and time.monotonic() < deadline:
+                time.sleep(0.2)
             w.kafka.start()
             w.message("insert", id=2, v="b")
             wait_for("t", 3)

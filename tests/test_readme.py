@@ -30,12 +30,13 @@ from frazil.config.spec import TYPES, Column, TableSpec, load_specs  # noqa: E40
 from frazil.dms.endpoint import read_endpoint, read_mappings  # noqa: E402
 from frazil.observe.report import Grid  # noqa: E402
 
-FILE, PARAMS, DESIGN, RUN = ROOT / "README.md", ROOT / "params/README.md", ROOT / "lib/DESIGN.md", ROOT / "runs/demo"
+FILE, PARAMS, LIB, RUN = ROOT / "README.md", ROOT / "params/README.md", ROOT / "lib/README.md", ROOT / "runs/demo"
 PARAMETERS, DEMO = ("<!-- parameters:", "<!-- end of parameters -->"), ("<!-- demo:", "<!-- end of demo -->")
 FOLDERS = [ROOT / folder / "README.md" for folder in ("params", "notebooks", "tests")]
 PAGES = {str(f.relative_to(ROOT)): f for f in [FILE, *FOLDERS, *sorted((ROOT / "lib/docs").glob("*.md"))]}
 """The user's pages."""
-PROSE = {**PAGES, "lib/DESIGN.md": DESIGN}
+PROSE = {**PAGES, "lib/README.md": LIB}
+"""These, and the page for who takes the code over."""
 
 
 def read(file: Path = FILE) -> str:
@@ -239,18 +240,19 @@ def test_sentences_are_found_in_paragraphs_and_lists():
     assert sentences(text) == ["One CODE line.", "**Two.", "Three", "four goes on", "five."]
 
 
-def test_the_readme_is_short():
-    lines = read().splitlines()
-    assert len(lines) <= 200
+@pytest.mark.parametrize(("file", "most"), [(FILE, 200), (LIB, 250)], ids=["README.md", "lib/README.md"])
+def test_both_readmes_are_short(file, most):
+    lines = read(file).splitlines()
+    assert len(lines) <= most
     assert [line for line in lines if len(line) > 160] == []
 
 
-@pytest.mark.parametrize("file", PAGES.values(), ids=PAGES)
+@pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
 def test_no_sentence_is_long(file):
     assert [s for s in sentences(read(file)) if len(s.split()) > 30] == []
 
 
-@pytest.mark.parametrize("file", PAGES.values(), ids=PAGES)
+@pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
 def test_words_are_plain(file):
     words = re.compile(rf"\b({'|'.join(PLAIN)})\b", re.I)
     assert [(m[0], PLAIN[m[0].lower()], s) for s in sentences(read(file)) for m in words.finditer(s)] == []
@@ -258,10 +260,16 @@ def test_words_are_plain(file):
 
 def test_the_documentation_lists_every_page():
     linked = {t.split("#")[0] for t in re.findall(r"\]\(([^)\s]+)\)", read())}
-    assert {name for name in PAGES if name != "README.md"} <= linked
+    assert {name for name in PROSE if name != "README.md"} <= linked
 
 
-# --- names of the library in DESIGN.md
+def test_every_test_file_is_on_the_page_of_tests():
+    (listed,) = re.findall(r"^## The test files\n(.*?)^## ", read(ROOT / "tests/README.md"), re.S | re.M)
+    named = re.findall(r"`(test_\w+\.py)`", listed)
+    assert sorted(named) == sorted(f.name for f in (ROOT / "tests").glob("test_*.py"))
+
+
+# --- names of the library in lib/README.md
 
 
 def names_of(module: Path) -> set[str]:
@@ -275,7 +283,7 @@ def names_of(module: Path) -> set[str]:
     return found
 
 
-def test_every_name_of_the_library_in_the_design_exists():
+def test_every_name_of_the_library_on_its_page_exists():
     modules: dict[str, set[str]] = {}
     rooms = set()
     for module in (ROOT / "lib/frazil").rglob("*.py"):
@@ -283,8 +291,10 @@ def test_every_name_of_the_library_in_the_design_exists():
         rooms.add(room)
         for path in {f"{room}.{name}", name}:
             modules[path] = modules.get(path, set()) | names_of(module)
-    for span in spans(read(DESIGN)):
+    for span in spans(read(LIB)):
         dotted = re.fullmatch(r"((?:[a-z]\w*\.)*[a-z]\w*)(?:\.(_?\w+))?(?:\(.*\))?", span)
+        if of_class := re.fullmatch(r"([A-Z]\w+)\.(\w+)", span):
+            assert any({*of_class.groups()} <= names for names in modules.values()), span
         if not dotted or "." not in span or span.startswith("frazil."):  # a table's property, or a log
             continue
         first, *rest = span.split("(")[0].split(".")

@@ -6,6 +6,7 @@ import random
 import shutil
 import sys
 import zlib
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import pytest
 import yaml
 
 from frazil.config.paths import local_path
-from frazil.config.settings import MaintenanceSettings
-from frazil.flows import cdc
+from frazil.config.settings import MaintenanceSettings, SetupSettings
+from frazil.flows import cdc, setup
 from frazil.lake import compact as compaction
 from frazil.lake import jvm, jvm_rowdelta, lanes
 from frazil.lake.keyindex import KeyIndex
@@ -451,3 +452,50 @@ def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(lo
     assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta"
     namespace = Path(loaded.iceberg("t").location().removeprefix("file:")).parent
     assert not [p for root in (loaded.root, namespace) for p in root.rglob("*selftest*")]
+
+
+PARTITIONS = {
+    "coarse": ["year(d)", "hour(at)", "truncate(10, n)", "bucket(4, v)", "bucket(5, n)"],
+    "fine": ["d", "n", "day(at)", "truncate(2, v)", "bucket(3, id)"],
+    "times": ["month(d)", "at", "v", "bucket(3, d)", "bucket(3, at)"],
+}
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_partition_values_of_rows_in_the_driver_are_those_that_spark_computes(world, kind):
+    import pyarrow as pa
+
+    from frazil.engine.collapsed import frame_of
+    from frazil.lake.deltafiles import _json_value
+    from frazil.lake.rowdelta import RowDelta
+
+    world.table("t", "id INT8", "d DATE", "at DATETIME", "n NUMERIC(12,2)", "v WSTRING(99)")
+    world.specs["t"]["partition"] = PARTITIONS[kind]
+    (world.root / "specs/t.yml").write_text(yaml.safe_dump(world.specs["t"]))
+    book = world.book()
+    setup.create_tables(world.book(SetupSettings))
+    spec = book.specs["public.t"]
+    times = [
+        datetime(1969, 12, 31, 23, 59, 59, 999999),
+        datetime(2024, 2, 29, 5),
+        None,
+        datetime(1, 1, 1),
+        datetime(9999, 12, 31, 23),
+    ]
+    numbers = [Decimal("-0.01"), Decimal("12345.67"), None, Decimal("0.00"), Decimal("9999999999.99")]
+    rows = pa.table({
+        "op": ["U"] * 5, "c0": pa.array([1, -(2**40), 3, 2**62, 5], pa.int64()),
+        "c1": pa.array([t and t.date() for t in times], pa.date32()), "c2": pa.array(times, pa.timestamp("us")),
+        "c3": pa.array(numbers, pa.decimal128(12, 2)), "c4": ["", "ab", None, "Zürich 東京 😀", "x" * 50],
+    })  # fmt: skip
+    lane = RowDelta(world.spark, world.name("t"), spec, world.root)
+    frame = frame_of(world.spark, rows, spec)
+    by_spark = [[_json_value(v) for v in row] for row in frame.selectExpr(*lane.parts()).collect()]
+    found = lane.with_partition_values(rows)
+    here = list(zip(*[found[f"p{i}"].to_pylist() for i in range(len(lane.parts()))], strict=True))
+    assert [_shown(row) for row in here] == [_shown(row) for row in by_spark]
+
+
+def _shown(values) -> list[str]:
+    """A whole second may be written with or without its microseconds."""
+    return [str(v).removesuffix(".000000") for v in values]

@@ -160,7 +160,13 @@ def change_rows(
 
 
 def _meaning(role: str, text: pa.Array, spec: TableSpec, rules: FieldRules) -> pa.Array:
-    """Return a field's text: null where it means null or was not carried, empty where it means an empty value."""
+    """Return a field's text: null where it means null or was not carried, empty where it means an empty value.
+
+    A field that equals CsvNullValue is null, quoted or not. A bare empty field is null if CsvNullValue is empty, else an empty
+    value; a quoted one is an empty value. Types without an empty value take both as null. In the operation, the time and the
+    sequence all of these mean that there is none. So they do in a key's before-image, of which DMS writes nothing where the key
+    stayed as it was; but there a quoted empty text is the text that the key was.
+    """
     import pyarrow.compute as pc
 
     if role in ("op", "ts", "seq"):

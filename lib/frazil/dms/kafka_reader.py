@@ -31,34 +31,23 @@ class Reader:
         """Return the messages between two places; None if they are too large or too slow, or on errors, which Spark then reports."""
         if begin != self.at:
             self._assign(begin)
-        found, ahead, left = self.ahead, [], {p for p in end if begin[p] < end[p]}
-        messages: list[Message] = []
-        size = 0
+        taking = _Taking(end, {p for p in end if begin[p] < end[p]})
+        found, self.ahead = self.ahead, []
         self.at, until = {}, time.monotonic() + PATIENCE_S
         while True:
             for m in found:
-                partition, offset = f"{m.topic()}/{m.partition()}", m.offset()
-                if m.error():  # at a partition's present end, its offset is that of the next message
-                    if not _is_end(m):
-                        return None
-                    following = offset
-                elif offset < end[partition]:
-                    messages.append((partition, offset, m.timestamp()[1], m.value()))
-                    size += len(m.value() or b"")
-                    following = offset + 1
-                else:
-                    ahead.append(m)
-                    following = offset
-                if following >= end[partition]:
-                    left.discard(partition)
-            if size > MOST_BYTES:
+                if m.error() and not _is_end(m):
+                    return None
+                if not taking.take(m):
+                    self.ahead.append(m)
+            if taking.size > MOST_BYTES:
                 return None
-            if not left:
-                self.at, self.ahead = dict(end), ahead
-                return messages
+            if not taking.left:
+                self.at = dict(end)
+                return taking.messages
             if time.monotonic() > until:
                 return None
-            wanted = sum(end[p] - begin[p] for p in end) - len(messages)  # it waits for this number
+            wanted = sum(end[p] - begin[p] for p in end) - len(taking.messages)  # it waits for this number
             found = self.consumer.consume(min(max(wanted, 1), 1000), timeout=0.02)
 
     def _assign(self, begin: Offsets) -> None:
@@ -66,6 +55,27 @@ class Reader:
 
         self.ahead = []
         self.consumer.assign([TopicPartition(*numbered(p), offset) for p, offset in begin.items()])
+
+
+class _Taking:
+    """The messages of one read, before `end`; `left` are the partitions whose end is not reached yet."""
+
+    def __init__(self, end: Offsets, left: set[str]):
+        self.end, self.left = end, left
+        self.messages: list[Message] = []
+        self.size = 0
+
+    def take(self, m: Any) -> bool:
+        """Add a message, or the notice that its partition ends here; return False for a message after the read's end."""
+        partition, offset = f"{m.topic()}/{m.partition()}", m.offset()
+        is_news = bool(m.error())
+        is_mine = not is_news and offset < self.end[partition]
+        if is_mine:
+            self.messages.append((partition, offset, m.timestamp()[1], m.value()))
+            self.size += len(m.value() or b"")
+        if offset + is_mine >= self.end[partition]:
+            self.left.discard(partition)
+        return is_news or is_mine
 
 
 def _is_end(message: Any) -> bool:

@@ -118,7 +118,7 @@ def _by_core(
         return None
     lane, why = _lane(book, spec, given, spec.narrow)
     # A large batch with bad rows would be read twice: where such rows are expected, Spark's reader sets them aside at once.
-    if (lane and (lane.parts() or not has_numbers(spec))) or (not given.small and quarantine.sets_aside(book, spec)[0]):
+    if (lane and not has_numbers(spec)) or (not given.small and quarantine.sets_aside(book, spec)[0]):
         return None
     found = _collapsed_by_core(book, spec, given, to_driver=lane is not None)
     if found is None:
@@ -150,7 +150,7 @@ def _commit_collapsed(
     found, lane, why, picked_up = by_core
     stats, read_at, position = latency.picked_up(found.seen, picked_up), time.time(), given.after(commit.new_batch())
     summary, record = _summary(stats, found.keys, given, picked_up), given.record(position.batch)
-    rows = small_batch.with_key_numbers(found.rows, spec) if lane else None
+    rows = lane.with_partition_values(small_batch.with_key_numbers(found.rows, spec)) if lane else None
 
     def for_merge() -> DataFrame:
         if found.frame is not None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from frazil.lake.partition_values import transformed
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.io import FileIO
@@ -97,7 +99,12 @@ class DataFileWriter:
         spec = self.metadata.spec()
         if spec.is_unpartitioned() or not rows.num_rows:
             return [((), None, rows)] if rows.num_rows else []
-        values = [self._partition_values(rows, f) for f in spec.fields]
+        schema = self.metadata.schema()
+        sources = [schema.find_field(f.source_id) for f in spec.fields]
+        values = [
+            transformed(rows[source.name], field.transform, source.field_type)
+            for field, source in zip(spec.fields, sources, strict=True)
+        ]
         codes = np.zeros(rows.num_rows, "int64")
         for each in values:
             part = each.dictionary_encode("encode").indices.to_numpy()
@@ -109,16 +116,6 @@ class DataFileWriter:
             key = tuple(each[int(places[0])].as_py() for each in values)
             found.append((key, self._partition_of(key), rows.take(pa.array(places))))
         return found
-
-    def _partition_values(self, rows: pa.RecordBatch, field: Any) -> pa.Array:
-        """Return the transformed values of one partition field; each distinct value is transformed once."""
-        import pyarrow as pa
-
-        source = self.metadata.schema().find_field(field.source_id)
-        values = rows[source.name].dictionary_encode("encode")
-        transform = field.transform.transform(source.field_type)
-        distinct = [transform(_internal(v, source.field_type)) for v in values.dictionary.to_pylist()]
-        return pa.array(distinct).take(values.indices)
 
     def _partition_of(self, key: tuple) -> Any:
         from pyiceberg.typedef import Record
@@ -192,14 +189,3 @@ def with_lineage(schema: Schema) -> Schema:
 
 def _json_map(values: dict[int, Any]) -> dict[str, list]:
     return {"keys": list(values), "values": list(values.values())}
-
-
-def _internal(value: Any, kind: Any) -> Any:
-    """Convert a value for Iceberg's transforms: dates to days and times to microseconds."""
-    from datetime import date, datetime
-
-    from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
-
-    if isinstance(value, datetime):
-        return datetime_to_micros(value)
-    return date_to_days(value) if isinstance(value, date) else value

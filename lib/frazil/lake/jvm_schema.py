@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake.jvm import JavaTable, package
+from frazil.lake.partition_values import Partitioning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +77,13 @@ def partition_fields(spark: SparkSession, table: JavaTable) -> list[tuple[int, s
     spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
     names = {i: n for n, i in ids(spark, table).items()} if spec["fields"] else {}
     return [(f["field-id"], f["transform"], names[f["source-id"]]) for f in spec["fields"]]
+
+
+def partitioning(spark: SparkSession, table: JavaTable) -> Partitioning:
+    """Return how new files are partitioned."""
+    iceberg = package(spark, "org.apache.iceberg")
+    texts = iceberg.PartitionSpecParser.toJson(table.spec()), iceberg.SchemaParser.toJson(table.schema())
+    return Partitioning.of(*texts)
 
 
 def odd_partitions(spark: SparkSession, table: JavaTable) -> list[str]:

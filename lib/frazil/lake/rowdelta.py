@@ -48,6 +48,16 @@ class RowDelta:
             self.partitioning = jvm_schema.partition_fields(self.spark, jvm.load_table(self.spark, self.name))
         return partition_sql(self.name, self.partitioning)
 
+    def with_partition_values(self, rows: Table) -> Table:
+        """Return collapsed rows of the driver (`c0` …) with their partition values, `p0` …."""
+        if not self.parts():
+            return rows
+        form = jvm_schema.partitioning(self.spark, jvm.load_table(self.spark, self.name))
+        columns = {name: rows[f"c{i}"].combine_chunks() for i, name in enumerate(self.spec.names)}
+        for i, values in enumerate(form.values(columns)):
+            rows = rows.append_column(f"p{i}", values)
+        return rows
+
     def shaped(self, batch: DataFrame) -> DataFrame:
         """Return a collapsed batch for `apply`: `op`, the key's numbers `key0` …, the columns `c0` …, the partition `p0` …."""
         return batch.selectExpr(
