@@ -208,9 +208,9 @@ def commit_rewrite(
 
     `old` is a Java list. `gone` are deletes, in Iceberg's JSON form, that belong to one old file alone and are removed
     with it. A v2 delete file that spans several files stays, and has no effect on removed ones. The new files keep the
-    data sequence number of the snapshot that was read: with a later one, deletes that arrived since would not apply to
-    them. Without the carried-over `deletes`, deleted rows would come back. A rewrite may add deletes only if it removes
-    some. Otherwise they are committed just before it in the same transaction, so that no snapshot shows a deleted row.
+    data sequence number of the snapshot that was read: later deletes would not apply to files with a newer one. Without
+    the carried-over `deletes`, deleted rows would come back. A rewrite may add deletes only if it removes some.
+    Otherwise they are committed just before it in the same transaction, so that no snapshot shows a deleted row.
     """
     swap = table.newTransaction()
     if deletes and not gone:
