@@ -36,7 +36,7 @@ HADOOP_AWS = {
         *[f"com.amazonaws:aws-java-sdk-{m}:1.12.262" for m in ("s3", "sts", "dynamodb")],
     ],
 }
-"""Hadoop's S3 file system for a workstation: the version that pyspark bundles, and only the AWS SDK modules that it uses."""
+"""Hadoop's S3 file system for a workstation: for the Hadoop that pyspark bundles, with only the AWS SDK modules that it uses."""
 SIGV4 = [f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "sts", "kms", "apache-client")]
 """Iceberg's REST catalog signs its calls with these if the catalog option `rest.sigv4-enabled` is set."""
 SDK_BUNDLES = ("software.amazon.awssdk:bundle", "com.amazonaws:aws-java-sdk-bundle")

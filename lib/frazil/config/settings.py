@@ -301,8 +301,8 @@ class LatencySettings(Settings):
             "gets_commit": "20",
             "start_s": "60",
         },
-        "Prices and quantities for the advice, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 "
-        "requests. Also the requests per commit, and the seconds to start a job.",
+        "Prices for the advice, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 requests. Also the "
+        "requests of a commit, and the seconds of a job's start.",
     )
 
 

@@ -215,8 +215,8 @@ def _value(field: str, token: str, has_empty: bool) -> str:
 def _is_cast(spec: TableSpec, column: Column) -> bool:
     """Tell whether an empty field of a column may stay empty in raw rows, because its cast is null anyway.
 
-    `changeset` treats it as null, which saves a comparison per value. Key columns are excluded: an empty key must stay
-    visible in raw rows.
+    `changeset` treats it as null, which saves a comparison per value. Key columns are excluded: code that has only raw
+    rows must see that their value is null.
     """
     return column.name not in spec.key and column.lake != "string" and column.dms_type not in HAVE_EMPTY | {"TIME"}
 
@@ -326,7 +326,7 @@ def raw_rows(
         at |= {r: f"nullif({f}, {literal(endpoint.no_sup_value)})" for r, f in at.items() if ":" in r}
 
     def control(role: str) -> str:
-        """Return Op, time or sequence: empty means absent, however it is written."""
+        """Return the SQL of Op, time or sequence: empty means absent, however it is written."""
         return _value(at[role], token, False) if role in at else "cast(null as string)"
 
     def after(column, image: str = "after") -> str:
@@ -335,7 +335,10 @@ def raw_rows(
         return _value(field, token, may_be_empty) if field else "cast(null as string)"
 
     def before(name: str) -> str:
-        """Return a key's old value. DMS writes nothing if the key did not change, so only a quoted empty field is an old empty text."""
+        """Return the SQL of a key's old value.
+
+        DMS writes nothing if the key did not change, so only a quoted empty field is an old empty text.
+        """
         column, role = spec.column(name), f"before:{name}"
         if role not in at:  # a column that a rule adds has no old value of its own
             others = [control(f"before:{k}") for k in spec.identity if f"before:{k}" in at]

@@ -178,7 +178,7 @@ def _text(column: str, kind: str) -> str:
 def read_parquet(
     spark: SparkSession, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: list[DmsObject], phase: int
 ) -> DataFrame:
-    """Return the raw rows of Parquet files; files with different columns or types are read separately and combined as text.
+    """Return the raw rows of Parquet files. Files of different schemas are read separately; columns whose types differ become text.
 
     Dates before 1582 are taken as written (`CORRECTED`): DMS writes no calendar marks, and 0001-01-01 is common.
     """
