@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class DownError(FrazilError):
-    """The present files differ from the list of files to delete, or nothing was listed."""
+    """What exists now differs from the deletion list, or nothing was listed."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _spaces(book: Workbook) -> list[str]:
 
 
 def _folders(book: Workbook) -> list[str]:
-    """Return the warehouse's folders of the specs' namespaces."""
+    """Return the folders of the specs' namespaces in the warehouse."""
     warehouse = book.settings.catalog_options.get("warehouse", "").rstrip("/")
     place = warehouse if "://" in warehouse else str(Path(book.settings.root) / warehouse)
     return [f"{place}/{space.replace('.', '/')}" for space in _spaces(book)] if warehouse else []
@@ -159,7 +159,10 @@ def _left_by_self_tests(book: Workbook) -> list[str]:
 
 
 def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
-    """Return why a table does not belong to this environment; empty if it does. `column`: where a table of `ops` has tables' names."""
+    """Return why a table does not belong to this environment; empty if it does.
+
+    `column`: the column of tables' names, for a table of `ops`.
+    """
     properties = table.metadata.properties
     if column is None:
         return "" if POSITION in properties and ADOPTED not in properties else "Frazil has not made it"

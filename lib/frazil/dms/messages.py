@@ -126,7 +126,7 @@ def core_reads(spec: TableSpec, mappings: Mappings) -> bool:
 
 
 def _moment(text: str, kind: str) -> str:
-    """Return the SQL of a time, which DMS writes here with T and Z, zoned or not; null if it is none."""
+    """Return the SQL of a time, which DMS writes here with T and Z, zoned or not; null if the text is not one."""
     size = f"octet_length({text})"
     exact = f"({size} between 20 and 27 or ({size} > 27 and {text} rlike '[.][0-9]{{6}}0+Z$'))"
     form = f"endswith({text}, 'Z') and {exact} and substring({text}, 11, 1) = 'T' and not startswith({text}, '0000')"

@@ -57,7 +57,7 @@ def plain_local_files(spark: SparkSession) -> None:
     By default it starts a process (`chmod`) to set the mode of each file and of its checksum file. A commit writes six
     files or more, and a process takes 4 ms. Hadoop caches one file system per kind for all users. Closing the present
     one only removes it from the cache, and the next request creates the other kind. Sessions that Frazil did not build
-    may lack it; a cluster's tables are not on local disk.
+    may lack that class; a cluster's tables are not on local disk.
     """
     conf, files = spark.sparkContext._jsc.hadoopConfiguration(), package(spark, "org.apache.hadoop.fs").FileSystem
     if LOCAL_FILES in (spark.conf.get(LOADED, None) or ""):

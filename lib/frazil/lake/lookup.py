@@ -215,7 +215,10 @@ def position_of(table: Table, name: str = "") -> Position:
 
 @_told()
 def _require_unique_keys(table: Table, theirs: list[Snapshot], again: str) -> None:
-    """Raise OtherWriterError if a key that other writers added (newest first) occurs twice; rows are read in small parts."""
+    """Raise OtherWriterError for duplicate keys among those that other writers added in the snapshots `theirs`, newest first.
+
+    Rows are read in small parts.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyiceberg.io.pyarrow import ArrowScan

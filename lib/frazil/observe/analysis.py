@@ -147,10 +147,10 @@ class Analysis:
 
     @cached_property
     def behind(self) -> pd.DataFrame:
-        """One row per slice, at its end: the wait of the longest waiting change, and the time since the newest source commit in the lake.
+        """One row per slice, at its end: `waiting_s`, the wait of the longest waiting change of any table, and `quiet_s`.
 
-        `waiting_s` is over all tables; `quiet_s` is the second figure. If nothing waits, the lake is fresh however long
-        the source has been quiet.
+        `quiet_s` is the time since the newest source commit in the lake. If nothing waits, the lake is fresh however
+        long the source has been quiet.
         """
         import pandas as pd
 
