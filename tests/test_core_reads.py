@@ -61,8 +61,16 @@ KEYS = {
     "a day": (["DATE"], [["0001-01-01", "1969-12-31", "9999-12-31"]]),
     "a text": (["WSTRING(99)"], [["a", "", "Zürich 東京 😀"]]),
     "a time": (["DATETIME"], [["2024-01-01 10:00:00.120000", "2024-01-01 10:00:00.000000", "0001-01-01 00:00:00.000001"]]),
+    "a whole decimal": (["NUMERIC(38,0)"], [["0", "-1", "9" * 38]]),
+    "a decimal": (["NUMERIC(20,6)"], [["0", "-0.000001", "12345678901234.5", "0.1"]]),
+    "an unsigned number": (["UINT8"], [[0, 1, 2**64 - 1]]),
+    "bytes": (["BYTES(9)"], [["00ff", "", "ab"]]),
     "several": (["WSTRING(99)", "INT8", "DATE"], [["a", "b:", "c"], [1, 10, -3], ["2024-01-01", "1600-02-29", "1969-12-31"]]),
 }  # fmt: skip
+
+
+def _spark_type(dms_type: str) -> str:
+    return dms_type.replace("NUMERIC", "decimal") if dms_type.startswith("NUMERIC") else "string"
 
 
 @pytest.mark.parametrize("kind", KEYS)
@@ -77,17 +85,20 @@ def test_a_key_has_the_numbers_that_spark_gives_it(spark, kind):
     keys = [
         type_texts(spec.column(n), pa.array(map(str, v), pa.string()))[0] for n, v in zip(names, values, strict=True)
     ]
-    casts = {"INT8": "bigint", "INT4": "int", "DATE": "date", "DATETIME": "timestamp_ntz"}
+    casts = {"INT8": "bigint", "INT4": "int", "DATE": "date", "DATETIME": "timestamp_ntz", "UINT8": "decimal(20,0)"}
     texts = spark.createDataFrame([tuple(map(str, row)) for row in zip(*values, strict=True)], names)
     rows = texts.selectExpr(
-        *[f"cast({n} as {casts.get(t, 'string')}) as {n}" for n, t in zip(names, types, strict=True)]
+        *[
+            f"unhex({n}) as {n}" if t == "BYTES(9)" else f"cast({n} as {casts.get(t, _spark_type(t))}) as {n}"
+            for n, t in zip(names, types, strict=True)
+        ]
     )
     by_spark = [tuple(r) for r in rows.selectExpr(*key_sql(spec)).collect()]
     assert list(zip(*[n.tolist() for n in key_numbers(keys)], strict=True)) == by_spark
 
 
-@pytest.mark.parametrize("kind", ["REAL8", "NUMERIC(9,2)", "BYTES(9)"])
-def test_a_batch_by_a_key_that_only_spark_writes_as_the_index_has_it_is_applied_all_the_same(world, kind):
+@pytest.mark.parametrize("kind", ["REAL8", "NUMERIC(9,2)", "NUMERIC(20,9)", "BYTES(9)"])
+def test_a_batch_by_a_key_of_any_type_is_applied(world, kind):
     key, other = {"BYTES(9)": ("01", "02")}.get(kind, ("1.5", "2.5"))
     world.table("t", f"id {kind}", "v WSTRING(9)").load("t", (key, "a")).loaded()
     world.changes("t", U(key, "b"), I(other, "c")).merged(lane="rowdelta")

@@ -20,23 +20,11 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import beside, identifier, literal
 from frazil.core.texts import time_sql
 from frazil.dms.csv import JSON, SHARED, STATED
+from frazil.source.quarantined import LATER, OBSOLETE, RECORD, STILL_BAD, UNREADABLE, WAITING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-WAITING, STILL_BAD, OBSOLETE, REPLAYED, DISCARDED = "waiting", "still bad", "obsolete", "replayed", "discarded"
-OPEN = (WAITING, STILL_BAD)
-UNREADABLE = "unreadable"
-"""The status of a message that tells no table: there is nothing to replay it into, it lies there until it is discarded."""
-RECORD = {
-    "table_name": "string", "id": "string", "status": "string", "column_name": "string", "reason": "string", "raw": "binary",
-    "path": "string", "row_no": "string", "key": "string", "old_key": "string", "op": "string", "commit_ts": "string",
-    "batch": "string", "set_aside_at": "timestamp", "changed_at": "timestamp", "changed_by": "string",
-    "sequence": "bigint", "phase": "int", "object": "string", "written_at": "timestamp", "form": "string",
-    "layout": "array<string>", "misfit": "boolean", "keyed": "boolean",
-    "later_key": "string", "later_old_key": "string", "later_any": "string", "later_part": "string",
-}  # fmt: skip
-LATER = ("later_key", "later_old_key", "later_any", "later_part")
 NO_PLACE = "cast(null as struct<phase: bigint, object: string, row_no: string>)"
 """The `place` of records whose batch is over."""
 

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+PLAIN_SCALE = 6
+"""With more digits after the point than these, a decimal near zero has an exponent in Spark's text, depending on its ANSI mode."""
+
+
 def has_numbers(spec: TableSpec) -> bool:
-    """Tell whether the numbers of a table's keys can be had here: not of reals, decimals and bytes, which Spark writes its own way."""
+    """Tell whether the numbers of a table's keys can be had here: not of reals, and decimals with many digits after the point, which Spark writes its own way."""
     from frazil.core.types import arrow_type
 
     return all(spec.column(k).mask or _text_form(arrow_type(spec.column(k))) for k in spec.key)
@@ -49,6 +53,10 @@ def _text_form(kind: pa.DataType):
     import pyarrow.compute as pc
 
     if pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind):
+        return lambda values: values.cast(pa.string())
+    if pa.types.is_binary(kind):
+        return lambda values: pa.array([value.hex().upper() for value in values.to_pylist()], pa.string())
+    if pa.types.is_decimal(kind) and kind.scale <= PLAIN_SCALE:
         return lambda values: values.cast(pa.string())
     if pa.types.is_timestamp(kind) and kind.tz:
         return lambda values: values.cast(pa.int64()).cast(pa.string())

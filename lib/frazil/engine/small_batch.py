@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-MOST_MB = 4
-"""Larger batches of files are read by Spark, on all cores."""
+MOST_MB, MOST_PACKED_MB = 32, 4
+"""Larger batches of files are read by Spark's tasks, on all cores. A gzip or Parquet file holds many times its own size."""
 
 
 def why_not(spec: TableSpec) -> str:
@@ -36,7 +36,8 @@ def why_not(spec: TableSpec) -> str:
 
 def are_small(files: Sequence[DmsObject]) -> bool:
     """Tell whether change files are a small batch."""
-    return sum(f.size for f in files) <= MOST_MB * 10**6
+    packed = sum(f.size for f in files if f.is_parquet or f.name.endswith(".gz"))
+    return sum(f.size for f in files) <= MOST_MB * 10**6 and packed <= MOST_PACKED_MB * 10**6
 
 
 def are_plain(files: Sequence[DmsObject], endpoint: Endpoint) -> bool:

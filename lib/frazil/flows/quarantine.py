@@ -9,7 +9,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import explain_bad
-from frazil.changes.quarantine import LATER, NO_PLACE, OBSOLETE, OPEN, changed, newest, overtaken, set_aside
+from frazil.changes.quarantine import NO_PLACE, changed, newest, overtaken, set_aside
 from frazil.config.spec import TableSpec
 from frazil.dms.position import Position
 from frazil.dms.transactions import row_in_file
@@ -18,6 +18,7 @@ from frazil.lake import jvm, quarantine
 from frazil.lake.commit import kept_under_way
 from frazil.lake.quarantine import QuarantineError
 from frazil.lake.tables import Base, read_base
+from frazil.source.quarantined import LATER, OBSOLETE, OPEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,6 +27,7 @@ from frazil.lake import commit, merge
 from frazil.lake import quarantine as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import Base, read_base
+from frazil.source import quarantined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -127,7 +128,7 @@ def _discard(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) ->
     kept.add(
         book.spark,
         book.ops("quarantine"),
-        aside.changed(waiting, batch, quarantine.before(base), status=aside.DISCARDED),
+        aside.changed(waiting, batch, quarantine.before(base), status=quarantined.DISCARDED),
         batch,
     )
     book.waiting.pop(spec.source, None)
@@ -159,13 +160,13 @@ def _now(rows: DataFrame) -> DataFrame:
     """Return the records of judged rows as a replay leaves them, each with its `place` among them."""
     from pyspark.sql import functions as F
 
-    status = F.expr(f"case outcome when '{aside.APPLY}' then '{aside.REPLAYED}' when '{aside.OBSOLETE}' then '{aside.OBSOLETE}' "
-                    f"when '{aside.STILL_BAD}' then '{aside.STILL_BAD}' else r.status end")  # fmt: skip
+    status = F.expr(f"case outcome when '{aside.APPLY}' then '{quarantined.REPLAYED}' when '{quarantined.OBSOLETE}' then '{quarantined.OBSOLETE}' "
+                    f"when '{quarantined.STILL_BAD}' then '{quarantined.STILL_BAD}' else r.status end")  # fmt: skip
     records = rows.select(
         "r.*", "why", "outcome", status.alias("now"), F.expr(PLACE).alias("place"),
         F.col("r.status").alias("was_status"), F.col("r.reason").alias("was_reason"),
     )  # fmt: skip
-    reason = F.when(F.col("outcome") == aside.STILL_BAD, F.col("why")).otherwise(F.col("reason"))
+    reason = F.when(F.col("outcome") == quarantined.STILL_BAD, F.col("why")).otherwise(F.col("reason"))
     return records.withColumns({"status": F.col("now"), "reason": reason})
 
 
@@ -177,7 +178,7 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
     if spec.key:
         changes = aside.collapsed(rows, spec).persist()
         bounds = tuple(changes.agg(*map(F.expr, merge.bounds_sql(spec))).first())
-        is_open = F.col("status").isin(*aside.OPEN)
+        is_open = F.col("status").isin(*quarantined.OPEN)
         # One that is still bad must not be applied later over what came after it and is applied now.
         records = records.where(~is_open).drop("place").unionByName(
             aside.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True

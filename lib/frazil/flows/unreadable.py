@@ -10,6 +10,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.streams import Offsets, StreamError, stream_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, quarantine
+from frazil.source import quarantined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,7 +95,7 @@ def discard(book: Workbook) -> int:
     name, batch = book.ops("quarantine"), commit.new_batch()
     if not book.spark.catalog.tableExists(name):
         return 0
-    records = aside.changed(quarantine.unreadable(book.spark, name), batch, 1, status=aside.DISCARDED).persist()
+    records = aside.changed(quarantine.unreadable(book.spark, name), batch, 1, status=quarantined.DISCARDED).persist()
     try:
         if count := records.count():
             quarantine.add(book.spark, name, records, batch)

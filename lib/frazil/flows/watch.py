@@ -24,7 +24,7 @@ from frazil.dms.streams import Kept, UnreachableError
 from frazil.errors import FrazilError
 from frazil.flows.stream_look import begin_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import lookup, quarantine, record
+from frazil.lake import lookup, record
 from frazil.lake.arrival import State, with_known_loads
 from frazil.lake.tables import LOAD, POSITION
 from frazil.pipeline.lake_trouble import require_metadata
@@ -201,6 +201,8 @@ def became(book: Workbook) -> list[dict[str, Any]]:
     try:
         found = lookup.records(lookup.quarantine(book.settings))
     except FrazilError:  # the catalog is none that can be read without Spark
+        from frazil.lake import quarantine
+
         found = quarantine.records(book.spark, book.ops("quarantine"))
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for r in found:
@@ -224,6 +226,8 @@ def unreadable(book: Workbook) -> list[dict[str, Any]]:
         name = book.ops("quarantine")
         if not book.spark.catalog.tableExists(name):
             return []
+        from frazil.lake import quarantine
+
         rows = quarantine.unreadable(book.spark, name).collect()
         return sorted((r.asDict() for r in rows), key=lambda r: (r["path"], int(r["row_no"])))
 

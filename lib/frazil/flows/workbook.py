@@ -25,13 +25,10 @@ from frazil.config.sql import identifier, table_name
 from frazil.core.texts import driver_rows
 from frazil.dms.documents import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
-from frazil.dms.kafka import Kafka
-from frazil.dms.kinesis import Kinesis
 from frazil.dms.mappings import same_place, with_origins
 from frazil.dms.objects import DmsObject, Recorded, TableObjects, Watch, list_table
 from frazil.dms.position import LateFilesError, refuse_late
 from frazil.dms.read import reading
-from frazil.dms.sniff import check_files
 from frazil.dms.storage import endpoint_url, is_s3, read_head
 from frazil.dms.streams import Stream, StreamError
 from frazil.dms.transactions import rows_of_others, with_transactions
@@ -40,7 +37,6 @@ from frazil.flows.stop import StoppedError, stop_requests
 from frazil.lake import arrival, jvm
 from frazil.lake.arrival import clock_went_back
 from frazil.lake.jvm_process import require_alive, watch
-from frazil.lake.lanes import Lanes
 from frazil.lake.tables import format_version
 from frazil.observe.progress import heartbeat
 from frazil.pipeline.clock import require_right_clock
@@ -51,6 +47,7 @@ if TYPE_CHECKING:
 
     from frazil.dms.position import Position
     from frazil.lake.arrival import State
+    from frazil.lake.lanes import Lanes
     from frazil.source.applied import Record
     from frazil.source.arrival import Arrived
 
@@ -58,6 +55,10 @@ log = logging.getLogger("frazil")
 
 MOST_SEEN = 5_000
 """A full listing of a local folder asks so many applied files for their size and time, in turns; on S3 a listing tells all."""
+
+
+KAFKA, KINESIS = "kafka://", "kinesis://"
+"""How the address of a stream begins."""
 
 
 @dataclass
@@ -106,6 +107,19 @@ class TableResult:
         }
 
 
+def _stream(source: str) -> Stream | None:
+    """Return the stream that an address names; None for a folder."""
+    if source.startswith(KAFKA):
+        from frazil.dms.kafka import Kafka
+
+        return Kafka.from_address(source)
+    if source.startswith(KINESIS):
+        from frazil.dms.kinesis import Kinesis
+
+        return Kinesis.from_address(source)
+    return None
+
+
 class TablesFailedError(FrazilError):
     """Some tables failed; the others were done. The message names each and its cause."""
 
@@ -143,8 +157,7 @@ class Workbook:
         redaction.hide_credentials(settings)
         self.settings, self.progress = settings, lambda text: progress(safe(text))
         _log_to(private_files.open_runs(settings) / "frazil.log")
-        kinds = [kind for kind in (Kafka, Kinesis) if settings.source.startswith(kind.scheme)]
-        self.stream: Stream | None = kinds[0].from_address(settings.source) if kinds else None
+        self.stream: Stream | None = _stream(settings.source)
         from_nothing = self.stream is not None and settings.unknown_tables == "create"
         everything = load_specs(settings.path("specs"), may_be_empty=from_nothing)
         for name in settings.tables:
@@ -217,6 +230,8 @@ class Workbook:
     @cached_property
     def lanes(self) -> Lanes:
         """The lanes that write batches, with the key indexes below `runs/<env>/index`."""
+        from frazil.lake.lanes import Lanes
+
         s, folder = self.settings, (self.folder / "index").absolute()
         if not isinstance(s, CdcMergeSettings):
             return Lanes(self.spark, folder, "merge")
@@ -229,9 +244,14 @@ class Workbook:
         """The Iceberg format version that the declared readers allow."""
         return format_version(self.settings.readers)
 
+    @property
+    def is_kafka(self) -> bool:
+        """Whether the source is Kafka, where a table may have a topic of its own."""
+        return self.stream is not None and self.stream.scheme == KAFKA
+
     def topic(self, spec: TableSpec) -> str:
         """Return the topic that all of a table's messages lie in, as the mappings tell it; empty: it may be any."""
-        topic = self.mappings.topic(spec) if isinstance(self.stream, Kafka) else ""
+        topic = self.mappings.topic(spec) if self.is_kafka else ""
         if topic and topic not in self.stream.topics:
             raise StreamError(
                 f"{spec.source} is mapped to topic '{topic}', which parameter 'source' does not name",
@@ -241,7 +261,7 @@ class Workbook:
 
     def may_lie(self, spec: TableSpec, topic: str) -> bool:
         """Tell whether messages of a table may lie in a topic or stream."""
-        return not isinstance(self.stream, Kafka) or self.mappings.topic(spec) in ("", topic)
+        return not self.is_kafka or self.mappings.topic(spec) in ("", topic)
 
     def name(self, spec: TableSpec) -> str:
         """Return the table's full name as SQL takes it: `catalog.namespace.table`."""
@@ -315,6 +335,8 @@ class Workbook:
 
     def check_files(self, spec: TableSpec, there: TableObjects) -> None:
         """Hold a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""
+        from frazil.dms.sniff import check_files
+
         if spec.source not in self._checked and (there.loads or there.changes):
             check_files(there, read_head, spec, self.mappings, self.endpoint)
             self._checked.add(spec.source)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.quarantine import OPEN, UNREADABLE
 from frazil.config.paths import sqlite_url
 from frazil.config.settings import Settings
 from frazil.dms.position import Position, PositionError
@@ -18,6 +17,7 @@ from frazil.lake.clock import require_past
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, SHOWN, duplicate_keys, is_foreign, require_columns
 from frazil.lake.scratch import PREFIX
 from frazil.lake.tables import MADE, POSITION, TAG, damaged, stamped
+from frazil.source.quarantined import OPEN, UNREADABLE
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.quarantine import LATER, OPEN, RECORD, UNREADABLE, newest
+from frazil.changes.quarantine import newest
 from frazil.config.sql import identifier, literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.commit import is_dead, new_batch
 from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, create_namespaces
+from frazil.source.quarantined import LATER, OPEN, RECORD, UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

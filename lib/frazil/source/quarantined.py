@@ -1,0 +1,15 @@
+"""The quarantine's record of a bad row or message: its columns, and its possible states."""
+
+WAITING, STILL_BAD, OBSOLETE, REPLAYED, DISCARDED = "waiting", "still bad", "obsolete", "replayed", "discarded"
+OPEN = (WAITING, STILL_BAD)
+UNREADABLE = "unreadable"
+"""The status of a message that names no table: it cannot be replayed, and stays until it is discarded."""
+RECORD = {
+    "table_name": "string", "id": "string", "status": "string", "column_name": "string", "reason": "string", "raw": "binary",
+    "path": "string", "row_no": "string", "key": "string", "old_key": "string", "op": "string", "commit_ts": "string",
+    "batch": "string", "set_aside_at": "timestamp", "changed_at": "timestamp", "changed_by": "string",
+    "sequence": "bigint", "phase": "int", "object": "string", "written_at": "timestamp", "form": "string",
+    "layout": "array<string>", "misfit": "boolean", "keyed": "boolean",
+    "later_key": "string", "later_old_key": "string", "later_any": "string", "later_part": "string",
+}  # fmt: skip
+LATER = ("later_key", "later_old_key", "later_any", "later_part")
