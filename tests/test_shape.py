@@ -147,6 +147,31 @@ def test_a_run_that_finds_nothing_loads_no_pyspark():
     assert (told.returncode, told.stdout) == (0, "False\n"), told.stderr[-1000:]
 
 
+CLOSURES = {
+    "frazil.flows.watch": (75, ["pyspark", "pyarrow", "numpy", "frazil.lake.rowdelta", "frazil.lake.quarantine", "frazil.dms.kafka", "frazil.engine"]),
+    "frazil.flows.cdc": (130, ["pyspark", "pyarrow", "numpy", "frazil.dms.kafka", "frazil.dms.kinesis", "frazil.flows.streams", "frazil.flows.stream_load"]),
+    "frazil.core.changes": (20, ["pyspark", "pyarrow", "numpy", "frazil.lake", "frazil.dms"]),
+    "frazil.core.messages": (20, ["pyspark", "pyarrow", "numpy", "frazil.lake", "frazil.dms"]),
+}  # fmt: skip
+"""Modules, how many of Frazil's an import of each loads at most, and what it must not load."""
+
+
+@pytest.mark.parametrize("module", CLOSURES)
+def test_an_import_loads_only_what_it_needs(module):
+    most, without = CLOSURES[module]
+    code = f"import sys, {module}\nprint(*sorted(sys.modules))"
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
+    )
+    loaded = set(told.stdout.split())
+    ours = [m for m in loaded if m.split(".")[0] == "frazil"]
+    assert told.returncode == 0 and not loaded & set(without), loaded & set(without)
+    assert len(ours) <= most, len(ours)
+
+
 # --- notebooks
 
 

@@ -118,7 +118,9 @@ def _by_core(
         return None
     lane, why = _lane(book, spec, given, spec.narrow)
     # A large batch with bad rows would be read twice: where such rows are expected, Spark's reader sets them aside at once.
-    if (lane and not has_numbers(spec)) or (not given.small and quarantine.sets_aside(book, spec)[0]):
+    if (lane and not has_numbers(spec)) or (
+        not given.small and (book.tasks_fail or quarantine.sets_aside(book, spec)[0])
+    ):
         return None
     found = _collapsed_by_core(book, spec, given, to_driver=lane is not None)
     if found is None:
@@ -140,6 +142,7 @@ def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, to_driver:
     except Exception as error:  # executors without Python's packages, or rows that are more than the driver takes
         if "spark.driver.maxResultSize" not in str(error):
             book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
+            book.tasks_fail = book.tasks_fail or not given.small
         return None
 
 

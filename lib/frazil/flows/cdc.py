@@ -11,7 +11,7 @@ from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, is_other_load, take_batch
 from frazil.dms.read import CHANGE_PHASE
 from frazil.errors import FrazilError
-from frazil.flows import full_load, quarantine, streams, watch
+from frazil.flows import full_load, quarantine, watch
 from frazil.flows.apply import apply_batch
 from frazil.flows.batch import of_files
 from frazil.flows.loop import keep_on, show
@@ -49,6 +49,8 @@ def run(book: Workbook) -> list[TableResult]:
     """
     if book.stream:
         follow_source(book)
+        from frazil.flows import streams
+
         return streams.run(book)
     total = {spec.source: TableResult(spec.source, "unchanged", "nothing new") for spec in book.specs.values()}
     if watch.nothing_pending(book):

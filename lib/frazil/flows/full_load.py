@@ -31,7 +31,7 @@ from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_
 from frazil.engine import load as engine
 from frazil.engine.read_files import require_readable
 from frazil.errors import LOAD_ANEW, FrazilError
-from frazil.flows import quarantine, stream_load
+from frazil.flows import quarantine
 from frazil.flows.shape import follow, require_first_files
 from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
@@ -73,6 +73,8 @@ def run(book: Workbook) -> list[TableResult]:
     """Load every table that needs it; safe to run again at any time, and after a kill. Tables fail alone."""
     follow_source(book)
     if book.stream:
+        from frazil.flows import stream_load
+
         return stream_load.run(book)
 
     def work(spec: TableSpec) -> TableResult:

@@ -156,6 +156,8 @@ class Workbook:
     def __init__(self, settings: Settings, progress: Callable[[str], None] = print):
         redaction.hide_credentials(settings)
         self.settings, self.progress = settings, lambda text: progress(safe(text))
+        self.tasks_fail = False
+        """Whether the core failed in Spark's tasks, as where executors lack Python's packages: it is not tried again."""
         _log_to(private_files.open_runs(settings) / "frazil.log")
         self.stream: Stream | None = _stream(settings.source)
         from_nothing = self.stream is not None and settings.unknown_tables == "create"
