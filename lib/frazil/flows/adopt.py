@@ -17,19 +17,20 @@ from frazil.lake import commit, jvm, record, tables
 from frazil.source.applied import Record
 
 ADOPTED = "adopted"
-"""Stands for the digest of a load that another pipeline applied."""
+"""Replaces the digest of a load that another pipeline applied."""
 
 
 class AdoptError(FrazilError):
-    """A position that a table cannot be adopted at."""
+    """A position at which a table cannot be adopted."""
 
 
 def adopt(book: Workbook, table: str, position: str) -> str:
-    """Take over a table that holds all changes up to `position` and none behind it; return what was done in one line.
+    """Take over a table that holds all changes up to `position` and none after it; return what was done.
 
-    `position` is the name of the last change file applied, a time (UTC) at or before which all files named were, or `load`:
-    none; of a stream what `stream_start` may be, such as the first offsets not applied, as JSON. What lies before counts as
-    applied. The rows are not compared with it: the position is the operator's word. The other pipeline must have stopped.
+    `position` is the name of the last change file applied, a UTC time up to which all files were applied, or `load` for
+    no change file. For a stream it is any value of `stream_start`, such as the first offsets not applied, as JSON.
+    Everything before it counts as applied. The rows are not checked: the position is the operator's statement. The
+    other pipeline must have stopped.
     """
     spec = book.specs[table]
     if book.stream:
@@ -47,7 +48,7 @@ def adopt(book: Workbook, table: str, position: str) -> str:
     names = [o.name for o in there.changes]
     last = _last(spec, names, position)
     stated = after_load(Position(last=last, recent=(last,) if last else ()), there, commit.new_batch())
-    if not there.loads:  # the rows are there: load files that come later are another load
+    if not there.loads:  # the rows exist already: load files that arrive later are another load
         stated = replace(stated, load_digest=ADOPTED)
     tables.adopt(book.spark, book.name(spec), spec, stated)
     table = jvm.load_table(book.spark, book.name(spec))
@@ -61,7 +62,7 @@ def _last(spec: TableSpec, names: list[str], position: str) -> str:
     if position == "load":
         return ""
     is_name = CHANGES.match(position) or NAME.match(position)
-    # One that lies before all that are there was cleared away since.
+    # A file older than all existing ones has been deleted since.
     if position in names or (is_name and position < min(names, default="9")):
         return position
     if is_name:

@@ -1,4 +1,4 @@
-"""One batch of changes into its table: read, order, collapse, commit with the position."""
+"""Apply one batch of changes to its table: read, order, collapse, commit with the position."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def apply_batch(
 ) -> tuple[dict[str, int], dict[str, float]]:
     """Read, order, collapse and merge one batch of changes; return its counts, and lag and commit time in seconds.
 
-    One Spark job reads the rows and caches the collapsed batch, or brings it to the driver for a row delta; what is learnt
-    on the way (counts, bad rows, key bounds, quantiles of the commit times) is observed in the same job. A bad row stops the
-    batch before anything is written; one in files that were read in pieces may be but a text with a newline, so these are
-    read `whole` first.
+    One Spark job reads the rows. It caches the collapsed batch, or collects it in the driver for a row delta. The same
+    job observes counts, bad rows, key bounds and the quantiles of the commit times. A bad row stops the batch before
+    anything is written. In files that are read in pieces it may only be a text with a newline, so these are read
+    `whole` first.
     """
     picked_up = time.time()
     if whole is None:
@@ -58,7 +58,7 @@ def apply_batch(
     lane, why = _lane(book, spec, given, partial or spec.narrow)
     plan = plan_of(spec, given, raw, lane, aside)
     found, batch, bad = plan.found, plan.batch, None
-    carries = found is not batch  # bad rows go along until the batch is known
+    carries = found is not batch  # bad rows stay in the batch until it is known
     try:
         again = jvm.Retries(book.spark, spec.source)
         try:
@@ -71,9 +71,9 @@ def apply_batch(
                 require_readable([f.path for f in given.files])
                 raise
             return apply_batch(book, spec, base, given, whole=True)
-        # Spark has no observation of nothing; without a key there is no order to contradict.
+        # Spark cannot observe an empty list; without a key there is no order to contradict.
         seen = {**NO_ROWS, **plan.observed()} if keys else _counted(raw, spec, aside)
-        if keys and again.seen():  # what a task counted counts once more where it is done again
+        if keys and again.seen():  # a repeated task counts its rows twice
             seen |= plan.recount()
         stats = latency.picked_up(seen, picked_up)
         if stats["bad"] and not whole:
@@ -104,7 +104,7 @@ def apply_batch(
             )
         _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
     finally:
-        # Also by a lane that could not, for the MERGE. What is not cached is left alone: to free it would wait for what others cache.
+        # Also when a lane gave up for the MERGE. Freeing what is not cached would wait for others' caching.
         for frame in (f for f in (batch, found) if f.is_cached):
             frame.unpersist()
     return _counts(stats, keys, done, picked_up, read_at)
@@ -113,11 +113,11 @@ def apply_batch(
 def _by_core(
     book: Workbook, spec: TableSpec, base: Base, given: Batch, picked_up: float
 ) -> tuple[dict[str, int], dict[str, float]] | None:
-    """Apply a batch that the core reads; None where Spark's reader has to do it. It is then as if nothing was tried."""
+    """Apply a batch that the core reads. Return None, with nothing changed, where Spark's reader has to do it."""
     if not given.collapse or small_batch.why_not(spec) or quarantine.still_waiting(book, spec, base) is not None:
         return None
     lane, why = _lane(book, spec, given, spec.narrow)
-    # A large batch with bad rows would be read twice: where such rows are expected, Spark's reader sets them aside at once.
+    # A large batch with bad rows is read twice. Where they are expected, Spark's reader quarantines them directly.
     if (lane and not has_numbers(spec)) or (
         not given.small and (book.tasks_fail or quarantine.sets_aside(book, spec)[0])
     ):
@@ -137,9 +137,9 @@ def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, to_driver:
         return None
     try:
         return given.collapse(to_driver)
-    except FrazilError:  # Spark's reader says the same, and more
+    except FrazilError:  # Spark's reader reports the same, with more detail
         return None
-    except Exception as error:  # executors without Python's packages, or rows that are more than the driver takes
+    except Exception as error:  # executors without Python's packages, or too many rows for the driver
         if "spark.driver.maxResultSize" not in str(error):
             book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
             book.tasks_fail = book.tasks_fail or not given.small
@@ -149,7 +149,7 @@ def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, to_driver:
 def _commit_collapsed(
     book: Workbook, spec: TableSpec, base: Base, given: Batch, by_core: tuple[Collapsed, RowDelta | None, str, float]
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Commit what the core made of a batch, by a lane that was chosen for a reason; the last of these is when it was picked up."""
+    """Commit the core's result for a batch by the chosen lane; `by_core` ends with the time of its pick-up."""
     found, lane, why, picked_up = by_core
     stats, read_at, position = latency.picked_up(found.seen, picked_up), time.time(), given.after(commit.new_batch())
     summary, record = _summary(stats, found.keys, given, picked_up), given.record(position.batch)
@@ -191,7 +191,10 @@ def _counts(
 
 
 def _lane(book: Workbook, spec: TableSpec, given: Batch, partial: bool) -> tuple[RowDelta | None, str]:
-    """Return the row-delta lane, or None for a MERGE, and why. A row delta holds its rows in memory: they count, not the files."""
+    """Return the row-delta lane, or None for a MERGE, and why.
+
+    A row delta holds its rows in memory, so the number of rows decides, not that of files.
+    """
     if given.only_merge and book.lanes.mode != "merge":
         return None, given.only_merge
     lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial)
@@ -202,7 +205,8 @@ def _lane(book: Workbook, spec: TableSpec, given: Batch, partial: bool) -> tuple
 
 
 def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame, partial: bool, files: tuple[DmsObject, ...]) -> None:
-    """Raise SourceError where a key is stored that rows only passed on their way to another; see `collapse.passed_keys`."""
+    """Raise SourceError if a key is stored that rows only passed on their way to another; see `collapse.passed_keys`.
+    """
     keys = passed_keys(change_set(raw, spec).where("bad is null"), spec, ever=partial)
     stored = book.spark.table(book.name(spec)).select(*[identifier(k) for k in spec.key])
     if hit := driver_rows(keys.join(stored, list(spec.key), "left_semi").limit(3)).collect():
@@ -216,7 +220,10 @@ def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame, partial: bool
 
 
 def _collapsed(spec: TableSpec, plan: Plan) -> tuple[Any, int, list | None]:
-    """Run a batch's first job: bring it to the driver for a row delta, else cache it; return its rows there, its keys, their bounds."""
+    """Run a batch's first job: collect it in the driver for a row delta, else cache it.
+
+    Return the collected rows, the number of keys, and their bounds.
+    """
     from pyspark.sql import functions as F
 
     if plan.brought is not None:
@@ -229,7 +236,7 @@ def _collapsed(spec: TableSpec, plan: Plan) -> tuple[Any, int, list | None]:
 
 
 def _counted(raw: DataFrame, spec: TableSpec, aside: bool) -> dict[str, Any]:
-    """Count the rows of a batch of which no good one is left."""
+    """Count the rows of a batch without any good row."""
     from pyspark.sql import functions as F
 
     if not aside:
@@ -239,7 +246,10 @@ def _counted(raw: DataFrame, spec: TableSpec, aside: bool) -> dict[str, Any]:
 
 
 def _summary(stats: dict[str, Any], keys: int, given: Batch, picked_up: float) -> dict[str, str]:
-    """What rides in the snapshot summary: counts and a sketch of the source's commit times (the ledger is made of these)."""
+    """Return counts and a sketch of source commit times for the snapshot summary.
+
+    The ledger is made of these.
+    """
     counts = {"changes": stats["changes"], "I": stats["I"], "U": stats["U"], "D": stats["D"], "keys": keys,
               "out_of_sequence": stats["out_of_sequence"], "quarantined": stats["bad"], **given.size}  # fmt: skip
     return {
@@ -260,9 +270,9 @@ def commit_batch(
     ready: Callable[[], Any],
     properties: dict[str, str] | None = None,
 ) -> Commit:
-    """Commit a batch by the lane that was chosen, or by a MERGE where that one finds that it cannot, which asks for `batch`.
+    """Commit a batch by the chosen lane, or by a MERGE (which calls `batch`) if that lane finds that it cannot.
 
-    `ready` is called before it is public, and further `properties` go with it.
+    `ready` is called before the commit is public; `properties` are added to it.
     """
     (lane, why, rows, bounds), name = chosen, book.name(spec)
     if lane:
@@ -287,7 +297,7 @@ def commit_batch(
         elif spec.policy == "multiset":
             keyless.apply_net(book.spark, branch, frame, spec, properties)
         else:
-            # Spark refuses a source with row numbers where it copies files: it shall see rows, not how they were read.
+            # With row numbers Spark refuses a source where it copies files: show it rows, not how they were read.
             seen = frame.localCheckpoint() if base.copies else frame
             merge.merge(book.spark, branch, seen, spec, properties, bounds or (None, None))
         ready()

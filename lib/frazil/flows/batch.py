@@ -1,4 +1,4 @@
-"""A batch of changes, and what Spark is to do with it: typed, ordered, collapsed; each learnt figure observed on the way."""
+"""A batch of changes and its Spark plan: typed, ordered, collapsed, with every figure observed on the way."""
 
 from __future__ import annotations
 
@@ -34,28 +34,32 @@ if TYPE_CHECKING:
 
 SMALL_MB = 4
 SAMPLED_MB = 16
-"""Of so many MB all changes count for the quantiles of delays; of n times as many each nth."""
+"""Up to this many MB, every change counts for the quantiles of delays; in a batch n times as large, every n-th."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What Spark does with a batch: its `raw` rows, all that was `found`, the `batch` to merge, and what is `brought` for a row delta."""
+    """Spark's plan for a batch.
+
+    It has the `raw` rows, all that was `found`, the `batch` to merge, and what is `brought` for a row delta.
+    """
 
     raw: DataFrame
     found: DataFrame
     batch: DataFrame
     brought: DataFrame | None
     observed: Callable[[], dict[str, Any]]
-    """What the first job learnt; to be called after it."""
+    """Return what the first job observed; call it after that job."""
     recount: Callable[[], dict[str, Any]] = dict
-    """The same by jobs of its own, exact whatever Spark did again in the first one."""
+    """Return the same from separate jobs, which is exact even if Spark repeated tasks in the first one."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Changes to apply at once, of files or of a stream: `read(whole)` gives raw rows, `after(batch id)` the position behind.
+    """Changes from files or a stream, to apply together.
 
-    `may_be_split`: see `read.may_be_split`. `size` is what the snapshot summary tells of files, messages, bytes.
+    `read(whole)` returns raw rows, `after(batch id)` the position after them. `may_be_split`: see `read.may_be_split`.
+    `size` holds the files, messages and bytes for the snapshot summary.
     """
 
     read: Callable[[bool], DataFrame]
@@ -66,35 +70,40 @@ class Batch:
     look: Callable[[bool], Callable[[bool], None]] = lambda whole: lambda bad: None
     """See `ends.look`."""
     require_unchanged: Callable[[], None] = lambda: None
-    """Raises SourceError for a file that is no longer what was listed."""
+    """Raises SourceError for a file that has changed since it was listed."""
     contests: bool = True
-    """Rows may tell of keys that changed, or carry DMS's own sequence: so there may be something that contradicts their order."""
+    """Whether rows may report changed keys or carry DMS's own sequence, so that something may contradict their order.
+    """
     only_merge: str = ""
-    """Why it may not go to a row delta, whatever the lane is."""
+    """Why the batch may not use a row delta, whatever the lane is."""
     record: Callable[[str], dict[str, str]] = lambda batch: {}
-    """Given the batch's id, the properties that keep which files were applied."""
+    """Takes the batch's id; returns the properties that record which files were applied."""
     collapse: Callable[[bool], Collapsed | None] | None = None
-    """Where the core can read the batch: given whether its rows are wanted in the driver, collapses it; None where Spark has to judge rows."""
+    """Collapses a batch that the core can read; takes whether its rows are wanted in the driver.
+
+    Returns None where Spark has to judge rows.
+    """
     small: bool = True
-    """Whether the core reads it in this process, and not by a Spark job."""
+    """Whether the core reads the batch in this process, without a Spark job."""
 
     @property
     def megabytes(self) -> float:
-        """How large it is."""
+        """Return the size of the batch in bytes."""
         return self.size_mb(self.size)
 
     @staticmethod
     def size_mb(size: dict[str, int]) -> float:
-        """Return how large a batch of this `size` is; a message is taken for 500 bytes."""
+        """Return the bytes of a batch of this `size`; a message counts as 500 bytes."""
         return size.get("bytes", 500 * size.get("messages", 0)) / 1e6
 
 
 def of_files(
     book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], there: TableObjects, clear: list[Update]
 ) -> Batch:
-    """Return the batch that change files make, of those that are `there`; what is to be cleared away after its commit is added to `clear`.
+    """Return the batch made of change files, a part of those that are `there`.
 
-    When Spark has read them they must still be what was listed.
+    Whatever to clean up after its commit is added to `clear`. When Spark has read the files, they must still be as
+    listed.
     """
     reading = Reading(files, spec.source)
 
@@ -141,7 +150,7 @@ def of_files(
 
 
 def plan_of(spec: TableSpec, given: Batch, raw: DataFrame, lane: RowDelta | None, aside: bool) -> Plan:
-    """Return what Spark is to do with a batch."""
+    """Return Spark's plan for a batch."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -153,7 +162,7 @@ def plan_of(spec: TableSpec, given: Batch, raw: DataFrame, lane: RowDelta | None
         return rows.observe(observation, *counts)
 
     partial = "absent" in raw.columns
-    carries = aside and spec.policy == "key" and not partial  # bad rows go along until the batch is known
+    carries = aside and spec.policy == "key" and not partial  # bad rows stay in the batch until it is known
     changes = (with_aside if carries else change_set)(raw, spec)
     written = ""
     if given.files and given.megabytes > SAMPLED_MB:

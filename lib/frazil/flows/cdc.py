@@ -1,4 +1,4 @@
-"""CDC: a table's change files are applied batch by batch, each in one commit that carries the position."""
+"""CDC: apply a table's change files batch by batch, each in one commit that carries the position."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from frazil.observe.board import Board
 
 
 def _held(there: TableObjects, position: Position, pending: int, own: bool) -> str:
-    """Say what waits, and for what: changes belong on top of the load that is there, and of no other.
+    """Say what waits, and for what: changes apply only to the load that they belong to.
 
     `own`: whether pending files hold changes of this table only. DMS writes the first one when the load is complete.
     """
@@ -42,10 +42,10 @@ def _held(there: TableObjects, position: Position, pending: int, own: bool) -> s
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Apply what is pending, table by table, until nothing is left or `max_batches` is reached. Tables fail alone.
+    """Apply pending changes to all tables until nothing is left or `max_batches` is reached. Tables fail independently.
 
-    With `run_for_s` each table is looked at again every `trigger_s` seconds for that long, or until an interrupt or SIGTERM,
-    which both let the batches under way commit. A line per table shows how it goes.
+    With `run_for_s` each table is checked every `trigger_s` seconds for that long, or until an interrupt or SIGTERM.
+    Both let the batches in progress commit. Each table's progress is shown on one line.
     """
     if book.stream:
         follow_source(book)
@@ -77,7 +77,10 @@ def run(book: Workbook) -> list[TableResult]:
 
 
 def _look(book: Workbook, spec: TableSpec, base: Base, watch: bool) -> tuple[TableObjects, list[DmsObject]]:
-    """List a table's files; return them and those to apply, in order. What stops the table now stops it the next time, too."""
+    """List a table's files; return them and those to apply, in order.
+
+    What stops the table now also stops it the next time.
+    """
     state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
     try:
         there = book.objects(spec, base.position, watch, base.record)
@@ -99,7 +102,7 @@ def _look(book: Workbook, spec: TableSpec, base: Base, watch: bool) -> tuple[Tab
 def _apply(
     book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], there: TableObjects
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Apply a batch. Where a file is gone meanwhile, the table keeps that it was there."""
+    """Apply a batch. If a file has disappeared meanwhile, the table records that it existed."""
     clear: list[Update] = []
     try:
         shaped = follow(book, spec, base, files, CHANGE_PHASE)
@@ -108,7 +111,7 @@ def _apply(
     except PositionMovedError:
         raise
     except Exception:
-        # Whatever a reader says of a file that is gone, or grew: that is why.
+        # A file that has gone or grown explains any error of its reader.
         try:
             require_unchanged(files, spec.source)
         except ChangedWhileReadError as why:
@@ -122,9 +125,9 @@ def _apply(
 
 
 def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[TableResult], None]) -> TableResult:
-    """Apply what is pending behind one table's position now; what comes meanwhile waits, so that other tables get their turn.
+    """Apply what is pending after one table's position now; later files wait, so that other tables get their turn.
 
-    In a run that lasts, `tell` hears of each batch: a pass through a backlog is long.
+    In a continuous run `tell` is called after each batch, since a pass through a backlog takes long.
     """
     s, name, began = book.settings, book.name(spec), time.monotonic()
     done, end, unread = TableResult(spec.source, "unchanged", "nothing new"), "", 0
@@ -166,7 +169,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
             continue
         done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
-        done.live["pending"] = len(waiting) - len(files)  # with what came since
+        done.live["pending"] = len(waiting) - len(files)  # including files that arrived since
         if s.run_for_s:
             tell(replace(done, seconds=time.monotonic() - began))
         else:

@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 class ExploreError(FrazilError):
-    """A question that the table's snapshots cannot answer, or a state or key that is not there."""
+    """A question that the table's snapshots cannot answer, or a state or key that does not exist."""
 
 
 def spec_of(book: Workbook, table: str) -> TableSpec:
-    """Return a source table's spec; a name that is none is refused with the nearest one."""
+    """Return a source table's spec; raise for an unknown name and suggest the nearest one."""
     if table not in book.specs:
         raise ExploreError(f"no table '{table}'", nearest(table, book.specs))
     return book.specs[table]
 
 
 def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, Any]]:
-    """Return one row per table: how fresh it is, how much it holds, and what maintenance would do to it (nothing: `healthy`).
+    """Return one row per table: how fresh it is, what it holds, and what maintenance would do (nothing: `healthy`).
 
-    `fresh_to` is the newest source time that its changes reach; an idle source lets it stand still, so `pending` files
-    and how long the oldest has waited stand beside it.
+    `fresh_to` is the newest source time of its changes, which does not advance while the source is idle. So the row
+    also has the `pending` files and how long the oldest has waited.
     """
 
     def look(spec: TableSpec) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
 
 
 def first_table(overview: list[dict[str, Any]]) -> str:
-    """Return a table to look at from what `tables` found: the first that holds rows, else the first that is there."""
+    """Return a table to look at from the rows of `tables`: the first that holds rows, else the first that exists."""
     there = sorted((row for row in overview if "rows" in row), key=lambda row: not row["rows"])
     if not there:
         raise ExploreError("there is no table to look at", "run 00_setup first")
@@ -69,7 +69,10 @@ def first_table(overview: list[dict[str, Any]]) -> str:
 
 
 def _pending(book: Workbook, spec: TableSpec, base: Base) -> tuple[int | None, float | None, str]:
-    """Return how many files (of a stream: messages of any table) lie behind a position, how long the oldest has waited, and what stops them."""
+    """Return how much is after a position, how long the oldest has waited, and what stops it.
+
+    It counts files, or a stream's messages of any table.
+    """
     try:
         return *behind(book, spec, base.position, record=base.record), ""
     except FrazilError as e:
@@ -80,7 +83,10 @@ def _pending(book: Workbook, spec: TableSpec, base: Base) -> tuple[int | None, f
 
 
 def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snapshot:
-    """Return the snapshot that a text means: its id, a tag, `oldest`, `newest`, or a time by the `lake`'s clock or the `source`'s."""
+    """Return the snapshot that a text means.
+
+    It is an id, a tag, `oldest`, `newest`, or a time by the `lake`'s clock or the `source`'s.
+    """
     spec = spec_of(book, table)
     states = history.lineage(book.spark, book.name(spec))
     if text in ("oldest", "newest"):
@@ -95,10 +101,13 @@ def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snap
 
 
 def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
-    """Return the last snapshot made until a time by the lake's clock, or whose changes the source had all committed before it."""
+    """Return the last snapshot made up to a time.
+
+    By the source's clock, all its changes were committed before that time.
+    """
     if by == "source":
         told = history.told_until(states)
-        nothing = all(until is None for until, _ in told.values())  # was ever written to it: so it is at any time
+        nothing = all(until is None for until, _ in told.values())  # nothing was ever written to it: so it is at any time
         fitting = [s for s in states if nothing or (told[s.id][0] is not None and told[s.id][0] < when)]
     else:
         fitting = [s for s in states if s.committed_ms <= when]
@@ -112,7 +121,7 @@ def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
 
 @dataclass(frozen=True)
 class Changed:
-    """What differs between two states of a table; `sample` has a row per differing value with both sides."""
+    """The differences between two states of a table; `sample` has a row per differing value with both sides."""
 
     table: str
     since: Snapshot
@@ -122,9 +131,9 @@ class Changed:
 
 
 def difference(book: Workbook, table: str, since: str | int, until: str | int, by: str = "lake", show: int = 5) -> Changed:  # fmt: skip
-    """Return how many rows were inserted, updated and deleted from one state to another, and some of them, by key.
+    """Return how many rows were inserted, updated and deleted between two states, with some of them in key order.
 
-    Only columns that both states have are compared; the work is a join of the whole table with itself.
+    Only columns of both states are compared. The work is a join of the whole table with itself.
     """
     from pyspark.sql import functions as F
 
@@ -148,7 +157,7 @@ def difference(book: Workbook, table: str, since: str | int, until: str | int, b
     found = {r[0]: r[1] for r in marked.groupBy("change").count().collect()}
     some = marked.orderBy("change", *[identifier(k) for k in spec.key]).limit(show)
     rows = driver_rows(some).collect() if found else []
-    marked.unpersist()  # not after an interrupt: that has closed the connection that this would ask by
+    marked.unpersist()  # not after an interrupt, which has closed the connection that this call needs
     sample = [
         {"change": r.change, **{k: r[k] for k in spec.key}, "column": c,
          "before": r.old and r.old[c], "after": r.new and r.new[c]}
@@ -162,7 +171,7 @@ def difference(book: Workbook, table: str, since: str | int, until: str | int, b
 
 
 class AsOf:
-    """Every table as the source had it at one time: `rows` says how well that is known, `table` gives a table's DataFrame."""
+    """Every table as of one source time: `rows` says how well that is known, `table` returns a table's DataFrame."""
 
     def __init__(self, book: Workbook, when_ms: int, rows: list[dict[str, Any]]):
         self.book, self.when, self.rows = book, clock(when_ms), rows
@@ -175,15 +184,15 @@ class AsOf:
         return history.read(self.book.spark, self.book.name(self.book.specs[table]), row["snapshot"])
 
     def first_rows(self, table: str, count: int = 5) -> list[dict[str, Any]]:
-        """Return some of a table's rows at that time, dates and times as texts."""
+        """Return some of a table's rows at that time, with dates and times as texts."""
         return [row.asDict() for row in driver_rows(self.table(table).limit(count)).collect()]
 
 
 def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
-    """Choose for each table (or those named) the last snapshot whose changes the source had all committed before `when`.
+    """Choose for each table the last snapshot with only changes that the source committed before `when`.
 
-    Left out, it is now. `holds_to` is up to which source time the state may hold changes, and by what that is known. `unsure`
-    tells what cannot be told: changes that were committed before `when` and lie in the next commit, or are not applied.
+    Default: now. `holds_to` is the source time up to which the state may hold changes, and how that is known. `unsure`
+    names what is unknown: changes from before `when` that are in the next commit, or not applied.
     """
     now = round(time.time() * 1000)
     when_ms = instant(when) if when else now
@@ -203,7 +212,7 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
 
 
 def _unsure(following: Snapshot, when_ms: int) -> str:
-    """Say how many changes of the next commit the source may have committed before the time asked for."""
+    """Say how many changes of the next commit the source may have committed before the requested time."""
     if not following.source_ms:
         return "the next commit may hold changes from before: it tells no commit times"
     before = max((q for q, ms in zip(QUANTILES, following.source_ms, strict=True) if ms < when_ms), default=None)
@@ -216,7 +225,7 @@ def _unsure(following: Snapshot, when_ms: int) -> str:
 
 
 def _behind(book: Workbook, spec: TableSpec, past: bool) -> str:
-    """Say what lies between the newest state and the time asked for, which is `past` or now."""
+    """Say what is missing between the newest state and the requested time, which is `past` or now."""
     base = read_base(book.spark, book.name(spec), checked=False)
     count, _, problem = _pending(book, spec, base)
     if count or problem:

@@ -1,4 +1,4 @@
-"""Whether the lake is fresh now: what waits behind each table's position, apart from how quiet its source is."""
+"""Whether the lake is fresh now: what waits after each table's position, however quiet its source is."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from frazil.observe.analysis import Analysis
 
 
 def now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
-    """Return one row per table: change files that wait and for how long the oldest has, and how old the newest change is.
+    """Return one row per table: its waiting change files, the age of the oldest, and the age of the newest change.
 
-    A table for which nothing waits is fresh, however long ago its newest change was made. Nothing is changed.
+    A table without waiting files is fresh, however old its newest change is. Nothing is changed.
     """
     newest = a.slices.groupby("table")[["newest_ms", "committed_ms"]].max() if a.count else None
     at = time.time()

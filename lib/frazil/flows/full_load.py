@@ -51,14 +51,14 @@ EMPTY = "no load files yet: counts as empty; its changes are applied as they com
 
 
 class DuplicateKeyError(FrazilError):
-    """A load holds a key more than once: the declared key is not the table's key, or two loads are mixed."""
+    """A key occurs more than once in a load: the declared key is wrong, or two loads are mixed."""
 
 
 def verdict(there: TableObjects, position: Position, on_changed_load: str) -> str:
-    """Say what a table needs: `load`, `load nothing`, `reload`, `replay`, `refuse`, or `loaded`: nothing.
+    """Return what a table needs: `load`, `load nothing`, `reload`, `replay`, `refuse`, or `loaded` (nothing).
 
     DMS writes no load file for an empty table. `load nothing` records that, so that changes may start. A load file that
-    comes before the first change is applied is still the first load.
+    arrives before the first change is applied still belongs to the first load.
     """
     if not there.loads:
         return "loaded" if position.loaded else "load nothing"
@@ -70,7 +70,10 @@ def verdict(there: TableObjects, position: Position, on_changed_load: str) -> st
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Load every table that needs it; safe to run again at any time, and after a kill. Tables fail alone."""
+    """Load every table that needs it.
+
+    It is safe to run again at any time, also after a kill. Tables fail independently.
+    """
     follow_source(book)
     if book.stream:
         from frazil.flows import stream_load
@@ -124,7 +127,7 @@ def apply_load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base,
 
 
 def require_one_age(book: Workbook, spec: TableSpec, there: TableObjects, base: Base | None) -> None:
-    """Raise MixedLoadError for load files of an older load, unless the parameter `old_load_files` accepts them."""
+    """Raise MixedLoadError for files of an older load, unless the parameter `old_load_files` accepts them."""
     if getattr(book.settings, "old_load_files", "refuse") == "accept":
         return
     applied: set[str] = set()
@@ -135,9 +138,9 @@ def require_one_age(book: Workbook, spec: TableSpec, there: TableObjects, base: 
 
 
 def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base, TableObjects, str]:
-    """Return the table's base, its files and what it needs; a history that is broken is mended by an explicit reload or replay.
+    """Return the table's base, its files and what it needs. An explicit reload or replay repairs a broken history.
 
-    Load files that have another time and the bytes that were applied are those that were applied.
+    Load files with the applied bytes but another time count as the applied ones.
     """
     policy = book.settings.on_changed_load
     try:
@@ -149,7 +152,7 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base,
     except OtherWriterError:
         base = read_base(book.spark, book.name(spec), checked=False)
         again = policy == "replay" or (policy == "reload" and is_other_load(there, base.position))
-        if not (again and there.loads):  # load files alone do not bring back what was changed since
+        if not (again and there.loads):  # load files alone do not restore later changes
             raise
     there, same = with_known_loads(there, State(book.name(spec), spec.source, base.position, base.stored, base.record))
     if same:
@@ -169,7 +172,7 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
 
 
 class _Load:
-    """One load of one table, by either reader: the core, or Spark for what the core does not do yet and for bad rows."""
+    """One load of one table, read by the core, or by Spark for bad rows and what the core does not support yet."""
 
     def __init__(self, book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str):
         self.book, self.spec, self.there, self.base, self.action = book, spec, there, base, action
@@ -186,9 +189,9 @@ class _Load:
             return None
         try:
             written = engine.write_load(book.spark, table, spec, self.files, (book.endpoint, book.mappings))
-        except FrazilError:  # Spark's reader says the same, and more
+        except FrazilError:  # Spark's reader reports the same, with more detail
             return None
-        except Exception as error:  # executors without Python's packages, a storage that only Spark has the login for
+        except Exception as error:  # executors without Python's packages, a storage whose login only Spark has
             book.progress(f"{spec.source}: Spark reads the load, as the core could not: {jvm.cause(error)}")
             return None
         if written.bad:
@@ -203,7 +206,10 @@ class _Load:
         return self._commit(put), 0
 
     def by_spark(self) -> tuple[Commit, int]:
-        """Load by Spark's reader, bad rows to the quarantine if the table has one; return the commit and the number of bad rows."""
+        """Load by Spark's reader, which quarantines bad rows if the table allows it.
+
+        Return the commit and the number of bad rows.
+        """
         bad = total = 0
         for whole in (False, True) if may_be_split(self.files, self.book.endpoint, self._hidden) else (True,):
             try:
@@ -214,7 +220,7 @@ class _Load:
                 bad, total = self._count(whole)
                 if not bad:
                     raise
-        # In files that are read in pieces it may have been but a text with a newline.
+        # In files that are read in pieces it may only be a text with a newline.
         quarantine.admit(self.book, self.spec, self._rows(True), bad, total)
         return self._commit(self._put_by_spark(True, bad), bad), bad
 
@@ -259,7 +265,7 @@ class _Load:
             return 1, 1  # at least one
 
     def _commit(self, put: Callable[[str, dict[str, str]], None], bad: int = 0, whole: bool = True) -> Commit:
-        """Commit what `put(branch, properties)` writes, with the position, the record of applied files and the quarantine."""
+        """Commit what `put(branch, properties)` writes, with the position, the applied files and the quarantine."""
         book, spec, base, there = self.book, self.spec, self.base, self.there
         replay = self.action == "replay"
 

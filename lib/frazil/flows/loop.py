@@ -1,4 +1,4 @@
-"""Continuous ingestion: every table is looked at on a clock of its own until time is up or somebody says stop."""
+"""Continuous ingestion: process every table on its own clock until time is up or an interrupt stops the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOK_S, LONGEST_PAUSE_S = 0.2, 60.0
 
 
 def show(board: Board, result: TableResult) -> None:
-    """Show what a look at a table came to, if it failed or did something."""
+    """Show the result of a table's turn, if it failed or did something."""
     if result.failed:
         board.set(result.table, f"failed: {result.note}", important=True)
     elif result.live:
@@ -24,10 +24,10 @@ def show(board: Board, result: TableResult) -> None:
 def keep_on(
     book: Workbook, work: Callable[[TableSpec], TableResult], done: Callable[[TableSpec, TableResult], None]
 ) -> None:
-    """Run `work` for each table every `trigger_s` seconds for `run_for_s` seconds, and hand each result to `done`.
+    """Run `work` for each table every `trigger_s` seconds for `run_for_s` seconds, and pass each result to `done`.
 
-    Tables do not wait for each other: a slow one is simply looked at less often, and one that failed is tried again after
-    a pause that doubles up to a minute. At the end no new work is begun, and what is under way is waited for.
+    Tables do not wait for each other: a slow one is processed less often. A failed one is tried again after a pause
+    that doubles up to a minute. At the end no new work starts, and the run waits for work in progress.
     """
     s, until = book.settings, time.monotonic() + book.settings.run_for_s
     due = {spec.source: 0.0 for spec in book.specs.values()}

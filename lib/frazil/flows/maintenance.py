@@ -1,4 +1,4 @@
-"""Maintenance: look at every table's health, plan from thresholds, then do it and write it into the ledger."""
+"""Maintenance: measure every table's health, plan from thresholds, then act and record it in the ledger."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
 
 
 def _ended(book: Workbook) -> dict[str, str]:
-    """Return, by source table, why rows that were set aside shall be removed."""
+    """Return, by source table, why quarantined rows will be removed."""
     name, days = book.ops("quarantine"), book.settings.quarantine_days
     if not days or not book.spark.catalog.tableExists(name):
         return {}
@@ -57,7 +57,10 @@ def _ended(book: Workbook) -> dict[str, str]:
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Plan and do, table by table; only plan where the settings say so (`only_plans`). Tables fail alone; every action is in the ledger."""
+    """Plan and act, table by table; only plan where the settings say so (`only_plans`).
+
+    Tables fail independently. Every action is recorded in the ledger.
+    """
     platform = maintenance.managed_by(book.settings)
     if platform:
         return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
@@ -68,7 +71,7 @@ def run(book: Workbook) -> list[TableResult]:
         if book.spark.catalog.tableExists(own):
             require_table_in_past(jvm.load_table(book.spark, own), own)
     if not dry:
-        jvm.steady(lambda: ledger.record(book))  # before anything expires
+        jvm.steady(lambda: ledger.record(book))  # before any snapshot expires
 
     def work(spec: TableSpec) -> TableResult:
         name, s = book.name(spec), book.settings

@@ -1,4 +1,4 @@
-"""Tables that a stream brings and no spec names: passed by, a reason to stop, or made as DMS's own control record tells them."""
+"""Tables in a stream without a spec: they are ignored, stop the run, or are created from DMS's control records."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ Name = tuple[str, str]
 
 
 class UnknownTablesError(StreamError):
-    """Messages of tables without a spec, where such messages shall stop the run."""
+    """Messages of tables without a spec, where such messages stop the run."""
 
     decision = True
 
 
 def meet(book: Workbook, groups: Sequence[Group]) -> list[TableResult]:
-    """Do with tables that have messages and no spec what `unknown_tables` says, and return what became of each; `ignore`: nothing.
+    """Handle tables that have messages but no spec as `unknown_tables` says, and return a result for each (`ignore`:
+    none).
 
-    With `create` a table gets a spec, written to the folder of specs, and a place in the lake; its load is the next one of
-    01_full_load. One that cannot be made is held alone. A run that is restricted to some tables passes all others by.
+    With `create` a table gets a spec, written to the folder of specs, and a table in the lake. The next 01_full_load
+    loads it. A table that cannot be created waits alone. A run restricted to some tables ignores all others.
     """
     new: dict[Name, int] = {}
     for g in groups:
@@ -57,7 +58,8 @@ def meet(book: Workbook, groups: Sequence[Group]) -> list[TableResult]:
 
 
 def _definitions(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]) -> dict[Name, Definition]:
-    """Return the newest definition of each table: in what was just read, else in all that the stream still keeps."""
+    """Return the newest definition of each table: from what was just read, else from all that the stream still keeps.
+    """
     found = _newest(book, groups, wanted)
     if not set(wanted) <= found.keys():
         taken = book.stream.take(book.spark, book.stream.earliest())
@@ -72,7 +74,9 @@ def _newest(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]) -> 
 
 
 def _create(book: Workbook, name: Name, told: Definition | None) -> TableResult:
-    """Make a table and then its spec, which other runs read at once: it is whole, and valid beside all others."""
+    """Create a table and then its spec, which other runs read immediately: it is complete, and valid together with all
+    others.
+    """
     source = ".".join(name)
     try:
         spec = _spec(book, name, told)
@@ -93,7 +97,7 @@ def _create(book: Workbook, name: Name, told: Definition | None) -> TableResult:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a new file whole, so that nobody reads a part of it; raises FileExistsError where it is there."""
+    """Write a new file atomically, so that nobody reads a part of it; raises FileExistsError if it exists."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{os.getpid()}.new")
     try:
@@ -104,7 +108,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _spec(book: Workbook, name: Name, told: Definition | None) -> TableSpec:
-    """Return the spec of a new table as its file will read; raise StreamError for one that cannot be valid."""
+    """Return the spec of a new table as its file will read; raise StreamError if it cannot be valid."""
     source = ".".join(name)
     if told is None:
         raise StreamError(
@@ -137,7 +141,7 @@ def _told(book: Workbook, told: Definition, name: Name, without_key: str) -> Tab
 
 
 def _conflict(book: Workbook, spec: TableSpec) -> tuple[str, str]:
-    """Say why a new spec would not be valid, alone or beside all others, and what helps; empty: it is."""
+    """Say why a new spec would not be valid, alone or together with all others, and what helps; empty: it is valid."""
     another = f"{WRITE_ONE}; give it another `target`"
     if Path(spec.file).exists():
         return f"{spec.file} is there already", WRITE_ONE

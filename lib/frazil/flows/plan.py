@@ -1,4 +1,4 @@
-"""The plan before a run: per table what will happen, how, and what needs a decision first. Nothing is changed by it."""
+"""The plan before a run: what will happen to each table, how, and what needs a decision first. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from frazil.source.applied import Record
 
 
 class DecisionNeededError(FrazilError):
-    """A plan with tables that cannot go on until somebody decides."""
+    """A plan with tables that cannot proceed until somebody decides."""
 
 
 Samples = dict[str, list[tuple[str, float, float]]]
@@ -43,14 +43,18 @@ Samples = dict[str, list[tuple[str, float, float]]]
 
 
 def plan(book: Workbook, on_changed_load: str = "", loads: Workbook | None = None) -> list[dict[str, Any]]:
-    """Return one row per table; `decision` says what stands in its way, and is empty where nothing does.
+    """Return one row per table; `decision` says what blocks it, and is empty where nothing does.
 
-    `notes` names columns that the lake does not get and settings that are unknown.
-    `loads` is the workbook of 01_full_load where `book` is that of 02_cdc_merge: each plans its part by its own settings.
-    `load` and `changes` are the files that the next runs take, `batches` how many commits of changes that makes, and `left` the
-    files after these. `mb` is their size, `about_s` an estimate from the tables' commits (None: there is none), `quarantined` the rows that wait in the quarantine. Headers and Parquet
-    schemas of the first and the last file are read, no rows. Where 02_cdc_merge has nothing pending, Spark is not started.
-    Of a stream, `changes` are the messages of any table behind the position (None: Kinesis does not tell); none is read.
+    `notes` names unknown settings and columns that the lake does not get. `loads` is the workbook of 01_full_load where
+    `book` is that of 02_cdc_merge: each plans its part by its own settings.
+
+    `load` and `changes` are the files that the next runs take. `batches` is the number of commits of changes, and
+    `left` the files after these. `mb` is their size. `about_s` is an estimate from the tables' commits (None: unknown).
+    `quarantined` is the number of rows in the quarantine.
+
+    The headers and Parquet schemas of the first and the last file are read, no rows. If 02_cdc_merge has nothing
+    pending, Spark is not started. For a stream, `changes` is the number of messages of any table after the position
+    (None for Kinesis, which does not say). None is read.
     """
     books = [loads, book] if loads else [book]
     for one in books:
@@ -130,9 +134,11 @@ def _samples(book: Workbook, newest: int = 30) -> Samples:
 
 
 def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -> float | None:
-    """Estimate the seconds: each batch as long as the table's last ones (else all tables'), or longer where it is larger.
+    """Estimate the seconds: a batch takes as long as the table's last ones, or longer if it is larger.
 
-    Below a megabyte what a commit costs anyway decides, not the size.
+    Without these, all tables' commits count.
+
+    Below a megabyte the fixed cost of a commit decides, not the size.
     """
     own = [s for s in samples.get(table, ()) if s[0] == kind]
     known = own or [s for rows in samples.values() for s in rows if s[0] == kind]
@@ -190,7 +196,7 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
 
 
 def _changes_only(exists: bool, there: TableObjects, position: Position, pending: list[DmsObject]) -> list[str]:
-    """Say what 02_cdc_merge waits for; nothing where it does not."""
+    """Say what 02_cdc_merge waits for; empty if nothing."""
     if not exists:
         return ["held until the table is made and loaded: run 00_setup and 01_full_load"]
     if not position.loaded or (position.awaits_load and there.loads and not pending):
@@ -216,7 +222,7 @@ def _look_at_stream(
     name, exists = book.name(spec), book.exists(spec)
     base = tables.read_base(book.spark, name) if exists else None
     position = base.position if base else Position()
-    book.topic(spec)  # raises where the mappings name one that is not read
+    book.topic(spec)  # raises where the mappings name a topic that is not read
     if position.loaded:
         stream_look.begin_of(book, spec, position, book.stream.kept())
     behind = stream_look.pending(book, book.stream.ends(), position)
@@ -244,7 +250,7 @@ def _look_at_stream(
 
 
 def _order(book: Workbook, spec: TableSpec) -> str:
-    """Say what orders changes, and what else bears witness of it."""
+    """Say what orders changes, and what else confirms that order."""
     if book.stream:
         return "partition, then place in it"
     witness = book.mappings.sequence_column(spec)
@@ -252,7 +258,7 @@ def _order(book: Workbook, spec: TableSpec) -> str:
 
 
 def _how(book: Workbook, spec: TableSpec, exists: bool, batch_mb: float) -> dict[str, Any]:
-    """Say in which way a table will be written: lane, format version, and what its deletes are."""
+    """Say how a table will be written: lane, format version, and how rows are deleted."""
     version = tables.format_of(book.spark, book.name(spec)) if exists else book.format_version
     if not exists:
         book.lanes.costs.setdefault(book.name(spec), Costs())
@@ -268,19 +274,22 @@ def _ends(files: list[DmsObject]) -> list[DmsObject]:
 
 
 def _notes(book: Workbook, spec: TableSpec) -> str:
-    """Say which columns that DMS adds are left out of the lake, and which settings of the endpoint are unknown."""
+    """Name the columns added by DMS that the lake leaves out, and the unknown settings of the endpoint."""
     found = [*left_out(book.mappings, [spec]), *unknown_settings(unknown_names(book))]
     return "; ".join(f.hurts if f.setting == "add-column" else f"{f.setting}: {f.hurts}" for f in found)
 
 
 def unknown_names(book: Workbook) -> Sequence[str]:
-    """Return the names of the endpoint's settings that are unknown."""
+    """Return the names of the endpoint's unknown settings."""
     path = book.settings.path("endpoint")
     return stream_settings(path)[1] if book.stream else read_endpoint_document(path)["UnknownSettings"]
 
 
 def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[DmsObject] = ()) -> str:
-    """Say what can never be right with the settings of endpoint and task, with the table that `exists`, or with what the newest file shows."""
+    """Say what can never be right.
+
+    The settings of endpoint and task, the `exists` state of the table and the newest file are checked.
+    """
     unread = tables.unread_partitions(book.spark, book.name(spec), book.settings.readers) if exists else ""
     if book.stream:
         return "; ".join(filter(None, [*(f["says"] for f in stream_look.findings(book)), unread]))

@@ -1,4 +1,4 @@
-"""What becomes of bad rows: they stop their table, or are set aside beside their batch, exactly once with it."""
+"""What happens to bad rows: they stop their table, or are quarantined together with their batch, exactly once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def sets_aside(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
-    """Tell whether bad rows of a table are set aside, and why not if that was asked for."""
+    """Return whether a table's bad rows are quarantined, and why not if that was requested."""
     if (spec.on_bad_rows or book.settings.on_bad_rows) != "quarantine":
         return False, ""
     if spec.hides:
@@ -36,7 +36,7 @@ def sets_aside(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
 
 
 def admit(book: Workbook, spec: TableSpec, rows: DataFrame, bad: int, total: int) -> None:
-    """Raise BadRowError unless so many bad ones of so many raw rows may be set aside."""
+    """Raise BadRowError if the share or number of bad rows is above what may be quarantined."""
     (aside, why_not), s = sets_aside(book, spec), book.settings
     most = s.max_bad_rows if spec.max_bad_rows is None else spec.max_bad_rows
     share = s.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
@@ -54,9 +54,9 @@ def admit(book: Workbook, spec: TableSpec, rows: DataFrame, bad: int, total: int
 
 
 def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | None:
-    """Return the records of a table that wait, once what killed runs left is settled; None: there are none.
+    """Return the waiting records of a table, after leftovers of killed runs are settled; None: there are none.
 
-    What this run knows of a table holds for as long as nobody else commits to it.
+    The answer is cached until another run commits to the table.
     """
     from pyspark.sql import functions as F
 
@@ -70,7 +70,7 @@ def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | No
     rows = newest(book.spark.table(name).where(F.col("table_name") == spec.source))
     last, count = rows.agg(F.max("sequence"), F.count_if(F.col("status").isin(*OPEN))).first()
     if last is not None and last >= _stamp(base):
-        # Read again: another run may have committed meanwhile. What was built on the position or later is not in the history.
+        # Read again: another run may have committed. The history lacks what was built on the position or later.
         base = read_base(book.spark, book.name(spec), checked=False)
         if last >= _stamp(base):
             quarantine.forget(book.spark, name, spec.source, _stamp(base), last)
@@ -80,7 +80,7 @@ def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | No
 
 
 def look_after(book: Workbook, spec: TableSpec, base: Base) -> None:
-    """Settle what killed runs left of a table, the first time that this run looks at it."""
+    """Settle leftovers of killed runs for a table, the first time that this run uses it."""
     if spec.source not in book.waiting:
         still_waiting(book, spec, base)
 
@@ -90,7 +90,7 @@ def _stamp(base: Base) -> int:
 
 
 def before(base: Base) -> int:
-    """Return the `sequence` of records that belong to no batch: they lie behind the last one."""
+    """Return the `sequence` of records that belong to no batch: they come after the last one."""
     return _stamp(base) - 1
 
 
@@ -99,14 +99,14 @@ def beside(
     book: Workbook, spec: TableSpec, base: Base, batch: str, bad: int = 0, rows: DataFrame | None = None,
     changes: DataFrame | None = None, found: DataFrame | None = None, first: int | None = None,
 ) -> Iterator[Callable[[], None]]:  # fmt: skip
-    """Set rows aside in step with the commit that the block makes of `batch`.
+    """Quarantine rows in step with the commit that the block makes of `batch`.
 
-    They are staged in a thread of their own, while the block writes the batch: what it is given it has to call before it
-    publishes that, to wait until they are.
+    They are staged in a separate thread while the block writes the batch. The block must call the yielded function
+    before it publishes the commit; the call blocks until the rows are staged.
 
-    `rows` are raw rows of which `bad` are bad, all of them among those `found` (None: it is not known where); `first` is the
-    number of the first one, where all are of one file;
-    `changes` is the collapsed batch, by which waiting rows become obsolete: None is a load, which replaces them all.
+    `rows` are raw rows of which `bad` are bad, all of them among those `found` (None: unknown). `first` is the number
+    of the first row, if all are of one file. `changes` is the collapsed batch, which makes waiting rows obsolete. None
+    means a load, which replaces them all.
     """
     from pyspark.sql import DataFrame, Observation
     from pyspark.sql import functions as F
@@ -125,7 +125,7 @@ def beside(
         counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as keyless")
         both = reduce(DataFrame.unionByName, frames).observe(seen, *counts).localCheckpoint()
         kept.append(both)
-        # Observed numbers are too high where Spark did a task again.
+        # Observed numbers are too high if Spark repeated a task.
         if seen.get["new"] != bad and both.where("place is not null").count() != bad:
             raise QuarantineError(
                 f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
@@ -147,10 +147,10 @@ def beside(
 def staged(
     book: Workbook, spec: TableSpec, base: Base, records: Callable[[], DataFrame | None], batch: str
 ) -> Iterator[Callable[[], bool]]:
-    """Stage records beside what the block does, and publish them if it has committed their batch.
+    """Stage records while the block runs, and publish them if it has committed their batch.
 
-    The block must call what it is given before it publishes that: it waits until the records are staged, and tells whether
-    there were any.
+    The block must call the yielded function before it publishes the commit. The call waits until the records are
+    staged, and returns whether there were any.
     """
     name, target = book.ops("quarantine"), book.name(spec)
 
@@ -176,9 +176,9 @@ def staged(
 def _records(
     spec: TableSpec, base: Base, batch: str, both: DataFrame, changes: DataFrame | None, keyless: bool
 ) -> DataFrame:
-    """Return what a batch adds to the quarantine: its bad rows, and waiting ones that something of it came after.
+    """Return what a batch adds to the quarantine: its bad rows, and waiting rows that the batch supersedes.
 
-    `both` are those rows and all that wait, which have no `place`; of some the key may not be known (`keyless`).
+    `both` are those rows and all that wait, which have no `place`. For some the key may be unknown (`keyless`).
     """
     from pyspark.sql import functions as F
 

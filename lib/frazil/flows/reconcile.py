@@ -1,4 +1,4 @@
-"""Reconcile: a lake table against its source, value by value, down to the differing rows."""
+"""Reconcile: compare a lake table with its source, value by value, down to the differing rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """One table compared: counts of rows, and some of the differing ones with both sides."""
+    """The comparison of one table: counts of rows, and some of the differing ones with both sides."""
 
     table: str
     source_rows: int
@@ -33,7 +33,7 @@ class Difference:
 def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) -> Difference:
     """Compare two DataFrames with the spec's columns by key; every value counts, null equals null, NaN equals NaN.
 
-    Without a key whole rows are compared, each as often as it is there; a row that one side has more often differs.
+    Without a key whole rows are compared, with their number of copies; a row with more copies on one side differs.
     Source columns are cast to the lake's types first. `sample` holds one row per differing value of the first `show`
     differing keys: the key, the column, and both sides (`(no row)` where one has none).
     """
@@ -104,9 +104,10 @@ def _quoted(name: str) -> str:
 
 
 def _select(c: Column, there: list[str]) -> str:
-    """How PostgreSQL is asked for a column: text wherever JDBC would change a value on its way (dates, times, text types).
+    """Return how PostgreSQL is asked for a column: as text wherever JDBC would change a value (dates, times, text
+    types).
 
-    One that the source does not have (`there`) is one of those that it had before: the spec has renamed it for the lake only.
+    A column that the source lacks (`there`) is asked for by its former name: the spec has renamed it for the lake only.
     """
     name = _quoted(next((n for n in (c.name, *c.renamed_from) if n in there), c.name))
     kind, own = value_type(c), _quoted(c.name)
@@ -118,9 +119,9 @@ def _select(c: Column, there: list[str]) -> str:
 
 
 def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
-    """Read a table from the source database over JDBC; PostgreSQL.
+    """Read a table from the source database over JDBC (PostgreSQL).
 
-    `config.connection` tells where address and credentials come from. They are never shown.
+    Address and credentials come from where `config.connection` says. They are never shown.
     """
     connection = source_connection()
     if connection.engine != "postgresql":
@@ -135,9 +136,10 @@ def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
 
 
 def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
-    """Compare every table with the source database; return the results and a sample of what differs.
+    """Compare every table with the source database; return the results and a sample of the differences.
 
-    The source should stand still meanwhile, and everything that DMS wrote should be applied: else rows differ by right.
+    The source should not change meanwhile, and everything that DMS wrote should be applied; otherwise differences are
+    expected.
     """
     samples: list[dict[str, Any]] = []
 
@@ -147,7 +149,7 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
                 spec.source, "not compared", "its rows are changes (without_key: append), the source's are not"
             )
         spec = with_told(spec, jvm_schema.told(jvm.load_table(book.spark, book.name(spec))))
-        if added := book.mappings.listed(spec):  # the source has none of these
+        if added := book.mappings.listed(spec):  # the source has none of these columns
             columns = tuple(c for c in spec.columns if c.name not in added)
             spec = replace(spec, columns=columns, key=tuple(k for k in spec.key if k not in added))
         found = compare(book.spark.table(book.name(spec)), read_source(book.spark, spec), spec)

@@ -1,6 +1,7 @@
-"""The quarantine, looked at and replayed: rows set aside are read again, and applied where nothing newer was.
+"""Show and replay the quarantine: read its rows again, and apply them where nothing newer was applied.
 
-A replay is one commit per table, built on the position that the quarantine was read at: whoever commits in between wins.
+A replay is one commit per table, built on the position at which the quarantine was read. If another run commits in
+between, that run wins.
 """
 
 from __future__ import annotations
@@ -57,10 +58,11 @@ def _each(book: Workbook, work: Callable[[TableSpec, Base, DataFrame], TableResu
 
 
 def plan(book: Workbook) -> list[dict[str, Any]]:
-    """Return what waits in the quarantine, one row per table, fault (its column and kind) and what a replay would do. Nothing is changed.
+    """Return what waits in the quarantine. Nothing is changed.
 
-    `replay` is `apply`, `obsolete` (the key was changed later), `still bad`, or `cannot tell`; `because` says why, where
-    that is not what was wrong in the first place; `example` is the oldest row's place and what was wrong with it.
+    There is one row per table, fault (its column and kind) and what a replay would do. `replay` is `apply`, `obsolete`
+    (the key was changed later), `still bad`, or `cannot tell`. `because` gives the reason if it differs from the
+    original fault. `example` is the oldest row's place and its fault.
     """
     found: dict[str, list[dict[str, Any]]] = {}
 
@@ -89,7 +91,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
 
 
 def _unreadable(book: Workbook) -> list[dict[str, Any]]:
-    """Return a row on the messages that tell no table, if there are any."""
+    """Return a row about the messages that name no table, if any exist."""
     if not (lost := watch.unreadable(book)):
         return []
     first = lost[0]
@@ -103,7 +105,7 @@ def _unreadable(book: Workbook) -> list[dict[str, Any]]:
 
 
 def _place(record: Row, spec: TableSpec) -> str:
-    """Return where a row came from; of files that tables share a record counts the rows that its table reads."""
+    """Return the place of a row; in files of several tables a record counts the rows that its table reads."""
     path = readable(record.path)
     if record.form == JSON:
         return f"{path} offset {record.row_no}"
@@ -112,9 +114,9 @@ def _place(record: Row, spec: TableSpec) -> str:
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Do with the quarantine what the parameter `quarantine` says: `show` does nothing, `replay`, or `discard`. Tables fail alone.
+    """Handle the quarantine as the parameter `quarantine` says: `show` (do nothing), `replay` or `discard`.
 
-    Messages that tell no table are discarded by a run that takes all tables.
+    Tables fail independently. Messages that name no table are discarded by a run over all tables.
     """
     todo = {"replay": _replay, "discard": _discard}.get(book.settings.quarantine)
     done = _each(book, lambda *of_table: todo(book, *of_table)) if todo else []
@@ -136,7 +138,7 @@ def _discard(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) ->
 
 
 def _replay(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> TableResult:
-    follow(book, book.specs[spec.source], base, [], CHANGE_PHASE)  # what was mended in the spec, the lake needs first
+    follow(book, book.specs[spec.source], base, [], CHANGE_PHASE)  # the lake first needs what was corrected in the spec
     with _judged(book, spec, waiting) as rows:
         counts = {r.outcome.replace(" ", "_"): r["count"] for r in rows.groupBy("outcome").count().collect()}
         note = "; ".join(f"{n} {what.replace('_', ' ')}" for what, n in sorted(counts.items()))
@@ -157,7 +159,7 @@ def _replay(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> 
 
 
 def _now(rows: DataFrame) -> DataFrame:
-    """Return the records of judged rows as a replay leaves them, each with its `place` among them."""
+    """Return the records of judged rows after a replay, each with its `place` among them."""
     from pyspark.sql import functions as F
 
     status = F.expr(f"case outcome when '{aside.APPLY}' then '{quarantined.REPLAYED}' when '{quarantined.OBSOLETE}' then '{quarantined.OBSOLETE}' "
@@ -171,7 +173,7 @@ def _now(rows: DataFrame) -> DataFrame:
 
 
 def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: str, counts: dict[str, int]) -> None:
-    """Commit what can be applied, and beside it what became of every row."""
+    """Commit what can be applied, together with the new status of every row."""
     from pyspark.sql import functions as F
 
     good, records = rows.where(f"outcome = '{aside.APPLY}'"), _now(rows)
@@ -179,7 +181,7 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
         changes = aside.collapsed(rows, spec).persist()
         bounds = tuple(changes.agg(*map(F.expr, merge.bounds_sql(spec))).first())
         is_open = F.col("status").isin(*quarantined.OPEN)
-        # One that is still bad must not be applied later over what came after it and is applied now.
+        # A row that is still bad must not be applied later over a newer one that is applied now.
         records = records.where(~is_open).drop("place").unionByName(
             aside.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
         )  # fmt: skip

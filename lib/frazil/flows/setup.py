@@ -1,4 +1,4 @@
-"""Setup: check the environment, create the tables that are missing, and show what lies in the source."""
+"""Setup: check the environment, create missing tables, and show what is in the source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from frazil.lake import commit, jvm, tables
 
 
 def look(book: Workbook) -> list[dict]:
-    """Return one row per table: the objects that lie in its folder, and those that are not DMS's."""
+    """Return one row per table: the objects in its folder, and those that DMS did not write."""
     if book.stream:
         return stream_look.look(book)
     rows = []
@@ -36,7 +36,7 @@ def look(book: Workbook) -> list[dict]:
 
 
 def passed_by(book: Workbook) -> list[dict[str, str]]:
-    """Return one row per folder of the source that no spec takes: DMS's own records, tables without a spec."""
+    """Return one row per source folder that no spec uses: DMS's own records, and tables without a spec."""
     if book.stream:
         return []
     taken = {"/".join(name) for name in book.known} | {book.endpoint.cdc_path.split("/")[0]}
@@ -45,10 +45,11 @@ def passed_by(book: Workbook) -> list[dict[str, str]]:
 
 
 def check_source(book: Workbook) -> list[dict[str, Any]]:
-    """Return what will hurt, and what the files show of the settings: one row per finding, and per setting and kind of evidence.
+    """Return harmful settings and what the files show of each: one row per finding, and per setting and kind of
+    evidence.
 
-    Without a description of the task of its own (`task_settings`), one given as `mappings` serves. A setting that a file
-    contradicts raises EndpointError, which names both and the cure.
+    Without `task_settings`, a task's description that is given as `mappings` is used. A setting that a file contradicts
+    raises EndpointError, which names both and the cure.
     """
     if book.stream:
         unknown = stream_settings(book.settings.path("endpoint"))[1]
@@ -65,7 +66,7 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     for spec in specs:
         try:
             found = sniff(book.objects(spec), read_head, spec, book.mappings, book.endpoint)
-        except ColumnPlaceError as e:  # it stops this table alone, when its file is read
+        except ColumnPlaceError as e:  # it stops only this table, when its file is read
             rows.append(_told(Finding("columns", spec.source, e.problem, e.cure, LOSS)))
             continue
         wrong += contradictions(book.endpoint, found)
@@ -89,7 +90,7 @@ def _told(f: Finding) -> dict[str, Any]:
 def create_tables(book: Workbook) -> list[TableResult]:
     """Create missing tables, bring the columns of others to their specs, remove branches that killed runs left.
 
-    A table that holds no load yet is made anew if its spec changed. First each spec is held against what DMS wrote first.
+    A table without a load is created again if its spec changed. Each spec is first checked against DMS's first files.
     """
     sound = [book.name(s) for s in book.specs.values() if not s.problem]
     jvm.steady(lambda: tables.create_namespaces(book.spark, sound))

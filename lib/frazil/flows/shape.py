@@ -1,4 +1,4 @@
-"""What a batch's files carry, held against the lake's columns: the schema follows before the batch, or the table stops."""
+"""Compare the columns of a batch's files with the lake's: the schema follows before the batch, or the table stops."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from frazil.lake.tables import Base, read_base
 
 @dataclass(frozen=True)
 class Shaped:
-    """How a batch is read and written (`spec`), the steps of the lake's schema before it, and what the position keeps.
+    """How a batch is read and written (`spec`), the schema steps before it, and what the position keeps.
 
-    `lacks` are columns of the spec that the newest file does not carry, `skips` its columns that are passed by. `learnt` and
-    `told` are kept with the table: columns that a policy added, and what a control record told of others.
+    `lacks` are columns of the spec that the newest file does not carry. `skips` are its columns that are ignored.
+    `learnt` and `told` are kept with the table: columns that a policy added, and what control records said of others.
     """
 
     spec: TableSpec
@@ -39,13 +39,15 @@ class Shaped:
     skips: tuple[str, ...] = ()
 
     def on(self, base: Base) -> Base:
-        """Return the base of a batch whose position will tell what the newest file lacks and what of it is passed by."""
+        """Return the base of a batch whose position will record what the newest file lacks and what of it is ignored.
+        """
         return replace(base, position=replace(base.position, lacks=self.lacks, skips=self.skips))
 
 
 @dataclass(frozen=True)
 class FromStream:
-    """What messages tell of a table's columns: the names in a batch's data, and a control record that comes next."""
+    """What messages say about a table's columns: the names in a batch's data, and the control record that comes next.
+    """
 
     names: frozenset[str] = frozenset()
     told: Definition | None = None
@@ -54,8 +56,8 @@ class FromStream:
 def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject] | FromStream, phase: int) -> Shaped:
     """Bring the lake's schema to what the files or messages and the spec need, and return how to read them.
 
-    Raises SchemaError for what no policy allows, before anything is changed. Where another run is faster, what is left to do
-    is seen anew.
+    Raises SchemaError, before any change, for what no policy allows. If another run is faster, the remaining steps are
+    planned again.
     """
     name = book.name(spec)
     for attempt in range(1, ATTEMPTS + 1):
@@ -77,7 +79,9 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
 
 
 def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[Step]) -> None:
-    """Record the field ids of columns that an older version, or another writer, has made; `evolve` records those of its steps."""
+    """Record the field ids of columns that an older version or another writer made; `evolve` records those of its own
+    steps.
+    """
     name, known = book.name(spec), recorded(base.columns)
     there = {f.name for f in evolution.look(book.spark, name, base.schemas).fields}
     if not steps and (known is None or not {c.name for c in spec.columns} & there <= known.keys()):
@@ -87,7 +91,7 @@ def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[Ste
 def shape(
     book: Workbook, spec: TableSpec, base: Base | None, files: Sequence[DmsObject] | FromStream, phase: int
 ) -> Shaped:
-    """Return what `follow` would do; nothing is changed. `base`: None where the table does not exist yet."""
+    """Return what `follow` would do; nothing is changed. `base`: None if the table does not exist yet."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
     table, position = None, base.position if base else Position()
     if base:
@@ -132,7 +136,7 @@ def _steps_to(table: Table, spec: TableSpec, promotes, position: Position) -> tu
 
 
 def require_first_files(book: Workbook, spec: TableSpec, there: TableObjects) -> None:
-    """Raise SchemaError where the first files of a table that is not loaded carry other columns or types than its spec."""
+    """Raise SchemaError if the first files of a table without a load carry other columns or types than its spec."""
     stored = tables.load(book.spark, book.name(spec)).properties().get(tables.POSITION) if book.exists(spec) else None
     position = Position.from_json(stored)[0] if stored else Position()
     if position.loaded and not position.awaits_load:
@@ -146,7 +150,7 @@ def require_first_files(book: Workbook, spec: TableSpec, there: TableObjects) ->
 
 
 def _require_values(book: Workbook, spec: TableSpec, file: DmsObject) -> None:
-    """Raise SchemaError where a Parquet column has texts of which none of the first is a value of the spec's type."""
+    """Raise SchemaError if none of the first texts in a Parquet column is a value of the spec's type."""
     there, names = footer(file).names, book.mappings.file_columns(spec)
     for column in (c for c in spec.columns if c.dms_type not in ("BYTES", "BLOB") and not c.replace):
         written = names.get(column.name)
@@ -158,7 +162,7 @@ def _require_values(book: Workbook, spec: TableSpec, file: DmsObject) -> None:
 
 
 def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:
-    """Raise SchemaError where a file or a control record brings a column that the lake cannot have under its name."""
+    """Raise SchemaError if a file or a control record brings a column that the lake cannot have under its name."""
     if bad := unfit_name(c.name for c in whole.columns):
         name, why = bad
         where = next((one.where for one in found if name in one.unknown or name in (one.carries or ())), whole.file)
@@ -166,7 +170,7 @@ def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:
 
 
 def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:
-    """Return the spec with every column that the lake has, or will have once `follow` has brought it to the spec."""
+    """Return the spec with every column that the lake has now, or has after `follow`."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
     table = evolution.look(book.spark, book.name(spec), base.schemas)
     return evolution.steps_to(table, evolution.with_told(spec, table.told), promotes)[1]
@@ -175,7 +179,7 @@ def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:
 def _events(
     book: Workbook, spec: TableSpec, table: Table, position: Position, told: Definition, promotes
 ) -> tuple[Event, ...]:
-    """Return what is to be kept of a control record, as the table and the spec are before it."""
+    """Return what to keep of a control record, given the table and the spec before it."""
     steps, whole = evolution.steps_to(table, spec, promotes)
     one = shape_of(told, whole, book.mappings, position.lacks)
     gone, new = _Seen(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one)
@@ -183,14 +187,16 @@ def _events(
 
 
 def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], phase: int) -> TableSpec:
-    """Return the spec by which files can be read again that a batch was made of, whatever the policies say by now."""
+    """Return the spec for reading a batch's files again, whatever the policies say now."""
     whole = every_column(book, spec, base)
     found = shapes(whole, book.endpoint, book.mappings, files, phase)
     return _narrowed(book, whole, found, tuple(sorted({n for one in found for n in one.unknown})))
 
 
 class _Seen:
-    """The files' columns one after the other: which went, which came, and what the policies say to it."""
+    """Compares the files' columns one file after the other: which disappeared, which appeared, and what the policies
+    say.
+    """
 
     def __init__(
         self, book: Workbook, spec: TableSpec, position: Position, phase: int, table: Table | None, steps: list[Step]
@@ -215,13 +221,13 @@ class _Seen:
             self.skipping = {*position.skips, *(f.name for f in table.then if f.id not in now)}
 
     def gone_and_new(self, one: Shape) -> tuple[list[str], list[str]]:
-        """Return the columns that are missing in the next file while those before it had them, and those that nobody told of."""
+        """Return the columns that are missing only in the next file, and those that no record announced."""
         missing = self.spec.key if one.stated else self.declared
         gone = [c for c in missing if c in self.carried and c not in one.carries]
         return gone, [n for n in one.unknown if n not in self.skipping and n not in self.learnt]
 
     def take(self, one: Shape) -> None:
-        """Look at the next file; raises SchemaError where it lacks or brings a column and no policy says what then."""
+        """Check the next file; raise SchemaError if it lacks or adds a column for which no policy is set."""
         if one.carries is None:
             return
         self.last, where = one, one.where
@@ -250,7 +256,7 @@ class _Seen:
         self.ever_skipped |= self.skipping
 
     def _gone(self, one: Shape, gone: list[str]) -> SchemaError:
-        """Return the error for columns that the lake has had and that a file lacks."""
+        """Return the error for columns of the lake that a file lacks."""
         spec, problem = self.spec, f"{one.where}: no column {', '.join(gone)}"
         alike = {n.lower() for n in one.names}
         if taken := [self.written[c] for c in gone if self.written.get(c, c).lower() in alike]:
@@ -266,14 +272,14 @@ class _Seen:
         )
 
     def at_the_end(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return what the newest file lacks and what of it is passed by; where no file tells, as it was."""
+        """Return what the newest file lacks and what of it is ignored; unchanged if no file says."""
         if self.last is None:
             return self.position.lacks, self.position.skips
         return tuple(c for c in self.declared if c not in self.last.carries), tuple(sorted(self.skipping))
 
 
 def _widened(whole: TableSpec, spec: TableSpec, found: Sequence[Shape], promotes) -> TableSpec:
-    """Return the spec with the types that Parquet files state, where a promotion leads there from the lake's."""
+    """Return the spec with the types that Parquet files state, where a promotion leads from the lake's type to them."""
     kinds = {c.name: lake_type(c) for c in whole.columns}
     for one in found:
         for name, kind in (one.carries or {}).items():
@@ -289,7 +295,7 @@ def _widened(whole: TableSpec, spec: TableSpec, found: Sequence[Shape], promotes
 
 
 def _narrowed(book: Workbook, whole: TableSpec, found: Sequence[Shape], ignored: tuple[str, ...]) -> TableSpec:
-    """Return the spec with the columns that some file carries; those that not all carry are optional."""
+    """Return the spec with the columns that any file carries; those that some files lack are optional."""
     written = set(book.mappings.file_columns(whole))
     declared = {c.name for c in whole.file_columns}
     if not found:
@@ -297,7 +303,7 @@ def _narrowed(book: Workbook, whole: TableSpec, found: Sequence[Shape], ignored:
         return replace(whole, columns=columns, narrow=len(columns) < len(whole.columns))
     carried = [written if one.carries is None else {*one.carries, *one.unknown} for one in found]
     some, every = set.union(*carried), set.intersection(*carried)
-    always = {*whole.key, *(declared - written)}  # what a rule of the task leaves out is null, as before
+    always = {*whole.key, *(declared - written)}  # a column that a rule of the task leaves out is null, as before
     columns = tuple(c for c in whole.columns if c.name in some | always)
     optional = tuple(c.name for c in columns if c.name in some - every - always)
     return _read(whole, columns, whole.file_columns, ignored, optional)
@@ -306,7 +312,7 @@ def _narrowed(book: Workbook, whole: TableSpec, found: Sequence[Shape], ignored:
 def _read(
     whole: TableSpec, columns: tuple[Column, ...], every: tuple[Column, ...], ignored: Sequence[str], optional=()
 ) -> TableSpec:
-    """Return the spec by which a batch is read that has only these columns, some of them only here and there."""
+    """Return the spec for reading a batch that has only these columns, some of them only in some files."""
     narrow = len(columns) < len(whole.columns)
     if whole.policy == "multiset" and (optional or narrow):
         raise SchemaError(
@@ -318,13 +324,14 @@ def _read(
 def _read_of_messages(
     book: Workbook, whole: TableSpec, lacks: Sequence[str], names: frozenset[str], ignored: Sequence[str]
 ) -> TableSpec:
-    """Return the spec with the columns that messages have, as far as that is known: a column that is null may be left out.
+    """Return the spec with the columns that messages have, as far as that is known; messages may leave out a null
+    column.
 
-    Those that nobody declares any more stay as they are, and so do those that a control record called gone, unless the
-    messages have them all the same.
+    Columns that nobody declares any more stay unchanged. So do those that a control record dropped, unless the messages
+    have them.
     """
     lake = {c.name: c for c in whole.columns}
-    every = tuple(lake.get(c.name, c) for c in whole.file_columns)  # with the types that the lake has
+    every = tuple(lake.get(c.name, c) for c in whole.file_columns)  # with the lake's types
     there = {c for n, c in names_in_messages(whole, book.mappings).items() if n in names}
     columns = tuple(c for c in every if c.name in lake and (c.name not in lacks or c.name in there))
     return _read(whole, columns, every, ignored)

@@ -79,18 +79,19 @@ QUERIES = {
             left join all_cons_columns k on k.owner = p.owner and k.constraint_name = p.constraint_name
                 and k.column_name = c.column_name""",
 }
-"""Per engine: schema, table, column, its number, type, whether nullable, both comments, place in the primary key (null: none), whether
-it is generated; of PostgreSQL also whether the table is a partitioned one, and which one it is a partition of.
+"""The catalog query of each engine.
 
-PostgreSQL's runs in the tests; the others were written from the engines' documentation and never met such a database.
+Columns: schema, table, column, its number, type, whether nullable, both comments, place in the primary key (null:
+none), whether it is generated. PostgreSQL's also has whether the table is partitioned, and of which table it is a
+partition. Tests run PostgreSQL's. The others follow the engines' documentation and have never run on such a database.
 """
 STABLE_NUMBERS = ("postgresql", "sqlserver")
-"""Engines whose catalogs give a column a number that renames and drops of others leave as it is."""
+"""Engines whose catalogs number columns so that renames and drops of others do not change the number."""
 
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A table as the source's catalog has it; `columns` in the order in which DMS writes them, `generated` ones apart.
+    """A table in the source's catalog; `columns` in the order in which DMS writes them, `generated` ones apart.
 
     `partitioned`: its rows are those of its partitions, under whose names PostgreSQL publishes changes.
     """
@@ -109,7 +110,7 @@ def read_catalog(
 ) -> dict[str, SourceTable]:
     """Return the tables whose `schema.table` fits one of the patterns (`%` and `_` as in DMS's rules), by that name.
 
-    A partition is there too where the table that it is a part of fits.
+    A partition is included if its parent table fits.
     """
     engine, found = connection.engine, defaultdict(list)
     try:
@@ -131,7 +132,7 @@ def read_catalog(
 
 
 def _lineage(name: str, rows: dict[str, list]) -> list[str]:
-    """Return a table's name and those of the partitioned tables that it is a part of."""
+    """Return the names of a table and of its partitioned parent tables."""
     above = rows[name][0][11:12] if name in rows else ()
     return [name, *(_lineage(above[0], rows) if above and above[0] else ())]
 
@@ -144,30 +145,31 @@ def _table(name: str, rows: list, engine: str) -> SourceTable:
         kept = generated if made else columns
         kept.append(Column(column, dms, bool(nullable), comment or "", utc, source_id=stable))
     key = tuple(c for _, c in sorted((int(r[8]), r[2]) for r in rows if r[8] is not None))
-    if {c.name for c in generated} & {*key}:  # DMS does not write all of it
+    if {c.name for c in generated} & {*key}:  # DMS does not write the whole key
         key = ()
     role, part_of = (*rows[0][10:12], None, None)[:2]
     return SourceTable(name, key, tuple(columns), rows[0][7] or "", tuple(generated), bool(role), part_of or "")
 
 
 def as_declared(spec: TableSpec, table: SourceTable, added: Collection[str] = ()) -> TableSpec:
-    """Return a spec with the columns that its source has now: renamed where their numbers say so, retyped, added, gone.
+    """Return a spec with the columns that its source has now: renamed where their numbers say so, retyped, added,
+    removed.
 
-    What the spec says of a column beyond its type (masks, types in the lake, what is left out) stays, and so do the columns
+    What the spec says of a column beyond its type (masks, types in the lake, what is left out) stays. So do the columns
     that the task adds (`added`).
     """
     by_id = {c.source_id: c for c in spec.file_columns if c.source_id}
     unfit = {f.name for f in table.columns if unfit_name([f.name, *(o.name for o in table.columns if o is not f)])}
     by_name = {n: c for c in spec.file_columns for n in (*(unfit & {*c.renamed_from}), c.name)}
     columns, kept, now = [], [], {}
-    listed = [c for c in table.generated if c.name in by_name]  # where a task writes them after all
+    listed = [c for c in table.generated if c.name in by_name]  # if a task writes them after all
     for f in sorted((*table.columns, *listed), key=lambda c: c.source_id) if listed else table.columns:
         old = by_id.get(f.source_id) or by_name.get(f.name)
         if old is None:
             columns.append(f)
             kept.append(f)
             continue
-        # A name that the lake cannot have the spec has changed on purpose.
+        # The spec has deliberately changed a name that the lake cannot have.
         name = old.name if f.name in unfit & {*old.renamed_from} else f.name
         former = (old.name, *old.renamed_from) if old.name != name else old.renamed_from
         new = replace(
@@ -193,7 +195,9 @@ def as_declared(spec: TableSpec, table: SourceTable, added: Collection[str] = ()
 
 
 def follow_source(book: Workbook) -> None:
-    """Take each table's columns as the source's catalog has them now, if `follow_source` is set; what cannot be stops its table."""
+    """Take each table's current columns from the source's catalog, if `follow_source` is set; a failure stops its
+    table.
+    """
     if not book.settings.follow_source:
         return
     found = read_catalog(book.spark, source_connection(), list(book.specs))
@@ -217,7 +221,7 @@ def _followed(spec: TableSpec, table: SourceTable | None, added: Collection[str]
     own = {old: c.name for c in new.file_columns for old in c.renamed_from if unfit_name([old])}
     require_source_key(new, [own.get(k, k) for k in table.key], spec.source, added)
     before, after = ([c.name for c in s.file_columns if c.name not in added] for s in (spec, new))
-    if before != after and not files_tell:  # a headerless file does not say on which side of the change it is
+    if before != after and not files_tell:  # a headerless file does not show whether it is from before or after the change
         raise SchemaError(
             f"{spec.source}: the source's columns are not those of {spec.file}, and its files do not name theirs",
             "declare the cut-over: the new columns in the spec, and under layouts the old ones with the last file that has them",

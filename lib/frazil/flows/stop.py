@@ -1,4 +1,4 @@
-"""What an interrupt means: the first one lets end what is under way, the second one gives it up."""
+"""Interrupts: the first one lets current work finish, the second one aborts it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from frazil.errors import FrazilError
 
 
 class StoppedError(FrazilError):
-    """A run that was interrupted twice: what was not committed is given up."""
+    """A run that was interrupted twice: uncommitted work is aborted."""
 
 
 @contextmanager
 def stop_requests(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """Turn the first SIGINT (a kernel interrupt) or SIGTERM into an event: what is under way ends with its commit.
+    """Turn the first SIGINT (a kernel interrupt) or SIGTERM into an event, so that current work ends with its commit.
 
-    The second one does what it would have done without us. Signals reach the main thread only; elsewhere nothing changes.
+    The second one has its usual effect. Only the main thread receives signals; in others nothing changes.
     """
     stop, before = threading.Event(), {}
 

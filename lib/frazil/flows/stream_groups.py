@@ -1,4 +1,4 @@
-"""What the driver learns of the messages of one read: groups of those that are alike."""
+"""A summary of the messages of one read for the driver: groups of similar messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ FACTS = {
     "sample": f"if({READABLE}, null, left(value, 200))", "columns": f"if(kind = 'data', {COLUMN_NAMES}, null)",
     "record": f"if(kind = 'control' and operation in {TELLING}, struct(built, offset, value), null)",
 }  # fmt: skip
-"""The SQL of what a group is told from, beside a message's place."""
+"""The SQL columns that a group is made from, besides a message's place."""
 NAMES_SQL = f"array_distinct(flatten(collect_set({FACTS['columns']})))"
 """The SQL of all names in the data of some messages."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Messages of one partition that are alike: how many, of how many bytes, the first and last place, the first arrival, their columns, one that is unreadable."""
+    """Similar messages of one partition: their number, bytes, first and last place, first arrival, columns, and an
+    unreadable one.
+    """
 
     object: str
     kind: str | None
@@ -53,12 +55,12 @@ class Group:
         return self.kind == "data" and self.operation == "load"
 
     def behind(self, position: Offsets) -> bool:
-        """Whether some of them lie behind a position."""
+        """Whether some of them are after a position."""
         return self.last >= position.get(self.object, 0)
 
 
 def groups_of(frame: DataFrame) -> list[Group]:
-    """Return the groups of `routed` messages: all that the driver learns of them."""
+    """Return the groups of `routed` messages, which are all that the driver learns about them."""
     from pyspark.sql import functions as F
 
     found = frame.groupBy(*BY).agg(

@@ -1,4 +1,6 @@
-"""The full load out of a stream: a table's load records become its rows, in one commit, once they are known to be whole."""
+"""The full load from a stream: a table's load records become its rows, in one commit, once they are known to be
+complete.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ EMPTY = "no load records yet: counts as empty; its changes are applied as they c
 
 
 class _Load:
-    """One look at the stream, and what each table makes of it."""
+    """One read of the stream, and the result for each table."""
 
     def __init__(self, book: Workbook):
         self.book, s = book, book.settings
@@ -49,10 +51,10 @@ class _Load:
         self.earliest, self.kept = book.stream.earliest(), book.stream.kept()
         self.base: dict[str, Base] = {}
         self.changed: dict[str, OtherWriterError] = {}
-        """Tables that another writer changed: only new load records mend them."""
+        """Tables that another writer changed: only new load records repair them."""
         self.begin: dict[str, Offsets] = {}
         self.cut: dict[str, set[str]] = {}
-        """Partitions in which messages may have expired behind where a table begins."""
+        """Partitions in which messages may have expired after the start of a table."""
         self.seen: Offsets = {}
         self.end: Offsets = {}
 
@@ -70,23 +72,24 @@ class _Load:
         if again and (names := remade(base.position.stream_of, self.kept.made)):
             base = replace(base, position=_without(base.position, names))
         self.base[spec.source] = base
-        # Changes never go past load records that were not applied.
+        # Changes never pass load records that were not applied.
         begin = furthest(base.position.stream_load, base.position.stream)
         if not base.position.loaded:
             begin = self.book.stream.start(where := self.book.settings.stream_start)
             self.cut[spec.source] = self.kept.cut(begin, where == "latest" or where.startswith("{"))
         elif again:
             self.cut[spec.source] = self.kept.cut(begin, True)
-            begin = furthest(begin, self.earliest)  # whether load records were in what has expired: `_may_lack`
+            begin = furthest(begin, self.earliest)  # `_may_lack` judges whether load records have expired
         else:
             begin = self.kept(begin, spec.source, base.position.stream_of, only_topic(self.book, spec, base.position))
         self.begin[spec.source] = begin
         return TableResult(spec.source, "unchanged")
 
     def read(self, failed: list[str], more: Sequence[Offsets] = ()) -> list[Taken]:
-        """Read what is there, then what came meanwhile: when a table's first change is in the first part, all its load is in both.
+        """Read what exists, then what arrived meanwhile: if the first part has a table's first change, both have its
+        whole load.
 
-        It begins at the tables' positions, or earlier where one of `more` lies there.
+        The read begins at the tables' positions, or earlier if one of `more` is earlier.
         """
         going = [b for t, b in self.begin.items() if t not in failed] + list(more)
         taken: list[Taken] = []
@@ -100,7 +103,7 @@ class _Load:
         return taken
 
     def take(self, spec: TableSpec, frame: DataFrame | None, groups: list[Group]) -> TableResult:
-        """Load a table if its load records are whole."""
+        """Load a table if its load records are complete."""
         base, begin = self.base[spec.source], self.begin[spec.source]
         mine = own(self.book, spec, groups)
         loads = [g for g in mine if g.is_load and g.behind(begin)]
@@ -121,7 +124,7 @@ class _Load:
             return TableResult(spec.source, "held", lost)
         if not begun:
             return self._nothing(spec, base)
-        # What lies before the load in its partition is contained in it.
+        # The load already contains what comes before it in its partition.
         self.begin[spec.source] = furthest(begin, {p: place + 1 for p, place in old.items()})
         starts = {
             p: old[p] + 1 if p in old else min((g.first for g in loads if g.object == p), default=0) for p in self.end
@@ -142,7 +145,7 @@ class _Load:
         return self._load(spec, frame, base, position)
 
     def _nothing(self, spec: TableSpec, base: Base) -> TableResult:
-        """Record that neither load records nor changes were there when the first part was read."""
+        """Record that the first part contained neither load records nor changes."""
         if base.position.awaits_load:
             return TableResult(spec.source, "unchanged", EMPTY)
         begin = furthest(self.begin[spec.source], self.seen)
@@ -154,12 +157,13 @@ class _Load:
         return TableResult(spec.source, "empty", EMPTY)
 
     def _around(self, spec: TableSpec, frame: DataFrame | None, loads: list[Group]) -> tuple[Offsets, bool | None]:
-        """Return by partition the last change before the last load record, and whether the first part has one behind all of these.
+        """Return by partition the last change before the last load record, and whether the first part has one after all
+        of these.
 
-        None: no load record lies behind where the table begins, which may be a time.
+        None: no load record comes after the table's start, which may be a time.
 
-        DMS writes a table's changes when its load is over. So what lies before is of an older load, and load records that
-        such a change follows are another, older load's: a key stays in its partition.
+        DMS writes a table's changes after its load. So everything before such a change, with the load records that it
+        follows, belongs to an older load: a key stays in its partition.
         """
         from pyspark.sql import functions as F
 
@@ -180,7 +184,7 @@ class _Load:
         return {p: int(before) for p, before, _ in rows if before is not None}, any(after for *_, after in rows)
 
     def _waits(self, spec: TableSpec, loads: list[Group], over: bool | None) -> str:
-        """Say what is missing until a table's load is known to be over."""
+        """Say what is missing before a table's load is known to be complete."""
         if self.over == "declared":
             return ""
         if self.statistics is not None:
@@ -194,9 +198,9 @@ class _Load:
         return ""
 
     def _may_lack(self, spec: TableSpec, loads: list[Group], groups: list[Group]) -> str:
-        """Say so where the first load records may have expired, and no create-table record that is there tells that they have not.
+        """Say so if the first load records may have expired and no kept create-table record disproves it.
 
-        DMS sends that record before them, and what came later than something that is kept is kept.
+        DMS sends that record before them, and everything later than a kept message is kept.
         """
         if self.statistics is not None or self.over == "declared":
             return ""
@@ -225,7 +229,7 @@ class _Load:
         if bad:
             quarantine.admit(self.book, spec, raw, bad, total)
         good = changes.where("bad is null")
-        # A message that DMS sent twice is there twice; without a key that cannot be told.
+        # A message that DMS sent twice is stored twice; without a key this cannot be detected.
         rows = last_per_key(good, spec).select("after.*") if spec.key else good.select("after.*")
         rows = (appended(changes, good_only=True) if spec.policy == "append" else rows).persist()
         try:
@@ -251,7 +255,7 @@ class _Load:
 
 
 def _without(position: Position, names: list[str]) -> Position:
-    """Return a position without its places in streams that were made anew: they mean nothing there."""
+    """Return a position without its offsets in recreated streams, where they mean nothing."""
 
     def others(places: Offsets) -> Offsets:
         return {p: o for p, o in places.items() if stream_of(p) not in names}
@@ -260,7 +264,7 @@ def _without(position: Position, names: list[str]) -> Position:
 
 
 def first_loads(book: Workbook, tables: Collection[str]) -> list[TableResult]:
-    """Load tables for which 01_full_load found nothing and of which messages have come since."""
+    """Load tables that 01_full_load found empty and that have messages now."""
     load, others = _Load(book), [t for t in book.specs if t not in tables]
     looked = book.each_table(load.look, skip=others)
     failed = [r for r in looked if r.failed]
@@ -270,11 +274,11 @@ def first_loads(book: Workbook, tables: Collection[str]) -> list[TableResult]:
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Load every table whose load records are whole; the others are held. Tables fail alone."""
+    """Load every table whose load records are complete; the others wait. Tables fail independently."""
     load = _Load(book)
     found = {r.table: r for r in book.each_table(load.look)}
     failed = [t for t, r in found.items() if r.failed]
-    # A table that could not be made before is found again.
+    # A table that could not be created before is found again.
     anew = book.settings.unknown_tables == "create" and not book.settings.tables
     with messages(book, *load.read(failed, [load.earliest] if anew else [])) as read:
         met = {r.table: r for r in meet(book, read.groups)}

@@ -1,4 +1,4 @@
-"""What can be told of a stream before a run: how much lies behind each table's position, and what its settings will lose."""
+"""Check a stream before a run: how much is after each table's position, and what its settings will lose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from frazil.flows.workbook import Workbook
 
 
 def begin_of(book: Workbook, spec: TableSpec, position: Position, kept: Kept, seen: Offsets | None = None) -> Offsets:
-    """Return where a loaded table goes on in the stream, at least as far as it was `seen`; raise what makes that impossible."""
+    """Return where a loaded table continues in the stream, at least as far as it was `seen`; raise if that is
+    impossible.
+    """
     if not position.stream:
         raise StreamError(
             f"{spec.source} was loaded from files, so where its changes begin in the stream is not known",
@@ -22,18 +24,19 @@ def begin_of(book: Workbook, spec: TableSpec, position: Position, kept: Kept, se
 
 
 def only_topic(book: Workbook, spec: TableSpec, position: Position) -> str:
-    """Return the topic that a position need be held against; empty: all, as also right after the mappings name another one."""
+    """Return the topic to check a position against; empty: all, as also right after the mappings name another one."""
     topic = book.topic(spec)
     return topic if topic == position.topic else ""
 
 
 def pending(book: Workbook, ends: Offsets, position: Position) -> int | None:
-    """Return how many messages, of any table, lie behind a position; None where the stream does not tell its ends."""
+    """Return how many messages, of any table, are after a position; None if the stream does not report its ends."""
     return sum(e - position.stream.get(p, 0) for p, e in ends.items()) if book.stream.tells_ends else None
 
 
 def look(book: Workbook) -> list[dict]:
-    """Return one row per table, and how many messages the stream holds for all tables (Kinesis does not tell)."""
+    """Return one row per table, and the number of messages in the stream for all tables (Kinesis does not report it).
+    """
     first, ends = book.stream.earliest(), book.stream.ends()
     kept = sum(ends[p] - first[p] for p in ends) if book.stream.tells_ends else None
     return [
@@ -43,7 +46,7 @@ def look(book: Workbook) -> list[dict]:
 
 
 def findings(book: Workbook) -> list[dict]:
-    """Return what the endpoint's stream settings will lose on the way, one row per finding."""
+    """Return what the endpoint's stream settings will lose, one row per finding."""
     given = read_stream_settings(book.settings.path("endpoint"))
     says = {
         "IncludeNullAndEmpty": "an empty text cannot be told from a null: both are left out, and become null",

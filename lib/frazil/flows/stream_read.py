@@ -1,4 +1,4 @@
-"""One read of a stream for all tables: what lies in it, and which part of it is a table's own."""
+"""One read of a stream for all tables: what it contains, and which part belongs to each table."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ APART = "load records lie behind the load that was applied: run 01_full_load wit
 
 @dataclass(frozen=True)
 class Read:
-    """What reads of a stream took for all tables: the messages as a frame, and in groups; none where nothing is there.
+    """The messages that reads took for all tables, as a frame and in groups; none if nothing exists.
 
-    `held`: the same messages in this process, where they are few; hardly anything asks for the frame then.
+    `held`: the same messages in this process, if they are few; the frame is then rarely used.
     """
 
     frame: DataFrame | None
@@ -42,7 +42,7 @@ class Read:
     def changes_seen(
         self, book: Workbook, spec: TableSpec, begin: Offsets, before: tuple[str, int] | None
     ) -> tuple[int, frozenset[str]]:
-        """Return how many changes of a table lie between two places, and the names in them."""
+        """Return how many changes of a table are between two places, and the names in them."""
         from pyspark.sql import functions as F
 
         if self.held is not None:
@@ -55,7 +55,10 @@ class Read:
 
 @contextmanager
 def messages(book: Workbook, *taken: Taken, hold: bool = False) -> Iterator[Read]:
-    """Hold what reads took for all tables, and name what belongs to no table. Few messages are held in this process if `hold`."""
+    """Hold the messages of reads for all tables, and name those of no table.
+
+    With `hold`, few messages stay in this process.
+    """
     from pyspark import StorageLevel
     from pyspark.sql import DataFrame
 
@@ -79,7 +82,7 @@ def messages(book: Workbook, *taken: Taken, hold: bool = False) -> Iterator[Read
 
 
 def _held(book: Workbook, taken: Sequence[Taken]) -> list[HeldMessage] | None:
-    """Return the messages of some reads, as the stream's own client reads them; None where they are many, or it fails."""
+    """Return the messages of some reads through the stream's own client; None if they are many, or it fails."""
     if sum(MOST if t.count is None else t.count for t in taken) >= MOST:
         return None
     received = [t.at_once() for t in taken if t.frame is not None]
@@ -87,7 +90,7 @@ def _held(book: Workbook, taken: Sequence[Taken]) -> list[HeldMessage] | None:
 
 
 def _tell(book: Workbook, groups: list[Group]) -> None:
-    """Name what no table will get: other tables' messages, control records."""
+    """Name what no table will get: other tables' messages and control records."""
     taken, others = {book.mappings.target_name(s) for s in book.specs.values()}, {}
     for g in (g for g in groups if g.readable):
         if (g.schema, g.table) not in taken:
@@ -110,7 +113,7 @@ def keep_position(book: Workbook, spec: TableSpec, base: Base, position: Positio
 
 
 def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]:
-    """Return the groups of a table's data; raise StreamError if some lie in another topic than the mappings tell."""
+    """Return the groups of a table's data; raise StreamError if some are in another topic than the mappings name."""
     found = [g for g in groups if g.kind == "data" and (g.schema, g.table) == book.mappings.target_name(spec)]
     topic = book.topic(spec)
     if topic and (other := [g for g in found if stream_of(g.object) != topic]):
@@ -127,9 +130,9 @@ def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]
 def definitions(
     book: Workbook, spec: TableSpec, groups: Iterable[Group], position: Offsets
 ) -> list[tuple[str, int, Definition]]:
-    """Return what control records behind a position tell of a table, in DMS's order: partition, place, definition.
+    """Return the control records of a table after a position, in DMS's order: partition, place, definition.
 
-    What came before the table was made anew is of no use.
+    Records from before the table was recreated are ignored.
     """
     told: list[tuple[str, int, Definition]] = []
     for g, place, one in records_of(book, book.mappings.target_name(spec), groups):
@@ -145,9 +148,9 @@ def definitions(
 def records_of(
     book: Workbook, name: tuple[str, str], groups: Iterable[Group]
 ) -> list[tuple[Group, int, Definition | None]]:
-    """Return the control records of a table as it is called in messages: group, place, and what each tells.
+    """Return the control records of a table by its name in messages: group, place, and definition.
 
-    They are ordered by DMS's own times, since it sends them by one thread; the data may lie in other partitions.
+    They are ordered by DMS's own times, since one thread sends them; the data may be in other partitions.
     """
     mine = [(g, *r) for g in groups if g.kind == "control" and (g.schema, g.table) == name for r in g.records]
     return [
@@ -157,7 +160,7 @@ def records_of(
 
 
 def require_known(book: Workbook, spec: TableSpec, names: Iterable[str], where: str) -> None:
-    """Raise StreamError for a name in messages that nobody told of, unless such columns are to be ignored."""
+    """Raise StreamError for a name in messages that nothing announced, unless such columns are ignored."""
     known = {*known_columns(spec, book.mappings), *names_in_messages(spec, book.mappings), *spec.ignored}
     if (unknown := set(names) - known) and spec.changes.new != "ignore":
         raise StreamError(
@@ -175,13 +178,14 @@ def rows_of(
     begin: Offsets,
     before: tuple[str, int] | None = None,
 ) -> DataFrame:
-    """Return the raw rows of a table behind a position, and `before` a place if one is given: load records, or changes."""
+    """Return the raw rows of a table after a position, and `before` a place if one is given: load records, or changes.
+    """
     rows = messages_of(book, spec, frame, loads, begin, before)
     return raw_of(book, spec, rows, loads, len(begin.keys() - {ARRIVED}))
 
 
 def raw_of(book: Workbook, spec: TableSpec, rows: DataFrame, loads: bool, partitions: int) -> DataFrame:
-    """Return the raw rows that a table's own messages make, out of so many partitions."""
+    """Return the raw rows of a table's own messages, given the number of partitions."""
     phase = LOAD_PHASE if loads else CHANGE_PHASE
     return raw_rows(rows, spec, book.mappings, book.before_field, phase, book.stream.scheme, partitions)
 
@@ -194,7 +198,7 @@ def messages_of(
     begin: Offsets,
     before: tuple[str, int] | None = None,
 ) -> DataFrame:
-    """Return a table's load records, or its changes, behind a position, and `before` a place if one is given."""
+    """Return a table's load records, or its changes, after a position, and `before` a place if one is given."""
     from pyspark.sql import functions as F
 
     schema, table = book.mappings.target_name(spec)

@@ -1,7 +1,7 @@
-"""Changes from a stream: one read serves all tables, each applies its own part with its own position.
+"""Changes from a stream: one read serves all tables; each applies its part with its own position.
 
-A change waits for one and a half passes on average. Passes that share three reads, so that the last tables apply what came
-meanwhile, were measured: they gained 3 to 7 %, as a read takes 0.4 s, and were left out.
+On average a change waits for one and a half passes. Three reads per pass, for what arrives meanwhile, gained only 3 to
+7 % in measurements, since a read takes 0.4 s. So a pass has one read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ SETTLE_S = 900
 
 @dataclass(frozen=True)
 class _Part:
-    """One table's part of a read: its messages from the place `at` up to `end`, in groups; `before` a place of one partition if one is given."""
+    """One table's part of a read: its messages from the place `at` to `end`, in groups, `before` a place of one
+    partition if given.
+    """
 
     spec: TableSpec
     base: Base
@@ -65,7 +67,7 @@ class _Part:
 
 
 class _Run:
-    """One run over the stream: where each table stands, and how far it has been seen to have no message."""
+    """One run over the stream: the position of each table, and how far it is known to have no message."""
 
     def __init__(self, book: Workbook):
         self.book, self.passes, self.settled = book, 0, time.monotonic()
@@ -73,15 +75,15 @@ class _Run:
         self.base: dict[str, Base] = {}
         self.at: dict[str, Offsets] = {}
         self.out: dict[str, float] = {}
-        """Tables that are left out, and until when."""
+        """Tables that are skipped, and until when."""
         self.pause: dict[str, float] = {}
         self.made: dict[str, str] = {}
         self.first: set[str] = set()
-        """Tables whose first load has to be looked for in the whole stream."""
+        """Tables whose first load has to be searched for in the whole stream."""
         self.board = Board(book.progress) if book.settings.run_for_s else None
 
     def _each(self, work: Callable[[TableSpec], TableResult]) -> None:
-        """Let every table work that is not left out; one that fails or waits is left out of this run, or for a while."""
+        """Process every table that is not skipped; one that fails or waits is skipped for this run, or for a while."""
         self._take(self.book.each_table(work, skip=list(self.out), quiet=self.board is not None))
 
     def _take(self, results: list[TableResult]) -> None:
@@ -97,14 +99,14 @@ class _Run:
                 self.pause.pop(table, None)
 
     def one_pass(self) -> bool:
-        """Read once what lies behind the tables' positions; return whether more lies there."""
+        """Read once what is after the tables' positions; return whether more exists."""
         self.first = set()
         self.out = {t: until for t, until in self.out.items() if until > time.monotonic()}
         kept = self.book.stream.kept()
         self.made = kept.made
         self._each(lambda spec: self._look(spec, kept))
         going = [at for t, at in self.at.items() if t not in self.out]
-        if not self.book.specs:  # all tables have yet to be made
+        if not self.book.specs:  # no table has been created yet
             going = [self.book.stream.earliest()]
         if not going:
             return False
@@ -118,16 +120,16 @@ class _Run:
         return loaded or (not taken.caught_up and len(self.out) < len(self.total))
 
     def _first_loads(self, end: Offsets) -> bool:
-        """Load the tables that 01_full_load found empty; return whether any of them can go on."""
+        """Load the tables that 01_full_load found empty; return whether any of them can continue."""
         results = stream_load.first_loads(self.book, self.first)
         for r in results:
-            if r.status == "unchanged":  # the whole stream has nothing of it
+            if r.status == "unchanged":  # the whole stream has none of its messages
                 self.at[r.table] = furthest(self.at[r.table], end)
         self._take(results)
         return any(r.status == "loaded" for r in results)
 
     def _look(self, spec: TableSpec, kept: Kept) -> TableResult:
-        """Read a table's position and hold it against the stream."""
+        """Read a table's position and check it against the stream."""
         name = self.book.name(spec)
         if spec.source not in self.base:
             commit.remove_abandoned_branches(self.book.spark, name)
@@ -146,7 +148,7 @@ class _Run:
             if not taken.caught_up or any(g.is_load and g.behind(at) for g in mine):
                 self.first.add(spec.source)
                 return TableResult(spec.source, "unchanged", "nothing new")
-            # DMS sends a table's changes after its load: all was read, so it was empty then.
+            # DMS sends a table's changes after its load. Everything was read, so the load was empty.
             base = replace(base, position=replace(base.position, load_digest=STREAM_LOAD))
         if any(g.is_load and g.behind(base.position.stream_load) for g in mine):
             return TableResult(spec.source, "held", f"changes wait: {APART}")
@@ -161,10 +163,10 @@ class _Run:
         return result
 
     def _by_topic(self, part: _Part, taken: Taken, result: TableResult) -> Offsets:
-        """Apply changes without control records among them; return how far the table is.
+        """Apply changes without control records among them; return how far the table has come.
 
-        A table that moved to another topic has its older messages in the former one: these are a batch of their own. The
-        messages of later topics come with a later pass.
+        If a table moved to another topic, its older messages in the former one are a separate batch. The messages of
+        later topics follow in a later pass.
         """
         topics = _in_order(part.pending)
         former = topics[:-1] if taken.caught_up else topics[:1] if len(topics) > 1 else []
@@ -182,10 +184,10 @@ class _Run:
         return furthest(part.at, part.end)
 
     def _by_record(self, part: _Part, records: list[tuple[str, int, Definition]], result: TableResult) -> Offsets:
-        """Apply changes with control records among them, which the table follows; return how far it is.
+        """Apply changes with control records among them, which the table follows; return how far it has come.
 
-        Where data and control records share a partition, each record takes effect between the rows around it. Where they do
-        not, nothing says which rows came first: all are read by the names that they have, once the schema has followed.
+        If data and control records share a partition, each record takes effect between the rows around it. Otherwise
+        the order is unknown: after the schema has followed, all rows are read by their own names.
         """
         end, name = part.end, self.book.name(part.spec)
         partitions = {*(g.object for g in part.pending), *(p for p, _, _ in records)}
@@ -205,7 +207,7 @@ class _Run:
             part = replace(part, at=reached, base=self._evolve(part.spec, part.base, definition))
         seen = part.read.changes_seen(self.book, part.spec, part.at, None) if ordered else _sum(part.pending)
         reached = furthest(part.at, end)
-        if not self._changes(replace(part, end=reached), seen, result):  # what a record said may not be lost with it
+        if not self._changes(replace(part, end=reached), seen, result):  # a record's statement must not be lost with the batch
             position = self._at(part.spec, part.base, commit.new_batch(), reached)
             keep_position(self.book, part.spec, part.base, position)
         return reached
@@ -216,7 +218,7 @@ class _Run:
         return replace(base, schemas=read_base(self.book.spark, self.book.name(spec)).schemas)
 
     def _changes(self, part: _Part, seen: tuple[int, frozenset[str]], result: TableResult) -> bool:
-        """Apply the changes between two places in one batch; return whether there were any."""
+        """Apply the changes between two places in one batch; return whether any existed."""
         (count, names), base, at, end = seen, part.base, part.at, part.end
         if not count:
             return False
@@ -235,7 +237,7 @@ class _Run:
     def _collapse(
         self, spec: TableSpec, read: Read, at: Offsets, before: tuple[str, int] | None
     ) -> Callable[[bool], Collapsed | None] | None:
-        """Return what collapses the changes between two places in this process, if they are held here."""
+        """Return the function that collapses the changes between two places in this process, if they are held here."""
         book, names = self.book, self.book.mappings.target_name(spec)
         if read.held is None or not core_reads(spec, book.mappings):
             return None
@@ -244,14 +246,15 @@ class _Run:
         return lambda to_driver: collapse_messages(spec, called, mine, partitions, latency.QUANTILES)
 
     def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
-        """Return a table's position at a place; which streams it is of is noted once, as they were then, if it needs them."""
+        """Return a table's position at a place; if needed, the ids of its streams are recorded once, as they were then.
+        """
         topic, of = self.book.topic(spec), base.position.stream_of
         if topic and topic == base.position.topic:
             of = {name: told for name, told in of.items() if name == topic}
         return replace(base.position, batch=batch, stream=place, stream_of={**self.made, **of}, topic=topic)
 
     def settle(self) -> None:
-        """Commit how far tables without messages were seen to have none: else these would expire behind a position."""
+        """Commit how far tables are known to have no messages: else these could expire after a position."""
 
         def work(spec: TableSpec) -> TableResult:
             base = read_base(self.book.spark, self.book.name(spec))
@@ -265,7 +268,7 @@ class _Run:
 
 
 def _in_order(pending: list[Group]) -> list[str]:
-    """Return the topics or streams that messages lie in, by when the first one arrived."""
+    """Return the topics or streams of messages, in the order of their first arrival."""
     first: dict[str, int] = {}
     for g in pending:
         name = stream_of(g.object)
@@ -274,15 +277,16 @@ def _in_order(pending: list[Group]) -> list[str]:
 
 
 def _sum(groups: list[Group]) -> tuple[int, frozenset[str]]:
-    """Return how many messages some groups hold, and the names in them."""
+    """Return the number of messages in some groups, and the names in them."""
     return sum(g.count for g in groups), frozenset(n for g in groups for n in g.columns)
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Apply what lies behind the tables' positions, read once for all, until nothing is left or `max_batches` passes are made.
+    """Apply what is after the tables' positions, read once for all, until nothing is left or after `max_batches`
+    passes.
 
-    With `run_for_s` it looks again every `trigger_s` seconds for that long, or until an interrupt or SIGTERM, and tries a
-    table that failed again, from its own position, after a pause that doubles up to a minute.
+    With `run_for_s` it polls every `trigger_s` seconds for that long, or until an interrupt or SIGTERM. It tries a
+    failed table again, from its own position, after a pause that doubles up to a minute.
     """
     s, run, trouble = book.settings, _Run(book), None
     until = time.monotonic() + s.run_for_s

@@ -1,4 +1,4 @@
-"""What a control record says of a table's columns, held against those that are known: a shape, renames, other types."""
+"""Compare a control record's columns with the known ones: new columns, renames, other types."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Event = tuple[str, ...]
 
 
 def names_in_messages(spec: TableSpec, mappings: Mappings) -> dict[str, str]:
-    """Return {name in messages: column}, former names among them."""
+    """Return {name in messages: column}, including former names."""
     now = {n: c for c, n in mappings.file_columns(spec).items()}
     former = {n: c for c, names in former_names(spec, mappings).items() for n in names}
     return {**former, **now}
 
 
 def is_whole(told: Definition, spec: TableSpec, mappings: Mappings) -> bool:
-    """Tell whether it is a definition of the table: one that knows its key, unless a column of that was renamed."""
+    """Return whether it is a definition of the table: one with its key, unless a key column was renamed."""
     known = names_in_messages(spec, mappings)
     return told.operation == RENAME or set(spec.key) <= {known.get(n) for n in told.columns}
 
 
 def shape_of(told: Definition, spec: TableSpec, mappings: Mappings, lacks: Collection[str]) -> Shape:
-    """Return the columns that a table has after a control record, of which it had none in `lacks` before.
+    """Return a table's columns after a control record; before it, the table had none of those in `lacks`.
 
-    Only an operation that may drop columns tells that one is gone: another column that is not there yet may be one that the
+    Only an operation that may drop columns shows that one was dropped: any other missing column may be one that the
     spec declares ahead.
     """
     known = _known(told, spec, mappings)
@@ -46,21 +46,21 @@ def shape_of(told: Definition, spec: TableSpec, mappings: Mappings, lacks: Colle
 
 
 def _known(told: Definition, spec: TableSpec, mappings: Mappings) -> dict[str, str]:
-    """Return {name in messages: column}, where a former name counts only if the present one is not told beside it."""
+    """Return {name in messages: column}; a former name counts only if the present one is absent."""
     known = names_in_messages(spec, mappings)
     present = {c: n for n, c in known.items()}  # it comes last
     return {n: c for n, c in known.items() if n == present[c] or present[c] not in told.columns}
 
 
 def _kind(told: Column | None, spec: TableSpec, name: str | None) -> str:
-    """Return the Spark SQL type of a column that was told of; a moment's zone is what the spec says."""
+    """Return the Spark SQL type of an announced column; for a timestamp the spec says whether it has a zone."""
     if told is None:
         return ""
     return value_type(replace(told, utc=name is not None and spec.column(name).utc))
 
 
 def require_one_meaning(spec: TableSpec, names: list[set[str]]) -> None:
-    """Raise SchemaError for a name that goes and comes again in what a table's columns were, one after the other."""
+    """Raise SchemaError for a name that disappears and returns in the sequence of a table's columns."""
     for name in sorted(set.union(*names)):
         if "0" in "".join("01"[name in some] for some in names).strip("0"):
             raise SchemaError(
@@ -79,10 +79,11 @@ def events(
     new: list[str],
     promotes: Callable[[str, str], bool],
 ) -> tuple[Event, ...]:
-    """Return what is to be kept of a control record: a rename, or columns that a policy adds or drops, and types that no promotion leads to.
+    """Return what to keep of a control record: a rename, columns that a policy adds or drops, or types that no
+    promotion leads to.
 
-    It is a rename where the record says so and one column went (`gone`) and one came (`new`); one that is left out of the lake
-    may be renamed as well, and stays out. Raises SchemaError for what no policy allows.
+    It is a rename if the record says so, one column disappeared (`gone`) and one appeared (`new`). A column that is
+    left out of the lake may be renamed as well, and stays out. Raises SchemaError for what no policy allows.
     """
     added = mappings.listed(spec)
     here = {*added, *(_known(told, spec, mappings).get(n) for n in told.columns)}
@@ -93,7 +94,7 @@ def events(
         known = _known(told, spec, mappings)
         require_source_key(spec, (known.get(k, k) for k in told.key), told.where, added)
     if gone and new:
-        return ()  # which it is must be declared: that is said where gone columns and new ones are judged
+        return ()  # a choice that must be declared; the check of gone and new columns says so
     dropped = [("drop", n) for n in gone if spec.changes.gone == "drop" and n not in spec.key]
     return (*_added(told, spec, new), *dropped, *_retyped(told, one, spec, mappings, promotes))
 
@@ -117,7 +118,7 @@ def _retyped(
         name = known[new.name]
         kind, column = (one.carries or {}).get(name), spec.column(name)
         was = value_type(replace(column, lake=""))
-        as_text = column.dms_type == "BOOLEAN" and kind == "string"  # what PostgreSQL's are to DMS, by its settings
+        as_text = column.dms_type == "BOOLEAN" and kind == "string"  # how DMS's settings may write PostgreSQL's BOOLEAN
         if not kind or as_text or promotes(was, kind) or promotes(kind, was):
             continue
         if spec.changes.type != "beside" or name in spec.key:

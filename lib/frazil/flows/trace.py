@@ -1,4 +1,4 @@
-"""What made a row what it is: the commits that changed a key, and the rows of the source that they applied. Only reads."""
+"""The history of a row: the commits that changed a key, and the source rows that they applied. Only reads."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 MOST_MB = 1024
-"""Source files of one commit are looked through for a key up to this much."""
+"""Maximum size of one commit's source files that are searched for a key."""
 
 
 def key_sql(spec: TableSpec, key: list[str], row: str = "") -> str:
-    """Return the condition that names a row by its key, given as texts in the key's order."""
+    """Return the condition that selects a row by its key, given as texts in the key's order."""
     if not spec.key:
         raise ExploreError(f"{spec.source} has no key", "ask for a table with one")
     if len(key) != len(spec.key):
@@ -38,7 +38,7 @@ def key_sql(spec: TableSpec, key: list[str], row: str = "") -> str:
 
 
 def _value_sql(text: str, kind: str) -> str:
-    """The SQL of a key's value that is given as text: binary as hex, an instant in UTC unless it names a zone."""
+    """Return the SQL of a key's value given as text: binary as hex, an instant in UTC unless it names a zone."""
     if kind == "binary":
         return f"unhex({text})"
     typed = f"try_cast({text} as {kind})"
@@ -46,7 +46,7 @@ def _value_sql(text: str, kind: str) -> str:
 
 
 def first_key(book: Workbook, table: str) -> list[str]:
-    """Return the key of a row that was changed last, as texts: something to look at."""
+    """Return the key of one of the rows changed last, as texts."""
     spec = spec_of(book, table)
     name, columns = book.name(spec), ", ".join(key_text(identifier(k), lake_type(spec.column(k))) for k in spec.key)
     require_table(book.spark, name)
@@ -54,7 +54,7 @@ def first_key(book: Workbook, table: str) -> list[str]:
         f"select data_file.file_path from {name}.entries where status < 2 and data_file.content = 0 order by sequence_number desc limit 1"
     ).first()
     order = ["_last_updated_sequence_number desc"] if format_of(book.spark, name) > 2 else []
-    last = f"order by {', '.join([*order, *(identifier(k) for k in spec.key)])}"  # how rows lie in a file is Spark's matter
+    last = f"order by {', '.join([*order, *(identifier(k) for k in spec.key)])}"  # Spark decides the order of rows in a file
     for where in [f"where _file = {literal(newest[0])} {last}", ""] if newest and spec.key else []:
         if row := book.spark.sql(f"select {columns} from {name} {where} limit 1").first():
             return list(row)
@@ -62,10 +62,10 @@ def first_key(book: Workbook, table: str) -> list[str]:
 
 
 def key_history(book: Workbook, table: str, key: list[str]) -> list[dict[str, Any]]:
-    """Return what happened to one key, newest first: operation, commit, snapshot, the files of its batch, source time, values.
+    """Return the history of one key, newest first: operation, commit, snapshot, batch files, source time, values.
 
-    `source_commit` is the time span of the commit's batch: `origin` finds the very row. A version that a snapshot made
-    which has expired says so.
+    `source_commit` is the time span of the commit's batch: `origin` finds the exact row. A version made by an expired
+    snapshot says so.
     """
     spec = spec_of(book, table)
     name, where = book.name(spec), key_sql(spec, key)
@@ -92,7 +92,7 @@ def key_history(book: Workbook, table: str, key: list[str]) -> list[dict[str, An
 
 
 def _told(states: list[Snapshot], s: Snapshot | None) -> dict[str, Any]:
-    """What a snapshot tells of the batch that it committed."""
+    """What a snapshot records about the batch that it committed."""
     if s is None:
         return {"committed": f"at or before {clock(states[0].committed_ms)}", "snapshot": None, "source_commit": "–", "files": "–"}  # fmt: skip
     span = " … ".join(dict.fromkeys(clock(ms) for ms in (s.source_ms[:1] + s.source_ms[-1:]))) or "–"
@@ -101,7 +101,7 @@ def _told(states: list[Snapshot], s: Snapshot | None) -> dict[str, Any]:
 
 
 def _between(states: list[Snapshot], s: Snapshot) -> tuple[Position, Position]:
-    """Return the positions between which a snapshot's batch lies."""
+    """Return the positions between which a snapshot's batch is."""
     earlier = [b.position for b in states if b.committed_ms < s.committed_ms and b.position]
     return earlier[-1] if earlier else Position(), s.position or Position()
 
@@ -111,15 +111,16 @@ def _end(position: Position) -> str:
 
 
 def _beside(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Put a row's values beside facts; a column that is called like one of these is told apart."""
+    """Add a row's values to facts; a column with the name of a fact is distinguished."""
     return facts | {f"{c} (column)" if c in facts else c: value for c, value in values.items()}
 
 
 def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "") -> list[dict[str, Any]]:
-    """Return the rows that DMS wrote of a key in the batch of one commit: file, row in it, operation, commit time, key change (old → new), values.
+    """Return the rows that DMS wrote for a key in the batch of one commit.
 
-    `snapshot` is one of `key_history`; left out, the newest that changed the key. Reads the source files that the commit
-    names, as far as they still lie there.
+    Each has its file, row number, operation, commit time, key change (old → new) and values. `snapshot` is one of
+    `key_history`; default: the newest that changed the key. Reads the source files that the commit names, if they still
+    exist.
     """
     from pyspark.sql import functions as F
 
@@ -156,7 +157,7 @@ def _moved(row: Row, spec: TableSpec) -> dict[str, str]:
 
 
 def newest_origin(book: Workbook, table: str, key: list[str], events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return `origin` of the newest of a key's events that a snapshot tells of, or one row that says why it cannot be told."""
+    """Return `origin` of a key's newest event with a snapshot, or one row that says why it is unknown."""
     snapshot = next((e["snapshot"] for e in events if e["snapshot"]), "")
     try:
         return origin(book, table, key, snapshot) if snapshot else []
@@ -167,7 +168,7 @@ def newest_origin(book: Workbook, table: str, key: list[str], events: list[dict[
 def _raw(
     book: Workbook, spec: TableSpec, made: Snapshot, after: Position, until: Position
 ) -> tuple[DataFrame, TableSpec]:
-    """Return the raw rows of a commit's batch, read again from the source, and the spec with the columns that they have."""
+    """Return the raw rows of a commit's batch, read again from the source, and the spec with their columns."""
     if book.stream:
         raise ExploreError(f"{spec.source} is fed by a stream, whose messages are not looked through for a key", "see key_history: it names the places of the batch")  # fmt: skip
     there = book.objects(spec)

@@ -1,4 +1,4 @@
-"""Messages of a stream that tell no table: they stop the tables that they may be of, are set aside, or are passed by."""
+"""Messages of a stream that name no table: they stop the tables they may belong to, are quarantined, or are ignored."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from frazil.flows.stream_groups import Group
 
 READABLE = "coalesce(operation is not null and (kind = 'control' or (kind = 'data' and schema is not null and `table` is not null)), false)"
-"""The SQL of whether a message's metadata say what it is and of which table."""
+"""The SQL of whether a message's metadata give its kind and table."""
 
 
 def look_after(book: Workbook, frame: DataFrame | None, groups: Iterable[Group]) -> None:
-    """Set messages that tell no table aside, before any table goes on behind them, or say that they are passed by."""
+    """Quarantine messages that name no table, before any table passes them, or report that they are ignored."""
     lost = [g for g in groups if not g.readable]
     going = [g for g in lost if not _stays(book, g)]
     if going and book.settings.on_unreadable == "quarantine":
@@ -32,9 +32,9 @@ def look_after(book: Workbook, frame: DataFrame | None, groups: Iterable[Group])
 
 
 def require_readable(book: Workbook, spec: TableSpec, groups: Iterable[Group], at: Offsets, only: str) -> None:
-    """Raise StreamError where a message that tells no table, and may be this table's, lies behind its position.
+    """Raise StreamError if a message after the table's position names no table and may be this table's.
 
-    `only` is the topic that all of its messages lie in; empty: it may be any.
+    `only` is the topic of all its messages; empty: any.
     """
     lost = [g for g in groups if not g.readable and g.behind(at) and only in ("", stream_of(g.object))]
     if not (lost := [g for g in lost if _stays(book, g)]):
@@ -51,9 +51,9 @@ def require_readable(book: Workbook, spec: TableSpec, groups: Iterable[Group], a
 
 
 def _stays(book: Workbook, group: Group) -> bool:
-    """Tell whether tables stop at such messages: as the settings say, or since their bytes may not be kept.
+    """Return whether tables stop at such messages: as the settings say, or because their bytes may not be kept.
 
-    In a topic that is no table's there is none to stop.
+    In a topic of no table they stop nothing.
     """
     policy = book.settings.on_unreadable
     if policy == "quarantine":
@@ -62,7 +62,7 @@ def _stays(book: Workbook, group: Group) -> bool:
 
 
 def _hidden(book: Workbook, group: Group) -> bool:
-    """Tell whether a message may show what a table masks or leaves out."""
+    """Return whether a message may reveal what a table masks or leaves out."""
     return any(s.hides and book.may_lie(s, stream_of(group.object)) for s in book.every.values())
 
 
@@ -91,7 +91,7 @@ def _set_aside(book: Workbook, frame: DataFrame, groups: Sequence[Group], total:
 
 
 def discard(book: Workbook) -> int:
-    """Give up the messages that tell no table, and return how many those were."""
+    """Discard the messages that name no table, and return their number."""
     name, batch = book.ops("quarantine"), commit.new_batch()
     if not book.spark.catalog.tableExists(name):
         return 0

@@ -1,4 +1,4 @@
-"""The last stage of a change's way, measured: when an engine that is not Spark sees the commits."""
+"""Measure the last stage of a change: when an engine other than Spark sees the commits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ WRITE_S = 60.0
 
 
 def watch(book: Workbook, stop: threading.Event, every_s: float = 0.5) -> int:
-    """Look at every table through PyIceberg until `stop` is set, write into the ledger when each commit was seen; return how many.
+    """Read every table through PyIceberg until `stop` is set, record when each commit became visible, and return their
+    number.
 
-    A commit is seen at most `every_s` and one look after it could be: that is the error. What is there at the first look is
-    not measured. What was seen is written every minute and at the end; a kill loses that minute's, and doubles nothing.
+    A commit is seen at most `every_s` plus one read after it became visible. Commits of the first read are not
+    measured. Results are written to the ledger every minute and at the end; a kill loses at most that minute's, and
+    duplicates nothing.
     """
     catalog = lookup.open_catalog(book.settings)
     known: dict[str, set[int]] = {}

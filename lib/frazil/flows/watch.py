@@ -1,4 +1,4 @@
-"""What can be told of an environment without Spark: whether there is anything to do, and how late its tables are."""
+"""What can be found out about an environment without Spark: whether work is pending, and how late its tables are."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 
 
 NO_TABLE = "no table"
-"""What stands for the table of a message that tells none."""
+"""The table's name for a message that names none."""
 
 
 NO_SPEC = "its folder has data and no spec, so nothing of it arrives: write a spec (see `frazil init`), or name it in without_spec"
 
 
 def without_spec(book: Workbook) -> list[str]:
-    """Return the tables, `schema.table`, whose folders in the source hold data that no spec takes; of a stream none."""
+    """Return the tables, `schema.table`, whose source folders hold data without a spec; none for a stream."""
     if book.stream:
         return []
     taken = {"/".join(name) for name in book.known} | {book.endpoint.cdc_path.split("/")[0]}
     try:
         folders = [f for f, what in folders_beside(book.source, taken).items() if what == STRANGE]
         found = [f.replace("/", ".", 1) for f in folders if holds_data(book.source, f)]
-    except FrazilError:  # the lines of the tables say so
+    except FrazilError:  # the tables' own lines report it
         return []
     return [t for t in found if not any(like(p, t) for p in book.settings.without_spec)]
 
@@ -64,17 +64,17 @@ def _spark_is_there() -> bool:
 
 
 def _kept(book: Workbook) -> Callable[[], Kept] | None:
-    """Return what looks once, when first asked, at what the stream holds."""
+    """Return a function that reads the stream's contents once, on its first call."""
     return cache(book.stream.kept) if book.stream else None
 
 
 def _pending(
     book: Workbook, catalog: Catalog, spec: TableSpec, kept: Callable[[], Kept] | None, same_load: bool = False
 ) -> tuple[Position, int, float]:
-    """Return a table's position, how many change files (of a stream: messages of any table) lie behind it, and how long the oldest waits.
+    """Return a table's position, how much is after it, and how long the oldest has waited.
 
-    Raises a FrazilError where the table has no position or its first load waits, with `same_load` also where the load files
-    are not those applied.
+    It counts change files, or a stream's messages of any table. Raises a FrazilError if the table has no position or
+    its first load waits. With `same_load` it also does if the load files are not those applied.
     """
     spec.require_sound()
     require_metadata(book.settings, spec.target, depth=1)
@@ -102,11 +102,11 @@ def _pending(
 
 
 class UnsureError(FrazilError):
-    """Something that a run with Spark has to keep, though nothing is pending."""
+    """Something that a run with Spark has to record, though nothing is pending."""
 
 
 def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], changes: Sequence[DmsObject]) -> None:
-    """Raise what the names and first rows of the first and the last file show that a run would read, of each kind."""
+    """Raise what a run would report from the names and first rows of the first and the last file of each kind."""
     book.check_files(spec, TableObjects(tuple(loads), tuple(changes)))
     for files, phase in ((loads, LOAD_PHASE), (changes, CHANGE_PHASE)):
         shapes(spec, book.endpoint, book.mappings, list(dict.fromkeys((*files[:1], *files[-1:]))), phase)
@@ -119,14 +119,14 @@ def behind(
     kept: Callable[[], Kept] | None = None,
     record: Record | None = None,
 ) -> tuple[int, float]:
-    """Return how many change files (of a stream: messages of any table) lie behind a position, and for how many seconds the oldest waits.
+    """Return how much is after a position, and for how many seconds the oldest has waited.
 
-    `kept`: what looks at the stream for many tables at once.
-    A file's time is that in its name (UTC); 0 seconds where there is none.
+    It counts change files, or a stream's messages of any table. `kept`: reads the stream once for many tables. A file's
+    time is in its name (UTC); 0 seconds if it has none.
     """
     if book.stream:
         begin = position.stream
-        if position.loaded:  # what has expired is not merely late
+        if position.loaded:  # expired messages are more than late
             begin = begin_of(book, spec, position, (kept or book.stream.kept)())
         count, waits = book.stream.waiting(begin)
         return count, round(waits, 1)
@@ -141,7 +141,7 @@ def _waits(files: list[DmsObject]) -> tuple[int, float]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Let Python's garbage wait: it would go through all modules for each few thousand files that are listed."""
+    """Pause Python's garbage collection, which would scan all modules every few thousand listed files."""
     gc.disable()
     try:
         yield
@@ -150,11 +150,11 @@ def _no_collection() -> Iterator[None]:
 
 
 def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
-    """Return every table as a result row if no change file lies behind any position, else None.
+    """Return every table as a result row if nothing is pending after any position, else None.
 
-    None also where Spark runs already, where it cannot be told without Spark, where a table waits for its load or rows wait in
-    the quarantine, and where the run shall do more than apply what is there now: then the run itself looks, and says what it
-    finds. Raises UnreachableError for a stream that does not answer.
+    None also if Spark already runs or is needed to find out, if a table waits for its load, or if rows wait in the
+    quarantine. It is None, too, if the run does more than apply what exists now. Then the run itself checks and
+    reports. Raises UnreachableError for a stream that does not answer.
     """
     s = book.settings
     if s.check_source or s.run_for_s or s.quarantine != "show" or _spark_is_there():
@@ -181,9 +181,9 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
 
 
 def waiting(book: Workbook) -> dict[str, int] | None:
-    """Return how many rows wait in the quarantine, by table; None where that cannot be told without Spark.
+    """Return the number of waiting rows in the quarantine, by table; None if only Spark can find out.
 
-    That is so, too, where a killed run has left rows that nobody has looked after yet.
+    That includes rows of a killed run that have not been settled yet.
     """
     try:
         return None if _left_over(book) else lookup.waiting(lookup.quarantine(book.settings))
@@ -197,10 +197,10 @@ def _left_over(book: Workbook) -> bool:
 
 
 def became(book: Workbook) -> list[dict[str, Any]]:
-    """Return what has become of the rows that were ever set aside: one row per table and status."""
+    """Return the status of all rows that were ever quarantined: one row per table and status."""
     try:
         found = lookup.records(lookup.quarantine(book.settings))
-    except FrazilError:  # the catalog is none that can be read without Spark
+    except FrazilError:  # a catalog that only Spark can read
         from frazil.lake import quarantine
 
         found = quarantine.records(book.spark, book.ops("quarantine"))
@@ -219,7 +219,7 @@ def became(book: Workbook) -> list[dict[str, Any]]:
 
 
 def unreadable(book: Workbook) -> list[dict[str, Any]]:
-    """Return the messages that tell no table and lie in the quarantine, in order of place."""
+    """Return the quarantined messages that name no table, in order of place."""
     try:
         return lookup.unreadable(lookup.quarantine(book.settings))
     except FrazilError:
@@ -233,7 +233,10 @@ def unreadable(book: Workbook) -> list[dict[str, Any]]:
 
 
 def newly_unreadable(settings: Settings, since: float) -> str:
-    """Tell of messages that tell no table and were set aside after `since`; empty: there are none, or it cannot be told without Spark."""
+    """Report messages without a table that were quarantined after `since`.
+
+    Empty: none exist, or only Spark can find out.
+    """
     try:
         rows = lookup.unreadable(lookup.quarantine(settings))
     except FrazilError:
@@ -242,25 +245,25 @@ def newly_unreadable(settings: Settings, since: float) -> str:
 
 
 def still_waiting(book: Workbook) -> str:
-    """Say how many rows of which tables wait in the quarantine, and messages that tell none; empty: nothing waits."""
+    """Say how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
     try:
         table = lookup.quarantine(book.settings)
         rows, lost = lookup.waiting(table), lookup.unreadable(table)
-    except FrazilError:  # the catalog is none that can be read without Spark
+    except FrazilError:  # a catalog that only Spark can read
         return ""
     told = [f"{count:,} row(s) of {name}" for name, count in sorted(rows.items()) if name in book.specs]
     return ", ".join([*told, *([many_unreadable(lost)] if lost and book.stream else [])])
 
 
 def many_unreadable(rows: list[dict[str, Any]]) -> str:
-    """Return in words how many messages tell no table, and where the first lies; empty where there are none."""
+    """Say how many messages name no table, and where the first is; empty if none exist."""
     if not rows:
         return ""
     return f"{len(rows):,} message(s) that tell no table, from {rows[0]['path']} offset {rows[0]['row_no']} on"
 
 
 def worst_latency(settings: Settings, since: float) -> float | None:
-    """Return the longest time, in seconds, that a change took which was committed to the lake after `since`; None: none was."""
+    """Return the longest time in seconds from source to lake of a change committed after `since`; None: no change."""
     try:
         book = Workbook(settings, lambda text: None)
         catalog, worst = lookup.open_catalog(settings), []
@@ -275,10 +278,12 @@ def worst_latency(settings: Settings, since: float) -> float | None:
 
 
 def lateness(book: Workbook) -> list[dict[str, Any]]:
-    """Return one row per table: files (or messages of any table) pending, and for how many seconds the oldest of them has waited, by its name (UTC).
+    """Return one row per table: files (or messages of any table) pending, and for how many seconds the oldest has
+    waited.
 
-    A table without pending files is not late, however long its source has been idle. `problem` says why a table cannot
-    be told of, or that its load files changed, and `cure` what to do.
+    The time is that in the file's name (UTC). A table without pending files is not late, however long its source has
+    been idle. `problem` says why the state of a table is unknown, or that its load files changed; `cure` says what to
+    do.
     """
     rows, catalog, kept = [], lookup.open_catalog(book.settings), _kept(book)
     for spec in book.specs.values():

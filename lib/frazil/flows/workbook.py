@@ -54,16 +54,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("frazil")
 
 MOST_SEEN = 5_000
-"""A full listing of a local folder asks so many applied files for their size and time, in turns; on S3 a listing tells all."""
+"""A full listing of a local folder checks the size and time of this many applied files, in turns; on S3 it checks all.
+"""
 
 
 KAFKA, KINESIS = "kafka://", "kinesis://"
-"""How the address of a stream begins."""
+"""The prefixes of a stream's address."""
 
 
 @dataclass
 class TableResult:
-    """What happened to one table: `status` in one word, counts, and for a failure its cause in full."""
+    """The result of one table: `status` in one word, counts, and for a failure its full cause."""
 
     table: str
     status: str
@@ -71,7 +72,10 @@ class TableResult:
     seconds: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     live: dict[str, float] = field(default_factory=dict)
-    """Of the newest batch only, never summed: `lag_p50_s`, `lag_p99_s`, `commit_s`, and what is `pending` behind it."""
+    """Values of the newest batch only, never summed:
+
+    `lag_p50_s`, `lag_p99_s`, `commit_s`, and what is `pending` after it.
+    """
     decision: bool = False
 
     def __post_init__(self):
@@ -83,7 +87,7 @@ class TableResult:
         return self.status == "failed"
 
     def add(self, later: TableResult) -> None:
-        """Fold what was done to the table later into this result."""
+        """Merge the table's later result into this one."""
         recovered = self.failed and not later.failed
         for name, count in later.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
@@ -108,7 +112,7 @@ class TableResult:
 
 
 def _stream(source: str) -> Stream | None:
-    """Return the stream that an address names; None for a folder."""
+    """Return the stream of an address; None for a folder."""
     if source.startswith(KAFKA):
         from frazil.dms.kafka import Kafka
 
@@ -121,11 +125,11 @@ def _stream(source: str) -> Stream | None:
 
 
 class TablesFailedError(FrazilError):
-    """Some tables failed; the others were done. The message names each and its cause."""
+    """Some tables failed; the others succeeded. The message names each and its cause."""
 
 
 def _log_to(file: Path) -> None:
-    """Keep the stack traces that messages leave out; only warnings of Frazil's own reach the screen."""
+    """Log the stack traces that messages leave out; only Frazil's own warnings reach the screen."""
     log.propagate = False
     for handler in list(log.handlers):
         log.removeHandler(handler)
@@ -140,7 +144,7 @@ def _log_to(file: Path) -> None:
 
 
 def _held_together(specs: dict[str, TableSpec], mappings: Mappings) -> dict[str, TableSpec]:
-    """Return the specs, each with its `problem` where others or Frazil's own columns leave it none of its own rows or names."""
+    """Return the specs; one has a `problem` if others or Frazil's own columns take its rows or names."""
     found = same_place(specs.values(), mappings)
     for spec in specs.values():
         own = OPERATION_COLUMNS if spec.policy == "append" else ()
@@ -151,13 +155,13 @@ def _held_together(specs: dict[str, TableSpec], mappings: Mappings) -> dict[str,
 
 
 class Workbook:
-    """The specs, the endpoint's settings and the Spark session of one environment. Nothing is touched by opening it."""
+    """The specs, the endpoint's settings and the Spark session of one environment. Opening it changes nothing."""
 
     def __init__(self, settings: Settings, progress: Callable[[str], None] = print):
         redaction.hide_credentials(settings)
         self.settings, self.progress = settings, lambda text: progress(safe(text))
         self.tasks_fail = False
-        """Whether the core failed in Spark's tasks, as where executors lack Python's packages: it is not tried again."""
+        """Whether the core failed in Spark's tasks, for example for missing Python packages: it is not tried again."""
         _log_to(private_files.open_runs(settings) / "frazil.log")
         self.stream: Stream | None = _stream(settings.source)
         from_nothing = self.stream is not None and settings.unknown_tables == "create"
@@ -182,16 +186,16 @@ class Workbook:
         self.at_work: set[str] = set()
         self.waiting: dict[str, tuple[str, int | None]] = {}
         self.every: dict[str, TableSpec] = everything
-        """All that have a spec, also those that this run does not take."""
+        """All tables with a spec, including those that this run does not take."""
         self.known = {self.mappings.target_name(s) for s in everything.values()}
-        """Schema and table, as DMS writes them, of all tables that have a spec."""
+        """Schema and table, as DMS writes them, of all tables with a spec."""
         self.met: set[tuple[str, str]] = set()
-        """Tables without one that this run has met."""
+        """Tables without a spec that this run has met."""
         task = read_task_settings(settings.path("mappings")) if self.stream and settings.mappings else {}
         self.before_field: str = task.get("BeforeImageSettings", {}).get("FieldName") or "before-image"
 
     def add(self, spec: TableSpec) -> None:
-        """Take a table whose spec was just written."""
+        """Add a table whose spec was just written."""
         default = parse_changes(self.settings.changes, "parameter 'changes'")
         self.specs[spec.source] = replace(spec, changes=default)
         self.every[spec.source] = spec
@@ -199,7 +203,7 @@ class Workbook:
 
     @property
     def folder(self) -> Path:
-        """Where this environment's log and charts are kept: `runs/<env>`."""
+        """The folder of this environment's log and charts: `runs/<env>`."""
         return Path(self.settings.root) / self.settings.runs / self.settings.env
 
     @property
@@ -209,7 +213,7 @@ class Workbook:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The Spark session, found or built when first asked for."""
+        """The Spark session, found or built on first use."""
         require_alive(self.folder)
         require_right_clock(self.folder / "frazil.log", self._stores())
         spark = get_spark(self.settings, self.progress)
@@ -217,13 +221,13 @@ class Workbook:
         watch(spark)
         jvm.use(spark)
         jvm.plain_local_files(spark)
-        # Iceberg's API in another thread finds only catalogs that a query of Spark's has loaded.
+        # Iceberg's API in another thread finds only catalogs that a Spark query has loaded.
         with suppress(Exception):
             spark.catalog.databaseExists(table_name(f"{self.settings.catalog}.default"))
         return spark
 
     def _stores(self) -> list[str]:
-        """Return where source and warehouse lie on S3, as far as boto3 finds them."""
+        """Return the regions of source and warehouse on S3, as far as boto3 finds them."""
         options = self.settings.catalog_options
         own = options.get("s3.endpoint", endpoint_url()) == endpoint_url()
         places = [self.settings.source, *([options.get("warehouse", "")] if own else [])]
@@ -231,7 +235,7 @@ class Workbook:
 
     @cached_property
     def lanes(self) -> Lanes:
-        """The lanes that write batches, with the key indexes below `runs/<env>/index`."""
+        """The lanes that write batches, with the key indexes in `runs/<env>/index`."""
         from frazil.lake.lanes import Lanes
 
         s, folder = self.settings, (self.folder / "index").absolute()
@@ -252,7 +256,7 @@ class Workbook:
         return self.stream is not None and self.stream.scheme == KAFKA
 
     def topic(self, spec: TableSpec) -> str:
-        """Return the topic that all of a table's messages lie in, as the mappings tell it; empty: it may be any."""
+        """Return the topic of all messages of a table, from the mappings; empty: any."""
         topic = self.mappings.topic(spec) if self.is_kafka else ""
         if topic and topic not in self.stream.topics:
             raise StreamError(
@@ -262,24 +266,25 @@ class Workbook:
         return topic
 
     def may_lie(self, spec: TableSpec, topic: str) -> bool:
-        """Tell whether messages of a table may lie in a topic or stream."""
+        """Return whether a topic or stream may hold messages of a table."""
         return not self.is_kafka or self.mappings.topic(spec) in ("", topic)
 
     def name(self, spec: TableSpec) -> str:
-        """Return the table's full name as SQL takes it: `catalog.namespace.table`."""
+        """Return the table's full name in SQL: `catalog.namespace.table`."""
         return table_name(f"{self.settings.catalog}.{spec.target}")
 
     def ops(self, table: str) -> str:
-        """Return the full name of a table of Frazil's own: `commits`, `maintenance`, `quarantine`, `visible`."""
+        """Return the full name of one of Frazil's own tables: `commits`, `maintenance`, `quarantine`, `visible`."""
         return table_name(f"{self.settings.catalog}.{self.settings.ops}.{table}")
 
     def objects(
         self, spec: TableSpec, behind: Position | None = None, watch: bool = False, record: Record | None = None
     ) -> TableObjects:
-        """List a table's objects, in the folder that the task's renaming rules give it: all, or those that matter `behind` a position.
+        """List a table's objects, in the folder that the task's renaming rules name; with `behind`, only those that
+        matter after that position.
 
-        With `watch` the first listing of a process and each `full_listing_every`th is a full one. It passes by what is in a complete
-        `record` and unchanged, and says what vanished since the one before.
+        With `watch` the first listing of a process and every `full_listing_every`-th is a full one. It skips unchanged
+        objects of a complete `record`, and reports what disappeared since the last one.
         """
         written = replace(spec, source=".".join(self.mappings.target_name(spec)))
         looks, recorded = self._watches.get(spec.source), None
@@ -303,7 +308,9 @@ class Workbook:
         return replace(there, full=full)
 
     def _trusted(self, applied: Iterable[str], newest: str) -> set[str]:
-        """Return which applied files pass unseen in this listing: of many local ones a part is looked at, and all from `newest` on."""
+        """Return the applied files to skip in this listing: of many local ones it checks a part, and all from `newest`
+        on.
+        """
         names = list(applied)
         if is_s3(self.source) or len(names) <= MOST_SEEN:
             return set()
@@ -311,11 +318,13 @@ class Workbook:
         return {n for n in names if n < newest} - set(names[randrange(parts) :: parts])
 
     def look_again(self, spec: TableSpec) -> None:
-        """Let the next listing of a table be a full one: what stops it now shall stop it then."""
+        """Make the next listing of a table a full one: what stops it now must also stop it then."""
         self._watches.pop(spec.source, None)
 
     def arrivals(self, spec: TableSpec, state: State, there: TableObjects) -> Arrived:
-        """Hold a listing against what a table has applied; raise PositionError for what stops it, with what commit times say of it."""
+        """Compare a listing with what a table has applied; raise PositionError for what stops it, with the commit times
+        known.
+        """
         s = self.settings
         late, without = getattr(s, "late_files", "refuse"), getattr(s, "go_on_without", ())
 
@@ -336,7 +345,7 @@ class Workbook:
             raise
 
     def check_files(self, spec: TableSpec, there: TableObjects) -> None:
-        """Hold a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""
+        """Check a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""
         from frazil.dms.sniff import check_files
 
         if spec.source not in self._checked and (there.loads or there.changes):
@@ -344,7 +353,7 @@ class Workbook:
             self._checked.add(spec.source)
 
     def tell_of_others(self, files: Sequence[DmsObject]) -> None:
-        """Say of which tables without a spec there are rows in files of all tables: they are passed by; once per file."""
+        """Report, once per file, tables without a spec whose rows in shared files are ignored."""
         if not self.endpoint.preserve_transactions:
             return
         with self._telling:
@@ -357,11 +366,11 @@ class Workbook:
             self.progress(f"{new[0].name} … {new[-1].name}: rows of tables that are not taken are ignored: {named}")
 
     def exists(self, spec: TableSpec) -> bool:
-        """Tell whether the lake has the table."""
+        """Return whether the table exists in the lake."""
         return not spec.problem and self.spark.catalog.tableExists(self.name(spec))
 
     def first_rows(self, table: str, count: int = 5) -> list[dict[str, Any]]:
-        """Return the first rows by key of a source table's lake table; none where it does not exist."""
+        """Return the first rows by key of a source table's lake table; none if it does not exist."""
         spec = self.specs[table]
         if not self.exists(spec):
             return []
@@ -369,7 +378,7 @@ class Workbook:
         return [row.asDict() for row in driver_rows((rows.orderBy(*keys) if keys else rows).limit(count)).collect()]
 
     def plan(self, look: Callable[[TableSpec], dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return one row per table: what `look` finds, or why the table cannot be worked on."""
+        """Return one row per table: the result of `look`, or why the table cannot be processed."""
         rows = []
         for spec in self.specs.values():
             try:
@@ -380,20 +389,22 @@ class Workbook:
         return rows
 
     def require_way(self, spec: TableSpec) -> None:
-        """Raise what is known beforehand to stop a table."""
+        """Raise what is known in advance to stop a table."""
         spec.require_sound()
         if spec.source in self.stopped:
             raise self.stopped[spec.source]
 
     def take_thread(self, spec: TableSpec) -> None:
-        """Let this thread work for a table: by the workbook's session, with jobs that are stopped with the table's others."""
+        """Let this thread work for a table in the workbook's session; its Spark jobs are cancelled together with the
+        table's others.
+        """
         jvm.use(self.spark)
         self.spark.sparkContext.setJobGroup(spec.source, spec.source)
 
     def attempt(self, spec: TableSpec, work: Callable[[TableSpec], TableResult]) -> TableResult:
-        """Run `work` for one table; any error of it becomes a result with status `failed`, its trace goes to the log.
+        """Run `work` for one table; any error becomes a result with status `failed`, and its trace is logged.
 
-        Raises SessionError where Spark itself has ended: no table can go on.
+        Raises SessionError if Spark itself has ended: no table can continue.
         """
         began = time.monotonic()
         require_alive(self.folder)
@@ -406,7 +417,7 @@ class Workbook:
                 require_metadata(self.settings, spec.target)
                 self._readable.add(spec.source)
             with reading(spec, self.endpoint.header):
-                result = jvm.steady(lambda: work(spec))  # each step looks first at what is done
+                result = jvm.steady(lambda: work(spec))  # each step first checks what is done
         except FrazilError as e:
             log.error("%s failed", spec.source, exc_info=True)
             result = TableResult(spec.source, "failed", str(e), decision=e.decision)
@@ -419,7 +430,9 @@ class Workbook:
         return result
 
     def _why(self, spec: TableSpec, error: Exception) -> str:
-        """Return what an error of a table's work means; raises SessionError where Spark has ended, be it while it is asked."""
+        """Return the meaning of an error in a table's work; raise SessionError if Spark has ended, even during this
+        check.
+        """
         require_alive(self.folder, error)
         try:
             return str(explained(error, self.settings, spec.target) or jvm.cause(error))
@@ -429,9 +442,10 @@ class Workbook:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let the first interrupt set `stop`, and the second one cancel the Spark jobs at work and raise StoppedError.
+        """Let the first interrupt set `stop`, and the second one cancel the running Spark jobs and raise StoppedError.
 
-        To be entered inside a pool's block, which then waits for its threads. Entered again inside, `stop` stays the outer one's.
+        Enter it inside a pool's block, which then waits for its threads. If entered again inside, `stop` remains the
+        outer one's.
         """
         with contextlib.ExitStack() as stack:
             outermost = not self._interruptible
@@ -452,11 +466,12 @@ class Workbook:
     def each_table(
         self, work: Callable[[TableSpec], TableResult], skip: Sequence[str] = (), quiet: bool = False
     ) -> list[TableResult]:
-        """Run `work` for every table but those skipped, several at a time, each failing alone; results in the order of the specs.
+        """Run `work` for every table but those skipped, several in parallel; return results in the order of the specs.
 
-        An interrupt lets end what is under way, and begins nothing more: `work` may look at `stop` between its steps.
+        Tables fail independently. An interrupt lets current work finish, and starts nothing more: `work` may check
+        `stop` between its steps.
         """
-        alone = not self._interruptible  # else the run around it decides when to stop
+        alone = not self._interruptible  # else the outer run decides when to stop
 
         def shown(spec: TableSpec) -> TableResult:
             if alone and self.stop.is_set():
@@ -466,7 +481,7 @@ class Workbook:
                 self.progress(f"{spec.source}: {result.status} in {result.seconds:.1f} s {_counts(result)}".rstrip())
             return result
 
-        # The session is built here, before threads ask for it.
+        # Build the session here, before threads ask for it.
         with (
             heartbeat(self.spark, self.at_work, self.progress),
             ThreadPoolExecutor(self.settings.parallel_tables) as pool,
@@ -480,7 +495,7 @@ def _counts(result: TableResult) -> str:
 
 
 def raise_if_failed(results: list[TableResult]) -> None:
-    """Raise TablesFailedError that names every failed table with its cause; do nothing if all went well."""
+    """Raise TablesFailedError that names every failed table with its cause; do nothing if none failed."""
     failed = [r for r in results if r.failed]
     if failed:
         named = [(safe(f"{r.table}: "), r.note) for r in failed]
