@@ -1,15 +1,15 @@
-"""The change set: typed rows with their order, whichever form they came in. The rest of Frazil knows nothing else.
+"""The change set: typed rows with their order, from any file format. All later steps of Frazil use only this form.
 
 | column | meaning |
 |---|---|
 | `phase`, `object`, `block`, `row_no` | the total order: load before changes, then the object's base name, then the place in it |
 | `op` | `I`, `U` (both upserts) or `D` |
 | `written_at` | when DMS wrote the row out; null for load rows |
-| `commit_ts` | when the source committed (`timestamp`), null where DMS was not told to write it |
-| `change_seq` | DMS's own sequence, a second witness of the order; null on load rows |
+| `commit_ts` | when the source committed (`timestamp`); null if DMS's settings leave it out |
+| `change_seq` | DMS's own sequence, a second proof of the order; null on load rows |
 | `before` | struct of the key's old values; its fields are null unless an update changed the key |
 | `after` | struct of the table's columns, typed |
-| `missing` | names of columns that the row does not carry at all; null: it is whole |
+| `missing` | names of columns that the row does not carry at all; null: the row is complete |
 | `bad` | null, or what is wrong: the name of the first column that does not fit (after `OLD`: its old value), or one of `FIELDS`, `OP`, `KEY` |
 """
 
@@ -48,11 +48,11 @@ ORDER = ("phase", "object", "block", "row_no")
 COMMIT_TS = Column(COMMIT_TIME, "DATETIME", utc=True)
 
 Observed = Any
-"""What takes counts on the way: an Observation, or a function that is given the rows and what to count of them."""
+"""What receives the counts: an Observation, or a function that is given the rows and what to count."""
 
 
 def observed(rows: DataFrame, observation: Observed, counts: list) -> DataFrame:
-    """Return rows that are counted on the way."""
+    """Return rows that are counted while Spark processes them."""
     return observation(rows, counts) if callable(observation) else rows.observe(observation, *counts)
 
 
@@ -61,10 +61,10 @@ class BadRowError(FrazilError):
 
 
 def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
-    """The SQL expression that names what is wrong with a typed row first, or null.
+    """Return the SQL expression for a typed row's first fault, or null.
 
-    A value is typed `v{i}` from its raw `a{i}`; where the raw one is there and the typed one is not, or is not exactly what
-    the text says, it did not fit.
+    A value is typed as `v{i}` from its raw `a{i}`. It does not fit if the raw one exists and the typed one is null, or
+    is not exactly what the text says.
     """
     kinds = dict(rows.dtypes)
 
@@ -72,20 +72,22 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
         if value_type(c) == kinds[raw] == "string":
             if "U+FFFD" in dict(c.replace):
                 return []
-            return [f"when contains({raw}, '\ufffd') then {literal(mark + c.name)}"]  # put for bytes that are not UTF-8
+            return [
+                f"when contains({raw}, '\ufffd') then {literal(mark + c.name)}"
+            ]  # the replacement of bytes that are not UTF-8
         if kinds[raw] == value_type(c):
             outside = f"not ({years_sql(kinds[raw], raw)})"
             return [f"when {where}{outside} then {literal(mark + c.name)}"] if kinds[raw] in TIMES else []
         exact = exact_sql(c, raw, typed) if kinds[raw] == "string" else kept_sql(c, raw, typed, kinds[raw])
         wrong = f"{typed} is null or not ({exact})" if exact else f"{typed} is null"
-        if kinds[raw] == "string":  # an empty field of CSV is null: asked last, so of what seems wrong alone
+        if kinds[raw] == "string":  # an empty CSV field is null: checked last, only for apparent faults
             wrong = f"({wrong}) and ({raw} <> '' or form in ('{JSON}', '{PARQUET}'))"
         return [f"when {where}{raw} is not null and ({wrong}) then {literal(mark + c.name)}"]
 
     at = {n: i for i, n in enumerate(spec.names)}
     times = misfit("commit_ts", "at", COMMIT_TS)
-    if kinds["commit_ts"] == "string" and spec.policy != "append":  # of a load row's nothing is kept
-        likely = "octet_length(commit_ts) >= 19 and instr(commit_ts, '-') = 5"  # and no other field, or layout
+    if kinds["commit_ts"] == "string" and spec.policy != "append":  # load rows do not keep theirs
+        likely = "octet_length(commit_ts) >= 19 and instr(commit_ts, '-') = 5"  # no other field, or layout
         times = misfit("commit_ts", "at", COMMIT_TS, where=f"phase = {CHANGE_PHASE} and ")
         times.append(f"when phase <> {CHANGE_PHASE} and not ({likely}) then '{COMMIT_TS.name}'")
     checks = [
@@ -106,9 +108,9 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
 
 
 def marked(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """Add to raw rows their typed values (`v{i}`, `w{i}`, `at`) and what is wrong (`bad`).
+    """Add to raw rows their typed values (`v{i}`, `w{i}`, `at`) and their fault (`bad`).
 
-    In steps, so that Spark computes each value once and not again in every expression that uses it.
+    The steps are separate so that Spark computes each value once, not in every expression that uses it.
     """
     rows, kinds = _replaced(rows, spec), dict(rows.dtypes)
     typed = rows.selectExpr(
@@ -121,7 +123,7 @@ def marked(rows: DataFrame, spec: TableSpec) -> DataFrame:
 
 
 def _replaced(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """Put in raw rows what the spec declares in the place of values that the lake's types lack; also in a multiset's old rows."""
+    """Replace values in raw rows that the lake's types lack by what the spec declares, also in a multiset's old rows."""
     from pyspark.sql import functions as F
 
     kinds = dict(rows.dtypes)
@@ -138,14 +140,14 @@ def _struct(prefix: str, columns: Sequence[Column]) -> str:
 
 
 def change_set(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """Type the raw rows of `dms` and mark those that are bad; no row is dropped or repaired."""
+    """Type the raw rows of `dms` and mark the bad ones; no row is dropped or repaired."""
     return shaped(marked(rows, spec), spec)
 
 
 def load_rows(rows: DataFrame, spec: TableSpec, good_only: bool) -> DataFrame:
-    """Return the columns of raw load rows, typed: of the good rows only, or else Spark fails at the first that is bad.
+    """Return the columns of raw load rows, typed: of the good rows only, since Spark would fail at the first bad one.
 
-    Without the struct `after`, which Spark would make of each row and take apart again.
+    The struct `after` is left out, which Spark would build for each row and take apart again.
     """
     typed = marked(rows, spec)
     values = [mask_sql(c, f"v{i}") for i, c in enumerate(spec.columns)]
@@ -169,21 +171,22 @@ def shaped(rows: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
 def explain_bad(
     rows: DataFrame, spec: TableSpec, locate: Callable[[str, int], int | None], show: int = 3, other: str = ""
 ) -> BadRowError:
-    """Return the error that shows the first bad raw rows: file, row (counted from 1, header apart), reason, cure.
+    """Return the error that shows the first bad raw rows: file, row (counted from 1 after the header), reason, cure.
 
-    `other` says what can be done but a change of the spec; left out, that rows can be quarantined. Of files of all tables Spark counts only the rows that the table reads; `locate` tells of these which row of the file one is.
+    `other` names an alternative to a change of the spec; default: quarantine. In files of all tables Spark counts only
+    the rows that the table reads; `locate` returns the row number in the file.
     """
     from pyspark.sql import functions as F
 
     first = {r["path"]: r["first_no"] for r in rows.groupBy("path").agg(F.min("row_no").alias("first_no")).collect()}
     bad = marked(rows, spec).where("bad is not null").withColumn("reason", F.expr(reason_sql(spec, rows)))
-    # Only texts and numbers: a value that Python cannot hold is shown all the same.
+    # Only texts and numbers, so that values outside Python's range are shown too.
     shown = bad.orderBy(*ORDER).limit(show).select("path", "form", "layout", "row_no", "bad", "reason")
     count, worst = bad.count(), shown.collect()
 
     def place(r) -> str:
         path = readable(r["path"])
-        if r["form"] == JSON:  # of Kinesis a text of digits
+        if r["form"] == JSON:  # Kinesis's is a text of digits
             return f"{path} offset {r['row_no']}"
         number = r["row_no"] - first[r["path"]] + 1
         if tells_origin(r["layout"]):
@@ -204,7 +207,7 @@ QUARANTINE = "have such rows quarantined, which leaves them out of the lake unti
 
 
 def _first_remedy(spec: TableSpec, worst: list) -> str:
-    """Return the remedy that loses nothing, in words, and where a value can be replaced what that loses."""
+    """Return the lossless remedy in words, and for a replaceable value what a replacement loses."""
     for row in worst:
         name = row["bad"].removeprefix(OLD)
         if name not in spec.names:
@@ -235,7 +238,7 @@ def _first_remedy(spec: TableSpec, worst: list) -> str:
 
 
 def reason_sql(spec: TableSpec, rows: DataFrame) -> str:
-    """Return the SQL of what is wrong with a bad row of `marked`, in words."""
+    """Return the SQL of a bad row's fault in `marked`, in words."""
     kinds = dict(rows.dtypes)
 
     def shown(value: str, most: int = 100) -> str:
@@ -264,5 +267,5 @@ def reason_sql(spec: TableSpec, rows: DataFrame) -> str:
         told[mark + c.name] = f"concat({literal(of)}, {literal('') if c.mask else shown(value)}, {literal(fault)})"
     named = f"case bad {' '.join(f'when {literal(k)} then {v}' for k, v in told.items())} end"
     reason = f"case when form = '{JSON}' and corrupt is not null then {faults.reason_sql(spec)} else {named} end"
-    # It leaves no bytes that are no text: other engines could not read the quarantine.
+    # It removes invalid UTF-8, because of which other engines could not read the quarantine.
     return f"nullif(format_string('%s', {reason}), 'null')"

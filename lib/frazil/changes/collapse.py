@@ -1,4 +1,4 @@
-"""Order and meaning of changes: key changes become delete + upsert, then the last change per key stands."""
+"""Order and meaning of changes: a key change becomes delete + upsert, then the last change per key wins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PLACE = "struct(cast(phase as bigint) as phase, object, lpad(cast(row_no as string), 60, '0') as row_no)"
-"""The SQL of where a row lies: rows of streams may be numbered by texts of digits."""
+"""The SQL of a row's place: rows of streams may be numbered by texts of digits."""
 
 
 def _moved(spec: TableSpec) -> str:
@@ -24,10 +24,11 @@ def _moved(spec: TableSpec) -> str:
 
 
 def events(changes: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
-    """Split each update that changed the key into a delete of the old key (`step` 0) and an upsert of the new (`step` 2).
+    """Split each update that changed the key into a delete of the old key (`step` 0) and an upsert of the new (`step`
+    2).
 
-    Any other change is `step` 1. So a chain 1 → 2 → 3 needs no special care later: each old key's last event is its delete.
-    `more`: columns to carry along.
+    Any other change is `step` 1. So a chain 1 → 2 → 3 needs no special care later: each old key's last event is its
+    delete. `more`: extra columns to keep.
     """
     kinds = {f.name: f.dataType.simpleString() for f in changes.schema["after"].dataType}
     old = {c: f"before.{identifier(c)}" if c in spec.key else f"cast(null as {kinds[c]})" for c in spec.names}
@@ -49,12 +50,13 @@ def last_per_key(
 ) -> DataFrame:
     """Collapse a change set to the last event per key: `op` (`D`, or an upsert), `after`, and that event's `commit_ts`.
 
-    The observation, if given, gets `out_of_sequence`: for how many events DMS's own sequence contradicts the order of
-    their key. Only its time prefix (16 digits) is compared, since the counter behind it restarts with the task. And
-    `passed`: for how many keys there may be what `passed_keys` returns.
-    `partial`: rows may lack columns; see `fold.fold`. `places`: with `place`, where in the batch that event lies. `keys`: with the
-    key as columns of its own, `k0` …, by which Spark has spread the rows. Bad rows that are there with what is kept of them (`aside`)
-    stay, each by itself.
+    The observation, if given, gets `out_of_sequence`: the number of events for which DMS's own sequence contradicts the
+    order of their key. Only its time prefix (16 digits) is compared, since the counter after it restarts with the task.
+    It also gets `passed`: the number of keys for which `passed_keys` may return something.
+
+    `partial`: rows may lack columns; see `fold.fold`. `places`: add `place`, the event's place in the batch. `keys`:
+    add the key as separate columns, `k0` …, by which Spark has distributed the rows. Bad rows with their kept content
+    (`aside`) stay, each on its own.
     """
     if partial:
         return fold(events(changes, spec, "missing"), spec, observation)
@@ -97,10 +99,10 @@ def last_event(
 
 
 def passed_keys(changes: DataFrame, spec: TableSpec, ever: bool = False) -> DataFrame:
-    """Return the keys to which a row came and from which one left right then, at last, with no other delete before.
+    """Return keys that received a row and immediately lost one at the end, with no earlier delete.
 
-    If the key is free that is one row on its way (3 → 4 → 5). If it is stored, one statement changed keys among stored rows:
-    the row that left is the old one, and the one that came should stay. `ever`: also where more came after that.
+    If the key is free, this is one row in transit (3 → 4 → 5). If it is stored, one statement changed keys among stored
+    rows: the row that left is the old one, and the one that arrived should stay. `ever`: also if more events followed.
     """
     keys, order = [f"after.{identifier(k)}" for k in spec.key], ", ".join((*ORDER, "step"))
     by_key = f"over (partition by {', '.join(keys)} order by {order}"

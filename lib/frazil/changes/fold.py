@@ -1,8 +1,8 @@
-"""Partial rows: columns that the source's log did not carry are taken from what the row was before.
+"""Partial rows: columns that the source's log did not carry get the row's earlier values.
 
-Events of a key fall into segments: one begins after a delete, and where a row arrives from another key. In a segment the
-nearest earlier value stands. What none of its events carries comes from where the segment began: the stored row, nothing
-(after a delete), or the row that was moved here, as it was just before.
+Events of a key form segments: one begins after a delete, and where a row arrives from another key. In a segment the
+nearest earlier value counts. What none of its events carries comes from before the segment: the stored row, nothing
+(after a delete), or the row that moved here, as it was just before.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 def fold(events: DataFrame, spec: TableSpec, observation: Observed | None = None) -> DataFrame:
     """Collapse events with partial rows to the last one per key: `op`, `after`, `commit_ts`, `missing`, `source`.
 
-    `missing` are the columns that no event of the batch carries: they stay as they are stored under the key `source`, or
-    under the row's own key where that is null. The rows of the batch are put by (checkpointed) first, as chains of key
-    changes are followed step by step.
+    `missing` are the columns that no event of the batch carries: they stay as they are stored under the key `source`,
+    or under the row's own key if that is null. The batch's rows are checkpointed first, since chains of key changes are
+    followed step by step.
     """
     from pyspark.sql import functions as F
 
     here = _segments(events, spec, observation).localCheckpoint()
     moves = here.where("step = 0")
     while not moves.where(F.col("origin").isNotNull() & _open(spec)).isEmpty():
-        moves = _filled(moves, moves, spec).localCheckpoint()  # each time twice as far back
+        moves = _filled(moves, moves, spec).localCheckpoint()  # each step reaches twice as far back
     last = _filled(here.where("last"), moves, spec)
     still = F.array_compact(
         F.array(*[F.when(F.col(f"h{i}").isNull(), F.lit(c)) for i, c in enumerate(spec.names) if c not in spec.key])
@@ -47,14 +47,18 @@ def fold(events: DataFrame, spec: TableSpec, observation: Observed | None = None
 
 
 def passes_sql(before: str, over: str) -> str:
-    """The SQL of whether a row leaves a key right after one came to it, in one commit time; `before`: lag or lead in the window."""
+    """The SQL of whether a row leaves a key right after one arrived, in one commit time; `before`: lag or lead in the
+    window.
+    """
     return f"(step = 0 and coalesce({before}(step) {over} = 2 and {before}(commit_ts) {over} <=> commit_ts, false))"
 
 
 def _segments(events: DataFrame, spec: TableSpec, observation: Observed | None) -> DataFrame:
-    """Return each key's last event and all deletes by key changes: the values that hold then (`h{i}`, null where unknown).
+    """Return each key's last event and all deletes by key changes, with the values valid then (`h{i}`, null if
+    unknown).
 
-    `stored`: unknown ones are those of the stored row; `origin`: those of the row whose delete has this `id`; else null.
+    `stored`: unknown values are those of the stored row. `origin`: they are those of the row whose delete has this
+    `id`; else null.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -91,7 +95,7 @@ def _segments(events: DataFrame, spec: TableSpec, observation: Observed | None) 
 
 
 def _open(spec: TableSpec):
-    """Whether a value of an upserted row, or of one moved away, is not known yet; the key of such a row always is."""
+    """Return whether a value of an upserted or moved row is not known yet; such a row's key always is."""
     from pyspark.sql import functions as F
 
     return reduce(
@@ -102,7 +106,7 @@ def _open(spec: TableSpec):
 
 
 def _filled(rows: DataFrame, moves: DataFrame, spec: TableSpec) -> DataFrame:
-    """Take what rows lack from the rows that they were before they were moved, and go on to where those come from."""
+    """Fill missing values from the rows before their move, and continue with the origins of those."""
     from pyspark.sql import functions as F
 
     held = [f"h{i}" for i in range(len(spec.names))]

@@ -1,4 +1,4 @@
-"""Changes of tables without a key: every change as a row of its own, or what a batch adds to and takes from a multiset."""
+"""Changes of tables without a key: every change as a separate row, or what a batch adds to and removes from a multiset."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ OPERATION_COLUMNS = {
     "_object": ("string", "The file that it came in: their order by name is the order of changes"),
     "_row": ("int", "The row in that file, from 1"),
 }
-"""What tables with `without_key: append` have behind the source's columns: Spark type and comment."""
+"""The columns after the source's in tables with `without_key: append`: Spark type and comment."""
 
 
 def appended(changes: DataFrame, row: str = "", good_only: bool = False) -> DataFrame:
-    """Return every change as a row of the table's columns and `OPERATION_COLUMNS`. Nothing is folded, repeats are kept.
+    """Return every change as a row of the table's columns and `OPERATION_COLUMNS`. Nothing is merged, repeats are kept.
 
-    `row`: SQL of the row's number in its file; else rows are counted, bad ones too.
+    `row`: SQL of the row's number in its file; by default rows are counted, including bad ones.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -34,9 +34,10 @@ def appended(changes: DataFrame, row: str = "", good_only: bool = False) -> Data
 
 
 def net_rows(changes: DataFrame) -> DataFrame:
-    """Return the distinct rows of a batch (`after`) and how many copies of each it adds (`net`; negative: takes away).
+    """Return the distinct rows of a batch (`after`) and the number of copies it adds of each (`net`; negative:
+    removes).
 
-    An update takes its old row and adds its new one; where the changes of a row cancel out, `net` is 0.
+    An update removes its old row and adds its new one; if the changes of a row cancel out, `net` is 0.
     """
     from pyspark.sql import functions as F
 

@@ -1,10 +1,12 @@
-"""Rows set aside: what is kept of a bad row, which later changes of its key make it obsolete, and what a replay makes of it.
+"""The quarantine: what is kept of a bad row, which later changes of its key make it obsolete, and how it is replayed.
 
-A record's `id` is its place (`path:row_no`); it is never changed: what becomes of it is another record with that id, and the
-one with the highest `sequence` (then `changed_at`) stands. `sequence` is the table's Iceberg sequence number on which the
-batch was built: it orders batches. `later_key` and `later_old_key` name the batch that first brought a later change of the
-row's key or old key (`later_part` if only of some columns); `later_any`, kept where a key could not be read (`keyed` is
-false), the first one with any good change.
+A record's `id` is its place (`path:row_no`). Records never change: a new status is another record with that id, and the
+one with the highest `sequence` (then `changed_at`) counts. `sequence` is the table's Iceberg sequence number on which
+the batch was built: it orders batches.
+
+`later_key` and `later_old_key` name the batch that first brought a later change of the row's key or old key
+(`later_part` if only of some columns). `later_any` names the first one with any good change. It is kept if a key could
+not be read (`keyed` is false).
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 NO_PLACE = "cast(null as struct<phase: bigint, object: string, row_no: string>)"
-"""The `place` of records whose batch is over."""
+"""The `place` of records whose batch is complete."""
 
 
 def _texts(spec: TableSpec, values: list[str]) -> str:
-    """The SQL of a key as JSON, the same however its columns may be widened later; null where a part is null."""
+    """The SQL of a key as JSON, which does not change when its columns are widened; null if a part is null."""
 
     def text(kind: str, value: str) -> str:
         if kind == "binary":
@@ -47,12 +49,12 @@ def _texts(spec: TableSpec, values: list[str]) -> str:
 
 
 def key_sql(spec: TableSpec, row: str) -> str:
-    """Return the SQL of the key of a struct of the table's columns, as records have it."""
+    """Return the SQL of the key of a struct of the table's columns, in the form of the records."""
     return _texts(spec, [f"{row}.{identifier(k)}" for k in spec.key])
 
 
 def with_aside(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """Type raw rows as `change_set` does, with a bad one as it was read as `aside`; null: the row is good."""
+    """Type raw rows as `change_set` does, and add each bad one as it was read as `aside`; null: the row is good."""
     from pyspark.sql import functions as F
 
     aside = F.when(F.col("bad").isNotNull(), F.struct(*rows.columns)).alias("aside")
@@ -62,9 +64,9 @@ def with_aside(rows: DataFrame, spec: TableSpec) -> DataFrame:
 def set_aside(
     found: DataFrame, rows: DataFrame, spec: TableSpec, batch: str, sequence: int, first: int | None = None
 ) -> DataFrame:
-    """Return the records of the bad ones among raw rows that were `found`; `rows` are all of the batch, read whole.
+    """Return the records of the bad rows among the raw rows that were `found`; `rows` are all of the batch, read whole.
 
-    `first` is the first row number of a batch of one file; without it the files are read once more for theirs.
+    `first` is the first row number of a batch of one file; without it the files are read again for theirs.
     """
     from pyspark.sql import functions as F
 
@@ -72,7 +74,7 @@ def set_aside(
     new = [mask_sql(spec.column(k), f"v{i}") for i, k in zip(at, spec.key, strict=True)]
     old = [mask_sql(spec.column(k), f"w{i}") for i, k in enumerate(spec.identity) if k in spec.key]
     fitting = f"bad <> '{FIELDS}'"
-    # The first fields of a line with too many may be the key's: it is followed, and a replay sees whether it was the key.
+    # The first fields of a line with too many may be the key's: it is followed, and a replay checks it.
     likely = f"({fitting} or form in ('{STATED}', '{SHARED}'))"
     typed = marked(found, spec).where("bad is not null").selectExpr(
         "*",
@@ -80,10 +82,10 @@ def set_aside(
         f"if({fitting} and op = 'U', {_texts(spec, old)}, null) as key_old",
         f"{' and '.join(f'b{i} is null' for i in range(len(spec.identity))) or 'true'} or op <> 'U' as stays",
     )  # fmt: skip
-    shown = [f"a{i}" for i in at]  # a key that does not fit its type is shown, and followed, as it is written
+    shown = [f"a{i}" for i in at]  # a key that does not fit its type is shown and followed as written
     raw_key = _texts(spec, shown) if all(dict(rows.dtypes)[a] == "string" for a in shown) else "cast(null as string)"
     commit_ts = "commit_ts"
-    if dict(rows.dtypes)["commit_ts"] != "string":  # in UTC, whatever the session's zone
+    if dict(rows.dtypes)["commit_ts"] != "string":  # in UTC, in any session zone
         commit_ts = f"{time_sql('commit_ts', 'timestamp')} as commit_ts"
     record = typed.selectExpr(
         "phase", "object", "path", "row_no", "op", commit_ts, "written_at", "raw", "form", "layout",
@@ -91,7 +93,7 @@ def set_aside(
         f"coalesce(key_new, if({fitting}, {raw_key}, null)) as key", "nullif(key_old, key_new) as old_key",
         f"bad = '{FIELDS}' as misfit", f"{fitting} and key_new is not null and (stays or key_old is not null) as keyed",
     )  # fmt: skip
-    # Row numbers run on from file to file; messages have their own, and Spark sees that no file is to be read for these.
+    # Row numbers continue from file to file; messages have their own, so no file needs to be read for these.
     if first is None:
         firsts = rows.where(f"form <> '{JSON}'").groupBy("path").agg(F.min("row_no").alias("first"))
         record = record.join(F.broadcast(firsts), "path", "left")
@@ -109,16 +111,16 @@ def set_aside(
 
 
 def unreadable(messages: DataFrame, scheme: str, batch: str) -> DataFrame:
-    """Return the records of messages of a stream that tell no table.
+    """Return the records of messages of a stream that name no table.
 
-    When one arrived is part of its `id`: where a topic is made anew, its places begin again.
+    The time of arrival is part of its `id`: if a topic is recreated, its offsets begin again.
     """
     from pyspark.sql import functions as F
 
     path = F.concat(F.lit(scheme), "object")
     told = {
         "status": F.lit(UNREADABLE), "path": path, "row_no": F.col("offset").cast("string"), "raw": F.col("value").cast("binary"),
-        # format_string leaves no bytes that are no text: other engines could not read the column.
+        # format_string removes invalid UTF-8: other engines could not read the column.
         "reason": F.expr("format_string('none of DMS\\'s messages: %.200s', coalesce(nullif(value, ''), 'it is empty'))"),
         "id": F.concat_ws(":", path, "offset", F.expr("unix_millis(arrived)")), "written_at": F.col("arrived"),
         "form": F.lit(JSON), "layout": F.array().cast("array<string>"), "misfit": F.lit(True), "keyed": F.lit(False),
@@ -135,7 +137,7 @@ def _now() -> Column:
 
 
 def _stamped(batch: str, sequence: int) -> dict[str, Column]:
-    """Return what tells which batch made a record what it is, and when."""
+    """Return the columns that say which batch gave a record its status, and when."""
     from pyspark.sql import functions as F
 
     stamp = F.expr(beside(literal(str(sequence)), "path"))
@@ -149,7 +151,7 @@ def _columns() -> list[Column]:
 
 
 def newest(records: DataFrame) -> DataFrame:
-    """Return of each id the record that stands."""
+    """Return the current record of each id."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -158,11 +160,11 @@ def newest(records: DataFrame) -> DataFrame:
 
 
 def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str, keyless: bool = True) -> DataFrame:
-    """Return the waiting records with what a collapsed batch (with `place`) has brought later for their keys.
+    """Return the waiting records with the later changes of their keys in a collapsed batch (with `place`).
 
     A record of the batch itself has a `place` in it, and only later places count; for others all of the batch is later.
-    `keyless`: there may be some of which the key is not known, which any change of the batch may come after. What is found in
-    the batch is kept by local checkpoints: its plan is long, and each step upon it would go through it again.
+    `keyless`: some may have an unknown key, which any change of the batch may have changed. The matches are kept by
+    local checkpoints: the batch's plan is long, and each further step would run it again.
     """
     from pyspark.sql import functions as F
 
@@ -194,9 +196,10 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str, 
 
 
 def kind_sql(record: str, delimiter: str) -> str:
-    """Return the SQL of what tells faults of one column apart: how many fields the line has, or whether the value is no more than digits and signs.
+    """Return the SQL that separates faults of one column: the line's number of fields, or whether the value has only
+    digits and signs.
 
-    A number that is too large wants a wider type, a word among numbers another cure.
+    A number that is too large needs a wider type, a word among numbers another cure.
     """
     unquoted = f"""regexp_replace(cast({record}.raw as string), '"[^"]*"', '')"""
     fields = f"size(split({unquoted}, {literal(re.escape(delimiter))}))"
@@ -208,11 +211,12 @@ APPLY, UNCLEAR = "apply", "cannot tell"
 
 
 def judged(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """Return rows that were read again (each with its record as `r`) as a change set with what a replay does with each.
+    """Return rows that were read again (each with its record as `r`) as a change set, with the replay's verdict on
+    each.
 
-    `outcome` is APPLY, OBSOLETE, STILL_BAD or UNCLEAR, `why` its reason in words; `newer` and `old_newer` tell whether the
-    key or the old key has had a later change. They are known where the key reads as it did when its changes were followed, or
-    where nothing good has come since.
+    `outcome` is APPLY, OBSOLETE, STILL_BAD or UNCLEAR, `why` its reason in words. `newer` and `old_newer` say whether
+    the key or the old key has had a later change. They are known if the key reads as it did when its changes were
+    followed, or if nothing good has followed since.
     """
     from pyspark.sql import functions as F
 
@@ -245,7 +249,7 @@ def collapsed(judged_rows: DataFrame, spec: TableSpec) -> DataFrame:
 
 
 def changed(records: DataFrame, batch: str, sequence: int, **new) -> DataFrame:
-    """Return records as they stand after a batch, `new` telling what is new about them."""
+    """Return records as they are after a batch; `new` has their new values."""
     from pyspark.sql import functions as F
 
     values = {k: F.lit(v) if isinstance(v, str) else v for k, v in new.items()}

@@ -1,4 +1,4 @@
-"""DMS data types: what each becomes in the lake, and how its text is cast without ever guessing."""
+"""DMS data types: the lake type of each, and how its text is cast without guessing."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def value_type(column: Column) -> str:
 
 
 def value_sql(column: Column, text: str) -> str:
-    """Return the SQL expression that casts `text`, itself SQL, to the column's lake type as Spark does: null if it cannot.
+    """Return the SQL expression that casts `text`, itself SQL, to the column's lake type as Spark does: null if it
+    cannot.
 
-    SQL text, as only there Spark 3.5 has `try_cast`. Spark also takes what is no exact value: see `exact_sql`.
+    It is SQL text because Spark 3.5 has `try_cast` only there. Spark also accepts inexact values: see `exact_sql`.
     """
     kind, target = column.dms_type, value_type(column)
     if target == "string":
@@ -49,7 +50,7 @@ def value_sql(column: Column, text: str) -> str:
         return f"unhex(if(lower(substring({text}, 1, 2)) = '0x', substring({text}, 3), {text}))"
     typed = f"try_cast({text} as {target})"
     if kind == "DATETIME" and column.utc:
-        # Spark looks up a zone with regular expressions, for each row: where the session's is UTC, none is written.
+        # Spark parses a zone with regular expressions, for each row: none is written if the session's is UTC.
         anywhere = f"coalesce(try_cast(concat({text}, 'Z') as {target}), {typed})"
         return f"if(current_timezone() = 'UTC', {typed}, {anywhere})"
     return typed
@@ -58,13 +59,14 @@ def value_sql(column: Column, text: str) -> str:
 def exact_sql(column: Column, text: str, value: str) -> str:
     """Return the SQL condition under which a cast `value` is exactly what its `text` says; empty: always.
 
-    Refused are digits that would be rounded off, a real that overflows or that only Java reads, a date with a time behind
-    it, a bare year, a part of a microsecond, half a byte of hex, a wall-clock time with a zone. The form that DMS writes is
-    told first where that is cheap, and of any other one a pattern decides: conditions in words would make the code of a
-    table of ten columns too long for the JVM to compile.
+    It rejects digits that would be rounded off, a real that overflows or that only Java reads, a date with a time after
+    it, a bare year, a part of a microsecond, half a byte of hex, and a wall-clock time with a zone.
+
+    DMS's usual form is recognized first where that is cheap; a pattern judges any other one. More conditions would make
+    the code of a table of ten columns too long for the JVM to compile.
     """
     kind = column.dms_type if column.lake != "string" else "STRING"
-    # Found from behind, which takes less time; all of the text, where there is no point.
+    # Searched from the end, which is faster; all of the text if there is no point.
     fraction = f"substring_index({text}, '.', -1)"
     if kind in ("NUMERIC", "UINT8"):
         scale = column.arguments[1] if kind == "NUMERIC" else 0
@@ -87,7 +89,7 @@ def exact_sql(column: Column, text: str, value: str) -> str:
 
 
 def years_sql(kind: str, value: str) -> str:
-    """Return the SQL of whether a date or time lies in the years 1 to 9999, which every reader has."""
+    """Return the SQL of whether a date or time is in the years 1 to 9999, which every reader supports."""
     first, last = "0001-01-01", "9999-12-31"
     if kind != "date":
         first, last = f"{first} 00:00:00", f"{last} 23:59:59.999999"
@@ -96,7 +98,8 @@ def years_sql(kind: str, value: str) -> str:
 
 
 def replaced_sql(column: Column, value: str, kind: str) -> str:
-    """Return the SQL of a raw value of a Spark type, with what the column's `replace` puts in the place of what its type lacks.
+    """Return the SQL of a raw value of a Spark type, with the column's `replace` in place of values that its type
+    lacks.
 
     In a text each U+FFFD is replaced; any other value as a whole.
     """
@@ -119,9 +122,10 @@ def _raw_text(value: str, kind: str) -> str:
 
 
 def convert_sql(column: Column, value: str, kind: str) -> str:
-    """Return the SQL expression that turns an already typed value (Parquet's) into the lake's type, null where it does not fit.
+    """Return the SQL expression that turns an already typed value (Parquet's) into the lake's type, null if it does not
+    fit.
 
-    `kind` is its Spark type. Whether the value is still the same tells `kept_sql`.
+    `kind` is its Spark type. `kept_sql` checks that the value is unchanged.
     """
     target = value_type(column)
     if kind == target:
@@ -138,7 +142,7 @@ def convert_sql(column: Column, value: str, kind: str) -> str:
 
 
 def kept_sql(column: Column, value: str, typed: str, kind: str) -> str:
-    """Return the SQL condition under which a value that `convert_sql` typed comes back the same; empty: always."""
+    """Return the SQL condition under which a value typed by `convert_sql` is unchanged; empty: always."""
     target = value_type(column)
     if target == "string":
         return ""
@@ -151,15 +155,17 @@ def kept_sql(column: Column, value: str, typed: str, kind: str) -> str:
         return f"try_cast({typed} as timestamp_ntz) <=> {moment} and {years_sql(target, typed)}"
     same = f"try_cast({typed} as {kind}) <=> {value}"
     real = next((v for v, k in ((value, kind), (typed, target)) if k in ("float", "double")), "")
-    if real and "bigint" in (kind, target):  # Spark takes what is too large for the largest number
+    if real and "bigint" in (kind, target):  # Spark caps too large values at the largest number
         return f"{same} and {real} < 9223372036854775808D"
-    if kind in ("float", "double") and target.startswith("decimal"):  # and by way of the shortest text
+    if kind in ("float", "double") and target.startswith("decimal"):  # by way of the shortest text
         return f"{same} and abs({value}) <= 9007199254740992D"
     return same
 
 
 def mask_sql(column: Column, value: str) -> str:
-    """Return the SQL of what the lake holds of a typed value: itself, or the hash of its text, the same in every form of file."""
+    """Return the SQL of what the lake holds of a typed value: itself, or the hash of its text, the same for every file
+    format.
+    """
     if not column.mask:
         return value
     kind = value_type(column)

@@ -1,1 +1,4 @@
-"""What DMS's bytes mean: pure functions from files' bytes and messages to typed changes, in Arrow. No Spark, no I/O, no clock."""
+"""The meaning of DMS's bytes: pure functions from files' bytes and messages to typed changes, in Arrow.
+
+No Spark, no I/O, no clock.
+"""

@@ -1,4 +1,4 @@
-"""Changes: the typed rows of files and messages, in the order in which DMS wrote them, apart from the bad ones.
+"""Changes: the typed rows of files and messages, in the order in which DMS wrote them, without the bad ones.
 
 A batch of changes has these columns. `number` is the row's number in its file, or its offset.
 
@@ -6,10 +6,10 @@ A batch of changes has these columns. `number` is the row's number in its file, 
 |---|---|
 | `number` | the row's place in its file, from 1, or its offset |
 | `op` | `I`, `U` (both upserts) or `D` |
-| `commit_ts` | when the source committed; null where DMS does not write it |
-| `change_seq` | DMS's own sequence, a second witness of the order |
+| `commit_ts` | when the source committed; null if DMS does not write it |
+| `change_seq` | DMS's own sequence, a second proof of the order |
 | `new_0`, `new_1` … | the columns of the spec, typed, before any mask |
-| `old_0`, `old_1` … | old values of the columns that identify a row; null where an update left them as they were |
+| `old_0`, `old_1` … | old values of the columns that identify a row; null if an update did not change them |
 | `absent_3` … | whether the row does not carry that column at all; only for columns that some row lacks |
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIELDS, OP, KEY, COMMIT_TIME, WHOLE = "<fields>", "<op>", "<key>", "<timestamp>", "<whole>"
-"""What is wrong with a row that is not the value of one column."""
+"""Faults of a row that do not concern the value of one column."""
 HAVE_EMPTY = TEXTS | {"BYTES", "BLOB"}
 """Types that have an empty value: an empty field of any other type is null."""
 OPERATIONS = ("I", "U", "D")
@@ -46,7 +46,7 @@ class FieldRules:
     not_carried: str | None = None
     operations: Mapping[str, str] | None = None
     origin: Mapping[str, str] = field(default_factory=dict)
-    """{added column: value} of what tells this table's rows from those of others in the same files."""
+    """{added column: value} that identifies this table's rows in files of several tables."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class Changes:
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows of a block are meant: those with any value (`filled`), of this table (`own`) or of a table that they do not tell (`untold`)."""
+    """Which rows of a block count: those with any value (`filled`), of this table (`own`) or of an unknown table
+    (`untold`).
+    """
 
     filled: np.ndarray
     own: np.ndarray | None = None
@@ -82,7 +84,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class _Fault:
-    """Where a check fails (`mask`), what it is about, and how to say so of one row."""
+    """Where a check fails (`mask`), which column it concerns, and how to describe it for one row."""
 
     mask: np.ndarray
     column: str
@@ -94,10 +96,10 @@ class _Fault:
 def type_records(
     fields: pa.RecordBatch, numbers: np.ndarray, roles: Sequence[str], spec: TableSpec, rules: FieldRules
 ) -> Changes:
-    """Return the changes that records of CSV are; `roles` tells what each field is.
+    """Return the changes in records of CSV; `roles` has the role of each field.
 
-    A role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>`, `skip`, or one of `field_roles`. Rows without any value
-    are no changes.
+    A role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>`, `skip`, or one of `field_roles`. Rows without any
+    value are no changes.
     """
     at = fields_by_role(roles, fields.columns)
     absent = _absent(at, spec, rules)
@@ -108,7 +110,7 @@ def type_records(
 def type_columns(
     columns: pa.RecordBatch, first: int, roles: Sequence[str], spec: TableSpec, rules: FieldRules
 ) -> Changes:
-    """Return the changes that rows of Parquet are; `first` is the first one's number in its file."""
+    """Return the changes in rows of Parquet; `first` is the first row's number in its file."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -132,7 +134,10 @@ def change_rows(
     absent: Mapping[str, pa.Array] | None = None,
     meant: Rows | None = None,
 ) -> Changes:
-    """Return changes from the texts, or the typed values, of each role; `absent`: which rows lack a column; `meant`: which are the table's."""
+    """Return changes from the texts, or the typed values, of each role.
+
+    `absent`: which rows lack a column. `meant`: which are the table's.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -160,12 +165,14 @@ def change_rows(
 
 
 def _meaning(role: str, text: pa.Array, spec: TableSpec, rules: FieldRules) -> pa.Array:
-    """Return a field's text: null where it means null or was not carried, empty where it means an empty value.
+    """Return a field's text: null if it means null or was not carried, empty if it means an empty value.
 
-    A field that equals CsvNullValue is null, quoted or not. A bare empty field is null if CsvNullValue is empty, else an empty
-    value; a quoted one is an empty value. Types without an empty value take both as null. In the operation, the time and the
-    sequence all of these mean that there is none. So they do in a key's before-image, of which DMS writes nothing where the key
-    stayed as it was; but there a quoted empty text is the text that the key was.
+    A field that equals CsvNullValue is null, quoted or not. A bare empty field is null if CsvNullValue is empty, else
+    an empty value; a quoted one is an empty value. Types without an empty value read both as null. In the operation,
+    the time and the sequence all of these mean that no value exists.
+
+    The same holds in a key's before-image, which DMS leaves empty if the key did not change. But there a quoted empty
+    text is the key's old value.
     """
     import pyarrow.compute as pc
 
@@ -177,7 +184,7 @@ def _meaning(role: str, text: pa.Array, spec: TableSpec, rules: FieldRules) -> p
     has_empty = column.dms_type in HAVE_EMPTY
     if rules.not_carried is not None:
         text = _without(text, rules.not_carried)
-    if image == "before" and spec.policy != "multiset":  # nothing is written of a key that did not change
+    if image == "before" and spec.policy != "multiset":  # DMS writes nothing for an unchanged key
         return _without(text, rules.null) if has_empty and rules.null else text if has_empty else _without(text, "", rules.null)  # fmt: skip
     if not rules.null:
         return text if has_empty else _without(text, "")
@@ -185,7 +192,7 @@ def _meaning(role: str, text: pa.Array, spec: TableSpec, rules: FieldRules) -> p
 
 
 def _without(texts: pa.Array, *words: str) -> pa.Array:
-    """Return texts in which some words are null."""
+    """Return texts with some words replaced by null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -197,7 +204,7 @@ def _without(texts: pa.Array, *words: str) -> pa.Array:
 
 
 def _operations(texts: pa.Array, rules: FieldRules) -> pa.Array:
-    """Return operations as I, U and D, where the column has texts of its own; an unknown text stays."""
+    """Return operations as I, U and D if the column has its own texts; an unknown text stays."""
     import pyarrow.compute as pc
 
     given = rules.operations or {}
@@ -224,12 +231,12 @@ def _absent(at: dict[str, pa.Array], spec: TableSpec, rules: FieldRules) -> dict
 
 
 def _is_read(role: str) -> bool:
-    """Tell whether a field has a value of the change, and is not left out or read under another role."""
+    """Return whether a field has a value of the change, and is not left out or read under another role."""
     return role != "skip" and not role.startswith((SEQUENCE_AS, ORIGIN, ORIGIN_AS))
 
 
 def _origins(at: dict[str, pa.Array], rules: FieldRules) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return which rows are of this table by their origin, and which do not tell theirs; None, None where nothing has to be told."""
+    """Return which rows are of this table by their origin, and which name none; None, None if none is declared."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -247,7 +254,7 @@ def _origins(at: dict[str, pa.Array], rules: FieldRules) -> tuple[np.ndarray | N
 
 
 def _filled(fields: pa.RecordBatch) -> np.ndarray:
-    """Tell which rows have any value."""
+    """Return which rows have any value."""
     import numpy as np
 
     filled = np.zeros(fields.num_rows, bool)
@@ -279,7 +286,7 @@ def _value(column: Column, texts: pa.Array, old: bool = False) -> tuple[pa.Array
 
 
 def _declared(column: Column, values: pa.Array) -> pa.Array:
-    """Return values with what the column's `replace` declares; typed ones as texts, where some of them are meant."""
+    """Return values with what the column's `replace` declares; typed ones as texts, if some of them are affected."""
     import pyarrow as pa
 
     texts = values if pa.types.is_string(values.type) else as_texts_where_lacking(column, values)
@@ -287,7 +294,7 @@ def _declared(column: Column, values: pa.Array) -> pa.Array:
 
 
 def _lake_words(column: Column) -> str:
-    """Return how Spark names a column's type in the lake."""
+    """Return Spark's name of a column's type in the lake."""
     kind = str(arrow_type(column))
     names = {
         "int32": "int", "int64": "bigint", "float": "float", "double": "double", "bool": "boolean", "binary": "binary",
@@ -297,7 +304,7 @@ def _lake_words(column: Column) -> str:
 
 
 def _without_origin(meant: Rows, nothing: pa.Array) -> _Fault | None:
-    """A row that does not tell its table may be anyone's: nobody may pass it by."""
+    """Return the fault of rows that do not name their table: no table may skip them, since they may be its own."""
     if meant.untold is None or not meant.untold.any():
         return None
     return _Fault(meant.untold, FIELDS, None, "names no table, and so stops all that share its file")
@@ -325,7 +332,7 @@ def _missing_key(texts: dict[str, pa.Array], spec: TableSpec, nothing: pa.Array)
 
 
 def _no_old_row(op: pa.Array, texts: dict[str, pa.Array], spec: TableSpec) -> _Fault | None:
-    """Of a table that is compared by whole rows, an update has to have the old row."""
+    """Return the fault of updates without an old row, in a table that is compared by whole rows."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -345,7 +352,7 @@ def _as_mask(mask: pa.Array) -> np.ndarray:
 
 
 def _parted(rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], filled: np.ndarray, spec: TableSpec) -> Changes:  # fmt: skip
-    """Part good rows from bad ones; of a bad row the first fault counts."""
+    """Separate good rows from bad ones; a bad row's first fault counts."""
     import numpy as np
     import pyarrow as pa
 
@@ -362,7 +369,7 @@ def _parted(rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], fil
 
 
 def _reason(fault: _Fault, row: int, spec: TableSpec) -> str:
-    """Return what is wrong with one row, in words that show no masked value."""
+    """Return a row's fault in words that show no masked value."""
     text = _text_of(fault.texts, row) if fault.texts is not None else None
     shown = "None" if text is None else "'" + text[:100].replace("\n", "\\n") + "'"
     if fault.column == OP:
@@ -380,7 +387,7 @@ def _reason(fault: _Fault, row: int, spec: TableSpec) -> str:
 
 
 def _text_of(values: pa.Array, row: int) -> str | None:
-    """Return a value as text; Python has no time outside of the years 1 to 9999."""
+    """Return a value as text; Python has no time outside the years 1 to 9999."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):

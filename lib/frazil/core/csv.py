@@ -1,7 +1,7 @@
-"""CSV as DMS writes it: a file's bytes become records, whose fields are still text, block by block.
+"""CSV as DMS writes it: a file's bytes become records, block by block, whose fields are still text.
 
-A field is null where nothing stands between two delimiters, and an empty text where two quotes do. Row numbers begin at 1,
-after the header; lines without any character do not count.
+A field is null if nothing is between two delimiters, and an empty text if two quotes are. Row numbers begin at 1, after
+the header; empty lines do not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK = 8 << 20
-"""Bytes that are read and parsed together; a row that is longer makes its block longer."""
+"""Bytes that are read and parsed together; a longer row makes its block longer."""
 BOM = b"\xef\xbb\xbf"
 QUOTE, NEWLINE = b'"', b"\n"
 
@@ -32,12 +32,12 @@ class Stream(Protocol):
 
 
 class RowBordersError(FrazilError):
-    """Quotes that leave open where rows end: no row of the file after that place can be trusted."""
+    """Unbalanced quotes that hide where rows end: no row of the file after that place can be trusted."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How the fields and rows of a file are told apart (CsvDelimiter, CsvRowDelimiter, Rfc4180, AddColumnName)."""
+    """How a file separates its fields and rows (CsvDelimiter, CsvRowDelimiter, Rfc4180, AddColumnName)."""
 
     delimiter: str = ","
     row_delimiter: str = "\n"
@@ -66,7 +66,7 @@ class Records:
 def read_records(stream: Stream, width: int, dialect: Dialect, where: str, block: int = BLOCK) -> Iterator[Records]:
     """Yield the records of a CSV file that has `width` fields in a row; `where` names the file in errors.
 
-    Raises RowBordersError, with the row, where a quoted text does not end or goes on after its closing quote.
+    Raises RowBordersError, with the row, if a quoted text does not end or continues after its closing quote.
     """
     first = 1
     try:
@@ -93,14 +93,14 @@ def read_header(start: bytes, dialect: Dialect) -> list[str]:
 
 
 class _BrokenQuotes(Exception):
-    """Quotes that leave open where a row ends, after so many whole rows of a block."""
+    """Quotes that hide where a row ends, after a number of whole rows of a block."""
 
     def __init__(self, rows_before: int, what: str):
         self.rows_before, self.what = rows_before, what
 
 
 def _blocks(stream: Stream, dialect: Dialect, size: int) -> Iterator[tuple[bytes, dict[str, str]]]:
-    """Yield blocks that end with a row, in standard form, and what to put back in their texts."""
+    """Yield blocks that end with a row, in standard form, and what to restore in their texts."""
     form, rest, wanted = _StandardForm(dialect), b"", size
     header, chunk = dialect.header, stream.read(size).removeprefix(BOM)
     while True:
@@ -111,20 +111,23 @@ def _blocks(stream: Stream, dialect: Dialect, size: int) -> Iterator[tuple[bytes
         header = header and not end
         if end > begin:
             yield data[begin:end], form.restored
-        rest, wanted = data[end:], size if end else max(size, len(data))  # a longer row than the block: twice as much
+        rest, wanted = (
+            data[end:],
+            size if end else max(size, len(data)),
+        )  # a row is longer than the block: read twice as much
         if last:
             return
         chunk = stream.read(wanted)
 
 
 _NEVER_IN_TEXT = [chr(c) for c in range(0xFDD0, 0xFDF0)]
-"""Code points that Unicode keeps out of texts for ever."""
+"""Code points that Unicode permanently excludes from texts."""
 
 
 class _StandardForm:
-    """Turn a file's own delimiters into comma and newline, and move aside what would be taken for them.
+    """Turn a file's own delimiters into comma and newline, and replace real ones by other characters.
 
-    Arrow knows no other row delimiter, and takes a lone carriage return for one.
+    Arrow supports no other row delimiter, and reads a single carriage return as one.
     """
 
     def __init__(self, dialect: Dialect):
@@ -132,7 +135,7 @@ class _StandardForm:
         self._steps: list[tuple[bytes, bytes]] = []
         self._own: dict[bytes, tuple[str, str]] = {}
         self.restored: dict[str, str] = {}
-        """What stands in the texts for what, as far as it was met."""
+        """The replacements in the texts, as far as they occurred."""
         rows, fields = dialect.row_delimiter, dialect.delimiter
         own_delimiter = len(fields) > 1 or not fields.isascii()
         self.delimiter = b"," if own_delimiter else fields.encode()
@@ -180,7 +183,7 @@ def _quote_places(data: bytes) -> np.ndarray:
 
 
 def _is_regular(data: bytes, quotes: np.ndarray, delimiter: bytes) -> bool:
-    """Tell whether each quote begins a field, ends one, or is one of a pair: then odd ones open and even ones close."""
+    """Return whether each quote begins a field, ends one, or is one of a pair: then odd ones open and even ones close."""
     import numpy as np
 
     raw = np.frombuffer(data, "uint8")
@@ -197,7 +200,7 @@ def _is_regular(data: bytes, quotes: np.ndarray, delimiter: bytes) -> bool:
 
 
 def _last_border(data: bytes, quotes: np.ndarray) -> int:
-    """Return the place after the last newline outside of quotes; 0: there is none."""
+    """Return the place after the last newline outside quotes; 0: none exists."""
     import numpy as np
 
     end = data.rfind(NEWLINE)
@@ -215,9 +218,9 @@ _AFTER_QUOTE = (
 
 
 def _scan(data: bytes, delimiter: bytes, last: bool) -> int:
-    """Go through a block field by field, where its quotes are not as RFC 4180 has them; return where its last row ends.
+    """Scan a block field by field if its quotes do not follow RFC 4180; return where its last row ends.
 
-    A quote in a field that does not begin with one stands for itself.
+    A quote in a field that does not begin with one is a plain character.
     """
     field = _field_form(delimiter)
     at, end, row = 0, 0, 0
@@ -246,7 +249,7 @@ def _first_row(data: bytes, dialect: Dialect, delimiter: bytes) -> int:
 
 
 def _field_form(delimiter: bytes) -> re.Pattern[bytes]:
-    """Return the pattern of one field with what ends it."""
+    """Return the pattern of one field and its end."""
     d = re.escape(delimiter)
     return re.compile(rb'(?:"(?:[^"]|"")*"|(?!")[^' + d + rb"\n]*)(" + d + rb"|\n|\Z)")
 
@@ -272,7 +275,7 @@ def _parse(text: bytes, width: int, dialect: Dialect, restored: dict[str, str], 
 
 
 def _as_utf8(text: bytes) -> bytes:
-    """Return a text in which bytes that are no character show as U+FFFD, and which ends with a newline."""
+    """Return a text that shows invalid bytes as U+FFFD, and ends with a newline."""
     if not text.isascii():
         try:
             text.decode()
@@ -306,12 +309,12 @@ def _split(text: bytes, width: int, dialect: Dialect, keep) -> pa.RecordBatch:
 
 
 def _put_back(fields: pa.RecordBatch, restored: dict[str, str]) -> pa.RecordBatch:
-    """Give texts back what stood in them before the block was brought into standard form."""
+    """Restore the texts as they were before the block was brought into standard form."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     columns = list(fields.columns)
-    for standard, own in sorted(restored.items()):  # the standard delimiters first: others give them back
+    for standard, own in sorted(restored.items()):  # the standard delimiters first: others restore them
         for i, column in enumerate(columns):
             if pc.any(pc.match_substring(column, standard)).as_py():
                 columns[i] = pc.replace_substring(column, standard, own)
@@ -319,7 +322,7 @@ def _put_back(fields: pa.RecordBatch, restored: dict[str, str]) -> pa.RecordBatc
 
 
 def line_of(fields: list[str | None], dialect: Dialect) -> bytes:
-    """Return the line that holds these fields; null is empty, and an empty text is quoted."""
+    """Return the line of these fields; null is empty, and an empty text is quoted."""
     if not dialect.quotes:
         return dialect.delimiter.join(f or "" for f in fields).encode()
     parts = ["" if f is None else '"' + f.replace('"', '""') + '"' for f in fields]

@@ -1,7 +1,7 @@
-"""What each field of a file is, by its name and its place.
+"""The role of each field of a file, by its name and its place.
 
-DMS writes `[Op] [timestamp] <source columns> [added columns] [before-image columns]`. A table may have columns of its own
-with the names that DMS adds. Then the place tells the two apart, and a file in which it cannot is refused.
+DMS writes `[Op] [timestamp] <source columns> [added columns] [before-image columns]`. A table's own columns may have
+the names that DMS adds. Then the place decides, and a file in which it cannot is rejected.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TypeVar
 from frazil.errors import FrazilError
 
 UNKNOWN = "?"
-"""Begins the role of a field that nobody declared; its name follows."""
+"""Prefix of the role of an undeclared field; its name follows."""
 SEQUENCE_AS = "seq:"
-"""Begins the role of the sequence where the spec lists it as a column; its name follows."""
+"""Prefix of the role of the sequence if the spec lists it as a column; its name follows."""
 ORIGIN, ORIGIN_AS = "origin:", "origin after:"
-"""Begin the role of a column that tells the source table of a row; the second one where the lake has it as a column, too."""
+"""Prefixes of the role of a column with a row's source table; the second one if the lake also has it as a column."""
 _SOURCE, _ADDED, _BEFORE = range(3)
 """The kinds of columns after operation and time, in the order in which DMS writes them."""
 _Role = tuple[int, str]
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ColumnPlaceError(FrazilError):
-    """A file names a column twice, or a name stands where it may be one of two columns."""
+    """A file has a column twice, or a name that may be one of two columns at its place."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class FieldNames:
     added: Mapping[str, str]
     before: Mapping[str, str]
     added_beside: Mapping[str, str] = field(default_factory=dict)
-    """The same as `added`, where the source has a column of the name, too, which the lake has then."""
+    """The same as `added`, if the source also has a column of the name, which the lake has then."""
     rare: Mapping[str, str] = field(default_factory=dict)
-    """Before-image columns of columns outside the spec's key: DMS writes them where the source's key holds these."""
+    """Before-image columns of columns outside the spec's key: DMS writes them if they are in the source's key."""
     spec: str = "the spec"
 
 
 def fields_by_role(roles: Sequence[str], fields: Sequence[T]) -> dict[str, T]:
-    """Return the fields by role. A sequence or an origin that the lake has as a column, too, has both roles."""
+    """Return the fields by role. A sequence or an origin that the lake also has as a column has both roles."""
     found = dict(zip(roles, fields, strict=True))
     for begin, also in ((SEQUENCE_AS, "seq"), (ORIGIN_AS, ORIGIN)):
         for role in [r for r in found if r.startswith(begin)]:
@@ -59,7 +59,7 @@ def fields_by_role(roles: Sequence[str], fields: Sequence[T]) -> dict[str, T]:
 def field_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, where: str) -> list[str]:
     """Return the role of each field of a file that names them.
 
-    `op_is_stated`: whether the settings promise the operation, which decides where the source's first column has its name.
+    `op_is_stated`: whether the settings promise the operation, which decides if the source's first column has its name.
     """
     names, roles = list(names), leading_roles(names, known, op_is_stated, where)
     if not roles and (found := _in_any_order(names, known, op_is_stated)):
@@ -86,7 +86,7 @@ def field_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, whe
 
 
 def _in_any_order(names: list[str], known: FieldNames, op_is_stated: bool) -> list[str] | None:
-    """Return the roles in a file of another tool: operation and time stand elsewhere, and no name can be two columns.
+    """Return the roles in a file of another tool: operation and time have other places, and no name can be two columns.
 
     None: the file is in DMS's order, or does not show that it is not.
     """
@@ -103,7 +103,7 @@ def _in_any_order(names: list[str], known: FieldNames, op_is_stated: bool) -> li
 
 
 def leading_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, where: str) -> list[str]:
-    """Return the roles of the first fields that are DMS's own: operation and commit time, as far as a file has them."""
+    """Return the roles of the first fields that are DMS's own: operation and commit time, if a file has them."""
     names, roles = list(names), []
     alike = [i for i, n in enumerate(names) if n.lower() == known.op.lower()]
     if alike[:1] == [0]:
@@ -119,7 +119,7 @@ def leading_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, w
 
 
 def _candidates(name: str, at: list[int], known: FieldNames, where: str) -> list[_Role]:
-    """Return what a name may stand for, in DMS's order; there are at least as many as places."""
+    """Return the possible roles of a name, in DMS's order; there are at least as many as places."""
     kinds = ((_SOURCE, known.source), (_ADDED, known.added), (_BEFORE, known.before))
     found = [(kind, roles[name]) for kind, roles in kinds if name in roles]
     if len(found) < len(at) or not found:
@@ -135,7 +135,9 @@ def _candidates(name: str, at: list[int], known: FieldNames, where: str) -> list
 
 
 def _by_place(at: list[int], may_be: list[_Role], taken: Mapping[int, _Role]) -> tuple[_Role, ...] | None:
-    """Return what stands at fewer places than there are candidates, judged by the fields around it; None: unclear."""
+    """Return the role of each place if there are fewer places than candidates, from the fields around it; None:
+    unclear.
+    """
     sure = {place: kind for place, (kind, role) in taken.items() if not role.startswith(UNKNOWN)}
 
     def fits(place: int, kind: int) -> bool:
@@ -150,7 +152,7 @@ def _by_place(at: list[int], may_be: list[_Role], taken: Mapping[int, _Role]) ->
 
 
 def _require_images_last(names: Sequence[str], taken: Mapping[int, _Role], known: FieldNames, where: str) -> None:
-    """Raise ColumnPlaceError for a before-image column with a column of the source after it: DMS writes these last."""
+    """Raise ColumnPlaceError for a before-image column with a source column after it: DMS writes these last."""
     listed = [p for p, (kind, role) in taken.items() if kind == _SOURCE and not role.startswith(UNKNOWN)]
     for place, (kind, _) in sorted(taken.items()):
         if kind == _BEFORE and place < max(listed, default=-1):

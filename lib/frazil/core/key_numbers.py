@@ -1,4 +1,7 @@
-"""A key as numbers: itself where 64 bits hold it, else two halves of a digest. The key index has them, by `keyindex.key_sql` or by this."""
+"""A key as numbers for the key index: itself if it fits 64 bits, else two halves of a digest.
+
+They equal those of `keyindex.key_sql`.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,27 @@ if TYPE_CHECKING:
 
 
 PLAIN_SCALE = 6
-"""With more digits after the point than these, a decimal near zero has an exponent in Spark's text, depending on its ANSI mode."""
+"""Maximum digits after the point.
+
+With more, Spark writes a decimal near zero with or without an exponent, by its ANSI mode.
+"""
 
 
 def has_numbers(spec: TableSpec) -> bool:
-    """Tell whether the numbers of a table's keys can be had here: not of reals, and decimals with many digits after the point, which Spark writes its own way."""
+    """Return whether the numbers of a table's keys can be computed here.
+
+    They cannot for reals, and for decimals with many digits after the point, which Spark writes in its own way.
+    """
     from frazil.core.types import arrow_type
 
     return all(spec.column(k).mask or _text_form(arrow_type(spec.column(k))) for k in spec.key)
 
 
 def key_numbers(keys: list[pa.Array]) -> list[np.ndarray]:
-    """Return the numbers of keys, given their columns as the lake has them: one column of numbers, or two. None is null."""
+    """Return the numbers of keys, given their columns with the lake's types: one column of numbers, or two.
+
+    None is null.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -48,7 +60,7 @@ def _digest(parts: tuple[str, ...]) -> bytes:
 
 
 def _text_form(kind: pa.DataType):
-    """Return the function that writes keys of a type as Spark writes them; None for a type of which that is not known."""
+    """Return the function that writes keys of a type as Spark writes them; None for a type without a known one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

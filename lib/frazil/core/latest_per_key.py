@@ -1,4 +1,4 @@
-"""Order and meaning of changes: a changed key is a delete and an upsert, then the last change per key stands."""
+"""→ 2 → 3 needs no care later: each old key's last event is its delete."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 APPLY, LEAVE, ARRIVE = 1, 0, 2
-"""The steps of a change: any plain one; a row that leaves its old key; the same row as it comes to its new key."""
+"""The steps of a change: a plain one; a row that leaves its old key; the same row as it arrives at its new key."""
 SEQUENCE_TIME = 16
-"""Digits of DMS's sequence that are a time; the counter after them starts again with the task."""
+"""Digits of DMS's sequence that are a time; the counter after them restarts with the task."""
 _MIX = 0x9E37_79B9_7F4A_7C15
-"""An odd number whose bits are spread; multiplied by it, neighbours part."""
+"""An odd number with well-mixed bits; multiplication by it separates neighbours."""
 
 
 @dataclass(frozen=True)
 class Latest:
     """The last event per key.
 
-    `rows` has the columns of changes and `step`. `out_of_sequence` counts events that DMS's own sequence orders otherwise;
-    `reused` counts keys that a row came to and then left within one commit time.
+    `rows` has the columns of changes and `step`. `out_of_sequence` counts events that DMS's own sequence orders
+    differently; `reused` counts keys at which a row arrived and which it then left within one commit time.
     """
 
     rows: pa.Table
@@ -36,8 +36,8 @@ class Latest:
 def events(changes: pa.Table, spec: TableSpec) -> pa.Table:
     """Return changes, in order, with each changed key split in two, and the column `step`.
 
-    An update that changed the key becomes a delete of the old key (LEAVE) and an upsert of the new one (ARRIVE). So a chain
-    1 → 2 → 3 needs no care later: each old key's last event is its delete.
+    An update that changed the key becomes a delete of the old key (LEAVE) and an upsert of the new one (ARRIVE). So a
+    chain
     """
     import numpy as np
     import pyarrow as pa
@@ -56,7 +56,7 @@ def events(changes: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def moves(changes: pa.Table, spec: TableSpec) -> np.ndarray:
-    """Tell which changes are updates that changed the key."""
+    """Return which changes are updates that changed the key."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -69,7 +69,7 @@ def moves(changes: pa.Table, spec: TableSpec) -> np.ndarray:
 
 
 def _left_behind(moved: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return the deletes of the old keys; a part of a key that has no old value stayed as it is."""
+    """Return the deletes of the old keys; a part of a key without an old value did not change."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -97,7 +97,7 @@ def key_codes(rows: pa.Table, spec: TableSpec) -> np.ndarray:
 
 
 def key_hashes(rows: pa.Table, spec: TableSpec) -> np.ndarray:
-    """Return a hash per row that depends on nothing but the key, so that equal keys meet wherever they are hashed."""
+    """Return a hash per row that depends only on the key, so that equal keys meet wherever they are hashed."""
     import numpy as np
 
     hashes = np.zeros(len(rows), "uint64")
@@ -156,7 +156,7 @@ def last_events(steps: pa.Table, spec: TableSpec) -> Latest:
 
 
 def _reuses(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarray:
-    """Tell, in key order, where a row leaves a key right after one came to it, in one commit time."""
+    """Return, in key order, where a row leaves a key right after one arrived, in one commit time."""
     import numpy as np
     import pyarrow as pa
 
@@ -169,7 +169,7 @@ def _reuses(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarr
 
 
 def _goes_back(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarray:
-    """Tell, in key order, where DMS's sequence is earlier than that of the event before."""
+    """Return, in key order, where DMS's sequence is earlier than that of the event before."""
     import numpy as np
     import pyarrow.compute as pc
 

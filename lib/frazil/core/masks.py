@@ -1,4 +1,4 @@
-"""Masked columns: the lake holds a hash of each value's text, the same whatever form of file the value came in."""
+"""Masked columns: the lake holds a hash of each value's text, the same for every file format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FEWEST, _MOST = 1e-3, 1e7
-"""Java writes reals outside of these with an exponent."""
+"""Java writes reals outside these bounds with an exponent."""
 
 
 def masked(column: Column, values: pa.Array) -> pa.Array:

@@ -1,7 +1,7 @@
-"""DMS's JSON messages: what each says of itself, and the changes that those of one table are.
+"""DMS's JSON messages: their metadata, and the changes in those of one table.
 
-A number keeps its digits: it never becomes a double on the way. A null and a column that is not there are both null, as DMS
-writes whole rows and leaves out what is null.
+A number keeps its digits: it never becomes a double. A null and a missing column are both null, since DMS writes whole
+rows and leaves out nulls.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SPREAD = (
     "changes of a row are spread over partitions, which loses their order: let DMS use partition-key-type schema-table"
 )
 _DECODE = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str).raw_decode
-"""Read JSON with numbers as the texts that they are; made once, as making it takes as long as reading a message."""
+"""Reads JSON with numbers as their texts; created once, since that takes as long as reading a message."""
 _METADATA_ALONE = re.compile(r'"metadata":\s*(\{[^{}\\]*\})\s*\}\s*$')
 _ALONE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(slots=True)
 class Message:
-    """One message: its metadata, its values as texts, and what is wrong with it as a whole (`fault`, empty: nothing)."""
+    """One message: its metadata, its values as texts, and its fault as a whole (`fault`, empty: none)."""
 
     kind: str | None = None
     operation: str | None = None
@@ -52,7 +52,7 @@ class Message:
 
 @dataclass(frozen=True)
 class MessageNames:
-    """What a table's columns are called in messages: in `data`, in the before-image beside it, and in former messages."""
+    """The names of a table's columns in messages: in `data`, in the before-image, and in former messages."""
 
     columns: dict[str, str]
     old_columns: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class MessageNames:
 
 
 def parse_message(value: bytes | str | None, before_field: str = "before-image") -> Message:
-    """Return what a message says; one whose row cannot be read still has its metadata, if these can."""
+    """Return a message's content; one whose row cannot be read still has its metadata, if these can."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
     try:
         whole, end = _DECODE(text := text.lstrip())
@@ -97,16 +97,16 @@ def _of_metadata(metadata: dict[str, Any]) -> Message:
 
 
 def unknown_columns(messages: Sequence[Message], known: set[str]) -> set[str]:
-    """Return the names in messages' data that nobody declared."""
+    """Return the undeclared names in messages' data."""
     return {name for message in messages for name in message.data} - known
 
 
 def type_messages(
     messages: Sequence[Message], numbers: np.ndarray, spec: TableSpec, names: MessageNames, partitions: int = 1
 ) -> Changes:
-    """Return the changes that messages of one table are; `numbers` are their offsets.
+    """Return the changes in messages of one table; `numbers` are their offsets.
 
-    Of several `partitions` one holds the order of a key: an update that takes a row to a key of another one is bad.
+    With several `partitions`, one holds the order of a key: an update that moves a row to a key of another one is bad.
     """
     import numpy as np
 
@@ -130,7 +130,7 @@ def type_messages(
 
 
 def _order_lost(message: Message, spec: TableSpec, names: MessageNames, partitions: int) -> str:
-    """Return why the place of a message does not tell when its change was made; empty: it does."""
+    """Return why a message's place does not show when its change was made; empty: it does."""
     if partitions < 2 or not spec.key or message.operation == "load":
         return ""
     if message.spread in ("transaction-id", "attribute-name"):
@@ -144,7 +144,7 @@ def _order_lost(message: Message, spec: TableSpec, names: MessageNames, partitio
 
 
 def _values(rows: list[dict[str, Any]], names: list[str]) -> list[Any]:
-    """Return each row's value under the first of some names that it has."""
+    """Return each row's value under the first of several names that it has."""
     values = [row.get(names[0]) for row in rows]
     for name in names[1:]:
         values = [row.get(name) if value is None else value for value, row in zip(values, rows, strict=True)]
@@ -166,7 +166,7 @@ def _is_moment(role: str, spec: TableSpec) -> bool:
 
 
 def _plain(values: list[Any], moments: bool, faults: dict[int, str]) -> None:
-    """Bring values into the form that files have, in place: truth as a word, moments without their Z."""
+    """Convert values to the form that files have, in place: booleans as words, timestamps without their Z."""
     for i, value in enumerate(values):
         if value is None or i in faults:
             continue

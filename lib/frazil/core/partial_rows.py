@@ -1,7 +1,7 @@
-"""Partial rows: a column that the source's log did not carry keeps the value that the row had before.
+"""Partial rows: a column that the source's log did not carry keeps the row's earlier value.
 
-Its value is that of the nearest earlier change of the row which carried it: under its own key, or under the key that the row
-had before it moved. What no change of the batch carries is taken from the stored row, or is null after a delete.
+That is the value of the nearest earlier change of the row which carried it: under its own key, or under its key before
+it moved. What no change of the batch carries comes from the stored row, or is null after a delete.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Row:
-    """What is known of one row: for each column the event that carried it, and the stored row that has the others."""
+    """The state of one row: for each column the event that carried it, and the stored row with the others."""
 
     carried: dict[int, int] = field(default_factory=dict)
     stored: int | None = None
-    """An event whose key the stored row has; None: there is no stored row to take values from."""
+    """An event whose key the stored row has; None: no stored row supplies values."""
 
 
 @dataclass(frozen=True)
 class Filled:
     """The last event per key with all values that the batch carries.
 
-    `missing` has, for each row, the columns that stay as they are stored; `source` the event in `steps` whose key the stored
-    row has, or -1.
+    `missing` has, for each row, the columns that stay as they are stored; `source` is the event in `steps` whose key
+    the stored row has, or -1.
     """
 
     rows: pa.Table
@@ -40,7 +40,7 @@ class Filled:
 
 
 def fill(changes: pa.Table, spec: TableSpec) -> Filled:
-    """Collapse changes that are in order, and that may lack columns, to the last event per key."""
+    """Collapse ordered changes, which may lack columns, to the last event per key."""
     import numpy as np
 
     steps = events(changes, spec)

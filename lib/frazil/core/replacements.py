@@ -1,4 +1,4 @@
-"""Values that a lake's type does not have, such as MySQL's zero dates: what a column's `replace` declares they become."""
+"""Values that a lake's type lacks, such as MySQL's zero dates: a column's `replace` declares their replacements."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FFFD = "U+FFFD"
-"""The one name that is about a part of a text."""
+"""The only name that concerns a part of a text."""
 
 
 def replaced_texts(column: Column, texts: pa.Array) -> pa.Array:
-    """Return a column's texts with the declared ones in the place of those that its type lacks.
+    """Return a column's texts with the declared replacements for those that its type lacks.
 
     In a text each U+FFFD is replaced; any other value as a whole.
     """
@@ -34,14 +34,14 @@ def replaced_texts(column: Column, texts: pa.Array) -> pa.Array:
 
 
 def _stated(column: Column, new: str | None) -> str | None:
-    """Return a declared value as CSV would have it: a spec may state a time by its day alone."""
+    """Return a declared value in CSV's form: a spec may state a time by its day alone."""
     return datetime.fromisoformat(new).isoformat(" ") if new and column.dms_type == "DATETIME" else new
 
 
 def as_texts_where_lacking(column: Column, values: pa.Array) -> pa.Array | None:
-    """Return the texts of typed values of which some are what `replace` names; None: there are none.
+    """Return the texts of typed values, of which some are named by `replace`; None: none is.
 
-    A time outside of the years 1 to 9999 has a text that names it, so that it can be told by its pattern.
+    A time outside the years 1 to 9999 has a text that names it, so that its pattern can be recognized.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -58,7 +58,7 @@ def as_texts_where_lacking(column: Column, values: pa.Array) -> pa.Array | None:
 
 
 def times_as_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return times as texts, and where one lies outside of the years 1 to 9999: of these the text says the year, about."""
+    """Return times as texts, and which are outside the years 1 to 9999: their texts give the approximate year."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -75,7 +75,7 @@ def times_as_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _years(wall: pa.Array) -> pa.Array:
-    """Return about the year of each time; Arrow's own function has room for 16 bits."""
+    """Return the approximate year of each time; Arrow's own function has only 16 bits."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

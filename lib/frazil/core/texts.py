@@ -1,4 +1,7 @@
-"""Rows as texts: Python has no date or time before year 1 or after 9999, and takes an instant to the machine's own zone."""
+"""Rows as texts:
+
+Python has no date or time before year 1 or after 9999, and shifts an instant to the machine's zone.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,24 @@ TIMES = ("date", "timestamp", "timestamp_ntz")
 
 
 def in_utc(value: str) -> str:
-    """Return the SQL of an instant as a wall-clock time in UTC, whatever the session's zone."""
+    """Return the SQL of an instant as a wall-clock time in UTC, in any session zone."""
     return f"timestampadd(MICROSECOND, unix_micros({value}), timestamp_ntz'1970-01-01 00:00:00')"
 
 
 def time_sql(value: str, kind: str) -> str:
-    """Return the SQL of the text of a date or time of a Spark type; of an instant it is in UTC."""
+    """Return the SQL of the text of a date or time of a Spark type; for an instant in UTC."""
     return f"cast({in_utc(value) if kind == 'timestamp' else value} as string)"
 
 
 def key_text(value: str, kind: str) -> str:
-    """Return the SQL of a key's value as a text that no other value has."""
+    """Return the SQL of a key's value as a unique text."""
     if kind == "binary":
         return f"hex({value})"
     return time_sql(value, kind) if kind in TIMES else f"cast({value} as string)"
 
 
 def driver_rows(rows: DataFrame) -> DataFrame:
-    """Return rows as the driver may collect them: dates and times as texts, also inside structs."""
+    """Return rows in a form that the driver can collect: dates and times as texts, also inside structs."""
     texts = {f.name: _sql(identifier(f.name), f.dataType) for f in rows.schema}
     if all(text == identifier(name) for name, text in texts.items()):
         return rows

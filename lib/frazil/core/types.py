@@ -1,4 +1,4 @@
-"""DMS data types: the Arrow type of each in the lake, and the exact value that a text or a Parquet value has in it."""
+"""DMS data types: the lake's Arrow type of each, and the exact value of a text or a Parquet value in it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MISFIT = object()
-"""Stands for a text that is no exact value of its type."""
+"""Marks a text that is no exact value of its type."""
 YES, NO = ("true", "t", "1", "y", "yes"), ("false", "f", "0", "n", "no")
 REPLACEMENT = "\ufffd"
-"""What DMS and decoders put in the place of bytes that are no character."""
+"""What DMS and decoders write for invalid bytes."""
 
 _INTEGER_BITS = {"INT1": 32, "INT2": 32, "INT4": 32, "INT8": 64, "UINT1": 32, "UINT2": 32, "UINT4": 64}
 _DAY = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
@@ -57,7 +57,7 @@ def arrow_type(column: Column) -> pa.DataType:
 def type_texts(column: Column, texts: pa.Array) -> tuple[pa.Array, pa.Array | None]:
     """Return the values of a column's texts, and where a text is no exact value of its type (None: nowhere).
 
-    A null is a null. Arrow casts a whole array at once; where it refuses one, each unusual text is judged by itself.
+    A null stays null. Arrow casts a whole array in one step; if it rejects one, each unusual text is judged alone.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -76,7 +76,7 @@ def type_texts(column: Column, texts: pa.Array) -> tuple[pa.Array, pa.Array | No
 
 
 def judge(column: Column, text: str) -> Any:
-    """Return the exact value that one text has in a column's type, or MISFIT."""
+    """Return the exact value of one text in a column's type, or MISFIT."""
     import pyarrow as pa
 
     family = _family(arrow_type(column))
@@ -101,7 +101,7 @@ def _if_any(mask: pa.Array) -> pa.Array | None:
 
 
 def _family(target: pa.DataType) -> str:
-    """Return which texts a type has: one word for all integers, all decimals, and so on."""
+    """Return a type's kind of text: one word for all integers, all decimals, and so on."""
     import pyarrow.types as types
 
     families = {
@@ -132,7 +132,7 @@ def _quick_integers(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
 
 
 def _quick_decimals(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """Arrow does not notice where a number of more than 38 digits overflows: longer texts and exponents are judged."""
+    """Cast decimals, or return None for longer texts and exponents: Arrow misses an overflow above 38 digits."""
     import pyarrow.compute as pc
 
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
@@ -150,7 +150,7 @@ def _quick_reals(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
 
 
 def _quick_moments(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """Arrow also takes a day without a clock: a text of DMS's has at least 19 characters."""
+    """Cast times, or return None for texts under 19 characters: Arrow also accepts a day without a time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -172,7 +172,7 @@ def _quick_days(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
 
 
 def _quick_bytes(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """Turn the hex digits of all texts into bytes at once: each text then begins at half its place."""
+    """Convert the hex digits of all texts to bytes in one step: each text then begins at half its place."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -234,7 +234,7 @@ def _cast_usual(texts: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _usual_form(target: pa.DataType) -> str:
-    """Return the pattern of texts that Arrow is sure to cast, and exactly."""
+    """Return the pattern of texts that Arrow certainly casts, and exactly."""
     family = _family(target)
     if family == "decimal":
         fraction = rf"(\.[0-9]{{1,{target.scale}}})?" if target.scale else ""
@@ -250,7 +250,7 @@ def _usual_form(target: pa.DataType) -> str:
 
 
 def _number(text: str, target: pa.DataType) -> Any:
-    """Return a decimal or integer as the text has it, with any zeros after its digits; white space around it means nothing."""
+    """Return a decimal or integer as in the text, with any zeros after its digits; surrounding white space is ignored."""
     try:
         value = Decimal(text.strip()) if _REAL.fullmatch(text.strip()) else None
     except InvalidOperation:
@@ -262,7 +262,7 @@ def _number(text: str, target: pa.DataType) -> Any:
 
 
 def _cut(value: Decimal, scale: int) -> Decimal:
-    """Return a number without the digits after so many places; exact where these are zeros."""
+    """Return a number without the digits after a number of places; exact if these are zeros."""
     from decimal import ROUND_DOWN, Context
 
     return value.quantize(Decimal(1).scaleb(-scale), ROUND_DOWN, Context(prec=100))

@@ -1,4 +1,4 @@
-"""What is left of a batch when each key has but its last change: its rows, in the driver or as a frame, and what is known of the batch."""
+"""A collapsed batch, with only the last change of each key: its rows, in the driver or as a frame, and its figures."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 
 @dataclass(frozen=True)
 class Collapsed:
-    """The last change per key: `rows` in the driver (`op`, the row's columns `c0` … as the lake has them), or a `frame` for a MERGE.
+    """The last change per key: `rows` in the driver (`op`, and the lake's columns `c0` …), or a `frame` for a MERGE.
 
-    `seen` is what Spark's reader would have observed; `bounds` are the least and the greatest first key, None where no literal
-    means them; `release` frees what Spark keeps of the frame.
+    `seen` is what Spark's reader would have observed. `bounds` are the smallest and the largest first key, None if no
+    literal can express them. `release` frees what Spark keeps of the frame.
     """
 
     seen: dict[str, Any]
@@ -37,12 +37,12 @@ class Collapsed:
 
 
 def lake_columns(latest: pa.Table, spec: TableSpec) -> dict[str, pa.Array]:
-    """Return the columns of a table's rows, `c0` …, as the lake has them."""
+    """Return the columns of a table's rows, `c0` …, with the lake's types."""
     return {f"c{i}": masked(c, latest[f"new_{i}"].combine_chunks()) for i, c in enumerate(spec.columns)}
 
 
 def operations(ops: pa.Array) -> dict[str, int]:
-    """Return how many changes have each operation."""
+    """Return the number of changes per operation."""
     import pyarrow.compute as pc
 
     counted = {row["values"]: row["counts"] for row in pc.value_counts(ops).to_pylist()}
@@ -53,14 +53,14 @@ def operations(ops: pa.Array) -> dict[str, int]:
 
 
 def can_make_frames() -> bool:
-    """Tell whether Spark makes a frame of Arrow's rows without a Python process on its executors: from Spark 4 on."""
+    """Return whether Spark makes a frame of Arrow's rows without a Python process on its executors: from Spark 4 on."""
     from pyspark.sql import DataFrame
 
     return hasattr(DataFrame, "toArrow")
 
 
 def frame_of(spark: SparkSession, rows: pa.Table, spec: TableSpec) -> DataFrame:
-    """Return rows of the driver as the frame that a MERGE takes."""
+    """Return rows of the driver as the frame for a MERGE."""
     import pyarrow as pa
 
     for name in micros_sql(spec):
@@ -69,7 +69,10 @@ def frame_of(spark: SparkSession, rows: pa.Table, spec: TableSpec) -> DataFrame:
 
 
 def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """Return rows (`op`, `c0` …, times as microseconds) as a MERGE takes them: `op`, the row `after`, and its key `k0` …."""
+    """Return rows (`op`, `c0` …, times as microseconds) in the form of a MERGE:
+
+    `op`, the row `after`, and its key `k0` ….
+    """
     times = micros_sql(spec)
     values = [times.get(f"c{i}", f"c{i}") for i in range(len(spec.columns))]
     row = ", ".join(f"{literal(c.name)}, {value}" for c, value in zip(spec.columns, values, strict=True))
@@ -78,7 +81,10 @@ def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
 
 
 def micros_sql(spec: TableSpec) -> dict[str, str]:
-    """Return the SQL of each column of times, given as microseconds: Spark would shift a time of Arrow's by its session's zone."""
+    """Return the SQL of each time column, given as microseconds:
+
+    Spark would shift Arrow's times by the session's zone.
+    """
     import pyarrow as pa
 
     from frazil.core.types import arrow_type
@@ -92,7 +98,10 @@ def micros_sql(spec: TableSpec) -> dict[str, str]:
 
 
 def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:
-    """Return the least and the greatest first key, where a literal can mean them: whole numbers, decimals and texts; else None, None."""
+    """Return the smallest and the largest first key if a literal can express them, else None, None.
+
+    Literals can express whole numbers, decimals and texts.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -108,9 +117,10 @@ def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:
 
 
 class Ages:
-    """Two delays of changes in milliseconds: source commit → 1970, and source commit → DMS wrote the file or built the message.
+    """Two delays of changes in milliseconds: from source commit to 1970, and from source commit to DMS's file or
+    message.
 
-    Each `every`th change counts; but the least and the greatest of the first delay are of all.
+    Every `every`-th change counts; but the minimum and the maximum of the first delay cover all.
     """
 
     def __init__(self, every: int = 1) -> None:
@@ -120,7 +130,7 @@ class Ages:
         self.ends: list[int] = []
 
     def add(self, block: pa.RecordBatch, written_at_s: float | np.ndarray) -> None:
-        """Take in changes, which DMS wrote at one time or each at its own; NaN is a time that nobody tells."""
+        """Add changes, which DMS wrote at one time or each at its own; NaN is an unknown time."""
         import numpy as np
         import pyarrow as pa
 
@@ -137,7 +147,7 @@ class Ages:
         self.dms.append(written_ms[told].astype("int64") - committed_ms[told])
 
     def to_dict(self) -> dict[str, list[int]]:
-        """Return what JSON can hold."""
+        """Return a form that JSON can hold."""
         import numpy as np
 
         lists = {"age": self.age, "dms": self.dms}
@@ -147,7 +157,7 @@ class Ages:
 
     @staticmethod
     def together(parts: Sequence[dict[str, list[int]]]) -> Ages:
-        """Return the delays of several parts, each as `to_dict` gave it."""
+        """Return the delays of several parts, given as the results of `to_dict`."""
         import numpy as np
 
         whole = Ages()
@@ -158,7 +168,7 @@ class Ages:
         return whole
 
     def points(self, quantiles: Sequence[float]) -> dict[str, str | None]:
-        """Return the points of both as JSON arrays; None where no change has a commit time."""
+        """Return the points of both as JSON arrays; None if no change has a commit time."""
         age = _points(self.age, quantiles)
         if age:
             age[0], age[-1] = min(self.ends), max(self.ends)

@@ -1,4 +1,4 @@
-"""Bring all changes of a key together: blocks of Arrow go through Spark's shuffle by bucket, and no row becomes one of the JVM."""
+"""Bring all changes of a key together: Spark shuffles blocks of Arrow by bucket, and no row enters the JVM."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 BLOCK_SCHEMA = "bucket int, block binary"
 ORDER = ("file_order", "number", "step")
-"""The columns by which changes are in order again after an exchange."""
+"""The columns that restore the order of changes after an exchange."""
 
 
 def to_blocks(changes: pa.RecordBatch, file_order: int, spec: TableSpec, buckets: int) -> Iterator[tuple[int, bytes]]:
     """Yield the events of a file's changes as one block of Arrow for each bucket of keys.
 
-    A changed key is split before, as its old and its new key may belong to different buckets.
+    A changed key is split first, as its old and its new key may belong to different buckets.
     """
     import numpy as np
     import pyarrow as pa
@@ -34,7 +34,7 @@ def to_blocks(changes: pa.RecordBatch, file_order: int, spec: TableSpec, buckets
 
 
 def from_blocks(blocks: Iterable[bytes], spec: TableSpec) -> Latest:
-    """Return the last event per key of one bucket's blocks, in whatever order these come."""
+    """Return the last event per key of one bucket's blocks, which may come in any order."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""What the core has to know to read the files of one table: each file's fields and dialect, and what their texts mean."""
+"""What the core needs to read the files of one table: each file's fields and dialect, and the meaning of their texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def plan_files(
 ) -> tuple[list[FileToRead], ReadPlan]:
     """Return how to read load files (phase 0) or change files (phase 1), in their order.
 
-    Raises SourceError for a file whose columns contradict the spec, and LayoutError for one of no known layout.
+    Raises SourceError for a file whose columns contradict the spec, and LayoutError for an unknown layout.
     """
     rules = FieldRules(
         null=endpoint.null_value or "",

@@ -1,4 +1,4 @@
-"""Few messages of a stream, which this process has read: each parsed by the core, with its place."""
+"""A few messages of a stream, read by this process: each parsed by the core, with its place."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from frazil.dms.streams import ARRIVED, Offsets
 from frazil.dms.streams import Message as Received
 
 MOST = 8000
-"""More messages than these are read by Spark, on all cores."""
+"""Spark reads more messages than this, on all cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldMessage:
-    """A message, with the partition that it lies in, its place there and when it arrived."""
+    """A message, with its partition, its place there and its time of arrival."""
 
     partition: str
     place: int
@@ -25,7 +25,7 @@ class HeldMessage:
 
 
 def parse_messages(received: Iterable[Received], before_field: str) -> list[HeldMessage]:
-    """Return messages as the core reads them."""
+    """Return messages in the form that the core reads."""
     return [HeldMessage(p, place, at, value, parse_message(value, before_field)) for p, place, at, value in received]
 
 

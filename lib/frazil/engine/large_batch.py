@@ -1,4 +1,7 @@
-"""A large batch of change files as a Spark job: tasks read and type the files, exchange blocks by key, and keep the last change per key."""
+"""A large batch of change files as a Spark job.
+
+Tasks read and type the files, exchange blocks by key, and keep the last change per key.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LEAST_GROUP = 8 << 20
-"""Bytes of change files that one task reads, at least."""
+"""Minimum bytes of change files that one task reads."""
 BUCKET_BYTES = 48 << 20
-"""Bytes of change files whose rows one task orders, about."""
+"""Approximate bytes of change files whose rows one task orders."""
 SAMPLED = 250_000
-"""About so many changes count for the quantiles of delays; of n times as many each nth."""
+"""About this many changes count for the quantiles of delays; of n times as many, every n-th."""
 BYTES_A_CHANGE = 64
 FACT = -1
-"""The bucket of what a task tells of its files; all others are of rows."""
+"""The bucket of a task's facts about its files; all others contain rows."""
 ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
 class BatchFiles:
-    """The files of a batch: what each holds, and when DMS wrote it. Of its changes each `every`th counts for the delays."""
+    """The files of a batch: what each holds, and when DMS wrote it. Every `every`-th change counts for the delays."""
 
     files: list[FileToRead]
     written_at_s: dict[int, float]
@@ -56,10 +59,10 @@ def collapse_files(
     quantiles: Sequence[float],
     to_driver: bool,
 ) -> Collapsed | None:
-    """Return the last change per key of change files: their rows in the driver, or as a frame that Spark keeps.
+    """Return the last change per key of change files: the rows in the driver, or as a frame that Spark keeps.
 
-    None where Spark's reader has to judge them: for a bad row, a key that a row only passed, or no row at all. Raises FrazilError
-    for a file that cannot be read.
+    None if Spark's reader has to judge them: for a bad row, a key that a row only passed, or no row at all. Raises
+    FrazilError for a file that cannot be read.
     """
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
@@ -84,7 +87,7 @@ def collapse_files(
 
 
 def _job(spark: SparkSession, batch: BatchFiles, sizes: Sequence[int]) -> DataFrame:
-    """Return the frame of a batch's last changes (`op`, `key0` …, `c0` …), with rows that hold a `fact` between them."""
+    """Return the frame of a batch's last changes (`op`, `key0` …, `c0` …), mixed with rows that hold a `fact`."""
     cores = spark.sparkContext.defaultParallelism
     groups = groups_of(batch.files, sizes, cores, LEAST_GROUP)
     partitions = max(cores, sum(sizes) // BUCKET_BYTES)
@@ -105,7 +108,7 @@ def _schema(spec: TableSpec) -> str:
 
 
 def _count_of_numbers(spec: TableSpec) -> int:
-    """Return how many numbers stand for a key in the key index; none where only Spark has them."""
+    """Return how many numbers represent a key in the key index; none if only Spark has them."""
     import pyarrow as pa
 
     from frazil.core.key_numbers import has_numbers
@@ -121,7 +124,9 @@ def _count_of_numbers(spec: TableSpec) -> int:
 
 
 def _reading(groups: Sequence[Sequence[FileToRead]], batch: BatchFiles, buckets: Sequence[int]) -> Callable:
-    """Return the function of a task that reads: it takes numbers of groups and gives blocks of rows by bucket, and a fact for each file."""
+    """Return the function of a reading task: from numbers of groups to blocks of rows by bucket, and a fact for each
+    file.
+    """
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for some in numbers:
@@ -158,7 +163,9 @@ def _rows_of(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:
 
 
 def _collapsing(spec: TableSpec) -> Callable:
-    """Return the function of a task that orders: it takes the blocks of its buckets, and gives rows as `_schema` tells, and facts."""
+    """Return the function of an ordering task: from the blocks of its buckets to rows in the form of `_schema`, and
+    facts.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         blocks: dict[int, list[bytes]] = {}
@@ -206,7 +213,7 @@ def _empty(spec: TableSpec) -> pa.Table:
 
 
 def _as_micros(column: pa.Array) -> pa.Array:
-    """Return times as microseconds: Spark would hold their zone against its session's."""
+    """Return times as microseconds: Spark would shift them by its session's zone."""
     import pyarrow as pa
 
     return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
@@ -216,7 +223,7 @@ def _as_micros(column: pa.Array) -> pa.Array:
 
 
 def _in_driver(job: DataFrame, spec: TableSpec) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Bring the rows of a batch to the driver; return them, with their times as times, and its facts."""
+    """Collect the rows of a batch in the driver; return them, with typed times, and its facts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -235,7 +242,10 @@ def _in_driver(job: DataFrame, spec: TableSpec) -> tuple[pa.Table, list[dict[str
 
 
 def _facts_of(kept: DataFrame, spec: TableSpec) -> tuple[list[dict[str, Any]], int, tuple[Any, Any]]:
-    """Run the job of a batch; return its facts, how many keys it has, and the least and the greatest first one where a literal can mean them."""
+    """Run the job of a batch; return its facts, the number of keys, and the bounds of the first key.
+
+    The bounds are None if no literal can express them.
+    """
     from pyspark.sql import functions as F
 
     first = f"c{spec.names.index(spec.key[0])}"
@@ -247,7 +257,7 @@ def _facts_of(kept: DataFrame, spec: TableSpec) -> tuple[list[dict[str, Any]], i
 
 
 def _told(facts: list[dict[str, Any]], quantiles: Sequence[float], **found: Any) -> Collapsed | None:
-    """Return a batch with what its facts say together, or None where Spark's reader has to judge it."""
+    """Return a batch with its combined facts, or None if Spark's reader has to judge it."""
     totals = {
         name: sum(f.get(name, 0) for f in facts)
         for name in ("changes", "bad", "I", "U", "D", "out_of_sequence", "passed")

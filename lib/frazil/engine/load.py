@@ -1,4 +1,7 @@
-"""A table's load files as data files: read and typed by the core, in this process or in Spark's tasks. Nothing is committed."""
+"""A table's load files as data files: read and typed by the core, in this process or in Spark's tasks.
+
+Nothing is committed.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,19 @@ if TYPE_CHECKING:
     from frazil.lake.jvm import JavaTable
 
 IN_PROCESS = 32 << 20
-"""Bytes of load files that this process reads itself. A Spark job takes a second to begin, with a Python process for each core."""
+"""Maximum bytes of load files that this process reads itself.
+
+A Spark job takes a second to start, with a Python process for each core.
+"""
 LEAST_GROUP, MOST_GROUP = 32 << 20, 256 << 20
-"""Bytes of files that one task reads, about. Each task writes a data file of its own: fewer bytes make small files, more make slow tasks."""
+"""Approximate bytes of files that one task reads.
+
+Each task writes its own data file: fewer bytes make small files, more make slow tasks.
+"""
 
 
 def why_not(table: JavaTable, spec: TableSpec, files: Sequence[DmsObject]) -> str:
-    """Return why the core does not load these files into this table yet; an empty text if it does."""
+    """Return why the core does not support loading these files into this table yet; empty if it does."""
     if not all(find_spec(name) for name in ("pyarrow", "pyiceberg")):
         return "pyarrow or pyiceberg is not installed"
     if spec.policy == "append":
@@ -47,7 +56,7 @@ def why_not(table: JavaTable, spec: TableSpec, files: Sequence[DmsObject]) -> st
 
 
 def _is_plain(location: str) -> bool:
-    """Tell whether PyIceberg takes a location as Spark does: a folder or S3, with nothing in it that a URI spells otherwise."""
+    """Return whether PyIceberg reads a location as Spark does: a folder or S3, with no characters that a URI escapes."""
     known = local_path(location) is not None or location.startswith(("s3://", "s3a://"))
     return known and not re.search("[?#%]", location)
 
@@ -73,9 +82,9 @@ def write_load(
 
 
 def storage_properties(table: JavaTable) -> dict[str, str]:
-    """Return how PyIceberg opens a table's storage: as the catalog says, at the endpoint that the environment names for S3.
+    """Return how PyIceberg opens a table's storage: as the catalog says, at the S3 endpoint that the environment names.
 
-    Logins that the catalog hands out are among them; others are found where AWS's libraries look for them.
+    Credentials from the catalog are included; others are found where AWS's libraries look for them.
     """
     found = {k: v for k, v in dict(table.io().properties()).items() if k.startswith(("s3.", "client."))}
     return ({"s3.endpoint": endpoint_url()} if endpoint_url() else {}) | found
@@ -84,7 +93,9 @@ def storage_properties(table: JavaTable) -> dict[str, str]:
 def groups_of(
     files: Sequence[FileToRead], sizes: Sequence[int], cores: int, least: int = LEAST_GROUP
 ) -> list[list[FileToRead]]:
-    """Return files in a group for each task, of `least` bytes or more: the largest first, each to the group that is smallest so far."""
+    """Return files in a group for each task, of `least` bytes or more: the largest first, each to the smallest group so
+    far.
+    """
     total = sum(sizes)
     wanted = max(min(cores, total // least), total // MOST_GROUP, 1)
     groups: list[list[FileToRead]] = [[] for _ in range(min(wanted, len(files)))]
@@ -97,6 +108,6 @@ def groups_of(
 
 
 def delete_written(table: JavaTable, written: Written) -> None:
-    """Delete data files that nothing will refer to."""
+    """Delete data files that nothing will reference."""
     for entry in written.entries:
         table.io().deleteFile(entry["file-path"])

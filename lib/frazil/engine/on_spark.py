@@ -1,4 +1,4 @@
-"""A large batch as a Spark job: each task reads its files, types them and writes data files; rows never enter the JVM."""
+"""A large load as a Spark job: each task reads its files, types them and writes data files; rows never enter the JVM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_files(
 
 
 def load_task(groups: Sequence[Sequence[FileToRead]], read: ReadPlan, write: WritePlan) -> Callable:
-    """Return the function of a task: it takes the numbers of its groups and gives one JSON text for each."""
+    """Return the function of a task: from the numbers of its groups to one JSON text for each."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Which number of a bucket takes its rows to which partition of Spark's: as many buckets as partitions, one in each."""
+"""Bucket numbers that Spark hashes to a given partition: as many buckets as partitions, one in each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from itertools import count
 
 _MASK = 0xFFFF_FFFF
 SEED = 42
-"""What Spark's hash partitioning begins with."""
+"""The seed of Spark's hash partitioning."""
 
 
 @cache
 def bucket_of_each_partition(partitions: int) -> list[int]:
-    """Return, for each partition of `repartition(partitions, "bucket")`, the least number that Spark puts there."""
+    """Return, for each partition of `repartition(partitions, "bucket")`, the smallest number that Spark puts there."""
     found: dict[int, int] = {}
     for number in count():
         found.setdefault(spark_hash(number) % partitions, number)
@@ -22,7 +22,7 @@ def bucket_of_each_partition(partitions: int) -> list[int]:
 
 
 def spark_hash(number: int) -> int:
-    """Return Spark's hash of an `int`: Murmur3 of its four bytes, as a signed number of 32 bits."""
+    """Return Spark's hash of an `int`: Murmur3 of its four bytes, as a signed 32-bit number."""
     block = _turned(number * 0xCC9E_2D51 & _MASK, 15) * 0x1B87_3593 & _MASK
     mixed = _turned(SEED ^ block, 13) * 5 + 0xE654_6B64 & _MASK
     mixed ^= 4  # bytes

@@ -1,4 +1,4 @@
-"""Read one of DMS's files into changes, block by block: the same in a Spark task and in the driver."""
+"""Read one of DMS's files into changes, block by block; the same code runs in a Spark task and in the driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = 1 << 17
 
 @dataclass(frozen=True)
 class FileToRead:
-    """A file with its place in the order of its table's files, and what its fields are."""
+    """A file with its place in the order of its table's files, and the roles of its fields."""
 
     path: str
     order: int
@@ -39,14 +39,14 @@ class FileToRead:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """How the files of one table are read: its spec, and what the texts in its fields mean."""
+    """How the files of one table are read: its spec, and the meaning of the texts in its fields."""
 
     spec: TableSpec
     rules: FieldRules = field(default_factory=FieldRules)
 
 
 def require_readable(paths: Sequence[str]) -> None:
-    """Raise SourceError for the first Parquet file that cannot be read to its end; Spark does not always say which one it was."""
+    """Raise SourceError for the first Parquet file that cannot be read to its end; Spark does not always name it."""
     import pyarrow as pa
 
     for path in paths:
@@ -61,7 +61,7 @@ def require_readable(paths: Sequence[str]) -> None:
 
 
 def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
-    """Yield a file's changes in order, and its bad rows; raise SourceError, which names the file, where it cannot be read."""
+    """Yield a file's changes in order, and its bad rows; raise SourceError, which names the file, if it cannot be read."""
     import pyarrow as pa
 
     try:
@@ -71,7 +71,7 @@ def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
 
 
 def cannot_be_read(path: str, error: Exception) -> SourceError:
-    """Return the error that names a damaged file, and what its reader says of it."""
+    """Return the error that names a damaged file and quotes its reader."""
     reason = (str(error).splitlines() or [""])[0][:200]
     return SourceError(f"{path} cannot be read: {type(error).__name__}: {reason}", "fetch it again")
 
@@ -105,7 +105,7 @@ def _opened(path: str) -> pq.ParquetFile:
 
 
 class _Chunks:
-    """A file's bytes as a stream; how many come at once is the storage's choice."""
+    """A file's bytes as a stream; the storage chooses the size of each piece."""
 
     def __init__(self, path: str):
         self._parts = chunks(path)

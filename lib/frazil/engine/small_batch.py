@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_MB, MOST_PACKED_MB = 32, 4
-"""Larger batches of files are read by Spark's tasks, on all cores. A gzip or Parquet file holds many times its own size."""
+"""Spark's tasks read larger batches of files, on all cores. A gzip or Parquet file holds many times its own size."""
 
 
 def why_not(spec: TableSpec) -> str:
-    """Return why Spark reads the batches of a table whatever they hold; an empty text if it need not."""
+    """Return why Spark reads all batches of a table; empty if it need not."""
     return "rows have no key, or may be partial" if spec.policy != "key" or spec.optional else ""
 
 
 def are_small(files: Sequence[DmsObject]) -> bool:
-    """Tell whether change files are a small batch."""
+    """Return whether change files are a small batch."""
     packed = sum(f.size for f in files if f.is_parquet or f.name.endswith(".gz"))
     return sum(f.size for f in files) <= MOST_MB * 10**6 and packed <= MOST_PACKED_MB * 10**6
 
 
 def are_plain(files: Sequence[DmsObject], endpoint: Endpoint) -> bool:
-    """Tell whether change files hold whole rows of one table."""
+    """Return whether change files hold whole rows of one table."""
     return endpoint.no_sup_value is None and not any(NAME.match(f.name) for f in files)
 
 
@@ -50,7 +50,8 @@ def collapse_files(
 ) -> Collapsed | None:
     """Return the last change per key of change files, and these `quantiles` of their delays.
 
-    None where Spark has to judge them: for a bad row, a key that a row only passed, or no row at all. Raises FrazilError for a file that cannot be read.
+    None if Spark has to judge them: for a bad row, a key that a row only passed, or no row at all. Raises FrazilError
+    for a file that cannot be read.
     """
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
@@ -68,11 +69,11 @@ def collapse_files(
 def collapse_messages(
     spec: TableSpec, names: MessageNames, messages: Sequence[HeldMessage], partitions: int, quantiles: Sequence[float]
 ) -> Collapsed | None:
-    """Return the same of a table's own messages, which lie in so many partitions."""
+    """Return the same for a table's own messages, given the number of their partitions."""
     import numpy as np
 
     in_order = sorted(messages, key=lambda m: (m.partition, m.place))
-    numbers = np.arange(len(in_order))  # places of Kinesis have more digits than any number has
+    numbers = np.arange(len(in_order))  # Kinesis's sequence numbers are too long for any number type
     changes = type_messages([m.message for m in in_order], numbers, spec, names, partitions)
     if changes.bad:
         return None
@@ -82,7 +83,7 @@ def collapse_messages(
 
 
 def _written_at_s(messages: Sequence[HeldMessage]) -> np.ndarray:
-    """Return when DMS built messages, in seconds; NaN where one does not tell it."""
+    """Return when DMS built messages, in seconds; NaN for one without a time."""
     import numpy as np
 
     def seconds(built: str | None) -> float:
@@ -111,7 +112,7 @@ def _collapsed(blocks: list[pa.RecordBatch], spec: TableSpec, delays: dict[str, 
 
 
 def with_key_numbers(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return collapsed rows with the numbers of their keys, `key0` …, by which a row delta finds the old ones."""
+    """Return collapsed rows with the numbers of their keys, `key0` …, by which a row delta finds the old rows."""
     import pyarrow as pa
 
     if "key0" in rows.column_names:

@@ -1,4 +1,4 @@
-"""Read files of one table and write their rows as data files: the same in a Spark task and in the driver."""
+"""Read files of one table and write their rows as data files; the same code runs in a Spark task and in the driver."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from frazil.lake.data_files import DataFileWriter
 
 SHOWN = 20
-"""Bad rows of one file that come to the driver with their reason; all are counted."""
+"""Maximum number of a file's bad rows that reach the driver with their reason; all are counted."""
 
 
 @dataclass(frozen=True)
 class WritePlan:
-    """The table that rows are written to: its metadata as JSON, and the properties by which PyIceberg opens its storage."""
+    """The target table: its metadata as JSON, and the properties with which PyIceberg opens its storage."""
 
     metadata: str
     io_properties: dict[str, str] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class WritePlan:
 
 @dataclass(frozen=True)
 class Written:
-    """Data files as Iceberg's JSON has them, and how many rows were good and bad, with the first bad ones by file."""
+    """Data files in Iceberg's JSON form, and the numbers of good and bad rows, with the first bad ones by file."""
 
     entries: list[dict[str, Any]]
     good: int = 0
@@ -45,12 +45,12 @@ class Written:
         return Written(entries, sum(p.good for p in parts), sum(p.bad for p in parts), first_bad)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a form that JSON can hold."""
         return asdict(self)
 
     @staticmethod
     def from_dict(result: dict[str, Any]) -> Written:
-        """Return what `to_dict` was made of, when it has been JSON."""
+        """Return the object that `to_dict` described, after its way through JSON."""
         first_bad = {int(order): [BadRow(**b) for b in rows] for order, rows in result["first_bad"].items()}
         return Written(result["entries"], result["good"], result["bad"], first_bad)
 
@@ -80,7 +80,9 @@ def _writer(write: WritePlan) -> DataFileWriter:
 
 
 def lake_rows(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str]) -> pa.RecordBatch:
-    """Return the columns of changes as the lake has them: in its order, masked where the spec says so, null where the spec has none."""
+    """Return the columns of changes as in the lake: in its order, masked where the spec says so, null for those that
+    the spec lacks.
+    """
     import pyarrow as pa
 
     values = {c.name: masked(c, rows[f"new_{i}"]) for i, c in enumerate(spec.columns)}

@@ -205,8 +205,7 @@ def _lane(book: Workbook, spec: TableSpec, given: Batch, partial: bool) -> tuple
 
 
 def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame, partial: bool, files: tuple[DmsObject, ...]) -> None:
-    """Raise SourceError if a key is stored that rows only passed on their way to another; see `collapse.passed_keys`.
-    """
+    """Raise SourceError if a key is stored that rows only passed on their way to another; see `collapse.passed_keys`."""
     keys = passed_keys(change_set(raw, spec).where("bad is null"), spec, ever=partial)
     stored = book.spark.table(book.name(spec)).select(*[identifier(k) for k in spec.key])
     if hit := driver_rows(keys.join(stored, list(spec.key), "left_semi").limit(3)).collect():

@@ -107,7 +107,7 @@ def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
     """
     if by == "source":
         told = history.told_until(states)
-        nothing = all(until is None for until, _ in told.values())  # nothing was ever written to it: so it is at any time
+        nothing = all(until is None for until, _ in told.values())  # never written to: the same at any time
         fitting = [s for s in states if nothing or (told[s.id][0] is not None and told[s.id][0] < when)]
     else:
         fitting = [s for s in states if s.committed_ms <= when]

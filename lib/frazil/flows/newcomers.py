@@ -32,11 +32,11 @@ class UnknownTablesError(StreamError):
 
 
 def meet(book: Workbook, groups: Sequence[Group]) -> list[TableResult]:
-    """Handle tables that have messages but no spec as `unknown_tables` says, and return a result for each (`ignore`:
-    none).
+    """Handle tables with messages but no spec as `unknown_tables` says; return a result for each.
 
-    With `create` a table gets a spec, written to the folder of specs, and a table in the lake. The next 01_full_load
-    loads it. A table that cannot be created waits alone. A run restricted to some tables ignores all others.
+    With `ignore` there is none. With `create` a table gets a spec, written to the folder of specs, and a table in the
+    lake. The next 01_full_load loads it. A table that cannot be created waits alone. A run restricted to some tables
+    ignores all others.
     """
     new: dict[Name, int] = {}
     for g in groups:
@@ -58,8 +58,7 @@ def meet(book: Workbook, groups: Sequence[Group]) -> list[TableResult]:
 
 
 def _definitions(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]) -> dict[Name, Definition]:
-    """Return the newest definition of each table: from what was just read, else from all that the stream still keeps.
-    """
+    """Return the newest definition of each table: from what was just read, else from all that the stream still keeps."""
     found = _newest(book, groups, wanted)
     if not set(wanted) <= found.keys():
         taken = book.stream.take(book.spark, book.stream.earliest())
@@ -74,8 +73,9 @@ def _newest(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]) -> 
 
 
 def _create(book: Workbook, name: Name, told: Definition | None) -> TableResult:
-    """Create a table and then its spec, which other runs read immediately: it is complete, and valid together with all
-    others.
+    """Create a table and then its spec, which other runs read immediately.
+
+    It is complete, and valid together with all others.
     """
     source = ".".join(name)
     try:

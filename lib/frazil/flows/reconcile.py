@@ -104,8 +104,7 @@ def _quoted(name: str) -> str:
 
 
 def _select(c: Column, there: list[str]) -> str:
-    """Return how PostgreSQL is asked for a column: as text wherever JDBC would change a value (dates, times, text
-    types).
+    """Return how to ask PostgreSQL for a column: as text if JDBC would change it (dates, times, text types).
 
     A column that the source lacks (`there`) is asked for by its former name: the spec has renamed it for the lake only.
     """

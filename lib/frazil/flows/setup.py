@@ -45,11 +45,11 @@ def passed_by(book: Workbook) -> list[dict[str, str]]:
 
 
 def check_source(book: Workbook) -> list[dict[str, Any]]:
-    """Return harmful settings and what the files show of each: one row per finding, and per setting and kind of
-    evidence.
+    """Return harmful settings, and what the files show of each setting.
 
-    Without `task_settings`, a task's description that is given as `mappings` is used. A setting that a file contradicts
-    raises EndpointError, which names both and the cure.
+    There is one row per finding, and per setting and kind of evidence. Without `task_settings`, a task's description
+    that is given as `mappings` is used. A setting that a file contradicts raises EndpointError, which names both and
+    the cure.
     """
     if book.stream:
         unknown = stream_settings(book.settings.path("endpoint"))[1]

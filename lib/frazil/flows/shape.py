@@ -39,15 +39,13 @@ class Shaped:
     skips: tuple[str, ...] = ()
 
     def on(self, base: Base) -> Base:
-        """Return the base of a batch whose position will record what the newest file lacks and what of it is ignored.
-        """
+        """Return the base of a batch whose position will record what the newest file lacks and what of it is ignored."""
         return replace(base, position=replace(base.position, lacks=self.lacks, skips=self.skips))
 
 
 @dataclass(frozen=True)
 class FromStream:
-    """What messages say about a table's columns: the names in a batch's data, and the control record that comes next.
-    """
+    """What messages say about a table's columns: the names in a batch's data, and the control record that comes next."""
 
     names: frozenset[str] = frozenset()
     told: Definition | None = None
@@ -79,9 +77,7 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
 
 
 def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[Step]) -> None:
-    """Record the field ids of columns that an older version or another writer made; `evolve` records those of its own
-    steps.
-    """
+    """Record the field ids of columns by an older version or another writer; `evolve` records its own."""
     name, known = book.name(spec), recorded(base.columns)
     there = {f.name for f in evolution.look(book.spark, name, base.schemas).fields}
     if not steps and (known is None or not {c.name for c in spec.columns} & there <= known.keys()):
@@ -194,9 +190,7 @@ def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsO
 
 
 class _Seen:
-    """Compares the files' columns one file after the other: which disappeared, which appeared, and what the policies
-    say.
-    """
+    """Compares the files' columns one by one: which disappeared or appeared, and what the policies say."""
 
     def __init__(
         self, book: Workbook, spec: TableSpec, position: Position, phase: int, table: Table | None, steps: list[Step]
@@ -324,11 +318,10 @@ def _read(
 def _read_of_messages(
     book: Workbook, whole: TableSpec, lacks: Sequence[str], names: frozenset[str], ignored: Sequence[str]
 ) -> TableSpec:
-    """Return the spec with the columns that messages have, as far as that is known; messages may leave out a null
-    column.
+    """Return the spec with the columns that messages have, as far as that is known.
 
-    Columns that nobody declares any more stay unchanged. So do those that a control record dropped, unless the messages
-    have them.
+    Messages may leave out a null column. Columns that nobody declares any more stay unchanged. So do those that a
+    control record dropped, unless the messages have them.
     """
     lake = {c.name: c for c in whole.columns}
     every = tuple(lake.get(c.name, c) for c in whole.file_columns)  # with the lake's types

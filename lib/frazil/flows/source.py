@@ -152,8 +152,7 @@ def _table(name: str, rows: list, engine: str) -> SourceTable:
 
 
 def as_declared(spec: TableSpec, table: SourceTable, added: Collection[str] = ()) -> TableSpec:
-    """Return a spec with the columns that its source has now: renamed where their numbers say so, retyped, added,
-    removed.
+    """Return a spec with its source's current columns: renamed if their numbers say so, retyped, added, removed.
 
     What the spec says of a column beyond its type (masks, types in the lake, what is left out) stays. So do the columns
     that the task adds (`added`).
@@ -195,9 +194,7 @@ def as_declared(spec: TableSpec, table: SourceTable, added: Collection[str] = ()
 
 
 def follow_source(book: Workbook) -> None:
-    """Take each table's current columns from the source's catalog, if `follow_source` is set; a failure stops its
-    table.
-    """
+    """Take each table's current columns from the source, if `follow_source` is set; a failure stops its table."""
     if not book.settings.follow_source:
         return
     found = read_catalog(book.spark, source_connection(), list(book.specs))
@@ -221,7 +218,7 @@ def _followed(spec: TableSpec, table: SourceTable | None, added: Collection[str]
     own = {old: c.name for c in new.file_columns for old in c.renamed_from if unfit_name([old])}
     require_source_key(new, [own.get(k, k) for k in table.key], spec.source, added)
     before, after = ([c.name for c in s.file_columns if c.name not in added] for s in (spec, new))
-    if before != after and not files_tell:  # a headerless file does not show whether it is from before or after the change
+    if before != after and not files_tell:  # a headerless file does not show which version it has
         raise SchemaError(
             f"{spec.source}: the source's columns are not those of {spec.file}, and its files do not name theirs",
             "declare the cut-over: the new columns in the spec, and under layouts the old ones with the last file that has them",

@@ -29,8 +29,9 @@ NAMES_SQL = f"array_distinct(flatten(collect_set({FACTS['columns']})))"
 
 @dataclass(frozen=True)
 class Group:
-    """Similar messages of one partition: their number, bytes, first and last place, first arrival, columns, and an
-    unreadable one.
+    """Similar messages of one partition.
+
+    It has their number, bytes, first and last place, first arrival, columns, and an unreadable one.
     """
 
     object: str

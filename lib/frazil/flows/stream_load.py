@@ -1,6 +1,4 @@
-"""The full load from a stream: a table's load records become its rows, in one commit, once they are known to be
-complete.
-"""
+"""The full load from a stream: once complete, a table's load records become its rows, in one commit."""
 
 from __future__ import annotations
 
@@ -86,10 +84,10 @@ class _Load:
         return TableResult(spec.source, "unchanged")
 
     def read(self, failed: list[str], more: Sequence[Offsets] = ()) -> list[Taken]:
-        """Read what exists, then what arrived meanwhile: if the first part has a table's first change, both have its
-        whole load.
+        """Read what exists, then what arrived meanwhile.
 
-        The read begins at the tables' positions, or earlier if one of `more` is earlier.
+        If the first part has a table's first change, both have its whole load. The read begins at the tables'
+        positions, or earlier if one of `more` is earlier.
         """
         going = [b for t, b in self.begin.items() if t not in failed] + list(more)
         taken: list[Taken] = []
@@ -157,10 +155,10 @@ class _Load:
         return TableResult(spec.source, "empty", EMPTY)
 
     def _around(self, spec: TableSpec, frame: DataFrame | None, loads: list[Group]) -> tuple[Offsets, bool | None]:
-        """Return by partition the last change before the last load record, and whether the first part has one after all
-        of these.
+        """Return by partition the last change before the last load record, and whether the load is over.
 
-        None: no load record comes after the table's start, which may be a time.
+        It is over if the first part has a change after all of these. None: no load record comes after the table's
+        start, which may be a time.
 
         DMS writes a table's changes after its load. So everything before such a change, with the load records that it
         follows, belongs to an older load: a key stays in its partition.

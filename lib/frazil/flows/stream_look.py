@@ -10,9 +10,7 @@ from frazil.flows.workbook import Workbook
 
 
 def begin_of(book: Workbook, spec: TableSpec, position: Position, kept: Kept, seen: Offsets | None = None) -> Offsets:
-    """Return where a loaded table continues in the stream, at least as far as it was `seen`; raise if that is
-    impossible.
-    """
+    """Return where a loaded table continues in the stream, not before `seen`; raise if that is impossible."""
     if not position.stream:
         raise StreamError(
             f"{spec.source} was loaded from files, so where its changes begin in the stream is not known",
@@ -35,8 +33,7 @@ def pending(book: Workbook, ends: Offsets, position: Position) -> int | None:
 
 
 def look(book: Workbook) -> list[dict]:
-    """Return one row per table, and the number of messages in the stream for all tables (Kinesis does not report it).
-    """
+    """Return one row per table, and the number of messages in the stream for all tables (Kinesis does not report it)."""
     first, ends = book.stream.earliest(), book.stream.ends()
     kept = sum(ends[p] - first[p] for p in ends) if book.stream.tells_ends else None
     return [

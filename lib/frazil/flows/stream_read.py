@@ -178,8 +178,7 @@ def rows_of(
     begin: Offsets,
     before: tuple[str, int] | None = None,
 ) -> DataFrame:
-    """Return the raw rows of a table after a position, and `before` a place if one is given: load records, or changes.
-    """
+    """Return the raw rows of a table after a position, and `before` a place if one is given: load records, or changes."""
     rows = messages_of(book, spec, frame, loads, begin, before)
     return raw_of(book, spec, rows, loads, len(begin.keys() - {ARRIVED}))
 

@@ -53,8 +53,9 @@ SETTLE_S = 900
 
 @dataclass(frozen=True)
 class _Part:
-    """One table's part of a read: its messages from the place `at` to `end`, in groups, `before` a place of one
-    partition if given.
+    """One table's part of a read: its messages from `at` to `end`, in groups.
+
+    `before`: only those before a place of one partition.
     """
 
     spec: TableSpec
@@ -207,7 +208,7 @@ class _Run:
             part = replace(part, at=reached, base=self._evolve(part.spec, part.base, definition))
         seen = part.read.changes_seen(self.book, part.spec, part.at, None) if ordered else _sum(part.pending)
         reached = furthest(part.at, end)
-        if not self._changes(replace(part, end=reached), seen, result):  # a record's statement must not be lost with the batch
+        if not self._changes(replace(part, end=reached), seen, result):  # never lose what a record said
             position = self._at(part.spec, part.base, commit.new_batch(), reached)
             keep_position(self.book, part.spec, part.base, position)
         return reached
@@ -246,8 +247,7 @@ class _Run:
         return lambda to_driver: collapse_messages(spec, called, mine, partitions, latency.QUANTILES)
 
     def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
-        """Return a table's position at a place; if needed, the ids of its streams are recorded once, as they were then.
-        """
+        """Return a table's position at a place; if needed, the ids of its streams are recorded once, as they were then."""
         topic, of = self.book.topic(spec), base.position.stream_of
         if topic and topic == base.position.topic:
             of = {name: told for name, told in of.items() if name == topic}
@@ -282,8 +282,7 @@ def _sum(groups: list[Group]) -> tuple[int, frozenset[str]]:
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Apply what is after the tables' positions, read once for all, until nothing is left or after `max_batches`
-    passes.
+    """Apply what is after the tables' positions, read once for all, up to `max_batches` passes.
 
     With `run_for_s` it polls every `trigger_s` seconds for that long, or until an interrupt or SIGTERM. It tries a
     failed table again, from its own position, after a pause that doubles up to a minute.

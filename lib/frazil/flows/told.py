@@ -79,11 +79,11 @@ def events(
     new: list[str],
     promotes: Callable[[str, str], bool],
 ) -> tuple[Event, ...]:
-    """Return what to keep of a control record: a rename, columns that a policy adds or drops, or types that no
-    promotion leads to.
+    """Return what to keep of a control record.
 
-    It is a rename if the record says so, one column disappeared (`gone`) and one appeared (`new`). A column that is
-    left out of the lake may be renamed as well, and stays out. Raises SchemaError for what no policy allows.
+    This is a rename, columns that a policy adds or drops, or types that no promotion leads to. It is a rename if the
+    record says so, one column disappeared (`gone`) and one appeared (`new`). A column that is left out of the lake may
+    be renamed as well, and stays out. Raises SchemaError for what no policy allows.
     """
     added = mappings.listed(spec)
     here = {*added, *(_known(told, spec, mappings).get(n) for n in told.columns)}

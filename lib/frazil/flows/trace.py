@@ -54,7 +54,7 @@ def first_key(book: Workbook, table: str) -> list[str]:
         f"select data_file.file_path from {name}.entries where status < 2 and data_file.content = 0 order by sequence_number desc limit 1"
     ).first()
     order = ["_last_updated_sequence_number desc"] if format_of(book.spark, name) > 2 else []
-    last = f"order by {', '.join([*order, *(identifier(k) for k in spec.key)])}"  # Spark decides the order of rows in a file
+    last = f"order by {', '.join([*order, *(identifier(k) for k in spec.key)])}"  # Spark orders a file's rows
     for where in [f"where _file = {literal(newest[0])} {last}", ""] if newest and spec.key else []:
         if row := book.spark.sql(f"select {columns} from {name} {where} limit 1").first():
             return list(row)

@@ -14,8 +14,7 @@ WRITE_S = 60.0
 
 
 def watch(book: Workbook, stop: threading.Event, every_s: float = 0.5) -> int:
-    """Read every table through PyIceberg until `stop` is set, record when each commit became visible, and return their
-    number.
+    """Read every table through PyIceberg until `stop` is set; return the number of commits seen.
 
     A commit is seen at most `every_s` plus one read after it became visible. Commits of the first read are not
     measured. Results are written to the ledger every minute and at the end; a kill loses at most that minute's, and

@@ -278,12 +278,11 @@ def worst_latency(settings: Settings, since: float) -> float | None:
 
 
 def lateness(book: Workbook) -> list[dict[str, Any]]:
-    """Return one row per table: files (or messages of any table) pending, and for how many seconds the oldest has
-    waited.
+    """Return one row per table: what is pending, and for how many seconds the oldest has waited.
 
-    The time is that in the file's name (UTC). A table without pending files is not late, however long its source has
-    been idle. `problem` says why the state of a table is unknown, or that its load files changed; `cure` says what to
-    do.
+    It counts files, or messages of any table. The time is that in the file's name (UTC). A table without pending files
+    is not late, however long its source has been idle. `problem` says why the state of a table is unknown, or that its
+    load files changed; `cure` says what to do.
     """
     rows, catalog, kept = [], lookup.open_catalog(book.settings), _kept(book)
     for spec in book.specs.values():

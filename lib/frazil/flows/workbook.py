@@ -227,7 +227,7 @@ class Workbook:
         return spark
 
     def _stores(self) -> list[str]:
-        """Return the regions of source and warehouse on S3, as far as boto3 finds them."""
+        """Return where source and warehouse are on S3, as far as boto3 finds them."""
         options = self.settings.catalog_options
         own = options.get("s3.endpoint", endpoint_url()) == endpoint_url()
         places = [self.settings.source, *([options.get("warehouse", "")] if own else [])]
@@ -280,11 +280,11 @@ class Workbook:
     def objects(
         self, spec: TableSpec, behind: Position | None = None, watch: bool = False, record: Record | None = None
     ) -> TableObjects:
-        """List a table's objects, in the folder that the task's renaming rules name; with `behind`, only those that
-        matter after that position.
+        """List a table's objects, in the folder that the task's renaming rules name.
 
-        With `watch` the first listing of a process and every `full_listing_every`-th is a full one. It skips unchanged
-        objects of a complete `record`, and reports what disappeared since the last one.
+        `behind`: only those that matter after that position. With `watch` the first listing of a process and every
+        `full_listing_every`-th is a full one. It skips unchanged objects of a complete `record`, and reports what
+        disappeared since the last one.
         """
         written = replace(spec, source=".".join(self.mappings.target_name(spec)))
         looks, recorded = self._watches.get(spec.source), None
@@ -308,8 +308,9 @@ class Workbook:
         return replace(there, full=full)
 
     def _trusted(self, applied: Iterable[str], newest: str) -> set[str]:
-        """Return the applied files to skip in this listing: of many local ones it checks a part, and all from `newest`
-        on.
+        """Return the applied files to skip in this listing.
+
+        Of many local ones it checks a part, and all from `newest` on.
         """
         names = list(applied)
         if is_s3(self.source) or len(names) <= MOST_SEEN:
@@ -322,9 +323,7 @@ class Workbook:
         self._watches.pop(spec.source, None)
 
     def arrivals(self, spec: TableSpec, state: State, there: TableObjects) -> Arrived:
-        """Compare a listing with what a table has applied; raise PositionError for what stops it, with the commit times
-        known.
-        """
+        """Compare a listing with what a table has applied; raise PositionError for what stops it."""
         s = self.settings
         late, without = getattr(s, "late_files", "refuse"), getattr(s, "go_on_without", ())
 
@@ -395,9 +394,7 @@ class Workbook:
             raise self.stopped[spec.source]
 
     def take_thread(self, spec: TableSpec) -> None:
-        """Let this thread work for a table in the workbook's session; its Spark jobs are cancelled together with the
-        table's others.
-        """
+        """Let this thread work for a table in the workbook's session; its Spark jobs can be cancelled together."""
         jvm.use(self.spark)
         self.spark.sparkContext.setJobGroup(spec.source, spec.source)
 
@@ -430,9 +427,7 @@ class Workbook:
         return result
 
     def _why(self, spec: TableSpec, error: Exception) -> str:
-        """Return the meaning of an error in a table's work; raise SessionError if Spark has ended, even during this
-        check.
-        """
+        """Return what a table's error means; raise SessionError if Spark has ended, even during this check."""
         require_alive(self.folder, error)
         try:
             return str(explained(error, self.settings, spec.target) or jvm.cause(error))
