@@ -1,8 +1,9 @@
-"""The docstrings and the helps of parameters are short and plain."""
+"""The docstrings, the helps of parameters and the text of the notebooks are short and plain."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from inspect import cleandoc
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 FRAZIL = Path(__file__).parent.parent / "lib/frazil"
-PACKAGES = ("config", "lake", "observe", "cli", "source", "pipeline", "dms", "demo", "errors.py")
-MODULES = sorted(m for p in PACKAGES for m in ([FRAZIL / p] if p.endswith(".py") else (FRAZIL / p).rglob("*.py")))
+MODULES = sorted(FRAZIL.rglob("*.py"))
+NOTEBOOKS = sorted((FRAZIL.parent.parent / "notebooks").glob("*.ipynb"))
 PLAIN = {
     "behind": "after", "anew": "again", "so many": "the number", "manyth": "every N", "thither": "there",
     "turned up": "arrived",
@@ -32,8 +33,8 @@ def texts(source: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a docstring without its indented lines; inline code counts as one word."""
-    text = re.sub(r"`[^`]+`", "CODE", re.sub(r"^ {4}.*$", "", text, flags=re.M))
+    """The sentences of a text without its indented lines and tables; inline code counts as one word."""
+    text = re.sub(r"`[^`]+`", "CODE", re.sub(r"^( {4}|\|).*$", "", text, flags=re.M))
     return [s for p in re.split(r"\n\s*\n", text) for s in re.split(r"(?<=[.!?])\)?\s+", " ".join(p.split())) if s]
 
 
@@ -45,9 +46,21 @@ def test_all_kinds_of_prose_are_found():
     assert sentences(texts(source)[0]) == ["Module.", "One CODE.", "Two."]
 
 
+def unplain(found: list[str]) -> list[tuple[str, ...]]:
+    """The sentences that are too long, and those with a word that the prose does not use."""
+    words = re.compile(rf"\b({'|'.join(PLAIN)})\b", re.I)
+    long = [(s,) for s in found if len(s.split()) > 30]
+    return long + [(m[0], PLAIN[m[0].lower()], s) for s in found for m in words.finditer(s)]
+
+
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(FRAZIL)))
 def test_docstrings_are_short_and_plain(module):
-    found = [s for text in texts(module.read_text(encoding="utf-8")) for s in sentences(text)]
-    words = re.compile(rf"\b({'|'.join(PLAIN)})\b", re.I)
-    assert [s for s in found if len(s.split()) > 30] == []
-    assert [(m[0], PLAIN[m[0].lower()], s) for s in found for m in words.finditer(s)] == []
+    assert unplain([s for text in texts(module.read_text(encoding="utf-8")) for s in sentences(text)]) == []
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda n: n.stem)
+def test_the_text_of_a_notebook_is_short_and_plain(notebook):
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    text = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+    assert text
+    assert unplain([s for t in text for line in re.split(r"\n(?=\* )", t) for s in sentences(line)]) == []

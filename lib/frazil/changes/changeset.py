@@ -72,9 +72,7 @@ def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
         if value_type(c) == kinds[raw] == "string":
             if "U+FFFD" in dict(c.replace):
                 return []
-            return [
-                f"when contains({raw}, '\ufffd') then {literal(mark + c.name)}"
-            ]  # the replacement of bytes that are not UTF-8
+            return [f"when contains({raw}, '\ufffd') then {literal(mark + c.name)}"]  # for bytes that are not UTF-8
         if kinds[raw] == value_type(c):
             outside = f"not ({years_sql(kinds[raw], raw)})"
             return [f"when {where}{outside} then {literal(mark + c.name)}"] if kinds[raw] in TIMES else []

@@ -24,8 +24,7 @@ def _moved(spec: TableSpec) -> str:
 
 
 def events(changes: DataFrame, spec: TableSpec, *more: str) -> DataFrame:
-    """Split each update that changed the key into a delete of the old key (`step` 0) and an upsert of the new (`step`
-    2).
+    """Split each update that changed the key: delete the old key (`step` 0), upsert the new (`step` 2).
 
     Any other change is `step` 1. So a chain 1 → 2 → 3 needs no special care later: each old key's last event is its
     delete. `more`: extra columns to keep.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def fold(events: DataFrame, spec: TableSpec, observation: Observed | None = None) -> DataFrame:
     """Collapse events with partial rows to the last one per key: `op`, `after`, `commit_ts`, `missing`, `source`.
 
-    `missing` are the columns that no event of the batch carries: they stay as they are stored under the key `source`,
+    `missing` are the columns that no event of the batch carries. They stay as they are stored under the key `source`,
     or under the row's own key if that is null. The batch's rows are checkpointed first, since chains of key changes are
     followed step by step.
     """
@@ -47,18 +47,18 @@ def fold(events: DataFrame, spec: TableSpec, observation: Observed | None = None
 
 
 def passes_sql(before: str, over: str) -> str:
-    """The SQL of whether a row leaves a key right after one arrived, in one commit time; `before`: lag or lead in the
-    window.
+    """The SQL of whether a row leaves a key right after one arrived, in one commit time.
+
+    `before`: lag or lead in the window.
     """
     return f"(step = 0 and coalesce({before}(step) {over} = 2 and {before}(commit_ts) {over} <=> commit_ts, false))"
 
 
 def _segments(events: DataFrame, spec: TableSpec, observation: Observed | None) -> DataFrame:
-    """Return each key's last event and all deletes by key changes, with the values valid then (`h{i}`, null if
-    unknown).
+    """Return each key's last event and all deletes by key changes, with the values valid then.
 
-    `stored`: unknown values are those of the stored row. `origin`: they are those of the row whose delete has this
-    `id`; else null.
+    These are `h{i}`, null if unknown. `stored`: unknown values are those of the stored row. `origin`: they are those of
+    the row whose delete has this `id`; else null.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

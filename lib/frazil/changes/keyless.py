@@ -34,8 +34,7 @@ def appended(changes: DataFrame, row: str = "", good_only: bool = False) -> Data
 
 
 def net_rows(changes: DataFrame) -> DataFrame:
-    """Return the distinct rows of a batch (`after`) and the number of copies it adds of each (`net`; negative:
-    removes).
+    """Return the distinct rows of a batch (`after`) and the copies it adds of each (`net`; negative: removes).
 
     An update removes its old row and adds its new one; if the changes of a row cancel out, `net` is 0.
     """

@@ -196,10 +196,10 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str, 
 
 
 def kind_sql(record: str, delimiter: str) -> str:
-    """Return the SQL that separates faults of one column: the line's number of fields, or whether the value has only
-    digits and signs.
+    """Return the SQL that separates faults of one column.
 
-    A number that is too large needs a wider type, a word among numbers another cure.
+    It uses the line's number of fields, or whether the value has only digits and signs. A number that is too large
+    needs a wider type, a word among numbers another cure.
     """
     unquoted = f"""regexp_replace(cast({record}.raw as string), '"[^"]*"', '')"""
     fields = f"size(split({unquoted}, {literal(re.escape(delimiter))}))"
@@ -211,8 +211,7 @@ APPLY, UNCLEAR = "apply", "cannot tell"
 
 
 def judged(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """Return rows that were read again (each with its record as `r`) as a change set, with the replay's verdict on
-    each.
+    """Return rows that were read again (each with its record as `r`) as a change set, with a verdict on each.
 
     `outcome` is APPLY, OBSOLETE, STILL_BAD or UNCLEAR, `why` its reason in words. `newer` and `old_newer` say whether
     the key or the old key has had a later change. They are known if the key reads as it did when its changes were

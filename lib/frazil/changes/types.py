@@ -35,10 +35,10 @@ def value_type(column: Column) -> str:
 
 
 def value_sql(column: Column, text: str) -> str:
-    """Return the SQL expression that casts `text`, itself SQL, to the column's lake type as Spark does: null if it
-    cannot.
+    """Return the SQL expression that casts `text`, itself SQL, to the column's lake type as Spark does.
 
-    It is SQL text because Spark 3.5 has `try_cast` only there. Spark also accepts inexact values: see `exact_sql`.
+    A failed cast is null. It is SQL text because Spark 3.5 has `try_cast` only there. Spark also accepts inexact
+    values: see `exact_sql`.
     """
     kind, target = column.dms_type, value_type(column)
     if target == "string":
@@ -59,8 +59,9 @@ def value_sql(column: Column, text: str) -> str:
 def exact_sql(column: Column, text: str, value: str) -> str:
     """Return the SQL condition under which a cast `value` is exactly what its `text` says; empty: always.
 
-    It rejects digits that would be rounded off, a real that overflows or that only Java reads, a date with a time after
-    it, a bare year, a part of a microsecond, half a byte of hex, and a wall-clock time with a zone.
+    It rejects digits that would be rounded off, and a real that overflows or that only Java reads. It also rejects a
+    date with a time after it, a bare year, a part of a microsecond, half a byte of hex, and a wall-clock time with a
+    zone.
 
     DMS's usual form is recognized first where that is cheap; a pattern judges any other one. More conditions would make
     the code of a table of ten columns too long for the JVM to compile.
@@ -98,8 +99,7 @@ def years_sql(kind: str, value: str) -> str:
 
 
 def replaced_sql(column: Column, value: str, kind: str) -> str:
-    """Return the SQL of a raw value of a Spark type, with the column's `replace` in place of values that its type
-    lacks.
+    """Return the SQL of a raw value of a Spark type, after the column's `replace`.
 
     In a text each U+FFFD is replaced; any other value as a whole.
     """
@@ -122,8 +122,7 @@ def _raw_text(value: str, kind: str) -> str:
 
 
 def convert_sql(column: Column, value: str, kind: str) -> str:
-    """Return the SQL expression that turns an already typed value (Parquet's) into the lake's type, null if it does not
-    fit.
+    """Return the SQL expression that turns a typed value (Parquet's) into the lake's type, null if it does not fit.
 
     `kind` is its Spark type. `kept_sql` checks that the value is unchanged.
     """
@@ -163,8 +162,9 @@ def kept_sql(column: Column, value: str, typed: str, kind: str) -> str:
 
 
 def mask_sql(column: Column, value: str) -> str:
-    """Return the SQL of what the lake holds of a typed value: itself, or the hash of its text, the same for every file
-    format.
+    """Return the SQL of the lake's form of a typed value: itself, or the hash of its text.
+
+    The hash is the same for every file format.
     """
     if not column.mask:
         return value

@@ -69,9 +69,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows of a block count: those with any value (`filled`), of this table (`own`) or of an unknown table
-    (`untold`).
-    """
+    """Which rows of a block count: with any value (`filled`), of this table (`own`) or an unknown one (`untold`)."""
 
     filled: np.ndarray
     own: np.ndarray | None = None

@@ -111,10 +111,7 @@ def _blocks(stream: Stream, dialect: Dialect, size: int) -> Iterator[tuple[bytes
         header = header and not end
         if end > begin:
             yield data[begin:end], form.restored
-        rest, wanted = (
-            data[end:],
-            size if end else max(size, len(data)),
-        )  # a row is longer than the block: read twice as much
+        rest, wanted = data[end:], size if end else max(size, len(data))  # for a longer row: twice as much
         if last:
             return
         chunk = stream.read(wanted)

@@ -135,9 +135,7 @@ def _candidates(name: str, at: list[int], known: FieldNames, where: str) -> list
 
 
 def _by_place(at: list[int], may_be: list[_Role], taken: Mapping[int, _Role]) -> tuple[_Role, ...] | None:
-    """Return the role of each place if there are fewer places than candidates, from the fields around it; None:
-    unclear.
-    """
+    """Return the role of each place if candidates outnumber places, by the fields around it; None: unclear."""
     sure = {place: kind for place, (kind, role) in taken.items() if not role.startswith(UNKNOWN)}
 
     def fits(place: int, kind: int) -> bool:

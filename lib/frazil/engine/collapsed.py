@@ -117,10 +117,10 @@ def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:
 
 
 class Ages:
-    """Two delays of changes in milliseconds: from source commit to 1970, and from source commit to DMS's file or
-    message.
+    """Two delays of changes in milliseconds.
 
-    Every `every`-th change counts; but the minimum and the maximum of the first delay cover all.
+    They are source commit → 1970, and source commit → DMS wrote the file or built the message. Every `every`-th change
+    counts; but the minimum and the maximum of the first delay cover all.
     """
 
     def __init__(self, every: int = 1) -> None:

@@ -124,8 +124,9 @@ def _count_of_numbers(spec: TableSpec) -> int:
 
 
 def _reading(groups: Sequence[Sequence[FileToRead]], batch: BatchFiles, buckets: Sequence[int]) -> Callable:
-    """Return the function of a reading task: from numbers of groups to blocks of rows by bucket, and a fact for each
-    file.
+    """Return the function of a reading task.
+
+    It takes numbers of groups, and returns blocks of rows by bucket and a fact for each file.
     """
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -163,8 +164,9 @@ def _rows_of(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:
 
 
 def _collapsing(spec: TableSpec) -> Callable:
-    """Return the function of an ordering task: from the blocks of its buckets to rows in the form of `_schema`, and
-    facts.
+    """Return the function of an ordering task.
+
+    It takes the blocks of its buckets, and returns rows in the form of `_schema` and facts.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

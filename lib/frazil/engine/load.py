@@ -93,8 +93,9 @@ def storage_properties(table: JavaTable) -> dict[str, str]:
 def groups_of(
     files: Sequence[FileToRead], sizes: Sequence[int], cores: int, least: int = LEAST_GROUP
 ) -> list[list[FileToRead]]:
-    """Return files in a group for each task, of `least` bytes or more: the largest first, each to the smallest group so
-    far.
+    """Return files in a group for each task, of `least` bytes or more.
+
+    The largest comes first; each joins the smallest group so far.
     """
     total = sum(sizes)
     wanted = max(min(cores, total // least), total // MOST_GROUP, 1)

@@ -80,9 +80,7 @@ def _writer(write: WritePlan) -> DataFileWriter:
 
 
 def lake_rows(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str]) -> pa.RecordBatch:
-    """Return the columns of changes as in the lake: in its order, masked where the spec says so, null for those that
-    the spec lacks.
-    """
+    """Return the columns of changes as in the lake: in its order, masked by the spec, null if the spec lacks them."""
     import pyarrow as pa
 
     values = {c.name: masked(c, rows[f"new_{i}"]) for i, c in enumerate(spec.columns)}
