@@ -15,7 +15,8 @@ MODULES = sorted(FRAZIL.rglob("*.py"))
 NOTEBOOKS = sorted((FRAZIL.parent.parent / "notebooks").glob("*.ipynb"))
 PLAIN = {
     "behind": "after", "anew": "again", "so many": "the number", "manyth": "every N", "thither": "there",
-    "turned up": "arrived",
+    "turned up": "arrived", "tells of": "reports", "set aside": "quarantined", "passed by": "ignored", "lies": "is",
+    "at once": "immediately or together",
 }  # fmt: skip
 """Words that the prose does not use, and what to write instead."""
 

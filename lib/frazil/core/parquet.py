@@ -1,4 +1,4 @@
-"""Parquet as DMS writes it: values that have a type already, and the exact value that each has in its DMS type."""
+"""Parquet as DMS writes it: already typed values, and the exact value of each in its DMS type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMPARED = {
 
 
 def kind_of(written: pa.DataType) -> str:
-    """Return what a Parquet column holds: `number`, `text` and so on; empty: what DMS never writes."""
+    """Return the kind of a Parquet column: `number`, `text` and so on; empty: DMS never writes it."""
     import pyarrow.types as types
 
     kinds: dict[str, Callable[[Any], bool]] = {
@@ -38,7 +38,7 @@ def kind_of(written: pa.DataType) -> str:
 
 
 def can_be_compared(column: Column, written: pa.DataType) -> bool:
-    """Tell whether values that were written in a Parquet type can have values of a column's DMS type."""
+    """Return whether values of a Parquet type can have values of a column's DMS type."""
     import pyarrow.types as types
 
     kind = kind_of(written)
@@ -50,7 +50,7 @@ def can_be_compared(column: Column, written: pa.DataType) -> bool:
 
 
 def type_values(column: Column, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-    """Return a column's values in its lake type, and where one is none of it exactly (None: nowhere)."""
+    """Return a column's values in its lake type, and which have no exact value in it (None: all have one)."""
     import pyarrow.types as types
 
     target = arrow_type(column)
@@ -72,7 +72,7 @@ def type_values(column: Column, values: pa.Array) -> tuple[pa.Array, pa.Array | 
 
 
 def _as_texts(values: pa.Array) -> pa.Array:
-    """Return values as the texts that CSV has of them."""
+    """Return values as texts in CSV's form."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -82,13 +82,13 @@ def _as_texts(values: pa.Array) -> pa.Array:
     if kind == "bytes":
         try:
             return values.cast(pa.binary()).cast(pa.string())
-        except pa.ArrowInvalid:  # bytes that are no character show as U+FFFD
+        except pa.ArrowInvalid:  # invalid bytes show as U+FFFD
             return pa.array([v if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()], pa.string())
     if kind == "time":
         texts = values.cast(pa.string())
         return pc.utf8_rtrim(pc.utf8_rtrim(pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".", "")), "0"), ".")  # fmt: skip
     if values.type == pa.float32():
-        values = values.cast(pa.float64())  # all digits of the value, and not the fewest that name it among floats
+        values = values.cast(pa.float64())  # all digits of the value, not the shortest form among floats
     return values.cast(pa.string())
 
 
@@ -96,7 +96,7 @@ def _as_texts(values: pa.Array) -> pa.Array:
 
 
 def _moments(column: Column, values: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
-    """A moment is the same on a wall clock and as an instant in UTC, which is how DMS writes both."""
+    """A timestamp is the same as a wall-clock time and as an instant in UTC, which is how DMS writes both."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -113,7 +113,7 @@ def _moments(column: Column, values: pa.Array, target: pa.DataType) -> tuple[pa.
 
 
 def _as_micros(units: pa.Array, unit: str) -> tuple[pa.Array, pa.Array]:
-    """Return microseconds, and where a value has parts of one."""
+    """Return microseconds, and which values have a fraction of one."""
     import pyarrow.compute as pc
 
     factor = {"s": 10**6, "ms": 10**3, "us": 1, "ns": 1}[unit]
@@ -144,7 +144,7 @@ def _dates(column: Column, values: pa.Array, target: pa.DataType) -> tuple[pa.Ar
 
 
 def _within(values: pa.Array, cut: pa.Array | None, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
-    """Give times their type in the lake; those of the years 1 to 9999 alone are values."""
+    """Give times their type in the lake; only those of the years 1 to 9999 are values."""
     from datetime import date, datetime
 
     import pyarrow as pa
@@ -173,7 +173,7 @@ def _any(*masks: pa.Array) -> pa.Array:
 
 
 def _numbers(column: Column, values: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
-    """Cast integers and decimals as they are; judge each number for itself where a cast could round it."""
+    """Cast integers and decimals as they are; judge each number alone if a cast could round it."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -190,7 +190,7 @@ def _numbers(column: Column, values: pa.Array, target: pa.DataType) -> tuple[pa.
 
 
 def _number(column: Column, value: Any, target: pa.DataType) -> Any:
-    """Return the value that is exactly a number, or MISFIT."""
+    """Return the exact value of a number, or MISFIT."""
     import pyarrow.types as types
 
     if types.is_boolean(target):

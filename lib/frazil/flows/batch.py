@@ -72,8 +72,7 @@ class Batch:
     require_unchanged: Callable[[], None] = lambda: None
     """Raises SourceError for a file that has changed since it was listed."""
     contests: bool = True
-    """Whether rows may report changed keys or carry DMS's own sequence, so that something may contradict their order.
-    """
+    """Whether changed keys or DMS's own sequence may contradict the order of the rows."""
     only_merge: str = ""
     """Why the batch may not use a row delta, whatever the lane is."""
     record: Callable[[str], dict[str, str]] = lambda batch: {}

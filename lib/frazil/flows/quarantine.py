@@ -36,7 +36,7 @@ def sets_aside(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
 
 
 def admit(book: Workbook, spec: TableSpec, rows: DataFrame, bad: int, total: int) -> None:
-    """Raise BadRowError if the share or number of bad rows is above what may be quarantined."""
+    """Raise BadRowError unless this number of bad rows, out of `total` raw rows, may be quarantined."""
     (aside, why_not), s = sets_aside(book, spec), book.settings
     most = s.max_bad_rows if spec.max_bad_rows is None else spec.max_bad_rows
     share = s.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
@@ -101,7 +101,7 @@ def beside(
 ) -> Iterator[Callable[[], None]]:  # fmt: skip
     """Quarantine rows in step with the commit that the block makes of `batch`.
 
-    They are staged in a separate thread while the block writes the batch. The block must call the yielded function
+    The rows are staged in a separate thread while the block writes the batch. The block must call the yielded function
     before it publishes the commit; the call blocks until the rows are staged.
 
     `rows` are raw rows of which `bad` are bad, all of them among those `found` (None: unknown). `first` is the number

@@ -157,7 +157,7 @@ class _Load:
     def _around(self, spec: TableSpec, frame: DataFrame | None, loads: list[Group]) -> tuple[Offsets, bool | None]:
         """Return by partition the last change before the last load record, and whether the load is over.
 
-        It is over if the first part has a change after all of these. None: no load record comes after the table's
+        It is over if the first part has a change after all load records. None: no load record comes after the table's
         start, which may be a time.
 
         DMS writes a table's changes after its load. So everything before such a change, with the load records that it
