@@ -87,12 +87,12 @@ class Batch:
 
     @property
     def megabytes(self) -> float:
-        """Return the size of the batch in bytes."""
+        """Return the size of the batch in MB."""
         return self.size_mb(self.size)
 
     @staticmethod
     def size_mb(size: dict[str, int]) -> float:
-        """Return the bytes of a batch of this `size`; a message counts as 500 bytes."""
+        """Return the MB of a batch of this `size`; a message counts as 500 bytes."""
         return size.get("bytes", 500 * size.get("messages", 0)) / 1e6
 
 

@@ -101,9 +101,9 @@ def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snap
 
 
 def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
-    """Return the last snapshot made up to a time.
+    """Return the last snapshot made up to a time by the lake's clock.
 
-    By the source's clock, all its changes were committed before that time.
+    By the source's: the last one with only changes that the source had committed before that time.
     """
     if by == "source":
         told = history.told_until(states)

@@ -288,7 +288,7 @@ def unknown_names(book: Workbook) -> Sequence[str]:
 def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[DmsObject] = ()) -> str:
     """Say what can never be right.
 
-    The settings of endpoint and task, the `exists` state of the table and the newest file are checked.
+    It checks the settings of endpoint and task, the table if it `exists`, and the newest file.
     """
     unread = tables.unread_partitions(book.spark, book.name(spec), book.settings.readers) if exists else ""
     if book.stream:

@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("frazil")
 
 MOST_SEEN = 5_000
-"""A full listing of a local folder checks the size and time of this many applied files, in turns; on S3 it checks all.
-"""
+"""How many applied files a full listing of a local folder checks for size and time, in turns; on S3 all."""
 
 
 KAFKA, KINESIS = "kafka://", "kinesis://"
