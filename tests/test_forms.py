@@ -13,7 +13,7 @@ import pytest
 from frazil.config.settings import resolve
 from frazil.demo import shop
 from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.standin import StandIn
+from frazil.demo.standin import Slot, StandIn
 from frazil.demo.workload import Workload
 from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
@@ -96,7 +96,11 @@ def source(tmp_path_factory, kafka, kinesis):
             file.write_text(json.dumps({"S3Settings": {**standard, **settings}}))
             writers.append(
                 StandIn(
-                    postgres.connect, file, PARAMS / "shop.mappings.json", root / form / "s3", slot=f"s_{len(writers)}"
+                    postgres.connect,
+                    file,
+                    PARAMS / "shop.mappings.json",
+                    root / form / "s3",
+                    slot=Slot(f"s_{len(writers)}"),
                 )
             )
         for form in STREAMS:
@@ -107,7 +111,7 @@ def source(tmp_path_factory, kafka, kinesis):
                     folder / "endpoint.json",
                     folder / "task.json",
                     folder / "note",
-                    slot=f"s_{len(writers)}",
+                    slot=Slot(f"s_{len(writers)}"),
                 )
             )
         for writer in writers:

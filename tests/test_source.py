@@ -19,7 +19,7 @@ from frazil.config.settings import resolve
 from frazil.config.spec import TableSpec, load_specs
 from frazil.demo import shop
 from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.standin import StandIn
+from frazil.demo.standin import Slot, StandIn
 from frazil.demo.workload import Workload
 from frazil.dms.source_types import DMS_TYPES, dms_type
 from frazil.flows import cdc, full_load, reconcile, setup
@@ -275,7 +275,7 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
         opened.specs = {n: replace(s, target=f"made.{s.table_name}") for n, s in opened.specs.items()}
         return opened
 
-    with StandIn(postgres.connect, PARAMS / "shop.endpoint.json", PARAMS / "shop.mappings.json", root / "s3", slot="made", publication="made") as standin:  # fmt: skip
+    with StandIn(postgres.connect, PARAMS / "shop.endpoint.json", PARAMS / "shop.mappings.json", root / "s3", slot=Slot("made", "made")) as standin:  # fmt: skip
         standin.full_load()
         raise_if_failed(setup.create_tables(book("setup")))
         raise_if_failed(full_load.run(book("full_load")))

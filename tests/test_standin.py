@@ -18,7 +18,7 @@ from frazil.demo import encode, shop
 from frazil.demo.catalog import read_tables
 from frazil.demo.postgres import EmbeddedPostgres
 from frazil.demo.settings import StandInError, Target
-from frazil.demo.standin import StandIn
+from frazil.demo.standin import Slot, StandIn
 from frazil.demo.workload import Workload
 
 PARAMS = Path(__file__).parent.parent / "params"
@@ -415,7 +415,7 @@ def test_a_crash_repeats_but_never_loses(db, standin, tmp_path):
 def test_small_batches_bound_memory(db, standin):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY)")
     one = standin(CdcMaxBatchInterval=60)
-    one.batch_messages = 10
+    one.slot = Slot(batch_messages=10)
     one.full_load()
     for i in range(20):
         db.execute("INSERT INTO t.one VALUES (%s)", (i,))

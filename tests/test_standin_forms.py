@@ -26,7 +26,7 @@ from frazil.demo.place import Folder
 from frazil.demo.postgres import EmbeddedPostgres
 from frazil.demo.rules import Rules
 from frazil.demo.settings import StandInError, Target
-from frazil.demo.standin import StandIn
+from frazil.demo.standin import Delivery, StandIn
 from frazil.demo.workload import Workload
 
 ALL = {"schema-name": "%", "table-name": "%"}
@@ -318,7 +318,7 @@ def test_operation_column(db, standin, tmp_path, settings, load, changes):
 
 def test_operation_column_where_the_guide_says_both(db, standin):
     db.execute(ONE)
-    one = standin({"CdcInsertsAndUpdates": True}, op_undecided=True)
+    one = standin({"CdcInsertsAndUpdates": True}, delivery=Delivery(op_undecided=True))
     one.full_load()
     assert changes_of(db, one) == [["I,2,b", "U,2,c"]]
 
@@ -617,7 +617,7 @@ def test_another_place(db, standin, tmp_path, form):
     shelf = Shelf()
     late = "changes/all/CDC_TXN-29991231235959999.csv" if form is TRANSACTIONS else "t/one/x/29991231-235959999.csv"
     shelf.place(late, b"")
-    one = standin(form, place=shelf, decoys=True)
+    one = standin(form, delivery=Delivery(place=shelf, decoys=True))
     one.full_load()
     db.execute("INSERT INTO t.one VALUES (2, 'b')")
     one.pump()
@@ -629,7 +629,7 @@ def test_another_place(db, standin, tmp_path, form):
 
 def test_objects_that_are_no_tables_data(db, standin, tmp_path):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, 'a')")
-    standin({}, decoys=True).full_load()
+    standin({}, delivery=Delivery(decoys=True)).full_load()
     found = {str(f.relative_to(tmp_path / "bucket")) for f in files(tmp_path / "bucket", "*")}
     assert {"t/one/LOAD00000001.csv", "t/one/_SUCCESS", "awsdms_status/LOAD00000001.csv"} < found
     assert {p.split("/")[1] for p in found if p.startswith("t/")} == {"one", "awsdms_apply_exceptions"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -40,57 +40,115 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", default="", help="folder or stream that DMS writes to; left out: the target's")
 
 
+@dataclass(frozen=True)
+class _Target:
+    """The DMS target whose output the environment reads."""
+
+    document: dict[str, Any]
+    """What the endpoint's document says."""
+    told: dict[str, Any]
+    """The settings that can be judged; empty for a stream."""
+    source: str
+    """The folder or stream that DMS writes to."""
+    is_stream: bool
+
+
 def main(options: argparse.Namespace) -> int:
     """Write the files, but overwrite none, and print harmful settings; return `runs.OK`."""
-    mappings, told = read_mappings(options.task), {}
-    endpoint = read_json(options.endpoints, "endpoint settings") if options.endpoints else NEW_TARGET
-    if stream := stream_address(options.endpoints) if options.endpoints else "":
-        source = options.source or stream
-    else:
-        told = read_endpoint_document(options.endpoints) if options.endpoints else NEW_TARGET
-        endpoint_from(told["S3Settings"], told.get("FrazilSettings", {}), str(options.endpoints))
-        source = options.source or _bucket(told)
+    mappings = read_mappings(options.task)
+    target = _target(options)
     params = _params()
-    connection = source_connection(_source_of(endpoint))
+    found = _tables_of_source(options, target, params)
+    specs, notes = _selected(options, mappings, found)
+    mappings, task = _task(options, mappings, specs)
+    files = {
+        f"{options.env}.yml": _environment(options.env, target.source, bool(task)),
+        f"{options.env}.endpoint.json": json.dumps(_without_passwords(target.document), indent=2) + "\n",
+        **({f"{options.env}.mappings.json": task} if task else {}),
+        **_specs(options.env, list(specs.values()), mappings),
+    }
+    _write(files, params)
+    _say_losses(target, mappings, specs)
+    for note in notes:
+        print(note, file=sys.stderr)
+    _say_without_key(specs)
+    _say_what_is_next(options, target, params)
+    return runs.OK
+
+
+def _target(options: argparse.Namespace) -> _Target:
+    """Read the target's document, or take the settings for a new target, and check them."""
+    document = read_json(options.endpoints, "endpoint settings") if options.endpoints else NEW_TARGET
+    if stream := stream_address(options.endpoints) if options.endpoints else "":
+        return _Target(document, {}, options.source or stream, is_stream=True)
+    told = read_endpoint_document(options.endpoints) if options.endpoints else NEW_TARGET
+    endpoint_from(told["S3Settings"], told.get("FrazilSettings", {}), str(options.endpoints))
+    return _Target(document, told, options.source or _bucket(told), is_stream=False)
+
+
+def _tables_of_source(options: argparse.Namespace, target: _Target, params: Path) -> dict[str, SourceTable]:
+    """Read the tables that fit the patterns from the source database's catalog."""
+    connection = source_connection(_source_of(target.document))
     driver = {PACKAGES: ENGINES[connection.engine][3]}  # only a secret may name the engine
     spark = get_spark(Settings(env=options.env, root=str(params.parent), spark_options=driver))
-    found = read_catalog(spark, connection, options.tables)
+    return read_catalog(spark, connection, options.tables)
+
+
+def _selected(
+    options: argparse.Namespace, mappings: Mappings, found: dict[str, SourceTable]
+) -> tuple[dict[str, SourceTable], list[str]]:
+    """Return what `written` does for the tables that the task's rules select; raise if none is left."""
     specs, notes = written({name: t for name, t in found.items() if mappings.selects(_spec(t))}, found)
     if not specs:
         raise SourceDatabaseError(
             f"no table of the source fits {', '.join(options.tables)} and the task's selection rules",
             f"the source has {', '.join(list(found)[:5]) or 'none that this user may see'}",
         )
-    task = options.task.read_text(encoding="utf-8") if options.task else ""
-    if not options.endpoints and not task:
-        rules = _new_task({t.source.split(".")[0] for t in specs.values()})
-        mappings, task = Mappings(tuple(rules)), json.dumps({"rules": rules}, indent=2)
-    files = {
-        f"{options.env}.yml": _environment(options.env, source, bool(task)),
-        f"{options.env}.endpoint.json": json.dumps(_without_passwords(endpoint), indent=2) + "\n",
-        **({f"{options.env}.mappings.json": task} if task else {}),
-        **_specs(options.env, list(specs.values()), mappings),
-    }
+    return specs, notes
+
+
+def _task(options: argparse.Namespace, mappings: Mappings, specs: dict[str, SourceTable]) -> tuple[Mappings, str]:
+    """Return the task's mappings and their text; with a new target and no task, those of a new task."""
+    text = options.task.read_text(encoding="utf-8") if options.task else ""
+    if options.endpoints or text:
+        return mappings, text
+    rules = _new_task({t.source.split(".")[0] for t in specs.values()})
+    return Mappings(tuple(rules)), json.dumps({"rules": rules}, indent=2)
+
+
+def _write(files: dict[str, str], params: Path) -> None:
+    """Write the files into the folder, or none of them if one is there already."""
     if there := [name for name in files if (params / name).exists()]:
         raise ParameterError(f"{params / there[0]} is there already", "give --env another name, or move it away")
     for name, text in files.items():
         (params / name).parent.mkdir(parents=True, exist_ok=True)
         (params / name).write_text(text, encoding="utf-8")
         print(f"wrote {params / name}")
-    for f in lint(told, mappings, [_spec(t) for t in specs.values()]) if told else ():
+
+
+def _say_losses(target: _Target, mappings: Mappings, specs: dict[str, SourceTable]) -> None:
+    """Print the settings that lose rows or values."""
+    if not target.told:
+        return
+    for f in lint(target.told, mappings, [_spec(t) for t in specs.values()]):
         if f.severity == LOSS:
             print(f"{f.setting} = {f.value}: {f.hurts}; {f.cure}", file=sys.stderr)
-    for note in notes:
-        print(note, file=sys.stderr)
+
+
+def _say_without_key(specs: dict[str, SourceTable]) -> None:
+    """Print the tables whose key or policy the user must state."""
     for name, t in specs.items():
         if not t.key:
             print(f"{name}: no primary key: set key or without_key in its spec", file=sys.stderr)
-    if stream:
+
+
+def _say_what_is_next(options: argparse.Namespace, target: _Target, params: Path) -> None:
+    """Print what to do with the written files."""
+    if target.is_stream:
         print(f"say where in the stream it begins: full_load: {{stream_start: …}} in {params / options.env}.yml")
     if not options.endpoints:
         print(f"{params / options.env}.endpoint.json and .mappings.json are for a new target and task of DMS")
     print(f"next: frazil plan --env {options.env}")
-    return runs.OK
 
 
 def written(

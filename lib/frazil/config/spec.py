@@ -194,8 +194,8 @@ def _of_bad_rows(raw: dict, where: str) -> dict:
     return {"on_bad_rows": policy or "", "max_bad_rows": rows, "max_bad_percent": share}
 
 
-def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
-    """Check one spec as read from YAML and return it; every error names the file, the entry and the cure."""
+def _require_entries(raw: dict, where: str) -> None:
+    """Raise SpecError unless all entries are known, and lists where lists belong."""
     if not isinstance(raw, dict):
         raise SpecError(f"{where}: not a table spec", "see params/shop for examples")
     allowed = ("source", "target", "comment", "key", "without_key", "columns", "include", "exclude", "partition", "sort",
@@ -204,24 +204,48 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     for entry in ("include", "exclude", "partition", "sort", "layouts"):
         if not isinstance(raw.get(entry) or [], list):
             raise SpecError(f"{where}: {entry} is no list", f"write {entry}: [a, b]")
+
+
+def _source(raw: dict, where: str) -> str:
+    """Return the source table as schema.table."""
     source = str(raw.get("source") or "")
     if source.count(".") != 1:
         raise SpecError(f"{where}: source '{source}' is not schema.table", "write source: public.orders")
+    return source
+
+
+def _columns(raw: dict, where: str) -> tuple[Column, ...]:
+    """Return the columns that DMS writes: at least one, and none twice."""
     columns = tuple(parse_column(c, where) for c in raw.get("columns") or ())
     names = [c.name for c in columns]
     if not columns:
         raise SpecError(f"{where}: no columns", "list them in the order in which DMS writes them")
     if twice := {n for n in names if names.count(n) > 1}:
         raise SpecError(f"{where}: column {sorted(twice)} is listed twice", "remove one")
+    return columns
+
+
+def _key(raw: dict) -> tuple[str, ...]:
+    """Return the names of the key's columns; one may stand without a list."""
     key = raw.get("key") or ()
-    key = tuple(str(k) for k in ([key] if isinstance(key, str) else key))
+    return tuple(str(k) for k in ([key] if isinstance(key, str) else key))
+
+
+def _without_key(raw: dict, key: tuple[str, ...], where: str) -> str:
+    """Return the policy for a table without a key (`WITHOUT_KEY`)."""
     without_key = str(raw.get("without_key") or "refuse")
     if without_key not in WITHOUT_KEY:
         raise SpecError(f"{where}: without_key: '{without_key}'", nearest(without_key, WITHOUT_KEY))
     if key and "without_key" in raw:
         raise SpecError(f"{where}: a key, and without_key", "keep one of them")
-    kept = _kept(raw, columns, where)
-    lake_names = [c.name for c in kept]
+    return without_key
+
+
+def _require_key_in_lake(
+    key: tuple[str, ...], columns: tuple[Column, ...], kept: tuple[Column, ...], where: str
+) -> None:
+    """Raise SpecError unless the lake gets every column of the key with values that tell rows apart."""
+    names, lake_names = [c.name for c in columns], [c.name for c in kept]
     for k in key:
         if k not in names:
             raise SpecError(f"{where}: key column '{k}' is not among the columns", nearest(k, names))
@@ -231,6 +255,18 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
             )
         if k not in lake_names:
             raise SpecError(f"{where}: key column '{k}' is left out of the lake", "keep it; a mask hides its values")
+
+
+def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
+    """Check one spec as read from YAML and return it; every error names the file, the entry and the cure."""
+    _require_entries(raw, where)
+    source = _source(raw, where)
+    columns = _columns(raw, where)
+    key = _key(raw)
+    without_key = _without_key(raw, key, where)
+    kept = _kept(raw, columns, where)
+    _require_key_in_lake(key, columns, kept, where)
+    lake_names = [c.name for c in kept]
     if without_key == "multiset" and kept != columns:
         raise SpecError(f"{where}: a multiset without some columns", "whole rows are compared: keep every column")
     spec = TableSpec(

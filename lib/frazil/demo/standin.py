@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,28 @@ _PEEK = (
 )
 
 
+@dataclass(frozen=True)
+class Slot:
+    """The replication slot that changes are read from."""
+
+    name: str = "frazil_dms"
+    publication: str = "frazil"
+    batch_messages: int = 100_000
+    """Limits memory: above about that many messages, buffers are flushed early."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What DMS's settings leave open about the objects."""
+
+    place: Place | None = None
+    """Takes the files instead of the folder, which then only names the hidden folder next to it."""
+    op_undecided: bool = False
+    """Whether change rows have Op where the guide contradicts itself (`settings.Target`)."""
+    decoys: bool = False
+    """Whether objects that are no table's data are added."""
+
+
 class StandIn:
     """Writes what an AWS DMS task would write for a PostgreSQL source and an S3, Kafka or Kinesis target. It is not AWS DMS.
 
@@ -57,30 +79,19 @@ class StandIn:
         mappings_file: Path,
         folder: Path,
         *,
-        slot: str = "frazil_dms",
-        publication: str = "frazil",
-        batch_messages: int = 100_000,
-        place: Place | None = None,
-        op_undecided: bool = False,
-        decoys: bool = False,
+        slot: Slot = Slot(),  # noqa: B008
+        delivery: Delivery = Delivery(),  # noqa: B008
     ):
-        """Read the settings and the catalog.
-
-        `connect` returns a new psycopg connection, and `folder` is the bucket's place. `batch_messages` limits memory:
-        above about that many messages, buffers are flushed early. `place` takes the files instead of `folder`, which
-        then only names the hidden folder next to it. `op_undecided` says whether change rows have Op where the guide
-        contradicts itself (`settings.Target`). `decoys` adds objects that are no table's data.
-        """
+        """Read the settings and the catalog. `connect` returns a new psycopg connection, and `folder` is the bucket's place."""
         self.target, self.rules = read_target(endpoint_file), read_rules(mappings_file)
-        self.target = replace(self.target, op_undecided=op_undecided)
-        self.folder, self.slot, self.publication = Path(folder), slot, publication
-        self.batch_messages = batch_messages
-        self.place = place or Folder(self.folder)
+        self.target = replace(self.target, op_undecided=delivery.op_undecided)
+        self.folder, self.slot = Path(folder), slot
+        self.place = delivery.place or Folder(self.folder)
         if self.target.topic:
             self.writer = Messages(self.target, self.rules, read_task_settings(mappings_file))
         else:
             self.writer = Files(self.place, staging(self.folder), self.target, self.rules)
-        self._decoys = decoys
+        self._decoys = delivery.decoys
         self._db = connect()
         self._db.autocommit = True
         for statement in _SESSION:
@@ -123,14 +134,16 @@ class StandIn:
         self._create_slot(anew=False)
         taken, more = 0, True
         while more:
-            rows = self._db.cursor(binary=True).execute(_PEEK, (self.slot, self.batch_messages, self.publication))
+            rows = self._db.cursor(binary=True).execute(
+                _PEEK, (self.slot.name, self.slot.batch_messages, self.slot.publication)
+            )
             messages = rows.fetchall()
             for (data,) in messages:
                 message = decode(data)
                 taken += self._transactions.take(message)
                 if isinstance(message, Commit):
                     self._write(self.writer.full())
-            more = len(messages) >= self.batch_messages
+            more = len(messages) >= self.slot.batch_messages
             self._write(self.writer.buffered() if more else self.writer.due())
             self._advance()
         return taken
@@ -152,8 +165,8 @@ class StandIn:
     def drop(self) -> None:
         """Drop the slot and the publication: the database then keeps no log for the simulator."""
         if self._slot_exists():
-            self._db.execute("SELECT pg_drop_replication_slot(%s)", (self.slot,))
-        self._db.execute(f"DROP PUBLICATION IF EXISTS {quoted(self.publication)}")
+            self._db.execute("SELECT pg_drop_replication_slot(%s)", (self.slot.name,))
+        self._db.execute(f"DROP PUBLICATION IF EXISTS {quoted(self.slot.publication)}")
 
     def _write(self, names: list[str]) -> list[Any]:
         return [self.writer.flush(name) for name in names]
@@ -165,7 +178,7 @@ class StandIn:
         _log.info("STAND-IN, not AWS DMS: %d tables into %s", len(self.tables), self.folder)
 
     def _slot_exists(self) -> bool:
-        found = self._db.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (self.slot,))
+        found = self._db.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (self.slot.name,))
         return found.fetchone() is not None
 
     def _create_slot(self, anew: bool) -> None:
@@ -174,16 +187,16 @@ class StandIn:
             return
         self._publish()
         if exists:
-            self._db.execute("SELECT pg_drop_replication_slot(%s)", (self.slot,))
-        self._db.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self.slot,))
+            self._db.execute("SELECT pg_drop_replication_slot(%s)", (self.slot.name,))
+        self._db.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self.slot.name,))
 
     def _publish(self) -> None:
         """Make sure that the publication has all selected tables."""
-        name = quoted(self.publication)
+        name = quoted(self.slot.publication)
         sql = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
-        have = {t for (t,) in self._db.execute(sql, (self.publication,))}
+        have = {t for (t,) in self._db.execute(sql, (self.slot.publication,))}
         lacking = ", ".join(quoted(*t.split(".", 1)) for t in self.tables if t not in have)
-        if not self._db.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (self.publication,)).fetchone():
+        if not self._db.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (self.slot.publication,)).fetchone():
             self._db.execute(f"CREATE PUBLICATION {name} FOR TABLE {lacking}")
         elif lacking:
             self._db.execute(f"ALTER PUBLICATION {name} ADD TABLE {lacking}")
@@ -198,4 +211,4 @@ class StandIn:
         """Move the slot past the transactions whose rows are all in files."""
         lsn = self._transactions.settled()
         if lsn:
-            self._db.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (self.slot, lsn_text(lsn)))
+            self._db.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (self.slot.name, lsn_text(lsn)))

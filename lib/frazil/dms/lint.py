@@ -90,18 +90,35 @@ def _names(specs: Iterable[TableSpec]) -> str:
 
 def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Finding]:
     """Judge the effect of the endpoint's settings on the content of the files."""
+    yield from _of_dropped_changes(e)
+    yield from _of_file_names(e)
+    if boolean(s3, "AddTrailingPaddingCharacter", False, "endpoint settings"):
+        yield Finding("AddTrailingPaddingCharacter", "true", "texts come padded, and stay so", "turn it off", LOSS)
+    yield from _of_shared_files(e)
+    yield from _of_commit_times(e)
+    yield from _of_parquet(e) if e.data_format == "parquet" else _of_csv(e, source)
+
+
+def _of_dropped_changes(e: Endpoint) -> Iterator[Finding]:
+    """Judge which operations never reach the files."""
     if e.inserts_only:
         yield Finding("CdcInsertsOnly", "true", "updates and deletes never reach the files", "turn it off", LOSS)
     if e.inserts_and_updates:
         yield Finding("CdcInsertsAndUpdates", "true", "deletes never reach the files", "turn it off", LOSS)
+
+
+def _of_file_names(e: Endpoint) -> Iterator[Finding]:
+    """Judge whether the names of the files tell their order."""
     if e.date_partition.repeats_an_hour:
         yield Finding(
             "DatePartitionTimezone", e.date_partition.timezone,
             "file names repeat an hour each autumn, and names are the order of changes",
             "remove it: names are UTC then", LOSS,
         )  # fmt: skip
-    if boolean(s3, "AddTrailingPaddingCharacter", False, "endpoint settings"):
-        yield Finding("AddTrailingPaddingCharacter", "true", "texts come padded, and stay so", "turn it off", LOSS)
+
+
+def _of_shared_files(e: Endpoint) -> Iterator[Finding]:
+    """Judge change files that hold whole transactions of all tables."""
     if e.cdc_path and not e.preserve_transactions:
         yield Finding(
             "CdcPath", e.cdc_path, "AWS documents it with PreserveTransactions only", "remove it, or turn both on", NOTE
@@ -111,21 +128,43 @@ def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Findi
             "PreserveTransactions", "true", "the changes of all tables share their files: each table reads them all",
             "keep it only if readers need whole transactions", COST,
         )  # fmt: skip
+
+
+def _of_commit_times(e: Endpoint) -> Iterator[Finding]:
+    """Judge whether rows carry the time of their commit."""
     if not e.timestamp_column:
         yield Finding(
             "TimestampColumnName", "not set", "no commit times: latency cannot be told",
             "set a name that no source column has", COST,
         )  # fmt: skip
-    if e.data_format == "parquet":
-        if e.parquet_timestamp_ms:
-            yield Finding("ParquetTimestampInMillisecond", "true", "times lose their microseconds", "turn it off", LOSS)
-        return
+
+
+def _of_parquet(e: Endpoint) -> Iterator[Finding]:
+    """Judge what Parquet files lose."""
+    if e.parquet_timestamp_ms:
+        yield Finding("ParquetTimestampInMillisecond", "true", "times lose their microseconds", "turn it off", LOSS)
+
+
+def _of_csv(e: Endpoint, source: str) -> Iterator[Finding]:
+    """Judge what CSV files lose."""
+    yield from _of_quoting(e)
+    yield from _of_null_token(e)
+    yield from _of_unlogged_values(e, source)
+    yield from _of_row_layout(e)
+
+
+def _of_quoting(e: Endpoint) -> Iterator[Finding]:
+    """Judge whether a text can break its row."""
     if not e.rfc4180:
         yield Finding(
             "Rfc4180", "false",
             "a text that holds the delimiter or a newline breaks its row, and nothing in the file can mend it",
             "turn it on", LOSS,
         )  # fmt: skip
+
+
+def _of_null_token(e: Endpoint) -> Iterator[Finding]:
+    """Judge whether a text can be mistaken for a null."""
     if not e.null_value:
         yield Finding(
             "CsvNullValue", '""', "an empty text without quotes, as DMS was seen to write it, looks like a null and becomes one",
@@ -137,6 +176,10 @@ def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Findi
             "for a new target state a word that no text holds, such as __DMS_NULL__; a running task's files keep the old one",
             COST,
         )  # fmt: skip
+
+
+def _of_unlogged_values(e: Endpoint, source: str) -> Iterator[Finding]:
+    """Judge whether a value that the source's log leaves out can be told from a null."""
     if e.no_sup_value is None and source.lower() not in _WHOLE_ROWS:
         yield Finding(
             "UseCsvNoSupValue", "false",
@@ -144,6 +187,10 @@ def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Findi
             "turn it on and state CsvNoSupValue, or have the source log whole rows (Oracle: supplemental logging of all "
             "columns; MySQL: binlog_row_image=FULL)", LOSS if source else NOTE,
         )  # fmt: skip
+
+
+def _of_row_layout(e: Endpoint) -> Iterator[Finding]:
+    """Judge whether the files name their fields, and whether load rows and change rows have the same ones."""
     if not e.header and not e.preserve_transactions:
         yield Finding(
             "AddColumnName", "false",
@@ -236,37 +283,17 @@ def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
     def of(section: str) -> Mapping[str, Any]:
         return task.get(section) or {}
 
-    meta, errors = of("TargetMetadata"), of("ErrorBehavior")
-    lobs = [s for s in specs if any(c.dms_type in LOBS for c in s.columns)]
-    if boolean(meta, "BatchApplyEnabled", False, "task settings"):
+    if boolean(of("TargetMetadata"), "BatchApplyEnabled", False, "task settings"):
         yield Finding(
             "BatchApplyEnabled", "true", "S3 targets do not support it: changes get lost", "turn it off", LOSS
         )
-    if lobs and meta:
-        size = number(meta, "LobMaxSize", 32, "task settings")
-        if not boolean(meta, "SupportLobs", True, "task settings"):
-            yield Finding("SupportLobs", "false", f"LOB columns of {_names(lobs)} are left out", "turn it on", LOSS)
-        elif boolean(meta, "FullLobMode", False, "task settings"):
-            yield Finding(
-                "FullLobMode", "true", "S3 targets do not support it", "use LimitedSizeLobMode with a LobMaxSize", LOSS
-            )
-        else:
-            yield Finding(
-                "LobMaxSize", f"{size} KB",
-                f"longer values in {_names(lobs)} are cut off there; only the task's log tells",
-                "set it above the longest value of the source", LOSS,
-            )  # fmt: skip
+    yield from _of_lobs(of("TargetMetadata"), specs)
     if of("FullLoadSettings").get("TargetTablePrepMode") == "DO_NOTHING":
         yield Finding(
             "TargetTablePrepMode", "DO_NOTHING", "a second load leaves files of the first one behind: both are read as one",
             "DROP_AND_CREATE or TRUNCATE_BEFORE_LOAD", LOSS,
         )  # fmt: skip
-    for name in ("DataErrorPolicy", "DataTruncationErrorPolicy"):
-        if errors.get(name) in ("LOG_ERROR", "IGNORE_RECORD"):
-            yield Finding(
-                name, errors[name], "rows that fail are left out or cut, and at most the task's log tells",
-                "SUSPEND_TABLE or STOP_TASK", LOSS,
-            )  # fmt: skip
+    yield from _of_failed_rows(of("ErrorBehavior"))
     if boolean(of("ChangeProcessingDdlHandlingPolicy"), "HandleSourceTableTruncated", False, "task settings"):
         yield Finding(
             "HandleSourceTableTruncated", "true", "a TRUNCATE removes the table's files and leaves no mark: rows stay",
@@ -276,6 +303,36 @@ def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
         yield Finding(
             "BeforeImageSettings", "set", "works for streams only", "use the rule add-before-image-columns", NOTE
         )
+
+
+def _of_lobs(meta: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Finding]:
+    """Judge whether the values of LOB columns arrive whole; `meta` is the section TargetMetadata."""
+    lobs = [s for s in specs if any(c.dms_type in LOBS for c in s.columns)]
+    if not lobs or not meta:
+        return
+    size = number(meta, "LobMaxSize", 32, "task settings")
+    if not boolean(meta, "SupportLobs", True, "task settings"):
+        yield Finding("SupportLobs", "false", f"LOB columns of {_names(lobs)} are left out", "turn it on", LOSS)
+    elif boolean(meta, "FullLobMode", False, "task settings"):
+        yield Finding(
+            "FullLobMode", "true", "S3 targets do not support it", "use LimitedSizeLobMode with a LobMaxSize", LOSS
+        )
+    else:
+        yield Finding(
+            "LobMaxSize", f"{size} KB",
+            f"longer values in {_names(lobs)} are cut off there; only the task's log tells",
+            "set it above the longest value of the source", LOSS,
+        )  # fmt: skip
+
+
+def _of_failed_rows(errors: Mapping[str, Any]) -> Iterator[Finding]:
+    """Judge what becomes of rows that DMS cannot write; `errors` is the section ErrorBehavior."""
+    for name in ("DataErrorPolicy", "DataTruncationErrorPolicy"):
+        if errors.get(name) in ("LOG_ERROR", "IGNORE_RECORD"):
+            yield Finding(
+                name, errors[name], "rows that fail are left out or cut, and at most the task's log tells",
+                "SUSPEND_TABLE or STOP_TASK", LOSS,
+            )  # fmt: skip
 
 
 def _of_statistics(statistics: Mapping[str, TableStatistics], specs: Sequence[TableSpec]) -> Iterator[Finding]:

@@ -254,28 +254,36 @@ def _walk_local(root: str, start_after: str, deep: bool, prefix: str, sieve: Sie
     found, folders = [], [""]
     while folders:
         below = folders.pop()
-        there = _scan(root + below)
-        passed = sieve.passed([e.name for e in there])
-        for e in [e for e in there if e.name not in passed] if passed else there:
+        for e in _not_passed(root + below, sieve):
             name = below + e.name
-            if _is_folder(e):
-                if deep and sieve.is_data(e.name):
-                    found.append(Entry(root + name, odd="a folder"))
-                    continue
-                name += "/"
-                if deep and not e.is_symlink():
-                    folders.append(name)
-                if deep or not name.startswith(prefix) or name <= start_after:
-                    continue
-                found.append(Entry(root + name, folder=True))
-            elif name.startswith(prefix) and name > start_after:
-                stat = _stat(e)
-                if stat and S_ISREG(stat.st_mode):
-                    if not sieve.known(e.name, _etag(stat)):
-                        found.append(_local(root + name, stat))
-                elif stat or e.is_symlink():
-                    found.append(Entry(root + name, odd=_what(stat)))
+            if not _is_folder(e):
+                if name.startswith(prefix) and name > start_after:
+                    found += _local_file(root + name, e, sieve)
+            elif not deep:
+                if (name + "/").startswith(prefix) and name + "/" > start_after:
+                    found.append(Entry(root + name + "/", folder=True))
+            elif sieve.is_data(e.name):
+                found.append(Entry(root + name, odd="a folder"))
+            elif not e.is_symlink():
+                folders.append(name + "/")
     yield from sorted(found, key=lambda entry: entry.path)
+
+
+def _not_passed(folder: str, sieve: Sieve) -> list[os.DirEntry[str]]:
+    """List one local folder without the names that the sieve has passed."""
+    there = _scan(folder)
+    passed = sieve.passed([e.name for e in there])
+    return [e for e in there if e.name not in passed] if passed else there
+
+
+def _local_file(path: str, entry: os.DirEntry[str], sieve: Sieve) -> list[Entry]:
+    """Return the entry of a local file or of what is odd there; nothing if the sieve knows it or it was deleted since."""
+    stat = _stat(entry)
+    if stat and S_ISREG(stat.st_mode):
+        return [] if sieve.known(entry.name, _etag(stat)) else [_local(path, stat)]
+    if stat or entry.is_symlink():
+        return [Entry(path, odd=_what(stat))]
+    return []
 
 
 _ODD = {S_IFIFO: "a named pipe", S_IFSOCK: "a socket", S_IFBLK: "a device", S_IFCHR: "a device"}

@@ -38,14 +38,13 @@ def merge_sql(
     target: str,
     view: str,
     spec: TableSpec,
-    low: Any = None,
-    high: Any = None,
+    bounds: tuple[Any, Any] = (None, None),
     partial: bool = False,
     spread: bool = False,
 ) -> str:
     """Return the MERGE of a collapsed batch (`op`, `after`) into a table; `partial`: columns named in `missing` keep their values.
 
-    `low` and `high` bound the first key column: Iceberg can prune files by literals in ON. `spread`: the batch is
+    `bounds` are the least and the greatest first key: Iceberg can prune files by literals in ON. `spread`: the batch is
     already partitioned by its key, as columns `k0` and so on. Spark does not see that for a field of `after`, and would
     partition it again.
     """
@@ -60,9 +59,9 @@ def merge_sql(
         )
 
     on = [f"t.{identifier(k)} = {f's.k{i}' if spread else f's.after.{identifier(k)}'}" for i, k in enumerate(spec.key)]
-    bounds = (bound(low), bound(high))
-    if None not in bounds:
-        on.append(f"t.{identifier(spec.key[0])} BETWEEN {bounds[0]} AND {bounds[1]}")
+    low, high = map(bound, bounds)
+    if low is not None and high is not None:
+        on.append(f"t.{identifier(spec.key[0])} BETWEEN {low} AND {high}")
     columns = [identifier(c) for c in spec.names]
     return (
         f"MERGE INTO {target} t USING {view} s ON {' AND '.join(on)} "
@@ -90,7 +89,7 @@ def merge(
     batch.createOrReplaceTempView(view)
     try:
         jvm.sql_with_commit_properties(
-            spark, merge_sql(target, view, spec, *bounds, bool(partial), "k0" in batch.columns), summary
+            spark, merge_sql(target, view, spec, bounds, bool(partial), "k0" in batch.columns), summary
         )
     finally:
         spark.catalog.dropTempView(view)
