@@ -18,7 +18,7 @@ $(VENV)/.ready: lib/pyproject.toml
 	@touch $@
 
 demo: env ## Run the whole workbook on an embedded database; prove that source and lake are equal
-	@$(BIN)/python -m frazil.demo.run
+	@$(BIN)/python -m frazil_demo.run
 
 lab: env ## Open the notebooks in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=notebooks --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root)

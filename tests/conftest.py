@@ -11,7 +11,7 @@ import pytest
 from frazil.config.connection import ENGINES
 from frazil.config.session import get_spark
 from frazil.config.settings import Settings
-from frazil.demo.kafka import Kafka
+from frazil_demo.kafka import Kafka
 from helpers import World
 from stream_world import like_aws
 

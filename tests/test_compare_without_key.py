@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from frazil.demo.postgres import EmbeddedPostgres
 from frazil.flows import reconcile
 from frazil.observe import cards, runs
+from frazil_demo.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.spark
 ROWS = [(1, "a"), (1, "a"), (2, None), (3, "c")]

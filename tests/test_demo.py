@@ -23,7 +23,7 @@ def demo(root: Path, **environment: str) -> subprocess.CompletedProcess:
     for part in ("notebooks", "params"):
         shutil.copytree(ROOT / part, root / part, dirs_exist_ok=True)
     return subprocess.run(
-        [sys.executable, "-m", "frazil.demo.run", "--scale", "0.05", "--transactions", "100"], cwd=root, text=True,
+        [sys.executable, "-m", "frazil_demo.run", "--scale", "0.05", "--transactions", "100"], cwd=root, text=True,
         capture_output=True, env={**os.environ, "FRAZIL_PARAMS": str(root / "params"), **environment},
     )  # fmt: skip
 

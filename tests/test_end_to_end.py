@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from frazil.config.settings import resolve
-from frazil.demo import shop
-from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.standin import StandIn
-from frazil.demo.workload import Workload
 from frazil.flows import cdc, full_load, maintenance, reconcile, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake.tables import read_base
 from frazil.observe import ledger, says
 from frazil.observe.analysis import Analysis
+from frazil_demo import shop
+from frazil_demo.postgres import EmbeddedPostgres
+from frazil_demo.standin import StandIn
+from frazil_demo.workload import Workload
 
 pytestmark = pytest.mark.spark
 PARAMS = Path(__file__).parent.parent / "params"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from frazil.config.settings import resolve
-from frazil.demo import shop
-from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.standin import Slot, StandIn
-from frazil.demo.workload import Workload
 from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
+from frazil_demo import shop
+from frazil_demo.postgres import EmbeddedPostgres
+from frazil_demo.standin import Slot, StandIn
+from frazil_demo.workload import Workload
 from helpers import slow
 
 pytestmark = pytest.mark.spark

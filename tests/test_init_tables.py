@@ -7,11 +7,11 @@ import pytest
 
 from frazil.cli import main
 from frazil.config.settings import resolve
-from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.standin import Slot, StandIn
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.observe import runs
+from frazil_demo.postgres import EmbeddedPostgres
+from frazil_demo.standin import Slot, StandIn
 from lake_reader import lake_rows
 
 pytestmark = pytest.mark.spark

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.demo import engines
+from frazil_demo import engines
 from helpers import D, I, U
 from lake_reader import lake_table
 

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from frazil.demo import pgoutput as p
+from frazil_demo import pgoutput as p
 
 MICROS = 772_000_000_123_456  # 2024-06-18 04:26:40.123456 since 2000-01-01
 TIME = datetime(2024, 6, 18, 4, 26, 40, 123456, tzinfo=UTC)
@@ -59,7 +59,7 @@ def test_log_position():
 
 def test_live_server(tmp_path):
     pytest.importorskip("psycopg")
-    from frazil.demo.postgres import EmbeddedPostgres
+    from frazil_demo.postgres import EmbeddedPostgres
 
     with EmbeddedPostgres(tmp_path) as server, server.connect(autocommit=True) as c:
         c.execute("CREATE TABLE t (a int, b text, PRIMARY KEY (a))")

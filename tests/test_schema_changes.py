@@ -16,12 +16,12 @@ import ddl
 from frazil.config.connection import Connection
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
 from frazil.config.spec import Changes, PastLayout, TableSpec
-from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.standin import StandIn
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.reconcile import compare, read_source
 from frazil.flows.source import as_declared, read_catalog
 from frazil.flows.workbook import Workbook
+from frazil_demo.postgres import EmbeddedPostgres
+from frazil_demo.standin import StandIn
 from helpers import FILE1, FILE2, FILE3, LOAD1
 from stream_world import KafkaWorld
 

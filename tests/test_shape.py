@@ -33,7 +33,7 @@ def test_the_environment_pins_what_the_package_pins():
 def test_git_ignores_none_of_our_folders():
     kept = [
         "lib/frazil/lake/new.py",
-        "lib/frazil/demo/new.py",
+        "lib/frazil_demo/new.py",
         "params/new.yml",
         "notebooks/new.ipynb",
         "tests/new.py",
@@ -87,14 +87,19 @@ def imports(module: Path) -> set[str]:
 
 
 def allowed(of: str) -> set[str]:
-    """The layers that a layer may import; the demo is at the top and nobody imports it."""
+    """The layers that a layer may import."""
     below = LAYERS[: LAYERS.index(of)] if of in LAYERS else LAYERS
-    return {*below, of} | ({"observe"} if of in ("pipeline", "flows", "demo", "cli", "__init__") else set())
+    return {*below, of} | ({"observe"} if of in ("pipeline", "flows", "cli", "__init__") else set())
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(FRAZIL)))
 def test_imports_point_one_way(module):
     assert {n.split(".")[0] for n in imports(module)} <= allowed(layer(module))
+
+
+def test_frazil_imports_nothing_of_the_demo():
+    for module in MODULES:
+        assert "frazil_demo" not in module.read_text(), module
 
 
 def test_no_module_imports_itself_on_a_detour():

@@ -17,10 +17,6 @@ from frazil.config.columns import TYPES, Column
 from frazil.config.connection import Connection, SourceDatabaseError, engine_of, source_connection
 from frazil.config.settings import resolve
 from frazil.config.spec import TableSpec, load_specs
-from frazil.demo import shop
-from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.standin import Slot, StandIn
-from frazil.demo.workload import Workload
 from frazil.dms.source_types import DMS_TYPES, dms_type
 from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.plan import plan
@@ -29,6 +25,10 @@ from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake import evolution, jvm, jvm_schema
 from frazil.lake.evolution import SchemaError
 from frazil.observe import runs
+from frazil_demo import shop
+from frazil_demo.postgres import EmbeddedPostgres
+from frazil_demo.standin import Slot, StandIn
+from frazil_demo.workload import Workload
 
 PARAMS = Path(__file__).parent.parent / "params"
 SECRET = "s3cr3t-Pa55"

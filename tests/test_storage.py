@@ -18,7 +18,6 @@ from frazil.config.jars import SDK_BUNDLES
 from frazil.config.session import get_spark, needs_s3, s3_conf
 from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
 from frazil.config.spec import parse_spec
-from frazil.demo.seaweed import Seaweed
 from frazil.dms import newest, position, storage
 from frazil.dms.objects import Differences, SourceError, TableObjects, Watch, differences, folders_beside, list_table
 from frazil.dms.storage import StorageError
@@ -26,6 +25,7 @@ from frazil.flows import cdc, maintenance
 from frazil.lake import lookup
 from frazil.lake.tables import MADE, POSITION
 from frazil.observe import runs
+from frazil_demo.seaweed import Seaweed
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
 
 pytest.importorskip("boto3")

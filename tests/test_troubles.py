@@ -22,12 +22,12 @@ FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", SCHEDULES, 
 
 def every_error(of: type = FrazilError) -> set[str]:
     for module in pkgutil.walk_packages(frazil.__path__, "frazil."):
-        if not module.name.startswith("frazil.demo") and not module.name.endswith("__main__"):
+        if not module.name.startswith("frazil_demo") and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     known, found = [of], set()
     while known:
         known += (below := known.pop().__subclasses__())
-        found |= {c.__name__ for c in below if not c.__module__.startswith("frazil.demo")}
+        found |= {c.__name__ for c in below if not c.__module__.startswith("frazil_demo")}
     return found
 
 

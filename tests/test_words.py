@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FRAZIL = Path(__file__).parent.parent / "lib/frazil"
-MODULES = sorted(FRAZIL.rglob("*.py"))
+MODULES = sorted(f for package in ("frazil", "frazil_demo") for f in (FRAZIL.parent / package).rglob("*.py"))
 NOTEBOOKS = sorted((FRAZIL.parent.parent / "notebooks").glob("*.ipynb"))
 PLAIN = {
     "behind": "after", "anew": "again", "so many": "the number", "manyth": "every N", "thither": "there",
@@ -54,7 +54,7 @@ def unplain(found: list[str]) -> list[tuple[str, ...]]:
     return long + [(m[0], PLAIN[m[0].lower()], s) for s in found for m in words.finditer(s)]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(FRAZIL)))
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(FRAZIL.parent)))
 def test_docstrings_are_short_and_plain(module):
     assert unplain([s for text in texts(module.read_text(encoding="utf-8")) for s in sentences(text)]) == []
 

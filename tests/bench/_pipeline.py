@@ -54,7 +54,7 @@ def make_tables(connection, rows: int) -> None:
 
 def standin(place: Place) -> None:
     """Stream what is committed until SIGTERM."""
-    from frazil.demo.standin import StandIn
+    from frazil_demo.standin import StandIn
 
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -23,10 +23,6 @@ from frazil.config.settings import (
     MaintenanceSettings,
     SetupSettings,
 )
-from frazil.demo import shop
-from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.standin import StandIn
-from frazil.demo.workload import Workload
 from frazil.flows import cdc, full_load, maintenance, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake import jvm
@@ -35,6 +31,10 @@ from frazil.observe import ledger
 from frazil.observe.advice import Seen, Setting, fit, seen
 from frazil.observe.analysis import Analysis
 from frazil.observe.latency import OF_FILES, QUANTILES
+from frazil_demo import shop
+from frazil_demo.postgres import EmbeddedPostgres
+from frazil_demo.standin import StandIn
+from frazil_demo.workload import Workload
 
 ROOT = Path(__file__).parents[2]
 RATE = 6.0

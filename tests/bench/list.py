@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from frazil.config.spec import parse_spec
-from frazil.demo.seaweed import Seaweed
 from frazil.dms import storage
 from frazil.dms.objects import Recorded, list_table
+from frazil_demo.seaweed import Seaweed
 from helpers import spec_of
 
 NEW, TIMES = 10, 7

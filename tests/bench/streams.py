@@ -16,10 +16,10 @@ from frazil.changes.changeset import change_set  # noqa: E402
 from frazil.config.session import get_spark  # noqa: E402
 from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
-from frazil.demo.kafka import Kafka as Broker  # noqa: E402
 from frazil.dms.kafka import Kafka  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
 from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  # noqa: E402
+from frazil_demo.kafka import Kafka as Broker  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from stream_world import KafkaWorld  # noqa: E402
 

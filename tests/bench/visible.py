@@ -31,12 +31,12 @@ from bench import _pipeline  # noqa: E402
 from bench._lake import MEMORY, Changes, fill, lake, scan_s, stop_spark  # noqa: E402
 from frazil.config.session import get_spark  # noqa: E402
 from frazil.config.settings import MaintenanceSettings, Settings  # noqa: E402
-from frazil.demo.kafka import Kafka  # noqa: E402
-from frazil.demo.postgres import EmbeddedPostgres  # noqa: E402
-from frazil.demo.process import stop_process  # noqa: E402
 from frazil.flows.cdc import run as merge  # noqa: E402
 from frazil.flows.workbook import raise_if_failed  # noqa: E402
 from frazil.observe import runs  # noqa: E402
+from frazil_demo.kafka import Kafka  # noqa: E402
+from frazil_demo.postgres import EmbeddedPostgres  # noqa: E402
+from frazil_demo.process import stop_process  # noqa: E402
 from stream_world import KafkaWorld  # noqa: E402
 
 STEP_S, CHANGES = 0.2, 200

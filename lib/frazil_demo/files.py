@@ -10,13 +10,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from frazil.demo.catalog import SourceTable
-from frazil.demo.formats import CsvFile, RowFile, open_file, suffix
-from frazil.demo.layout import Change, Clock, Field, Layout
-from frazil.demo.names import Names, utc_now
-from frazil.demo.place import Place
-from frazil.demo.rules import Rules
-from frazil.demo.settings import StandInError, Target
+from frazil_demo.catalog import SourceTable
+from frazil_demo.formats import CsvFile, RowFile, open_file, suffix
+from frazil_demo.layout import Change, Clock, Field, Layout
+from frazil_demo.names import Names, utc_now
+from frazil_demo.place import Place
+from frazil_demo.rules import Rules
+from frazil_demo.settings import StandInError, Target
 
 
 @dataclass

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.config.spec import Column
-from frazil.demo.settings import StandInError, Target
+from frazil_demo.settings import StandInError, Target
 
 _EPOCH, _DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1).toordinal()
 _PLAIN: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {

@@ -6,8 +6,8 @@ import random
 import uuid
 from datetime import datetime, timedelta
 
-from frazil.demo.catalog import quoted
-from frazil.demo.shop import HARD_TEXTS
+from frazil_demo.catalog import quoted
+from frazil_demo.shop import HARD_TEXTS
 
 KEYS = {
     "customers": ("customer_id",),

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from frazil.demo.place import Place
-from frazil.demo.settings import Target
+from frazil_demo.place import Place
+from frazil_demo.settings import Target
 
 _NAME = re.compile(r"(\d{8}-\d{9}|CDC_TXN-\d{17})\.")
 _PARTS = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from frazil.demo.place import Place
-from frazil.demo.rules import TableRules
+from frazil_demo.place import Place
+from frazil_demo.rules import TableRules
 
 _STATUS = "I,server,task,RUNNING,2024-06-12 10:30:25.000000,0,0,512,00000002/7C007178.3.00000002/7C007178\n"
 _EXCEPTION = "I,task,shop,orders,2024-06-12 10:30:25.000000,INSERT,no error at all\n"

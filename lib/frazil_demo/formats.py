@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 from frazil.config.spec import Column
-from frazil.demo.encode import CsvRows
-from frazil.demo.layout import Field
-from frazil.demo.settings import Target
+from frazil_demo.encode import CsvRows
+from frazil_demo.layout import Field
+from frazil_demo.settings import Target
 
 
 class RowFile(Protocol):
@@ -59,6 +59,6 @@ def open_file(path: Path, target: Target, columns: Sequence[Column]) -> RowFile:
     """Start a per-table file in the settings' format."""
     if target.data_format == "csv":
         return CsvFile(path, target, columns)
-    from frazil.demo.parquet import ParquetFile
+    from frazil_demo.parquet import ParquetFile
 
     return ParquetFile(path, target, columns)

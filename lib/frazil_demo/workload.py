@@ -6,8 +6,8 @@ import random
 import time
 from collections import Counter
 
-from frazil.demo.shop import HARD_TEXTS
-from frazil.demo.statements import Statements
+from frazil_demo.shop import HARD_TEXTS
+from frazil_demo.statements import Statements
 
 
 class Workload:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from frazil.config.columns import LOBS
 from frazil.config.spec import Column, TableSpec
-from frazil.demo.settings import StandInError, read_json
 from frazil.dms.documents import read_rules as task_rules
+from frazil_demo.settings import StandInError, read_json
 
 ADDED = {
     "$AR_H_CHANGE_SEQ": "STRING", "$AR_H_STREAM_POSITION": "STRING", "$AR_H_OPERATION": "STRING",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from frazil.demo.settings import StandInError, Target
+from frazil_demo.settings import StandInError, Target
 
 
 class ToKafka:

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 
-from frazil.demo.pgoutput import UNCHANGED, Unchanged
-from frazil.demo.settings import Target
+from frazil_demo.pgoutput import UNCHANGED, Unchanged
+from frazil_demo.settings import Target
 
 Encoder = Callable[[str], str]
 

@@ -1,6 +1,6 @@
 """`make demo`: a real database, its changes, six notebooks, and the proof that source and lake are equal.
 
-    python -m frazil.demo.run [--scale 1.0] [--transactions 300]
+    python -m frazil_demo.run [--scale 1.0] [--transactions 300]
 
 Everything stays in `runs/demo`: executed notebooks, `report.html`, `summary.json`, the lake itself.
 """
@@ -23,15 +23,15 @@ from typing import Any
 
 from frazil.config.settings import find_params, resolve
 from frazil.config.spec import TableSpec, load_specs
-from frazil.demo import engines, shop
-from frazil.demo.postgres import EmbeddedPostgres
-from frazil.demo.report import write_report
-from frazil.demo.standin import StandIn
-from frazil.demo.workload import Workload
 from frazil.errors import FrazilError
 from frazil.flows import visible
 from frazil.flows.workbook import Workbook
 from frazil.observe.report import Grid, read_record
+from frazil_demo import engines, shop
+from frazil_demo.postgres import EmbeddedPostgres
+from frazil_demo.report import write_report
+from frazil_demo.standin import StandIn
+from frazil_demo.workload import Workload
 
 RATE = 4.0
 """The workload's transactions per second."""

@@ -9,24 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from frazil.demo import decoys as foreign
-from frazil.demo.catalog import SourceTable, quoted, read_tables
-from frazil.demo.files import Files, check_folders
-from frazil.demo.messages import Messages
-from frazil.demo.pgoutput import Commit, decode, lsn_text
-from frazil.demo.place import Folder, Place, staging
-from frazil.demo.rules import read_rules
-from frazil.demo.settings import StandInError, read_target
-from frazil.demo.transactions import Transactions
 from frazil.dms.documents import read_task_settings
+from frazil_demo import decoys as foreign
+from frazil_demo.catalog import SourceTable, quoted, read_tables
+from frazil_demo.files import Files, check_folders
+from frazil_demo.messages import Messages
+from frazil_demo.pgoutput import Commit, decode, lsn_text
+from frazil_demo.place import Folder, Place, staging
+from frazil_demo.rules import read_rules
+from frazil_demo.settings import StandInError, read_target
+from frazil_demo.transactions import Transactions
 
 _log = logging.getLogger(__name__)
 
 NOTE = """STAND-IN, not AWS DMS.
 
-The files in the folder '{folder}' were written by frazil.demo.standin, which imitates what an AWS DMS task with an
+The files in the folder '{folder}' were written by frazil_demo.standin, which imitates what an AWS DMS task with an
 S3 target writes, so that Frazil can be tried without an AWS account. Their form follows real DMS output and AWS's
-documentation; where neither shows it, the code in frazil/demo says "Assumed" or "Unconfirmed" at the place.
+documentation; where neither shows it, the code in frazil_demo says "Assumed" or "Unconfirmed" at the place.
 """
 
 _SESSION = (

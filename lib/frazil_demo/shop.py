@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frazil.demo.shop_ddl import COMMENTS, DDL, TABLES
+from frazil_demo.shop_ddl import COMMENTS, DDL, TABLES
 
 ROWS = {
     "customers": 5_000, "products": 2_000, "orders": 20_000, "order_lines": 50_000,

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from frazil.config.spec import Column
-from frazil.demo.catalog import SourceTable
-from frazil.demo.layout import Change
-from frazil.demo.rules import _WANTED, Rules
-from frazil.demo.senders import ToKafka, ToKinesis
-from frazil.demo.settings import StandInError, Target
+from frazil_demo.catalog import SourceTable
+from frazil_demo.layout import Change
+from frazil_demo.rules import _WANTED, Rules
+from frazil_demo.senders import ToKafka, ToKinesis
+from frazil_demo.settings import StandInError, Target
 
 _OPERATIONS = {"I": "insert", "U": "update", "D": "delete"}
 _NUMBERS = ("INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4", "UINT8", "NUMERIC")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from frazil.config.jars import fetch
-from frazil.demo.process import free_ports, stop_process
 from frazil.errors import FrazilError
+from frazil_demo.process import free_ports, stop_process
 
 VERSION = "4.1.0"
 _JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]

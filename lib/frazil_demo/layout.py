@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from frazil.config.spec import Column
-from frazil.demo.catalog import SourceTable
-from frazil.demo.pgoutput import Unchanged
-from frazil.demo.rules import Rules
-from frazil.demo.settings import Target
+from frazil_demo.catalog import SourceTable
+from frazil_demo.pgoutput import Unchanged
+from frazil_demo.rules import Rules
+from frazil_demo.settings import Target
 
 Field = str | None | Unchanged
 
