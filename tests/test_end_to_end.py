@@ -1,4 +1,4 @@
-"""From a real database to the lake and back: embedded PostgreSQL, the DMS stand-in, the flows, reconcile. Both Spark lines."""
+"""From a real database to the lake and back: embedded PostgreSQL, the DMS simulator, the flows, reconcile. Both Spark lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.observe import ledger, says
 from frazil.observe.analysis import Analysis
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
-from frazil_demo.standin import StandIn
+from frazil_demo.simulator import DmsSimulator
 from frazil_demo.workload import Workload
 
 pytestmark = pytest.mark.spark
@@ -25,7 +25,7 @@ PARAMS = Path(__file__).parent.parent / "params"
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, spark, catalog_options):
-    """A small shop with its changes, loaded and merged once; (postgres, stand-in, a function that opens the workbook)."""
+    """A small shop with its changes, loaded and merged once; (postgres, simulator, a function that opens the workbook)."""
     root = tmp_path_factory.mktemp("shop")
     shutil.copytree(PARAMS, root / "params")
     with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(root / "postgres") as postgres:
@@ -40,18 +40,18 @@ def world(tmp_path_factory, spark, catalog_options):
             settings = resolve(notebook, {"env": "demo", **parameters}).settings
             return Workbook(replace(settings, catalog_options=catalog_options), progress=lambda text: None)
 
-        with StandIn(
+        with DmsSimulator(
             postgres.connect, PARAMS / "shop.endpoint.json", PARAMS / "shop.mappings.json", root / "runs/demo/s3"
-        ) as standin:
-            standin.full_load()
+        ) as simulator:
+            simulator.full_load()
             for seed in (3, 4, 5):
                 with postgres.connect() as connection:
                     Workload(connection, seed).run(50)
-                standin.pump()
-                standin.flush()
+                simulator.pump()
+                simulator.flush()
             raise_if_failed(setup.create_tables(book("setup")))
             raise_if_failed(full_load.run(book("full_load")))
-            yield postgres, standin, book
+            yield postgres, simulator, book
 
 
 def compared(book) -> dict[str, int]:
@@ -81,13 +81,13 @@ def test_running_again_with_nothing_new_changes_nothing(world):
 
 
 def test_a_second_round_after_maintenance_is_equal_again(world):
-    postgres, standin, book = world
+    postgres, simulator, book = world
     raise_if_failed(cdc.run(book("cdc_merge")))
     raise_if_failed(maintenance.run(book("maintenance", max_small_files=1, keep_hours=0.0)))
     with postgres.connect() as connection:
         Workload(connection, seed=6).run(60)
-    standin.pump()
-    standin.flush()
+    simulator.pump()
+    simulator.flush()
     raise_if_failed(cdc.run(book("cdc_merge")))
     assert set(compared(book).values()) == {0}
 

@@ -15,7 +15,7 @@ from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
-from frazil_demo.standin import Slot, StandIn
+from frazil_demo.simulator import DmsSimulator, Slot
 from frazil_demo.workload import Workload
 from helpers import slow
 
@@ -80,7 +80,7 @@ def _open_stream(form: str, root: Path, kafka, kinesis) -> Path:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory, kafka, kinesis):
-    """One database whose rows and changes every form's stand-in wrote, each from a slot of its own."""
+    """One database whose rows and changes every form's simulator wrote, each from a slot of its own."""
     root = tmp_path_factory.mktemp("forms")
     with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(root / "postgres") as postgres:
         patch.setenv("FRAZIL_SOURCE_URL", postgres.jdbc_url)
@@ -95,7 +95,7 @@ def source(tmp_path_factory, kafka, kinesis):
             file = root / form / "params" / "shop.endpoint.json"
             file.write_text(json.dumps({"S3Settings": {**standard, **settings}}))
             writers.append(
-                StandIn(
+                DmsSimulator(
                     postgres.connect,
                     file,
                     PARAMS / "shop.mappings.json",
@@ -106,7 +106,7 @@ def source(tmp_path_factory, kafka, kinesis):
         for form in STREAMS:
             folder = _open_stream(form, root, kafka, kinesis)
             writers.append(
-                StandIn(
+                DmsSimulator(
                     postgres.connect,
                     folder / "endpoint.json",
                     folder / "task.json",

@@ -11,7 +11,7 @@ from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.observe import runs
 from frazil_demo.postgres import EmbeddedPostgres
-from frazil_demo.standin import Slot, StandIn
+from frazil_demo.simulator import DmsSimulator, Slot
 from lake_reader import lake_rows
 
 pytestmark = pytest.mark.spark
@@ -86,7 +86,7 @@ def test_what_init_writes_is_what_the_task_writes_and_every_row_arrives(spark, s
     assert set(specs) == {f"made.{t}" for t in LEAVES}
     assert specs["made.sums"].names == ["id", "n", "t"]
     params = root / "params"
-    with StandIn(postgres.connect, params / "own.endpoint.json", params / "own.mappings.json", root / "s3", slot=Slot("own", "own")) as dms:  # fmt: skip
+    with DmsSimulator(postgres.connect, params / "own.endpoint.json", params / "own.mappings.json", root / "s3", slot=Slot("own", "own")) as dms:  # fmt: skip
         dms.full_load()
         raise_if_failed(setup.create_tables(book("setup")))
         raise_if_failed(full_load.run(book("full_load")))

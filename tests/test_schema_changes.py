@@ -1,4 +1,4 @@
-"""Schema changes of a real PostgreSQL, written as DMS would by its stand-in, into the lake: every cell of the matrix.
+"""Schema changes of a real PostgreSQL, written as DMS would by its simulator, into the lake: every cell of the matrix.
 
 The cells of `tests/ddl.py` say what must come of each. Undeclared, a change goes on or is refused by name with nothing
 changed; declared, the lake is equal to the source, or is not for a reason that is stated.
@@ -21,7 +21,7 @@ from frazil.flows.reconcile import compare, read_source
 from frazil.flows.source import as_declared, read_catalog
 from frazil.flows.workbook import Workbook
 from frazil_demo.postgres import EmbeddedPostgres
-from frazil_demo.standin import StandIn
+from frazil_demo.simulator import DmsSimulator
 from helpers import FILE1, FILE2, FILE3, LOAD1
 from stream_world import KafkaWorld
 
@@ -77,17 +77,19 @@ class Written:
             for case in cases:
                 run(TABLE, case), run(ROWS, case)
             self.was = read_catalog(spark, reach, ["s.%"])
-            with StandIn(postgres.connect, root / "endpoint.json", root / "mappings.json", root / "source") as standin:
-                standin.full_load()
+            with DmsSimulator(
+                postgres.connect, root / "endpoint.json", root / "mappings.json", root / "source"
+            ) as simulator:
+                simulator.full_load()
                 for case in cases:
                     run(BEFORE, case)
-                standin.pump(), standin.flush()
+                simulator.pump(), simulator.flush()
                 self.before = {p.name for p in (root / "source").rglob("2*")} | {p.name for p in (root / "source").rglob("CDC_TXN*")}  # fmt: skip
                 meanwhile(self)
                 for case in cases:
                     run(case.ddl, case), run(case.then, case)
-                standin.pump(), standin.flush()
-                standin.drop()
+                simulator.pump(), simulator.flush()
+                simulator.drop()
         self.now = read_catalog(spark, reach, ["s.%"])
 
     def run(self, flow, kind, specs, **settings):

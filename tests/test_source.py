@@ -27,7 +27,7 @@ from frazil.lake.evolution import SchemaError
 from frazil.observe import runs
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
-from frazil_demo.standin import Slot, StandIn
+from frazil_demo.simulator import DmsSimulator, Slot
 from frazil_demo.workload import Workload
 
 PARAMS = Path(__file__).parent.parent / "params"
@@ -275,14 +275,14 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
         opened.specs = {n: replace(s, target=f"made.{s.table_name}") for n, s in opened.specs.items()}
         return opened
 
-    with StandIn(postgres.connect, PARAMS / "shop.endpoint.json", PARAMS / "shop.mappings.json", root / "s3", slot=Slot("made", "made")) as standin:  # fmt: skip
-        standin.full_load()
+    with DmsSimulator(postgres.connect, PARAMS / "shop.endpoint.json", PARAMS / "shop.mappings.json", root / "s3", slot=Slot("made", "made")) as simulator:  # fmt: skip
+        simulator.full_load()
         raise_if_failed(setup.create_tables(book("setup")))
         raise_if_failed(full_load.run(book("full_load")))
         was = {f.name: f.id for f in jvm_schema.fields(spark, jvm.load_table(spark, "lake.made.products"))}
         with postgres.connect(autocommit=True) as c:
             Workload(c, 7).run(10)
-            standin.pump(), standin.flush()
+            simulator.pump(), simulator.flush()
             c.execute("alter table shop.products rename column description to about")
             c.execute("alter table shop.products add column shelf smallint, drop column attributes")
             c.execute("comment on column shop.products.shelf is 'Where it stands'")
@@ -290,8 +290,8 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
                 "update shop.products set about = 'new', shelf = 3 where sku in (select min(sku) from shop.products)"
             )
             c.execute("alter table shop.customers alter full_name drop not null")
-            standin.pump(), standin.flush()
-        standin.drop()
+            simulator.pump(), simulator.flush()
+        simulator.drop()
     stopped = {r["table"]: r["decision"] for r in plan(book("cdc_merge"))}
     assert "renamed, or another one?" in stopped["shop.products"] and not stopped["shop.customers"]
     following = book("cdc_merge", follow_source=True)

@@ -189,7 +189,7 @@ def test_date_partitions_are_taken_back_to_the_one_of_the_last_object(source, la
 
 
 @pytest.mark.parametrize("layout", ["%Y/%m/%d", "%Y-%m-%d", "%Y%m%d", "%d/%m/%Y"])
-def test_what_dms_writes_after_standing_still_lies_in_old_partitions_and_is_found(source, layout):
+def test_what_dms_writes_after_simulatorg_still_lies_in_old_partitions_and_is_found(source, layout):
     """The folder is the day of the commit, the name that of the writing."""
     commits, written = [NOW - timedelta(days=6 - i) for i in range(7)], [NOW + timedelta(seconds=i) for i in range(7)]
     source(*[f"t/{c:{layout}}/{at(w)}" for c, w in zip(commits, written, strict=True)])

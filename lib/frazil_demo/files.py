@@ -16,7 +16,7 @@ from frazil_demo.layout import Change, Clock, Field, Layout
 from frazil_demo.names import Names, utc_now
 from frazil_demo.place import Place
 from frazil_demo.rules import Rules
-from frazil_demo.settings import StandInError, Target
+from frazil_demo.settings import SimulatorError, Target
 
 
 @dataclass
@@ -140,5 +140,7 @@ def check_folders(rules: Rules, tables: Iterable[SourceTable]) -> None:
     for table in tables:
         folder = rules.of(table.spec).folder
         if folder in taken:
-            raise StandInError(f"{taken[folder]} and {table.name} both go to {folder}", "rename one of them otherwise")
+            raise SimulatorError(
+                f"{taken[folder]} and {table.name} both go to {folder}", "rename one of them otherwise"
+            )
         taken[folder] = table.name

@@ -13,7 +13,7 @@ from frazil_demo.catalog import SourceTable
 from frazil_demo.layout import Change
 from frazil_demo.rules import _WANTED, Rules
 from frazil_demo.senders import ToKafka, ToKinesis
-from frazil_demo.settings import StandInError, Target
+from frazil_demo.settings import SimulatorError, Target
 
 _OPERATIONS = {"I": "insert", "U": "update", "D": "delete"}
 _NUMBERS = ("INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4", "UINT8", "NUMERIC")
@@ -195,7 +195,7 @@ class Messages:
         text = self._object([*parts, self._entry("metadata", self._object(told, 1))], 0)
         data = (text + "\n").encode()
         if len(data) > self.target.max_bytes:
-            raise StandInError(
+            raise SimulatorError(
                 f"{rules.folder}: a message of {len(data)} bytes", "raise MessageMaxBytes, or leave the column out"
             )
         self._sender.send(rules.topic or self.target.topic, key, data)

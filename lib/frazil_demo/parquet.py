@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.config.spec import Column
-from frazil_demo.settings import StandInError, Target
+from frazil_demo.settings import SimulatorError, Target
 
 _EPOCH, _DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1).toordinal()
 _PLAIN: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {
@@ -92,7 +92,7 @@ class ParquetFile:
         try:
             return pa.array([None if t is None else convert(t) for t in texts], field.type)
         except (ValueError, ArithmeticError) as e:
-            raise StandInError(
+            raise SimulatorError(
                 f"column {field.name}: a value does not fit Parquet's {field.type}: {e}",
                 "write CSV, or change the value",
             ) from None

@@ -13,7 +13,7 @@ class Place(Protocol):
     def place(self, path: str, content: Path | bytes) -> Any:
         """Put a file there in one step, replacing an older one; a `Path` is a finished file to be moved.
 
-        Return the object's name for the caller of `StandIn.flush`.
+        Return the object's name for the caller of `DmsSimulator.flush`.
         """
 
     def names(self, path: str) -> list[str]:

@@ -50,7 +50,7 @@ def write_report(folder: Path, summary: dict[str, Any]) -> Path:
         page = runs.as_page(folder / "notebooks" / f"{label}.ipynb").relative_to(folder)
         links.append(f'<li><a href="{page}">{label}</a>: {facts["status"]}, {facts["seconds"]} s</li>')
     body = [
-        "<h1>Frazil demo</h1><p>An embedded PostgreSQL, a stand-in for AWS DMS (it is not DMS), six notebooks, one lake.</p>",
+        "<h1>Frazil demo</h1><p>An embedded PostgreSQL, a simulator for AWS DMS (it is not DMS), six notebooks, one lake.</p>",
         f'<p class="verdict {"good" if good else "bad"}">{verdict}</p>',
         "<h2>Proof</h2><p>Rows at the source, in the lake as Spark, DuckDB and PyIceberg read it, and rows with a value that differs in any of them.</p>",
         Grid([{"table": n, **r} for n, r in summary["tables"].items()])._repr_html_(),

@@ -10,7 +10,7 @@ from pathlib import Path
 from frazil.config.columns import LOBS
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.documents import read_rules as task_rules
-from frazil_demo.settings import StandInError, read_json
+from frazil_demo.settings import SimulatorError, read_json
 
 ADDED = {
     "$AR_H_CHANGE_SEQ": "STRING", "$AR_H_STREAM_POSITION": "STRING", "$AR_H_OPERATION": "STRING",
@@ -73,12 +73,12 @@ class Rules:
     """The table mappings of a replication task."""
 
     def __init__(self, rules: Iterable[dict], where: str = "table mappings"):
-        """Take rules in their JSON form; raise StandInError for those that the simulator does not apply."""
+        """Take rules in their JSON form; raise SimulatorError for those that the simulator does not apply."""
         self.rules, self._known = tuple(rules), {}
         for rule in self.rules:
             _check(rule, f"{where}: rule '{rule.get('rule-name', rule.get('rule-id', '?'))}'")
         if not any(r.get("rule-type") == "selection" for r in self.rules):
-            raise StandInError(f"{where}: no selection rule", "say which tables to include")
+            raise SimulatorError(f"{where}: no selection rule", "say which tables to include")
 
     def selected(self, names: Iterable[str]) -> list[str]:
         """Return the tables (`schema.table`) that the selection rules include and none excludes."""
@@ -135,7 +135,7 @@ def _before_image(rule: dict, spec: TableSpec) -> BeforeImage:
 
 
 def _check(rule: dict, where: str) -> None:
-    """Raise StandInError for a rule that the simulator does not apply."""
+    """Raise SimulatorError for a rule that the simulator does not apply."""
     kind, action, on = rule.get("rule-type"), rule.get("rule-action"), rule.get("rule-target")
     if kind == "selection" and action in ("include", "exclude", "explicit") and not rule.get("filters"):
         return
@@ -145,19 +145,21 @@ def _check(rule: dict, where: str) -> None:
     if kind == "transformation" and action == "add-column":
         if rule.get("expression") in ADDED:
             return
-        raise StandInError(f"{where}: expression {rule.get('expression')!r}", "the stand-in knows " + ", ".join(ADDED))
+        raise SimulatorError(
+            f"{where}: expression {rule.get('expression')!r}", "the simulator knows " + ", ".join(ADDED)
+        )
     if kind == "transformation" and action == "add-before-image-columns":
         wanted = rule.get("before-image-def", {}).get("column-filter", "pk-only")
         if wanted in _WANTED:
             return
-        raise StandInError(f"{where}: column-filter '{wanted}'", "the stand-in knows " + ", ".join(_WANTED))
+        raise SimulatorError(f"{where}: column-filter '{wanted}'", "the simulator knows " + ", ".join(_WANTED))
     if kind == "transformation" and action in _RENAMES and on in ("schema", "table"):
         if "value" in rule or action.startswith("convert"):
             return
-        raise StandInError(f"{where}: {action} without a value", "say which")
+        raise SimulatorError(f"{where}: {action} without a value", "say which")
     filtered = " with filters" if rule.get("filters") else ""
     on = f" on {on}" if on and kind == "transformation" else ""
-    raise StandInError(
-        f"{where}: the stand-in does not support {kind} / {action}{on}{filtered}",
+    raise SimulatorError(
+        f"{where}: the simulator does not support {kind} / {action}{on}{filtered}",
         "it knows selection rules without filters, names of schemas and tables, add-column, add-before-image-columns",
     )

@@ -30,7 +30,7 @@ from frazil.observe.report import Grid, read_record
 from frazil_demo import engines, shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.report import write_report
-from frazil_demo.standin import StandIn
+from frazil_demo.simulator import DmsSimulator
 from frazil_demo.workload import Workload
 
 RATE = 4.0
@@ -94,7 +94,7 @@ def _kernel_log(file: Path):
 
 
 @contextmanager
-def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions: int, seed: int):
+def changes_going_on(postgres: EmbeddedPostgres, simulator: DmsSimulator, transactions: int, seed: int):
     """While the block runs, let the workload commit at the source and the simulator write change files; then finish both."""
     stop, problems, done = threading.Event(), [], Counter()
 
@@ -111,7 +111,7 @@ def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions:
 
     connection = postgres.connect()
     source = guarded(lambda: done.update(Workload(connection, seed).run(transactions, RATE)))
-    writer = guarded(lambda: standin.run(stop))
+    writer = guarded(lambda: simulator.run(stop))
     try:
         yield done
         source.join()
@@ -121,7 +121,7 @@ def changes_going_on(postgres: EmbeddedPostgres, standin: StandIn, transactions:
         if not source.is_alive():
             connection.close()
     if problems:
-        raise DemoError(f"workload or stand-in failed: {type(problems[0]).__name__}: {problems[0]}")
+        raise DemoError(f"workload or simulator failed: {type(problems[0]).__name__}: {problems[0]}")
 
 
 @contextmanager
@@ -197,16 +197,16 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
             FRAZIL_PARAMS=str(params), FRAZIL_SOURCE_URL=postgres.jdbc_url, FRAZIL_SOURCE_USER=postgres.user,
             FRAZIL_SOURCE_PASSWORD=postgres.password,
         )  # fmt: skip
-        with StandIn(
+        with DmsSimulator(
             postgres.connect, params / "shop.endpoint.json", params / "shop.mappings.json", demo.folder / "s3"
-        ) as standin:
-            standin.full_load()
-            demo.say("full load written by the DMS stand-in (it stands in for AWS DMS; it is not DMS)")
-            with changes_going_on(postgres, standin, transactions * 2 // 5, seed=7) as kinds:
+        ) as simulator:
+            simulator.full_load()
+            demo.say("full load written by the DMS simulator (it imitates AWS DMS; it is not AWS DMS)")
+            with changes_going_on(postgres, simulator, transactions * 2 // 5, seed=7) as kinds:
                 demo.notebook("00_setup")
                 demo.notebook("01_full_load")
             with (
-                changes_going_on(postgres, standin, transactions * 3 // 5, seed=8) as later,
+                changes_going_on(postgres, simulator, transactions * 3 // 5, seed=8) as later,
                 _seen_by_pyiceberg(),
                 ThreadPoolExecutor(1) as beside,
             ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from frazil_demo.settings import StandInError, Target
+from frazil_demo.settings import SimulatorError, Target
 
 
 class ToKafka:
@@ -36,10 +36,10 @@ class ToKafka:
             self._failed.append(str(error))
 
     def flush(self) -> None:
-        """Wait until the broker has every message; raise StandInError if it does not accept them."""
+        """Wait until the broker has every message; raise SimulatorError if it does not accept them."""
         left = self._producer.flush(self._delivery_s)
         if left or self._failed:
-            raise StandInError(
+            raise SimulatorError(
                 f"{left + len(self._failed)} messages not taken: {self._failed[:1]}", "is the broker up?"
             )
 
@@ -63,7 +63,7 @@ class ToKinesis:
             self.flush()
 
     def flush(self) -> None:
-        """Send the kept messages; raise StandInError if Kinesis does not accept them in time."""
+        """Send the kept messages; raise SimulatorError if Kinesis does not accept them in time."""
         deadline = time.monotonic() + self._delivery_s
         while self._waiting:
             stream = self._waiting[0][0]
@@ -74,7 +74,7 @@ class ToKinesis:
             del self._waiting[:taken]
             if taken < len(told):
                 if time.monotonic() > deadline:
-                    raise StandInError(
+                    raise SimulatorError(
                         f"{len(self._waiting)} messages not taken: {told[taken]}", "is the stream there?"
                     )
                 time.sleep(0.2)

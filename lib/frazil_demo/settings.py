@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from frazil.errors import FrazilError, nearest
 
 
-class StandInError(FrazilError):
+class SimulatorError(FrazilError):
     """The simulator cannot write these settings, table mappings or values as DMS would."""
 
 
@@ -115,24 +115,24 @@ def _value(where: str, name: str, value: Any) -> Any:
     if choices:
         known = {c.lower(): c for c in choices}
         if str(value).lower() not in known:
-            raise StandInError(f"{where}: {name} is {value!r}", nearest(str(value), choices))
+            raise SimulatorError(f"{where}: {name} is {value!r}", nearest(str(value), choices))
         return known[str(value).lower()]
     if isinstance(default, bool):
         known = {"true": True, "false": False}
         if str(value).lower() not in known:
-            raise StandInError(f"{where}: {name} is {value!r}", "write true or false")
+            raise SimulatorError(f"{where}: {name} is {value!r}", "write true or false")
         return known[str(value).lower()]
     try:
         value = type(default)(value)
     except ValueError:
-        raise StandInError(f"{where}: {name} is {value!r}", "write a number") from None
+        raise SimulatorError(f"{where}: {name} is {value!r}", "write a number") from None
     if name in ("CsvDelimiter", "CsvRowDelimiter"):
         return value.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
     return value
 
 
 def _check(target: Target, where: str) -> None:
-    """Raise StandInError for settings that DMS does not combine, or that need each other."""
+    """Raise SimulatorError for settings that DMS does not combine, or that need each other."""
     tests = (
         (target.inserts_only and target.inserts_and_updates, "CdcInsertsOnly and CdcInsertsAndUpdates exclude each other"),
         (target.cdc_path and not target.preserve_transactions, "CdcPath is documented with PreserveTransactions only"),
@@ -144,11 +144,11 @@ def _check(target: Target, where: str) -> None:
     )  # fmt: skip
     for wrong, problem in tests:
         if wrong:
-            raise StandInError(f"{where}: {problem}", "correct the settings")
+            raise SimulatorError(f"{where}: {problem}", "correct the settings")
     try:
         ZoneInfo(target.timezone)
     except (ZoneInfoNotFoundError, ValueError):
-        raise StandInError(f"{where}: DatePartitionTimezone {target.timezone!r} is not known", "write an IANA name such as Europe/Berlin") from None  # fmt: skip
+        raise SimulatorError(f"{where}: DatePartitionTimezone {target.timezone!r} is not known", "write an IANA name such as Europe/Berlin") from None  # fmt: skip
 
 
 def read_json(file: Path, what: str) -> dict:
@@ -156,15 +156,15 @@ def read_json(file: Path, what: str) -> dict:
     try:
         return json.loads(Path(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise StandInError(f"{what}: no file {file}", "save it there, or correct the name") from None
+        raise SimulatorError(f"{what}: no file {file}", "save it there, or correct the name") from None
     except ValueError as e:
-        raise StandInError(f"{what}: {file} is not JSON: {e}", "save it again") from None
+        raise SimulatorError(f"{what}: {file} is not JSON: {e}", "save it again") from None
 
 
 def read_target(file: Path) -> Target:
     """Read the settings: the bare `S3Settings` object, or a document that holds it as `describe-endpoints` prints it.
 
-    Raise StandInError for a setting that changes what DMS writes and that the simulator does not support.
+    Raise SimulatorError for a setting that changes what DMS writes and that the simulator does not support.
     """
     raw = read_json(file, "endpoint settings")
     raw = raw["Endpoints"][0] if raw.get("Endpoints") else raw
@@ -175,7 +175,7 @@ def read_target(file: Path) -> Target:
         off = value is None or value is False or value in ("", 0)
         if not off and name not in _FIELDS and name not in _WITHOUT_EFFECT:
             hint = nearest(name, _FIELDS)
-            raise StandInError(f"{file}: the stand-in does not support {name} = {value!r}", f"remove it; {hint}")
+            raise SimulatorError(f"{file}: the simulator does not support {name} = {value!r}", f"remove it; {hint}")
     if raw.get("KafkaSettings"):
         given.setdefault("topic", "kafka-default-topic")
     if raw.get("KinesisSettings"):

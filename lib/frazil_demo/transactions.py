@@ -95,7 +95,7 @@ class Transactions:
         if now.spec.names != names and table.spec.names != names:
             raise FrazilError(
                 f"{name} had columns {names} at a change, and has {now.spec.names} now",
-                "the stand-in follows one change of a table's columns per poll: run full_load",
+                "the simulator follows one change of a table's columns per poll: run full_load",
             )
         if now.spec.names != names or now.spec == table.spec:
             return table

@@ -1,6 +1,6 @@
-"""A source and a reader around Frazil, each a process of its own: PostgreSQL transactions → stand-in → Kafka, and who sees them when.
+"""A source and a reader around Frazil, each a process of its own: PostgreSQL transactions → simulator → Kafka, and who sees them when.
 
-`python _pipeline.py standin FOLDER` streams what PostgreSQL commits, `python _pipeline.py source FOLDER` commits by the clock
+`python _pipeline.py simulator FOLDER` streams what PostgreSQL commits, `python _pipeline.py source FOLDER` commits by the clock
 and watches the lake. Both take what they need from `pipeline.json` in the folder.
 """
 
@@ -24,7 +24,7 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "lib")]
 TABLES = [f"t{n}" for n in range(6)]
 COLUMNS = ("id INT8", "stamp INT8", "customer INT4", "price NUMERIC(12,2)", "at DATETIME", "note WSTRING(99)")
 STEP_S, UPDATES, POLL_S = 0.01, 8, 0.1
-"""A transaction of 8 updates, an insert and a delete every 10 ms; the stand-in takes over what is committed every 100 ms."""
+"""A transaction of 8 updates, an insert and a delete every 10 ms; the simulator takes over what is committed every 100 ms."""
 
 
 class Place:
@@ -52,13 +52,15 @@ def make_tables(connection, rows: int) -> None:
     connection.commit()
 
 
-def standin(place: Place) -> None:
+def simulator(place: Place) -> None:
     """Stream what is committed until SIGTERM."""
-    from frazil_demo.standin import StandIn
+    from frazil_demo.simulator import DmsSimulator
 
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with StandIn(place.connect, place.folder / "standin.json", place.folder / "task.json", place.folder / "out") as s:
+    with DmsSimulator(
+        place.connect, place.folder / "simulator.json", place.folder / "task.json", place.folder / "out"
+    ) as s:
         s.full_load()
         (place.folder / "loaded").touch()
         s.run(stop, POLL_S)
@@ -174,4 +176,4 @@ def cpu_s(pid: int, family: bool = False) -> float:
 
 
 if __name__ == "__main__":
-    {"standin": standin, "source": source}[sys.argv[1]](Place(Path(sys.argv[2])))
+    {"simulator": simulator, "source": source}[sys.argv[1]](Place(Path(sys.argv[2])))

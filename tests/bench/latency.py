@@ -33,7 +33,7 @@ from frazil.observe.analysis import Analysis
 from frazil.observe.latency import OF_FILES, QUANTILES
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
-from frazil_demo.standin import StandIn
+from frazil_demo.simulator import DmsSimulator
 from frazil_demo.workload import Workload
 
 ROOT = Path(__file__).parents[2]
@@ -148,17 +148,17 @@ def _shop(scale: float, tables: list[str]) -> Iterator[tuple]:
                                  mappings="params/shop.mappings.json", catalog="advice", catalog_options=lake, readers=["spark"], **more),
                             lambda text: None)  # fmt: skip
 
-        with StandIn(
+        with DmsSimulator(
             postgres.connect, place / "params/shop.endpoint.json", place / "params/shop.mappings.json", place / "s3"
-        ) as standin:
-            standin.full_load()
+        ) as simulator:
+            simulator.full_load()
         setup.create_tables(book(SetupSettings))
         raise_if_failed(full_load.run(book(FullLoadSettings)))
         yield postgres, place, book
 
 
 def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> Seen:
-    """Let workload, stand-in and continuous merge run under a setting, and return what the ledger tells of it."""
+    """Let workload, simulator and continuous merge run under a setting, and return what the ledger tells of it."""
     postgres, place, book = world
     file = place / "params/shop.endpoint.json"
     document = json.loads(file.read_text())
@@ -169,10 +169,10 @@ def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> Seen:
     file.write_text(json.dumps(document))
     stop, warm = threading.Event(), max(3.0, setting.interval_s + setting.trigger_s)
     with (
-        StandIn(postgres.connect, file, place / "params/shop.mappings.json", place / "s3") as standin,
+        DmsSimulator(postgres.connect, file, place / "params/shop.mappings.json", place / "s3") as simulator,
         postgres.connect() as connection,
     ):
-        both = [threading.Thread(target=standin.run, args=(stop,)),
+        both = [threading.Thread(target=simulator.run, args=(stop,)),
                 threading.Thread(target=Workload(connection, seed).run, args=(int((seconds + warm) * RATE), RATE))]  # fmt: skip
         for thread in both:
             thread.start()

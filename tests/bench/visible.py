@@ -4,7 +4,7 @@ Files: one table of 5 M rows, a file of 200 changes every 200 ms for 150 s (the 
 back to back. Writer and observer are a process of their own; the observer asks the catalog every 10 ms for its newest metadata
 and takes from it the position, which changes in the same swap as the rows.
 
-The whole way: transactions in PostgreSQL, the stand-in, Kafka, six tables, maintenance going on; `_pipeline` tells the rest.
+The whole way: transactions in PostgreSQL, the simulator, Kafka, six tables, maintenance going on; `_pipeline` tells the rest.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _care(world: KafkaWorld, stop: threading.Event, done: list) -> None:
 
 @contextmanager
 def _source(folder: Path, rows: int, seconds: int, warm_s: int) -> Iterator[tuple[KafkaWorld, dict[str, int]]]:
-    """Give a loaded world of six tables behind PostgreSQL, stand-in and Kafka, and the process ids of those."""
+    """Give a loaded world of six tables behind PostgreSQL, simulator and Kafka, and the process ids of those."""
     options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
     with EmbeddedPostgres(folder / "postgres") as postgres, Kafka(folder / "kafka") as broker:
         world = KafkaWorld(broker, folder / "w", "pipeline", options, partitions=2)
@@ -161,7 +161,7 @@ def _source(folder: Path, rows: int, seconds: int, warm_s: int) -> Iterator[tupl
         rule = {"rule-type": "selection", "rule-id": "1", "rule-name": "all", "rule-action": "include",
                 "object-locator": {"schema-name": "public", "table-name": "%"}}  # fmt: skip
         task = {"TableMappings": json.dumps({"rules": [rule]}), "ReplicationTaskSettings": "{}"}
-        (folder / "standin.json").write_text(json.dumps({"KafkaSettings": target}))
+        (folder / "simulator.json").write_text(json.dumps({"KafkaSettings": target}))
         (folder / "task.json").write_text(json.dumps({"ReplicationTasks": [task]}))
         place = {
             "database": database,
@@ -172,15 +172,15 @@ def _source(folder: Path, rows: int, seconds: int, warm_s: int) -> Iterator[tupl
         }
         (folder / "pipeline.json").write_text(json.dumps(place))
         get_spark(Settings(root=str(folder), catalog_options=options, spark_options=MEMORY, source="kafka://"))
-        standin = _pipeline.start("standin", folder)
+        simulator = _pipeline.start("simulator", folder)
         try:
             while not (folder / "loaded").exists():
-                assert standin.poll() is None, "the stand-in ended"
+                assert simulator.poll() is None, "the simulator ended"
                 time.sleep(0.2)
             world.loaded().merged(lane="rowdelta")
-            yield world, {"PostgreSQL": postgres.pid, "stand-in": standin.pid, "Kafka": broker.pid}
+            yield world, {"PostgreSQL": postgres.pid, "simulator": simulator.pid, "Kafka": broker.pid}
         finally:
-            stop_process(standin, 20)
+            stop_process(simulator, 20)
 
 
 def _whole_way(quick: bool) -> list[dict]:
@@ -221,7 +221,7 @@ def _whole_way(quick: bool) -> list[dict]:
     share = ", ".join(f"{n} {(after[n] - before[n]) / wall:.0%}" for n in pids)
     conditions = (
         f"{len(late):,} transactions of 10 changes, one each {_pipeline.STEP_S:g} s for {seconds} s after {warm_s} s that do not count, over {len(_pipeline.TABLES)} tables of {rows:,} rows; "
-        f"stand-in polls each {_pipeline.POLL_S:g} s, trigger {TRIGGER_S:g} s, lane auto, {batches} commits, {len(cared)} runs of 03_maintenance "
+        f"simulator polls each {_pipeline.POLL_S:g} s, trigger {TRIGGER_S:g} s, lane auto, {batches} commits, {len(cared)} runs of 03_maintenance "
         f"over all tables ({each_s:.0f} s each, nice {MaintenanceSettings().nice}); p50 {late[len(late) // 2]:.2f} s, max {late[-1]:.2f} s, the last transaction {told['late_s']:.2f} s behind its time; CPU of a core: {share}"
     )
     return [

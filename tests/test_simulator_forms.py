@@ -1,4 +1,4 @@
-"""The stand-in in every form of DMS's S3 target, read back without Frazil's own readers."""
+"""The simulator in every form of DMS's S3 target, read back without Frazil's own readers."""
 
 import csv
 import gzip
@@ -25,8 +25,8 @@ from frazil_demo.names import Names
 from frazil_demo.place import Folder
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.rules import Rules
-from frazil_demo.settings import StandInError, Target
-from frazil_demo.standin import Delivery, StandIn
+from frazil_demo.settings import SimulatorError, Target
+from frazil_demo.simulator import Delivery, DmsSimulator
 from frazil_demo.workload import Workload
 
 ALL = {"schema-name": "%", "table-name": "%"}
@@ -55,8 +55,8 @@ def db(server):
 
 
 @pytest.fixture
-def standin(server, db, tmp_path):
-    """Make stand-ins for a schema with just these settings and transformation rules."""
+def simulator(server, db, tmp_path):
+    """Make simulators for a schema with just these settings and transformation rules."""
     opened = []
 
     def make(settings=(), rules=(), schema="t", **options):
@@ -65,7 +65,7 @@ def standin(server, db, tmp_path):
         (tmp_path / "endpoint.json").write_text(json.dumps(dict(settings)))
         (tmp_path / "mappings.json").write_text(json.dumps({"rules": rules}))
         files = (tmp_path / "endpoint.json", tmp_path / "mappings.json")
-        opened.append(StandIn(server.connect, *files, tmp_path / "bucket", **options))
+        opened.append(DmsSimulator(server.connect, *files, tmp_path / "bucket", **options))
         return opened[-1]
 
     yield make
@@ -193,10 +193,10 @@ UNLOGGED = {"UseCsvNoSupValue": True, "CsvNoSupValue": "?unlogged?"}
     ],
     ids=lambda form: "-".join(str(v) for v in form.values() if str(v).isalnum()) or "default",
 )  # fmt: skip
-def test_replayed_files_give_the_database(db, standin, tmp_path, form, op_in_load):
+def test_replayed_files_give_the_database(db, simulator, tmp_path, form, op_in_load):
     settings = {"CsvNullValue": "NULL", "TimestampColumnName": "ts", "IncludeOpForFullLoad": op_in_load, **form}
     shop.make(db, scale=0.003)
-    one = standin({**settings, "CdcMaxBatchInterval": 0}, [added("seq", "$AR_H_CHANGE_SEQ"), before()], "shop")
+    one = simulator({**settings, "CdcMaxBatchInterval": 0}, [added("seq", "$AR_H_CHANGE_SEQ"), before()], "shop")
     one.full_load()
     work = Workload(db, seed=5)
     work.showcase()
@@ -216,7 +216,7 @@ def test_replayed_files_give_the_database(db, standin, tmp_path, form, op_in_loa
 # --- Parquet
 
 
-def test_parquet_types(db, standin, tmp_path):
+def test_parquet_types(db, simulator, tmp_path):
     db.execute(
         "CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, a smallint, b bigint, c numeric(15,2), d money,"
         " e real, f double precision, g text, h uuid, i jsonb, j bytea, k date, l time, m timestamp, n timestamptz,"
@@ -229,7 +229,7 @@ def test_parquet_types(db, standin, tmp_path):
     )
     db.execute("INSERT INTO t.one (id) VALUES (2)")
     settings = {**PARQUET, "TimestampColumnName": "ts", "IncludeOpForFullLoad": True}
-    one = standin(settings, [added("seq", "$AR_H_CHANGE_SEQ"), added("at", "$AR_H_COMMIT_TIMESTAMP"), before()])
+    one = simulator(settings, [added("seq", "$AR_H_CHANGE_SEQ"), added("at", "$AR_H_COMMIT_TIMESTAMP"), before()])
     one.full_load()
     file = pq.ParquetFile(tmp_path / "bucket/t/one/LOAD00000001.parquet")
     schema = {c.name: (c.physical_type, str(c.logical_type)) for c in (file.schema.column(i) for i in range(25))}
@@ -261,9 +261,9 @@ def test_parquet_types(db, standin, tmp_path):
     assert {n for n, v in second.items() if v is not None} == {"Op", "ts", "id", "seq", "at"}
 
 
-def test_parquet_files_as_settings_say(db, standin, tmp_path):
+def test_parquet_files_as_settings_say(db, simulator, tmp_path):
     db.execute(ONE + "; INSERT INTO t.one SELECT i, 'x' FROM generate_series(1, 25) i")
-    one = standin({**PARQUET, "CompressionType": "GZIP", "RowGroupLength": 10, "ParquetVersion": "parquet-2-0"})
+    one = simulator({**PARQUET, "CompressionType": "GZIP", "RowGroupLength": 10, "ParquetVersion": "parquet-2-0"})
     one.full_load()
     (file,) = files(tmp_path / "bucket", "*")
     about = pq.read_metadata(file)
@@ -271,18 +271,18 @@ def test_parquet_files_as_settings_say(db, standin, tmp_path):
         "LOAD00000001.parquet", 3, "GZIP",
     )  # fmt: skip
     assert (about.format_version, pq.read_metadata(file).row_group(0).column(1).is_stats_set) == ("2.6", True)
-    standin({**PARQUET, "EncodingType": "plain", "EnableStatistics": False}).full_load()
+    simulator({**PARQUET, "EncodingType": "plain", "EnableStatistics": False}).full_load()
     column = pq.read_metadata(file).row_group(0).column(1)
     assert (column.compression, column.is_stats_set) == ("UNCOMPRESSED", False)
     assert not any("DICTIONARY" in e for e in column.encodings)
 
 
-def test_what_parquet_cannot_hold_is_named(db, standin):
+def test_what_parquet_cannot_hold_is_named(db, simulator):
     db.execute(
         "CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, n numeric(5,2)); INSERT INTO t.one VALUES (1, 'NaN')"
     )
-    with pytest.raises(StandInError, match="column n"):
-        standin(PARQUET).full_load()
+    with pytest.raises(SimulatorError, match="column n"):
+        simulator(PARQUET).full_load()
 
 
 # --- The operation column
@@ -308,24 +308,24 @@ def changes_of(db, one) -> list[list[str]]:
         ({"CdcInsertsAndUpdates": "true", "AddColumnName": "true"}, "id,v\n1,a", ["id,v", "2,b", "2,c"]),
     ],
 )  # fmt: skip
-def test_operation_column(db, standin, tmp_path, settings, load, changes):
+def test_operation_column(db, simulator, tmp_path, settings, load, changes):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, 'a')")
-    one = standin(settings)
+    one = simulator(settings)
     one.full_load()
     assert content(tmp_path / "bucket/t/one/LOAD00000001.csv") == load + "\n"
     assert changes_of(db, one) == [changes]
 
 
-def test_operation_column_where_the_guide_says_both(db, standin):
+def test_operation_column_where_the_guide_says_both(db, simulator):
     db.execute(ONE)
-    one = standin({"CdcInsertsAndUpdates": True}, delivery=Delivery(op_undecided=True))
+    one = simulator({"CdcInsertsAndUpdates": True}, delivery=Delivery(op_undecided=True))
     one.full_load()
     assert changes_of(db, one) == [["I,2,b", "U,2,c"]]
 
 
-def test_operation_column_in_parquet(db, standin):
+def test_operation_column_in_parquet(db, simulator):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, 'a')")
-    one = standin({**PARQUET, "CdcInsertsOnly": True})
+    one = simulator({**PARQUET, "CdcInsertsOnly": True})
     one.full_load()
     db.execute("INSERT INTO t.one VALUES (2, 'b'); DELETE FROM t.one")
     one.pump()
@@ -336,29 +336,29 @@ def test_operation_column_in_parquet(db, standin):
 # --- CSV's own settings
 
 
-def test_nulls_without_a_stated_token_are_empty(db, standin, tmp_path):
+def test_nulls_without_a_stated_token_are_empty(db, simulator, tmp_path):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, NULL), (2, '')")
-    standin().full_load()
+    simulator().full_load()
     assert content(tmp_path / "bucket/t/one/LOAD00000001.csv") == "1,\n2,\n"
 
 
-def test_raw_text_without_rfc4180(db, standin, tmp_path):
+def test_raw_text_without_rfc4180(db, simulator, tmp_path):
     db.execute(ONE + """; INSERT INTO t.one VALUES (1, E'a,"b"\nc'), (2, NULL)""")
-    standin({"Rfc4180": False, "CsvNullValue": "\\N"}).full_load()
+    simulator({"Rfc4180": False, "CsvNullValue": "\\N"}).full_load()
     assert content(tmp_path / "bucket/t/one/LOAD00000001.csv") == '1,a,"b"\nc\n2,\\N\n'
 
 
-def test_delimiters(db, standin, tmp_path):
+def test_delimiters(db, simulator, tmp_path):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, 'a;b'), (2, 'a,b'), (3, 'end~'), (4, 'tab\t')")
-    standin({"CsvDelimiter": ";", "CsvRowDelimiter": "~"}).full_load()
+    simulator({"CsvDelimiter": ";", "CsvRowDelimiter": "~"}).full_load()
     assert content(tmp_path / "bucket/t/one/LOAD00000001.csv") == '1;"a;b"~2;a,b~3;"end~"~4;tab\t~'
-    standin({"CsvDelimiter": "\\t"}).full_load()
+    simulator({"CsvDelimiter": "\\t"}).full_load()
     assert content(tmp_path / "bucket/t/one/LOAD00000001.csv").endswith('3\tend~\n4\t"tab\t"\n')
 
 
-def test_values_that_the_log_left_out(db, standin):
+def test_values_that_the_log_left_out(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, v text STORAGE EXTERNAL, w int)")
-    one = standin(UNLOGGED)
+    one = simulator(UNLOGGED)
     one.full_load()
     db.execute("INSERT INTO t.one VALUES (1, repeat('x', 9000), 1); UPDATE t.one SET w = 2; UPDATE t.one SET v = NULL")
     db.execute("DELETE FROM t.one")
@@ -367,9 +367,9 @@ def test_values_that_the_log_left_out(db, standin):
     assert content(file).splitlines()[1:] == ["U,1,?unlogged?,2", "U,1,,2", "D,1,,"]
 
 
-def test_gzip_is_one_stream_that_tells_no_name(db, standin, tmp_path):
+def test_gzip_is_one_stream_that_tells_no_name(db, simulator, tmp_path):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, 'a')")
-    one = standin({"CompressionType": "gzip", "AddColumnName": True})
+    one = simulator({"CompressionType": "gzip", "AddColumnName": True})
     one.full_load()
     db.execute("INSERT INTO t.one VALUES (2, 'b')")
     one.pump()
@@ -380,10 +380,10 @@ def test_gzip_is_one_stream_that_tells_no_name(db, standin, tmp_path):
 
 
 @pytest.mark.parametrize("at_start", [True, False])
-def test_time_of_load_rows(db, standin, tmp_path, at_start):
+def test_time_of_load_rows(db, simulator, tmp_path, at_start):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, 'a'), (2, 'b')")
     before_start = datetime.now(UTC)
-    one = standin({"TimestampColumnName": "ts", "UseTaskStartTimeForFullLoadTimestamp": at_start})
+    one = simulator({"TimestampColumnName": "ts", "UseTaskStartTimeForFullLoadTimestamp": at_start})
     after_start = datetime.now(UTC)
     one.full_load()
     rows = (tmp_path / "bucket/t/one/LOAD00000001.csv").read_text().splitlines()
@@ -445,9 +445,9 @@ def test_a_change_of_date_starts_a_new_file(tmp_path):
     assert [content(f) for f in found] == ["I,0\nI,1\n", "I,2\n", "I,3\n"]
 
 
-def test_load_files_lie_in_no_date_folder(db, standin, tmp_path):
+def test_load_files_lie_in_no_date_folder(db, simulator, tmp_path):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, 'a')")
-    one = standin({"DatePartitionEnabled": True, "DatePartitionDelimiter": "DASH", "DatePartitionTimezone": "UTC"})
+    one = simulator({"DatePartitionEnabled": True, "DatePartitionDelimiter": "DASH", "DatePartitionTimezone": "UTC"})
     one.full_load()
     changes_of(db, one)
     assert [re.sub(r"\d{4}-\d\d-\d\d", "DATE", p) for p in paths(tmp_path / "bucket")] == [
@@ -458,7 +458,7 @@ def test_load_files_lie_in_no_date_folder(db, standin, tmp_path):
 # --- Transaction files
 
 
-def test_transaction_files(server, db, standin, tmp_path):
+def test_transaction_files(server, db, simulator, tmp_path):
     db.execute(
         ONE + "; CREATE TABLE t.two (a int, b text, c int, PRIMARY KEY (a, c)); INSERT INTO t.one VALUES (1, 'a')"
     )
@@ -469,7 +469,7 @@ def test_transaction_files(server, db, standin, tmp_path):
         renamed("schema", "add-prefix", "raw_"),
         renamed("table", "convert-uppercase"),
     ]
-    one = standin(settings, rules)
+    one = simulator(settings, rules)
     one.full_load()
     with server.connect() as first, server.connect() as second:
         first.execute("INSERT INTO t.two VALUES (1, NULL, 1)")
@@ -486,9 +486,9 @@ def test_transaction_files(server, db, standin, tmp_path):
     ]  # fmt: skip
 
 
-def test_transactions_stay_whole_in_rising_files(db, standin, tmp_path):
+def test_transactions_stay_whole_in_rising_files(db, simulator, tmp_path):
     db.execute(ONE)
-    one = standin({**TRANSACTIONS, "CdcMinFileSize": 1, "CompressionType": "GZIP", "CdcInsertsOnly": True})
+    one = simulator({**TRANSACTIONS, "CdcMinFileSize": 1, "CompressionType": "GZIP", "CdcInsertsOnly": True})
     one.full_load()
     for i in range(5):
         db.execute(f"INSERT INTO t.one SELECT 100 * {i} + j, repeat('x', 500) FROM generate_series(1, 7) j")
@@ -500,16 +500,16 @@ def test_transactions_stay_whole_in_rising_files(db, standin, tmp_path):
     assert rows == [[100 * i + j for j in range(1, 8)] for i in range(5)]
 
 
-def test_a_crash_writes_transactions_again(db, standin, tmp_path):
+def test_a_crash_writes_transactions_again(db, simulator, tmp_path):
     db.execute(ONE)
-    one = standin({**TRANSACTIONS, "CdcMaxBatchInterval": 0})
+    one = simulator({**TRANSACTIONS, "CdcMaxBatchInterval": 0})
     one.full_load()
     db.execute("INSERT INTO t.one VALUES (1, 'a')")
     one._advance = lambda: None  # the file is written, the slot stays behind
     one.pump()
     one.close()
     db.execute("INSERT INTO t.one VALUES (2, 'b')")
-    again = standin({**TRANSACTIONS, "CdcMaxBatchInterval": 0})
+    again = simulator({**TRANSACTIONS, "CdcMaxBatchInterval": 0})
     assert (again.pump(), again.pump()) == (2, 0)
     found = files(tmp_path / "bucket", "CDC*")
     assert [content(f) for f in found] == ["I,one,t,1,a\n", "I,one,t,1,a\nI,one,t,2,b\n"]
@@ -518,13 +518,13 @@ def test_a_crash_writes_transactions_again(db, standin, tmp_path):
 # --- Mapping rules
 
 
-def test_names_at_the_target(db, standin, tmp_path):
+def test_names_at_the_target(db, simulator, tmp_path):
     db.execute('CREATE SCHEMA t; CREATE TABLE t."One" (id int PRIMARY KEY); CREATE TABLE t."oneX" (id int PRIMARY KEY)')
     db.execute('INSERT INTO t."One" VALUES (1); INSERT INTO t."oneX" VALUES (1)')
     only = {"object-locator": {"schema-name": "t", "table-name": "%X"}}
     rules = [renamed("schema", "rename", "lake"), renamed("table", "convert-lowercase"),
              {**renamed("table", "add-prefix", "p_"), **only}, {**renamed("table", "remove-suffix", "x"), **only}]  # fmt: skip
-    one = standin({}, rules)
+    one = simulator({}, rules)
     one.full_load()
     db.execute('INSERT INTO t."One" VALUES (2)')
     one.pump()
@@ -536,13 +536,13 @@ def test_names_at_the_target(db, standin, tmp_path):
     ]
 
 
-def test_two_tables_in_one_folder_are_refused(db, standin):
+def test_two_tables_in_one_folder_are_refused(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.a (id int PRIMARY KEY); CREATE TABLE t.b (id int PRIMARY KEY)")
-    with pytest.raises(StandInError, match="t.a and t.b both go to t/same"):
-        standin({}, [renamed("table", "rename", "same")])
+    with pytest.raises(SimulatorError, match="t.a and t.b both go to t/same"):
+        simulator({}, [renamed("table", "rename", "same")])
 
 
-def test_added_columns(db, standin, tmp_path):
+def test_added_columns(db, simulator, tmp_path):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, 'a')")
     names = ("CHANGE_SEQ", "STREAM_POSITION", "COMMIT_TIMESTAMP", "OPERATION")
     rules = [added(n.lower(), f"$AR_H_{n}") for n in names]
@@ -551,7 +551,7 @@ def test_added_columns(db, standin, tmp_path):
         added("t", "$AR_M_SOURCE_TABLE_NAME"),
         renamed("table", "add-suffix", "_x"),
     ]
-    one = standin({"AddColumnName": True, "TimestampColumnName": "ts"}, rules)
+    one = simulator({"AddColumnName": True, "TimestampColumnName": "ts"}, rules)
     one.full_load()
     head = "ts,id,v,change_seq,stream_position,commit_timestamp,operation,s,t\n"
     assert content(tmp_path / "bucket/t/one_x/LOAD00000001.csv") == head + "TIME,1,a,,,TIME,INSERT,t,one\n"
@@ -572,11 +572,11 @@ def test_added_columns(db, standin, tmp_path):
 
 @pytest.mark.parametrize("identity", ["FULL", "DEFAULT"])
 @pytest.mark.parametrize("wanted", ["pk-only", "non-lob", "all"])
-def test_before_image_filters(db, standin, identity, wanted):
+def test_before_image_filters(db, simulator, identity, wanted):
     db.execute(
         f"CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, n int, v text); ALTER TABLE t.one REPLICA IDENTITY {identity}"
     )
-    one = standin({"AddColumnName": True, "CsvNullValue": "-"}, [before(wanted, **{"column-suffix": "_old"})])
+    one = simulator({"AddColumnName": True, "CsvNullValue": "-"}, [before(wanted, **{"column-suffix": "_old"})])
     one.full_load()
     db.execute(
         "INSERT INTO t.one VALUES (1, 5, 'a'); UPDATE t.one SET n = 6; UPDATE t.one SET id = 2; DELETE FROM t.one"
@@ -612,12 +612,12 @@ class Shelf:
 
 
 @pytest.mark.parametrize("form", [{}, PARQUET, TRANSACTIONS, {"DatePartitionEnabled": True}])
-def test_another_place(db, standin, tmp_path, form):
+def test_another_place(db, simulator, tmp_path, form):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, 'a')")
     shelf = Shelf()
     late = "changes/all/CDC_TXN-29991231235959999.csv" if form is TRANSACTIONS else "t/one/x/29991231-235959999.csv"
     shelf.place(late, b"")
-    one = standin(form, delivery=Delivery(place=shelf, decoys=True))
+    one = simulator(form, delivery=Delivery(place=shelf, decoys=True))
     one.full_load()
     db.execute("INSERT INTO t.one VALUES (2, 'b')")
     one.pump()
@@ -627,9 +627,9 @@ def test_another_place(db, standin, tmp_path, form):
     assert not list((tmp_path / ".bucket.staging").iterdir())
 
 
-def test_objects_that_are_no_tables_data(db, standin, tmp_path):
+def test_objects_that_are_no_tables_data(db, simulator, tmp_path):
     db.execute(ONE + "; INSERT INTO t.one VALUES (1, 'a')")
-    standin({}, delivery=Delivery(decoys=True)).full_load()
+    simulator({}, delivery=Delivery(decoys=True)).full_load()
     found = {str(f.relative_to(tmp_path / "bucket")) for f in files(tmp_path / "bucket", "*")}
     assert {"t/one/LOAD00000001.csv", "t/one/_SUCCESS", "awsdms_status/LOAD00000001.csv"} < found
     assert {p.split("/")[1] for p in found if p.startswith("t/")} == {"one", "awsdms_apply_exceptions"}

@@ -17,14 +17,14 @@ from frazil_demo.messages import Messages
 from frazil_demo.pgoutput import Commit, decode, lsn_text
 from frazil_demo.place import Folder, Place, staging
 from frazil_demo.rules import read_rules
-from frazil_demo.settings import StandInError, read_target
+from frazil_demo.settings import SimulatorError, read_target
 from frazil_demo.transactions import Transactions
 
 _log = logging.getLogger(__name__)
 
-NOTE = """STAND-IN, not AWS DMS.
+NOTE = """DMS SIMULATOR, not AWS DMS.
 
-The files in the folder '{folder}' were written by frazil_demo.standin, which imitates what an AWS DMS task with an
+The files in the folder '{folder}' were written by frazil_demo.simulator, which imitates what an AWS DMS task with an
 S3 target writes, so that Frazil can be tried without an AWS account. Their form follows real DMS output and AWS's
 documentation; where neither shows it, the code in frazil_demo says "Assumed" or "Unconfirmed" at the place.
 """
@@ -63,7 +63,7 @@ class Delivery:
     """Whether objects that are no table's data are added."""
 
 
-class StandIn:
+class DmsSimulator:
     """Writes what an AWS DMS task would write for a PostgreSQL source and an S3, Kafka or Kinesis target. It is not AWS DMS.
 
     Settings, and with them the form of the files, come from DMS's JSON; unsupported ones are refused by name. Tables,
@@ -99,12 +99,12 @@ class StandIn:
         known = read_tables(self._db)
         self.tables = {name: known[name] for name in self.rules.selected(known)}
         if not self.tables:
-            raise StandInError(f"{mappings_file}: the selection rules mean no table", "known: " + ", ".join(known))
+            raise SimulatorError(f"{mappings_file}: the selection rules mean no table", "known: " + ", ".join(known))
         check_folders(self.rules, self.tables.values())
         self._transactions = Transactions(self._db, self.tables, self.writer)
         self._note()
 
-    def __enter__(self) -> StandIn:
+    def __enter__(self) -> DmsSimulator:
         return self
 
     def __exit__(self, *exc) -> None:
@@ -175,7 +175,7 @@ class StandIn:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         note = NOTE.format(folder=self.folder.name)
         (self.folder.parent / f"{self.folder.name}.README.txt").write_text(note, encoding="utf-8")
-        _log.info("STAND-IN, not AWS DMS: %d tables into %s", len(self.tables), self.folder)
+        _log.info("DMS SIMULATOR, not AWS DMS: %d tables into %s", len(self.tables), self.folder)
 
     def _slot_exists(self) -> bool:
         found = self._db.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (self.slot.name,))

@@ -1,4 +1,4 @@
-"""The stand-in against real DMS files, against the documented rules, and against the database it reads."""
+"""The simulator against real DMS files, against the documented rules, and against the database it reads."""
 
 import csv
 import json
@@ -17,8 +17,8 @@ from frazil.config.spec import load_specs
 from frazil_demo import encode, shop
 from frazil_demo.catalog import read_tables
 from frazil_demo.postgres import EmbeddedPostgres
-from frazil_demo.settings import StandInError, Target
-from frazil_demo.standin import Slot, StandIn
+from frazil_demo.settings import SimulatorError, Target
+from frazil_demo.simulator import DmsSimulator, Slot
 from frazil_demo.workload import Workload
 
 PARAMS = Path(__file__).parent.parent / "params"
@@ -42,8 +42,8 @@ def db(server):
 
 
 @pytest.fixture
-def standin(server, db, tmp_path):
-    """Make stand-ins for schema `t` (or another one) with settings of the shop and some of one's own."""
+def simulator(server, db, tmp_path):
+    """Make simulators for schema `t` (or another one) with settings of the shop and some of one's own."""
     opened = []
 
     def make(schema="t", before=True, sequence=True, folder="bucket", rules=(), **settings):
@@ -59,7 +59,7 @@ def standin(server, db, tmp_path):
         (tmp_path / "endpoint.json").write_text(json.dumps({"S3Settings": settings}))
         (tmp_path / "mappings.json").write_text(json.dumps({"rules": rules}))
         opened.append(
-            StandIn(server.connect, tmp_path / "endpoint.json", tmp_path / "mappings.json", tmp_path / folder)
+            DmsSimulator(server.connect, tmp_path / "endpoint.json", tmp_path / "mappings.json", tmp_path / folder)
         )
         return opened[-1]
 
@@ -172,11 +172,11 @@ def replay(folder: Path, specs) -> dict[str, dict[tuple, tuple]]:
     return result
 
 
-def test_replayed_files_give_the_database(server, db, standin, tmp_path):
+def test_replayed_files_give_the_database(server, db, simulator, tmp_path):
     """A long workload with crashes between writing and moving the slot, and restarts in between."""
     specs = load_specs(PARAMS / "shop")
     shop.make(db, scale=0.01)
-    one = standin("shop", CdcMaxBatchInterval=0)
+    one = simulator("shop", CdcMaxBatchInterval=0)
     work = Workload(db, seed=7)
     work.transaction("insert")
     one.full_load()
@@ -189,12 +189,12 @@ def test_replayed_files_give_the_database(server, db, standin, tmp_path):
         one.pump()
         one.flush()
         one.close()
-        one = standin("shop", CdcMaxBatchInterval=0 if round_ else 60)
+        one = simulator("shop", CdcMaxBatchInterval=0 if round_ else 60)
         work.transaction("key_swap")
     assert one.pump() > 0
     one.flush()
     assert set(counts) == set(Workload.KINDS)
-    expected = standin("shop", folder="again")
+    expected = simulator("shop", folder="again")
     expected.full_load()
     state = replay(tmp_path / "bucket", specs)
     assert state == replay(tmp_path / "again", specs)
@@ -203,9 +203,9 @@ def test_replayed_files_give_the_database(server, db, standin, tmp_path):
     assert "end of the chain" in text
 
 
-def test_load_and_changes_beside_a_busy_source(server, db, standin, tmp_path):
+def test_load_and_changes_beside_a_busy_source(server, db, simulator, tmp_path):
     shop.make(db, scale=0.01)
-    one, specs = standin("shop", CdcMaxBatchInterval=0), load_specs(PARAMS / "shop")
+    one, specs = simulator("shop", CdcMaxBatchInterval=0), load_specs(PARAMS / "shop")
     with server.connect(autocommit=True) as other:
         thread = threading.Thread(target=Workload(other, seed=3).run, args=(300,))
         thread.start()
@@ -215,17 +215,17 @@ def test_load_and_changes_beside_a_busy_source(server, db, standin, tmp_path):
         thread.join()
     one.pump()
     one.flush()
-    standin("shop", folder="again").full_load()
+    simulator("shop", folder="again").full_load()
     assert replay(tmp_path / "bucket", specs) == replay(tmp_path / "again", specs)
 
 
 # --- Change files ---
 
 
-def test_before_image_and_delete(db, standin):
+def test_before_image_and_delete(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, v text NOT NULL, w int)")
     db.execute("CREATE TABLE t.two (a text, v text, b int, PRIMARY KEY (a, b))")
-    one = standin()
+    one = simulator()
     assert one.full_load() == {"t.one": 0, "t.two": 0}
     assert not one.folder.exists()  # no rows: no folder
     db.execute("INSERT INTO t.one VALUES (1, '', NULL); UPDATE t.one SET v = 'x'; UPDATE t.one SET id = 2")
@@ -241,10 +241,10 @@ def test_before_image_and_delete(db, standin):
     assert lines([files["two"]]) == ["I,k,v,1,NULL,NULL", "U,k,v,2,k,1", "D,k,NULL,2,NULL,NULL"]
 
 
-def test_replica_identity_full(db, standin):
+def test_replica_identity_full(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, v text)")
     db.execute("ALTER TABLE t.one REPLICA IDENTITY FULL")
-    one = standin()
+    one = simulator()
     one.full_load()
     db.execute(
         "INSERT INTO t.one VALUES (1, 'a'); UPDATE t.one SET v = 'b'; UPDATE t.one SET id = 2; DELETE FROM t.one"
@@ -253,10 +253,10 @@ def test_replica_identity_full(db, standin):
     assert lines(one.flush()) == ["I,1,a,NULL", "U,1,b,NULL", "U,2,b,1", "D,2,b,NULL"]
 
 
-def test_no_header_no_op_no_timestamp(db, standin, tmp_path):
+def test_no_header_no_op_no_timestamp(db, simulator, tmp_path):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, v text); INSERT INTO t.one VALUES (1, NULL)")
     off = {"AddColumnName": False, "IncludeOpForFullLoad": None, "TimestampColumnName": None, "CsvNullValue": ""}
-    one = standin(before=False, sequence=False, **off)
+    one = simulator(before=False, sequence=False, **off)
     one.full_load()
     assert (tmp_path / "bucket/t/one/LOAD00000001.csv").read_text() == "1,\n"
     db.execute("UPDATE t.one SET v = 'a'")
@@ -264,9 +264,9 @@ def test_no_header_no_op_no_timestamp(db, standin, tmp_path):
     assert one.flush()[0].read_text() == "U,1,a\n"
 
 
-def test_transactions_stay_whole_and_in_order(server, db, standin):
+def test_transactions_stay_whole_and_in_order(server, db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.a (id int PRIMARY KEY); CREATE TABLE t.b (id int PRIMARY KEY)")
-    one = standin()
+    one = simulator()
     one.full_load()
     with server.connect() as first, server.connect() as second, server.connect() as third:
         first.execute("INSERT INTO t.a VALUES (1)")
@@ -287,10 +287,10 @@ def test_transactions_stay_whole_and_in_order(server, db, standin):
     assert all(n[:16] == re.sub(r"\D", "", r["dms_commit_ts"])[:16] for n, r in zip(numbers, a, strict=True))
 
 
-def test_values_as_the_log_gives_them(db, standin):
+def test_values_as_the_log_gives_them(db, simulator):
     """Load and change rows of the same data agree in every type."""
     shop.make(db, scale=0.005)
-    one = standin("shop")
+    one = simulator("shop")
     one.full_load()
     loaded = {t: read(one.folder / f"shop/{t}/LOAD00000001.csv") for t in shop.TABLES}
     for table in shop.TABLES:
@@ -304,9 +304,9 @@ def test_values_as_the_log_gives_them(db, standin):
         assert rows == loaded[file.parent.name]
 
 
-def test_large_value_left_unchanged_is_looked_up(db, standin):
+def test_large_value_left_unchanged_is_looked_up(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, v text STORAGE EXTERNAL, w int)")
-    one = standin(before=False)
+    one = simulator(before=False)
     one.full_load()
     db.execute("INSERT INTO t.one VALUES (1, repeat('x', 9000), 1), (2, repeat('y', 9000), 1)")
     db.execute("UPDATE t.one SET w = 2; DELETE FROM t.one WHERE id = 2")
@@ -315,17 +315,17 @@ def test_large_value_left_unchanged_is_looked_up(db, standin):
     assert updates == [f"U,1,{'x' * 9000},2", "U,2,NULL,2"]
 
 
-def test_truncate_is_not_seen(db, standin):
+def test_truncate_is_not_seen(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY); INSERT INTO t.one VALUES (1)")
-    one = standin()
+    one = simulator()
     one.full_load()
     db.execute("TRUNCATE t.one")
     assert (one.pump(), one.flush()) == (0, [])
 
 
-def test_added_column_starts_a_new_file(db, standin):
+def test_added_column_starts_a_new_file(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY)")
-    one = standin(before=False)
+    one = simulator(before=False)
     one.full_load()
     db.execute("INSERT INTO t.one VALUES (1)")
     one.pump()
@@ -341,9 +341,9 @@ def test_added_column_starts_a_new_file(db, standin):
 # --- Files ---
 
 
-def test_file_names_rise_even_within_one_millisecond(db, standin):
+def test_file_names_rise_even_within_one_millisecond(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY)")
-    one = standin(CdcMaxBatchInterval=0)
+    one = simulator(CdcMaxBatchInterval=0)
     one.full_load()
     (one.folder / "t/one").mkdir(parents=True)
     (one.folder / "t/one/29991231-235959999.csv").write_text("")  # an earlier run's clock was ahead
@@ -356,10 +356,10 @@ def test_file_names_rise_even_within_one_millisecond(db, standin):
     assert all(re.fullmatch(r"\d{8}-\d{9}\.csv", f.name) for f in files)
 
 
-def test_load_starts_a_new_file_at_its_limit(db, standin):
+def test_load_starts_a_new_file_at_its_limit(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, v text)")
     db.execute("INSERT INTO t.one SELECT i, repeat('x', 1000) FROM generate_series(1, 17) i")
-    one = standin(MaxFileSize=1)
+    one = simulator(MaxFileSize=1)
     assert one.full_load() == {"t.one": 17}
     files = table_files(one.folder / "t/one", "*")
     assert [f.name for f in files][8:11] == ["LOAD00000009.csv", "LOAD0000000A.csv", "LOAD0000000B.csv"]
@@ -369,9 +369,9 @@ def test_load_starts_a_new_file_at_its_limit(db, standin):
     assert stamps == sorted(set(stamps))
 
 
-def test_buffers_by_size_and_by_time(db, standin):
+def test_buffers_by_size_and_by_time(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, v text)")
-    one = standin(CdcMaxBatchInterval=0.3, CdcMinFileSize=1)
+    one = simulator(CdcMaxBatchInterval=0.3, CdcMinFileSize=1)
     one.full_load()
     db.execute("INSERT INTO t.one VALUES (1, 'x')")
     one.pump()
@@ -390,10 +390,10 @@ def test_buffers_by_size_and_by_time(db, standin):
     assert [len(read(f)) for f in table_files(one.folder / "t/one", "*")] == [2, 1, 1, 1]
 
 
-def test_a_crash_repeats_but_never_loses(db, standin, tmp_path):
-    """One table's rows are in a file, the other's still in memory, when the stand-in dies."""
+def test_a_crash_repeats_but_never_loses(db, simulator, tmp_path):
+    """One table's rows are in a file, the other's still in memory, when the simulator dies."""
     db.execute("CREATE SCHEMA t; CREATE TABLE t.a (id int PRIMARY KEY); CREATE TABLE t.b (id int PRIMARY KEY)")
-    one = standin(CdcMaxBatchInterval=60)
+    one = simulator(CdcMaxBatchInterval=60)
     one.full_load()
     db.execute("INSERT INTO t.b VALUES (0)")
     one.pump()
@@ -404,7 +404,7 @@ def test_a_crash_repeats_but_never_loses(db, standin, tmp_path):
     one.writer.flush("t.a")
     one._advance()
     one.close()
-    again = standin(CdcMaxBatchInterval=60)
+    again = simulator(CdcMaxBatchInterval=60)
     assert again.pump() == 3
     again.flush()
     assert again.pump() == 0
@@ -412,9 +412,9 @@ def test_a_crash_repeats_but_never_loses(db, standin, tmp_path):
     assert [r["id"] for f in table_files(tmp_path / "bucket/t/b", "*") for r in read(f)] == ["0", "1"]
 
 
-def test_small_batches_bound_memory(db, standin):
+def test_small_batches_bound_memory(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY)")
-    one = standin(CdcMaxBatchInterval=60)
+    one = simulator(CdcMaxBatchInterval=60)
     one.slot = Slot(batch_messages=10)
     one.full_load()
     for i in range(20):
@@ -426,9 +426,9 @@ def test_small_batches_bound_memory(db, standin):
     assert [r["id"] for f in files for r in read(f)] == [str(i) for i in range(20)]
 
 
-def test_run_until_stopped(db, standin):
+def test_run_until_stopped(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY)")
-    one, stop = standin(CdcMaxBatchInterval=60), threading.Event()
+    one, stop = simulator(CdcMaxBatchInterval=60), threading.Event()
     one.full_load()
     thread = threading.Thread(target=one.run, args=(stop, 0.02))
     thread.start()
@@ -439,9 +439,9 @@ def test_run_until_stopped(db, standin):
     assert "not AWS DMS" in (one.folder.parent / "bucket.README.txt").read_text()
 
 
-def test_load_repeats_what_changes_say(db, standin):
+def test_load_repeats_what_changes_say(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY)")
-    one = standin()
+    one = simulator()
     one._create_slot(anew=True)
     db.execute("INSERT INTO t.one VALUES (1)")
     one.full_load(["t.one"])
@@ -466,9 +466,9 @@ def test_load_repeats_what_changes_say(db, standin):
         ({"UseCsvNoSupValue": True}, "CsvNoSupValue"), ({"DatePartitionTimezone": "Mars/Base"}, "Mars/Base"),
     ],
 )  # fmt: skip
-def test_unsupported_setting_is_named(db, standin, settings, named):
-    with pytest.raises(StandInError, match=named):
-        standin(**settings)
+def test_unsupported_setting_is_named(db, simulator, settings, named):
+    with pytest.raises(SimulatorError, match=named):
+        simulator(**settings)
 
 
 @pytest.mark.parametrize(
@@ -490,21 +490,21 @@ def test_unsupported_setting_is_named(db, standin, settings, named):
         ),
     ],
 )
-def test_unsupported_rule_is_named(db, standin, rule, named):
-    with pytest.raises(StandInError, match=named):
-        standin(rules=[rule])
+def test_unsupported_rule_is_named(db, simulator, rule, named):
+    with pytest.raises(SimulatorError, match=named):
+        simulator(rules=[rule])
 
 
-def test_selection(db, standin):
+def test_selection(db, simulator):
     db.execute("CREATE SCHEMA t; CREATE TABLE t.a (id int PRIMARY KEY); CREATE TABLE t.b (id int PRIMARY KEY)")
     no_b = {
         "rule-type": "selection",
         "rule-action": "exclude",
         "object-locator": {"schema-name": "t", "table-name": "b"},
     }
-    assert list(standin(rules=[no_b]).tables) == ["t.a"]
-    with pytest.raises(StandInError, match="no table"):
-        standin(schema="nowhere")
+    assert list(simulator(rules=[no_b]).tables) == ["t.a"]
+    with pytest.raises(SimulatorError, match="no table"):
+        simulator(schema="nowhere")
 
 
 # --- Real files ---
@@ -546,7 +546,7 @@ def real_rows(file: Path) -> list[list[str | None]]:
         return [[v or None for v in row] for row in csv.reader(f)]
 
 
-def test_bytes_equal_those_of_real_dms(db, standin, northwind):
+def test_bytes_equal_those_of_real_dms(db, simulator, northwind):
     db.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     for name, declared in NORTHWIND.items():
         key, columns = declared.split("|")
@@ -554,7 +554,7 @@ def test_bytes_equal_those_of_real_dms(db, standin, northwind):
         with db.cursor().copy(f"COPY {name} FROM STDIN") as copy:
             for row in real_rows(northwind / name / "LOAD00000001.csv"):
                 copy.write_row(row[2:-1])
-    one = standin("public", before=False, AddColumnName=False, CsvNullValue="", TimestampColumnName="ts")
+    one = simulator("public", before=False, AddColumnName=False, CsvNullValue="", TimestampColumnName="ts")
     one.full_load()
     for name in NORTHWIND:
         real, ours = (root / name / "LOAD00000001.csv" for root in (northwind, one.folder / "public"))
