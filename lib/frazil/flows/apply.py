@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "passed": 0, "age": None, "dms": None}
 
 
+TOO_MANY_ROWS = "its rows are more than spark.driver.maxResultSize"
+
+
+class _TooManyRowsError(Exception):
+    """A batch whose rows the driver may not collect."""
+
+
 def apply_batch(
     book: Workbook, spec: TableSpec, base: Base, given: Batch, whole: bool | None = None
 ) -> tuple[dict[str, int], dict[str, float]]:
@@ -65,8 +72,7 @@ def apply_batch(
             rows, keys, bounds = _collapsed(spec, plan)
         except Exception as error:
             if lane and "spark.driver.maxResultSize" in str(error):
-                reason = "its rows are more than spark.driver.maxResultSize"
-                return apply_batch(book, spec, base, replace(given, only_merge=reason), whole)
+                return apply_batch(book, spec, base, replace(given, only_merge=TOO_MANY_ROWS), whole)
             if whole or not has_stray_quote(error):
                 require_readable([f.path for f in given.files])
                 raise
@@ -122,7 +128,10 @@ def _by_core(
         not given.small and (book.tasks_fail or quarantine.sets_aside(book, spec)[0])
     ):
         return None
-    found = _collapsed_by_core(book, spec, given, to_driver=lane is not None)
+    try:
+        found = _collapsed_by_core(book, spec, given, to_driver=lane is not None)
+    except _TooManyRowsError:
+        return _by_core(book, spec, base, replace(given, only_merge=TOO_MANY_ROWS), picked_up)
     if found is None:
         return None
     try:
@@ -140,9 +149,10 @@ def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, to_driver:
     except FrazilError:  # Spark's reader reports the same, with more detail
         return None
     except Exception as error:  # executors without Python's packages, or too many rows for the driver
-        if "spark.driver.maxResultSize" not in str(error):
-            book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
-            book.tasks_fail = book.tasks_fail or not given.small
+        if to_driver and "spark.driver.maxResultSize" in str(error):
+            raise _TooManyRowsError from None
+        book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
+        book.tasks_fail = book.tasks_fail or not given.small
         return None
 
 
