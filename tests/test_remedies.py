@@ -442,7 +442,6 @@ ELSEWHERE = {
     "read_files: cannot be read": "the file is damaged: fetched again, as in `torn`",
     "read: cannot be read": "the file is damaged: fetched again, as in `torn`",
     "apply: a row was given the key of another one": "only a new load by DMS has the rows; see test_order",
-    "apply: messages were written down": "the run is repeated",
     "newcomers: cannot be made": "a spec is written by hand; see test_kafka",
     "newcomers: messages of tables without a spec": "a spec is written; see test_kafka",
     "quarantine: and read again they were others": "the run is repeated",
