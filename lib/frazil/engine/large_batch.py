@@ -71,19 +71,17 @@ def collapse_files(
     batch = BatchFiles(planned, written, read, max(1, size // BYTES_A_CHANGE // SAMPLED))
     job = _job(spark, batch, [f.size for f in in_order])
     if to_driver:
-        found = _in_driver(job, spec)
-        return found and _told(found[1], quantiles, rows=found[0], keys=found[0].num_rows)
-    kept = job.persist()
+        rows, facts = _in_driver(job, spec)
+        return _told(facts, quantiles, rows=rows, keys=rows.num_rows)
+    kept, found = job.persist(), None
     try:
         facts, keys, bounds = _facts_of(kept, spec)
         frame = merge_rows(kept.where("op is not null"), spec)
         found = _told(facts, quantiles, frame=frame, keys=keys, bounds=bounds, release=kept.unpersist)
-    except BaseException:
-        kept.unpersist()
-        raise
-    if found is None:
-        kept.unpersist()
-    return found
+        return found
+    finally:
+        if found is None:
+            kept.unpersist()
 
 
 def _job(spark: SparkSession, batch: BatchFiles, sizes: Sequence[int]) -> DataFrame:
