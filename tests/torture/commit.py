@@ -30,7 +30,7 @@ from frazil.config.settings import Settings  # noqa: E402
 from frazil.lake import jvm  # noqa: E402
 from helpers import D, I, U, World  # noqa: E402
 
-COUNT, ROWS, LIMIT_S = 200, 300, 180
+COUNT, ROWS, LIMIT_S = 200, 300, 900
 POINTS = {
     "rowdelta": ["lake.rowdelta:write_rows", "lake.rowdelta:write_deletes", "lake.jvm_rowdelta:commit", "lake.locator:Locator.save"],
     "merge": ["lake.jvm:fork", "lake.merge:merge", "lake.jvm:publish"],

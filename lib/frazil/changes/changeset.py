@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +28,15 @@ from frazil.changes.types import (
     value_type,
     years_sql,
 )
-from frazil.config.columns import unrepresentable
 from frazil.config.paths import readable
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier, literal
+from frazil.core.bad_rows import BadRowError, ShownRow, explained
 from frazil.core.texts import TIMES
 from frazil.dms import faults
 from frazil.dms.csv import JSON, PARQUET, SHARED
 from frazil.dms.faults import FAULT, MESSAGE
 from frazil.dms.layout import CHANGE_PHASE, COMMIT_TIME, tells_origin
-from frazil.errors import LOAD_ANEW, FrazilError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,10 +52,6 @@ Observed = Any
 def observed(rows: DataFrame, observation: Observed, counts: list) -> DataFrame:
     """Return rows that are counted while Spark processes them."""
     return observation(rows, counts) if callable(observation) else rows.observe(observation, *counts)
-
-
-class BadRowError(FrazilError):
-    """Rows that cannot be applied: the message names the first of them, and nothing of the batch was applied."""
 
 
 def _bad_sql(spec: TableSpec, rows: DataFrame) -> str:
@@ -194,45 +188,8 @@ def explain_bad(
             return f"{path} row {found}" if found else f"{path} row {number} of {spec.source}'s"
         return f"{path} row {number}"
 
-    lines = [f"{place(r)}: {r['reason']}" for r in worst]
-    more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
-    other = other or f"or {QUARANTINE} (on_bad_rows=quarantine)"
-    cure = f"{_first_remedy(spec, worst)}; {other}; nothing of this batch was applied to {spec.target}"
-    return BadRowError(f"{spec.source}: {count} bad row(s)", cure, [f"  {line}" for line in lines + more])
-
-
-QUARANTINE = "have such rows quarantined, which leaves them out of the lake until they are replayed"
-
-
-def _first_remedy(spec: TableSpec, worst: list) -> str:
-    """Return the lossless remedy in words, and for a replaceable value what a replacement loses."""
-    for row in worst:
-        name = row["bad"].removeprefix(OLD)
-        if name not in spec.names:
-            continue
-        column = spec.column(name)
-        value = re.sub(
-            r"^(old value of )?column '.*?': '?|'? does not fit .*$| holds U.FFFD.*$", "", row["reason"], flags=re.S
-        )
-        special = next((n for n, pattern in unrepresentable(column).items() if re.search(pattern, value)), "")
-        at = f"at column '{name}' in {spec.file}"
-        if special == "U+FFFD" and name not in spec.key:
-            return f'write replace: {{U+FFFD: "\\uFFFD"}} {at}, which keeps the text as it is shown; or {{U+FFFD: null}} there, which loses the text'
-        if special and name not in spec.key:
-            return (
-                f"write lake: string {at}, which keeps the text, {LOAD_ANEW}; or write replace: {{{special}: null}} {at}, or another "
-                "value than null, which loses what the source has there"
-            )
-        if value_type(column) != "string":
-            return f"write the right type, or lake: string, {at}, {LOAD_ANEW}"
-    if worst and worst[0]["bad"] == OP:
-        return f"correct OpValues in the FrazilSettings beside S3Settings, or the columns in {spec.file}"
-    if worst and worst[0]["bad"] == FIELDS and worst[0]["form"] != JSON:
-        return (
-            f"correct the columns in {spec.file} (layouts, if the table had other columns then), or write layouts: [{{until: <the last "
-            "file before>, without: [src]}] there if the task's rule that adds src began later, or fetch a damaged file again"
-        )
-    return f"correct {spec.file}" + ("" if worst and worst[0]["form"] == JSON else ", or fetch a damaged file again")
+    found = [ShownRow(place(r), r["bad"].removeprefix(OLD), r["reason"], r["form"] == JSON) for r in worst]
+    return explained(spec, count, found, other)
 
 
 def reason_sql(spec: TableSpec, rows: DataFrame) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
+
+_NOT_IN_URI = re.compile(r'[\x00-\x20\x7f\x60"<>#?%\[\]{}|\\^]')
 
 NO_PATTERNS = {"__globPaths__": "false"}
 """The option that makes Spark's readers take paths literally: otherwise `* ? [ ] { } \\` in a folder's name make it a pattern.
@@ -15,6 +17,14 @@ Spark sets it itself for the files of its tables. Escaping does not work: Hadoop
 def readable(uri: str) -> str:
     """Return a file's URI, as from Spark's `input_file_name()`, in readable form: for a local file its path."""
     return without_scheme(unquote(uri))
+
+
+def as_uri(path: str) -> str:
+    """Return a path as a URI, in the form of Spark's `input_file_name()`: characters that no URI has are escaped."""
+    scheme, colon, rest = path.partition("://")
+    if not colon:
+        scheme, rest = "file", path
+    return f"{scheme}://{_NOT_IN_URI.sub(lambda found: quote(found[0], safe=''), rest)}"
 
 
 def file_location(path: object) -> str:

@@ -50,13 +50,34 @@ class FieldRules:
 
 
 @dataclass(frozen=True)
+class KeptRow:
+    """What the quarantine keeps of a bad row: its line, and its operation, time and key as far as they can be read.
+
+    `misfit`: its fields do not fit the table. `keyed`: its key, and its old key if it changed, are certain.
+    """
+
+    raw: bytes
+    op: str | None
+    commit_ts: str | None
+    key: str | None
+    old_key: str | None
+    misfit: bool
+    keyed: bool
+
+
+@dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be applied: `column` names the column, or is one of FIELDS, OP, KEY, COMMIT_TIME, WHOLE."""
+    """A row that cannot be applied: `column` names the column, or is one of FIELDS, OP, KEY, COMMIT_TIME, WHOLE.
+
+    `line` is its line, if that has too many or too few fields; `kept` is known once the file's reader has added it.
+    """
 
     number: int
     column: str
     reason: str
     of_old_value: bool = False
+    line: bytes | None = None
+    kept: KeptRow | None = None
 
 
 @dataclass(frozen=True)
@@ -100,9 +121,16 @@ def type_records(
     value are no changes.
     """
     at = fields_by_role(roles, fields.columns)
-    absent = _absent(at, spec, rules)
-    texts = {role: _meaning(role, text, spec, rules) for role, text in at.items() if _is_read(role)}
-    return change_rows(texts, numbers, spec, absent, Rows(_filled(fields), *_origins(at, rules)))
+    texts = texts_by_role(fields, roles, spec, rules)
+    return change_rows(texts, numbers, spec, _absent(at, spec, rules), Rows(_filled(fields), *_origins(at, rules)))
+
+
+def texts_by_role(
+    fields: pa.RecordBatch, roles: Sequence[str], spec: TableSpec, rules: FieldRules
+) -> dict[str, pa.Array]:
+    """Return what the fields of CSV mean, by role: texts, and nulls."""
+    at = fields_by_role(roles, fields.columns)
+    return {role: _meaning(role, text, spec, rules) for role, text in at.items() if _is_read(role)}
 
 
 def type_columns(
@@ -110,19 +138,36 @@ def type_columns(
 ) -> Changes:
     """Return the changes in rows of Parquet; `first` is the first row's number in its file."""
     import numpy as np
+
+    at = fields_by_role(roles, columns.columns)
+    numbers = np.arange(first, first + columns.num_rows)
+    every = np.ones(columns.num_rows, bool)
+    values = values_by_role(columns, roles, rules)
+    return change_rows(values, numbers, spec, _absent(at, spec, FieldRules()), Rows(every, *_origins(at, rules)))
+
+
+def values_by_role(columns: pa.RecordBatch, roles: Sequence[str], rules: FieldRules) -> dict[str, pa.Array]:
+    """Return the columns of Parquet by role; operation, time and sequence as CSV has them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     at = fields_by_role(roles, columns.columns)
-    numbers = np.arange(first, first + columns.num_rows)
     values = {role: array for role, array in at.items() if _is_read(role)}
     for role in ("op", "ts", "seq"):
         if role in values and pa.types.is_string(values[role].type):
             values[role] = _without(values[role], "")
     if "op" in values:  # a load file may have the column without a value
         values["op"] = pc.fill_null(_operations(values["op"].cast(pa.string()), rules), "I")
-    every = np.ones(columns.num_rows, bool)
-    return change_rows(values, numbers, spec, _absent(at, spec, FieldRules()), Rows(every, *_origins(at, rules)))
+    return values
+
+
+def no_changes(spec: TableSpec) -> pa.RecordBatch:
+    """Return a block of changes without rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    fields = {"op": pa.array([], pa.string())} | {f"after:{name}": pa.array([], pa.string()) for name in spec.names}
+    return change_rows(fields, np.array([], "int64"), spec).rows
 
 
 def change_rows(
@@ -369,7 +414,7 @@ def _parted(rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], fil
 def _reason(fault: _Fault, row: int, spec: TableSpec) -> str:
     """Return a row's fault in words that show no masked value."""
     text = _text_of(fault.texts, row) if fault.texts is not None else None
-    shown = "None" if text is None else "'" + text[:100].replace("\n", "\\n") + "'"
+    shown = _quoted(text)
     if fault.column == OP:
         return f"unknown operation {shown}, none that stands for I, U or D"
     if fault.column == FIELDS:
@@ -396,6 +441,12 @@ def _text_of(values: pa.Array, row: int) -> str | None:
 
 def wrong_width(number: int, fields: int, line: str, spec: TableSpec) -> BadRow:
     """Return the bad row for a line with too many or too few fields."""
-    shown = "the line holds columns that are masked or left out" if spec.hides else "'" + line[:200] + "'"
-    reason = f"{fields} fields, too many or too few for {len(spec.file_columns)} columns and those that DMS adds: {shown}"  # fmt: skip
-    return BadRow(number, FIELDS, reason)
+    shown = "the line holds columns that are masked or left out" if spec.hides else _quoted(line, 200)
+    wanted = f"{len(spec.file_columns)} columns and those that DMS adds"
+    reason = f"too many or too few fields ({fields}) for {wanted}: {shown}"
+    return BadRow(number, FIELDS, reason, line=line.encode())
+
+
+def _quoted(text: str | None, most: int = 100) -> str:
+    """Return a text as messages show it."""
+    return "None" if text is None else "'" + text[:most].replace("\n", "\\n") + "'"

@@ -260,7 +260,7 @@ def _parse(text: bytes, width: int, dialect: Dialect, restored: dict[str, str], 
     wrong: list[WrongWidth] = []
 
     def keep(row) -> str:
-        wrong.append(WrongWidth(first + row.number - 1, row.actual_columns, row.text))
+        wrong.append(WrongWidth(first + row.number - 1, row.actual_columns, _own_text(row.text, restored)))
         return "skip"
 
     fields = _split(_as_utf8(text), width, dialect, keep)
@@ -316,6 +316,13 @@ def _put_back(fields: pa.RecordBatch, restored: dict[str, str]) -> pa.RecordBatc
             if pc.any(pc.match_substring(column, standard)).as_py():
                 columns[i] = pc.replace_substring(column, standard, own)
     return pa.RecordBatch.from_arrays(columns, schema=fields.schema)
+
+
+def _own_text(line: str, restored: dict[str, str]) -> str:
+    """Return a line as it was before the block was brought into standard form."""
+    for standard, own in sorted(restored.items()):
+        line = line.replace(standard, own)
+    return line
 
 
 def line_of(fields: list[str | None], dialect: Dialect) -> bytes:

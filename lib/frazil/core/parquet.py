@@ -56,13 +56,13 @@ def type_values(column: Column, values: pa.Array) -> tuple[pa.Array, pa.Array | 
     target = arrow_type(column)
     kind = kind_of(values.type)
     if kind == "text" or (kind == "bytes" and types.is_string(target)):
-        return type_texts(column, _as_texts(values))
+        return type_texts(column, as_texts(values))
     if kind == "moment":
         return _moments(column, values, target)
     if kind == "date":
         return _dates(column, values, target)
     if types.is_string(target):
-        return type_texts(column, _as_texts(values))
+        return type_texts(column, as_texts(values))
     if kind == "bytes":
         return values.cast(target), None
     return _numbers(column, values, target)
@@ -71,7 +71,7 @@ def type_values(column: Column, values: pa.Array) -> tuple[pa.Array, pa.Array | 
 # --- texts
 
 
-def _as_texts(values: pa.Array) -> pa.Array:
+def as_texts(values: pa.Array) -> pa.Array:
     """Return values as texts in CSV's form."""
     import pyarrow as pa
     import pyarrow.compute as pc

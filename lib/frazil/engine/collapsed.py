@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
+from frazil.core.bad_rows import SHOWN, BadRows
+from frazil.core.changes import OPERATIONS
 from frazil.core.masks import masked
+from frazil.engine.read_files import FileToRead
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,16 +23,37 @@ if TYPE_CHECKING:
 EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 
 
+PLACE = ("file_order", "number")
+"""The columns with the place of a key's last change in its batch."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to return besides the last change per key."""
+
+    quantiles: Sequence[float]
+    """The quantiles of the delays."""
+    in_driver: bool = True
+    """Whether the rows are collected in the driver; else they are a frame."""
+    places: bool = False
+    """Whether the rows have their `PLACE`."""
+    most_bad: int = SHOWN
+    """How many bad rows of each file are kept; all are counted."""
+
+
 @dataclass(frozen=True)
 class Collapsed:
     """The last change per key: `rows` in the driver (`op`, and the lake's columns `c0` …), or a `frame` for a MERGE.
 
-    `seen` is what Spark's reader would have observed. `bounds` are the smallest and the largest first key, None if no
-    literal can express them. `release` frees what Spark keeps of the frame.
+    `seen` is what Spark's reader would have observed. `files` are the batch's files in the order by which `bad` names
+    them. `bounds` are the smallest and the largest first key, None if no literal can express them. `release` frees
+    what Spark keeps of the frame.
     """
 
     seen: dict[str, Any]
     keys: int
+    bad: BadRows
+    files: Sequence[FileToRead] = ()
     rows: pa.Table | None = None
     frame: DataFrame | None = None
     bounds: tuple[Any, Any] = (None, None)
@@ -41,12 +65,18 @@ def lake_columns(latest: pa.Table, spec: TableSpec) -> dict[str, pa.Array]:
     return {f"c{i}": masked(c, latest[f"new_{i}"].combine_chunks()) for i, c in enumerate(spec.columns)}
 
 
+def counts(good: int, of_good: dict[str, int], bad: BadRows) -> dict[str, int]:
+    """Return how many changes a batch has, how many of them are bad, and how many each operation has."""
+    ops = {op: of_good.get(op, 0) + bad.operations.get(op, 0) for op in OPERATIONS}
+    return {"changes": good + bad.count, "bad": bad.count, **ops}
+
+
 def operations(ops: pa.Array) -> dict[str, int]:
     """Return the number of changes per operation."""
     import pyarrow.compute as pc
 
     counted = {row["values"]: row["counts"] for row in pc.value_counts(ops).to_pylist()}
-    return {op: counted.get(op, 0) for op in ("I", "U", "D")}
+    return {op: counted.get(op, 0) for op in OPERATIONS}
 
 
 # --- frames for a MERGE
@@ -71,13 +101,20 @@ def frame_of(spark: SparkSession, rows: pa.Table, spec: TableSpec) -> DataFrame:
 def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return rows (`op`, `c0` …, times as microseconds) in the form of a MERGE:
 
-    `op`, the row `after`, and its key `k0` ….
+    `op`, the row `after`, and its key `k0` …; also `place`, if the rows have one.
     """
     times = micros_sql(spec)
     values = [times.get(f"c{i}", f"c{i}") for i in range(len(spec.columns))]
     row = ", ".join(f"{literal(c.name)}, {value}" for c, value in zip(spec.columns, values, strict=True))
     keys = [f"{values[spec.names.index(k)]} as k{i}" for i, k in enumerate(spec.key)]
-    return rows.selectExpr("op", f"named_struct({row}) as after", *keys)
+    place = [f"{place_sql()} as place"] if PLACE[0] in rows.columns else []
+    return rows.selectExpr("op", f"named_struct({row}) as after", *keys, *place)
+
+
+def place_sql() -> str:
+    """Return the SQL of a row's place in its batch, in the form that the quarantine compares."""
+    order, number = (f"lpad(cast({name} as string), 60, '0')" for name in PLACE)
+    return f"named_struct('phase', 1L, 'object', {order}, 'row_no', {number})"
 
 
 def micros_sql(spec: TableSpec) -> dict[str, str]:

@@ -13,17 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
+from frazil.core.bad_rows import BadRows
+from frazil.core.changes import OPERATIONS
 from frazil.core.key_numbers import key_numbers
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.newest import moment
-from frazil.dms.objects import DmsObject
-from frazil.engine.collapsed import Ages, Collapsed, lake_columns, merge_rows, micros_sql, operations
+from frazil.dms.objects import DmsObject, SourceError
+from frazil.engine.collapsed import (
+    PLACE,
+    Ages,
+    Collapsed,
+    Wanted,
+    counts,
+    lake_columns,
+    merge_rows,
+    micros_sql,
+    operations,
+)
 from frazil.engine.exchange import BLOCK_SCHEMA, from_blocks, to_blocks
 from frazil.engine.file_plan import plan_files
 from frazil.engine.load import groups_of
 from frazil.engine.partitions import bucket_of_each_partition
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
+from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +61,21 @@ class BatchFiles:
     files: list[FileToRead]
     written_at_s: dict[int, float]
     read: ReadPlan
+    wanted: Wanted
     every: int = 1
+
+    @property
+    def form(self) -> RowForm:
+        """The columns of its rows."""
+        return RowForm(self.read.spec, self.wanted.places)
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """The columns of a batch's rows: `fact`, `op`, `key0` …, the lake's `c0` …, and `PLACE` if places are wanted."""
+
+    spec: TableSpec
+    places: bool = False
 
 
 def collapse_files(
@@ -56,28 +83,27 @@ def collapse_files(
     spec: TableSpec,
     sent: tuple[Endpoint, Mappings],
     files: Sequence[DmsObject],
-    quantiles: Sequence[float],
-    to_driver: bool,
+    wanted: Wanted,
 ) -> Collapsed | None:
-    """Return the last change per key of change files: the rows in the driver, or as a frame that Spark keeps.
+    """Return the last change per key of change files, and their bad rows: the rows in the driver, or a frame.
 
-    None if Spark's reader has to judge them: for a bad row, a key that a row only passed, or no row at all. Raises
+    Spark keeps the frame. None if Spark's reader has to judge the batch, for a key that a row only passed. Raises
     FrazilError for a file that cannot be read.
     """
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
     written = {p.order: moment(f.name).replace(tzinfo=UTC).timestamp() for p, f in zip(planned, in_order, strict=True)}
     size = sum(f.size for f in files)
-    batch = BatchFiles(planned, written, read, max(1, size // BYTES_A_CHANGE // SAMPLED))
+    batch = BatchFiles(planned, written, read, wanted, max(1, size // BYTES_A_CHANGE // SAMPLED))
     job = _job(spark, batch, [f.size for f in in_order])
-    if to_driver:
+    if wanted.in_driver:
         rows, facts = _in_driver(job, spec)
-        return _told(facts, quantiles, rows=rows, keys=rows.num_rows)
+        return _with_facts(facts, batch, rows=rows, keys=rows.num_rows)
     kept, found = job.persist(), None
     try:
         facts, keys, bounds = _facts_of(kept, spec)
         frame = merge_rows(kept.where("op is not null"), spec)
-        found = _told(facts, quantiles, frame=frame, keys=keys, bounds=bounds, release=kept.unpersist)
+        found = _with_facts(facts, batch, frame=frame, keys=keys, bounds=bounds, release=kept.unpersist)
         return found
     finally:
         if found is None:
@@ -91,18 +117,19 @@ def _job(spark: SparkSession, batch: BatchFiles, sizes: Sequence[int]) -> DataFr
     partitions = max(cores, sum(sizes) // BUCKET_BYTES)
     buckets = bucket_of_each_partition(partitions)
     read = spark.range(0, len(groups), 1, len(groups)).mapInArrow(_reading(groups, batch, buckets), BLOCK_SCHEMA)
-    return read.repartition(partitions, "bucket").mapInArrow(_collapsing(batch.read.spec), _schema(batch.read.spec))
+    return read.repartition(partitions, "bucket").mapInArrow(_collapsing(batch.form), _schema(batch.form))
 
 
-def _schema(spec: TableSpec) -> str:
+def _schema(form: RowForm) -> str:
     from frazil.changes.types import lake_type
 
     def kind(column: Column) -> str:
         return "bigint" if lake_type(column).startswith("timestamp") else lake_type(column)
 
-    columns = [f"c{i} {kind(c)}" for i, c in enumerate(spec.columns)]
-    keys = [f"key{i} bigint" for i in range(_count_of_numbers(spec))]
-    return ", ".join(["fact string", "op string", *keys, *columns])
+    columns = [f"c{i} {kind(c)}" for i, c in enumerate(form.spec.columns)]
+    keys = [f"key{i} bigint" for i in range(_count_of_numbers(form.spec))]
+    place = [f"{PLACE[0]} int", f"{PLACE[1]} bigint"] if form.places else []
+    return ", ".join(["fact string", "op string", *keys, *columns, *place])
 
 
 def _count_of_numbers(spec: TableSpec) -> int:
@@ -137,19 +164,25 @@ def _reading(groups: Sequence[Sequence[FileToRead]], batch: BatchFiles, buckets:
 
 
 def _blocks_of(file: FileToRead, batch: BatchFiles, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    ages, counts = Ages(batch.every), {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0}
-    for changes in read_changes(file, batch.read):
-        if changes.bad:
-            yield _rows_of([(FACT, json.dumps({"bad": len(changes.bad)}).encode())])
-            return
-        ages.add(changes.rows, batch.written_at_s[file.order])
-        counts["changes"] += changes.rows.num_rows
-        for op, count in operations(changes.rows["op"]).items():
-            counts[op] += count
-        blocks = to_blocks(changes.rows, file.order, batch.read.spec, len(buckets))
-        if rows := [(buckets[bucket], block) for bucket, block in blocks]:
-            yield _rows_of(rows)
-    yield _rows_of([(FACT, json.dumps(counts | {"ages": ages.to_dict()}).encode())])
+    ages, bad, found = Ages(batch.every), BadRows(batch.wanted.most_bad), {"good": 0, **dict.fromkeys(OPERATIONS, 0)}
+    try:
+        for changes in read_changes(file, batch.read):
+            bad.add(file.order, changes.bad)
+            ages.add(changes.rows, batch.written_at_s[file.order])
+            found["good"] += changes.rows.num_rows
+            for op, count in operations(changes.rows["op"]).items():
+                found[op] += count
+            blocks = to_blocks(changes.rows, file.order, batch.read.spec, len(buckets))
+            if rows := [(buckets[bucket], block) for bucket, block in blocks]:
+                yield _rows_of(rows)
+    except FrazilError as error:  # its class would not survive the way to the driver
+        yield _fact({"error": [file.order, error.problem, error.cure]})
+        return
+    yield _fact(found | {"ages": ages.to_dict(), "bad": bad.to_dict()})
+
+
+def _fact(fact: dict[str, Any]) -> pa.RecordBatch:
+    return _rows_of([(FACT, json.dumps(fact).encode())])
 
 
 def _rows_of(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:
@@ -161,7 +194,7 @@ def _rows_of(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:
     )
 
 
-def _collapsing(spec: TableSpec) -> Callable:
+def _collapsing(form: RowForm) -> Callable:
     """Return the function of an ordering task.
 
     It takes the blocks of its buckets, and returns rows in the form of `_schema` and facts.
@@ -172,44 +205,49 @@ def _collapsing(spec: TableSpec) -> Callable:
         for batch in batches:
             for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
                 if bucket == FACT:
-                    yield _fact_row(block.as_py().decode(), spec)
+                    yield _fact_row(block.as_py().decode(), form)
                 else:
                     blocks.setdefault(bucket, []).append(block.as_buffer())
         for bucket in list(blocks):
-            latest = from_blocks(blocks.pop(bucket), spec)
-            yield _fact_row(json.dumps({"out_of_sequence": latest.out_of_sequence, "passed": latest.reused}), spec)
-            yield from _lake_rows(latest.rows, spec)
+            latest = from_blocks(blocks.pop(bucket), form.spec)
+            yield _fact_row(json.dumps({"out_of_sequence": latest.out_of_sequence, "passed": latest.reused}), form)
+            yield from _lake_rows(latest.rows, form)
 
     return run
 
 
-def _fact_row(text: str, spec: TableSpec) -> pa.RecordBatch:
+def _fact_row(text: str, form: RowForm) -> pa.RecordBatch:
     import pyarrow as pa
 
-    schema = _empty(spec).schema
+    schema = _empty(form).schema
     return pa.RecordBatch.from_pylist([{"fact": text}], schema=schema)
 
 
-def _lake_rows(latest: pa.Table, spec: TableSpec) -> Iterator[pa.RecordBatch]:
+def _lake_rows(latest: pa.Table, form: RowForm) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
+    spec = form.spec
     columns = lake_columns(latest, spec)
     numbers = key_numbers([columns[f"c{spec.names.index(k)}"] for k in spec.key]) if _count_of_numbers(spec) else []
     arrays = [pa.nulls(len(latest), pa.string()), latest["op"].combine_chunks(), *map(pa.array, numbers)]
     arrays += [_as_micros(column) for column in columns.values()]
     names = ["fact", "op", *[f"key{i}" for i in range(len(numbers))], *columns]
+    if form.places:
+        arrays, names = [*arrays, *(latest[name].combine_chunks() for name in PLACE)], [*names, *PLACE]
     yield from pa.Table.from_arrays(arrays, names).to_batches(ROWS_AT_ONCE)
 
 
-def _empty(spec: TableSpec) -> pa.Table:
+def _empty(form: RowForm) -> pa.Table:
     import pyarrow as pa
 
     from frazil.core.types import arrow_type
 
+    spec = form.spec
     kinds = [pa.string() if c.mask else arrow_type(c) for c in spec.columns]
     columns = [(f"c{i}", pa.int64() if pa.types.is_timestamp(kind) else kind) for i, kind in enumerate(kinds)]
     keys = [(f"key{i}", pa.int64()) for i in range(_count_of_numbers(spec))]
-    return pa.schema([("fact", pa.string()), ("op", pa.string()), *keys, *columns]).empty_table()
+    place = [(PLACE[0], pa.int32()), (PLACE[1], pa.int64())] if form.places else []
+    return pa.schema([("fact", pa.string()), ("op", pa.string()), *keys, *columns, *place]).empty_table()
 
 
 def _as_micros(column: pa.Array) -> pa.Array:
@@ -256,13 +294,15 @@ def _facts_of(kept: DataFrame, spec: TableSpec) -> tuple[list[dict[str, Any]], i
     return [json.loads(text) for text in texts], keys, (low, high)
 
 
-def _told(facts: list[dict[str, Any]], quantiles: Sequence[float], **found: Any) -> Collapsed | None:
+def _with_facts(facts: list[dict[str, Any]], batch: BatchFiles, **found: Any) -> Collapsed | None:
     """Return a batch with its combined facts, or None if Spark's reader has to judge it."""
-    totals = {
-        name: sum(f.get(name, 0) for f in facts)
-        for name in ("changes", "bad", "I", "U", "D", "out_of_sequence", "passed")
-    }
-    if totals["bad"] or totals["passed"] or not totals["changes"]:
+    if errors := sorted(f["error"] for f in facts if "error" in f):
+        raise SourceError(errors[0][1], errors[0][2])
+    totals = {name: sum(f.get(name, 0) for f in facts) for name in ("good", *OPERATIONS, "out_of_sequence", "passed")}
+    if totals["passed"]:
         return None
+    bad = BadRows.together(f["bad"] for f in facts if "bad" in f)
+    order = {name: totals[name] for name in ("out_of_sequence", "passed")}
     ages = Ages.together([f["ages"] for f in facts if "ages" in f])
-    return Collapsed(seen=totals | ages.points(quantiles), **found)
+    seen = counts(totals["good"], totals, bad) | order | ages.points(batch.wanted.quantiles)
+    return Collapsed(seen=seen, bad=bad, files=batch.files, **found)

@@ -62,9 +62,14 @@ def _is_plain(location: str) -> bool:
 
 
 def write_load(
-    spark: SparkSession, table: JavaTable, spec: TableSpec, files: Sequence[DmsObject], sent: tuple[Endpoint, Mappings]
+    spark: SparkSession,
+    table: JavaTable,
+    spec: TableSpec,
+    files: Sequence[DmsObject],
+    sent: tuple[Endpoint, Mappings],
+    most_bad: int,
 ) -> Written:
-    """Write the good rows of load files as data files of a table, and count the bad ones.
+    """Write the good rows of load files as data files of a table; keep up to `most_bad` bad rows of each file.
 
     Raises FrazilError for a file that cannot be read; the error names it.
     """
@@ -72,7 +77,7 @@ def write_load(
 
     planned, read = plan_files(spec, *sent, files, LOAD_PHASE)
     to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
-    write = WritePlan(to_json(table.operations().current()), storage_properties(table))
+    write = WritePlan(to_json(table.operations().current()), storage_properties(table), most_bad)
     if sum(f.size for f in files) <= IN_PROCESS:
         return write_files(planned, read, write)
     from frazil.engine.on_spark import load_files

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
 from frazil.core.changes import BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
-from frazil.core.csv import Dialect, read_records
+from frazil.core.csv import Dialect, Records, read_records
 from frazil.dms.objects import SourceError
 from frazil.dms.storage import chunks, is_s3, read
 
@@ -80,19 +81,41 @@ def _csv(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
     with _Chunks(file.path) as stream:
         for records in read_records(stream, len(file.roles), file.dialect, file.path):
             changes = type_records(records.fields, records.numbers, file.roles, plan.spec, plan.rules)
-            misshapen = [wrong_width(w.number, w.fields, w.line, plan.spec) for w in records.wrong_width]
-            yield Changes(changes.rows, _in_order([*changes.bad, *misshapen])) if misshapen else changes
+            if changes.bad or records.wrong_width:
+                changes = Changes(changes.rows, _bad_of_csv(file, plan, records, changes.bad))
+            yield changes
 
 
-def _in_order(bad: list[BadRow]) -> tuple[BadRow, ...]:
-    return tuple(sorted(bad, key=lambda row: row.number))
+def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[BadRow, ...]) -> tuple[BadRow, ...]:
+    """Return the bad rows of a block in order, each with what the quarantine keeps of it."""
+    import numpy as np
+    import pyarrow as pa
+
+    wrong = records.wrong_width
+    misshapen = [wrong_width(w.number, w.fields, w.line, plan.spec) for w in wrong]
+    places = np.searchsorted(records.numbers, [row.number for row in bad])
+    fields = pa.Table.from_batches([
+        records.fields.take(pa.array(places, pa.int64())),
+        fields_of_lines([w.line for w in wrong], len(file.roles), file.dialect),
+    ])  # fmt: skip
+    whole = fields.combine_chunks().to_batches()[0]
+    kept = with_lines([*bad, *misshapen], whole, file.roles, plan.spec, (plan.rules, file.dialect))
+    return tuple(sorted(kept, key=lambda row: row.number))
 
 
 def _parquet(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
+    import pyarrow as pa
+
     first = 1
     with _opened(file.path) as opened:
         for batch in opened.iter_batches(ROWS, use_threads=False):
-            yield type_columns(batch, first, file.roles, plan.spec, plan.rules)
+            changes = type_columns(batch, first, file.roles, plan.spec, plan.rules)
+            if changes.bad:
+                values = batch.take(pa.array([row.number - first for row in changes.bad]))
+                changes = Changes(
+                    changes.rows, tuple(with_values(changes.bad, values, file.roles, plan.spec, plan.rules))
+                )
+            yield changes
             first += batch.num_rows
 
 

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.core.bad_rows import BadRows
+from frazil.core.changes import no_changes
 from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import latest_per_key
 from frazil.core.messages import MessageNames, type_messages
@@ -16,10 +18,10 @@ from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
 from frazil.dms.transactions import NAME
-from frazil.engine.collapsed import Ages, Collapsed, bounds, lake_columns, operations
+from frazil.engine.collapsed import PLACE, Ages, Collapsed, Wanted, bounds, counts, lake_columns, operations
 from frazil.engine.file_plan import plan_files
 from frazil.engine.held_messages import HeldMessage
-from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
+from frazil.engine.read_files import FileToRead, read_changes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,40 +48,43 @@ def are_plain(files: Sequence[DmsObject], endpoint: Endpoint) -> bool:
 
 
 def collapse_files(
-    spec: TableSpec, sent: tuple[Endpoint, Mappings], files: Sequence[DmsObject], quantiles: Sequence[float]
+    spec: TableSpec, sent: tuple[Endpoint, Mappings], files: Sequence[DmsObject], wanted: Wanted
 ) -> Collapsed | None:
-    """Return the last change per key of change files, and these `quantiles` of their delays.
+    """Return the last change per key of change files, and their bad rows.
 
-    None if Spark has to judge them: for a bad row, a key that a row only passed, or no row at all. Raises FrazilError
-    for a file that cannot be read.
+    None if Spark has to judge them, for a key that a row only passed. Raises FrazilError for a file that cannot be
+    read.
     """
+    import numpy as np
+    import pyarrow as pa
+
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
-    blocks, ages = [], Ages()
+    blocks, ages, bad = [], Ages(), BadRows(wanted.most_bad)
     for file, listed in zip(planned, in_order, strict=True):
-        rows = _rows_of(file, read)
-        if rows is None:
-            return None
-        blocks += rows
-        for block in rows:
-            ages.add(block, moment(listed.name).replace(tzinfo=UTC).timestamp())
-    return _collapsed(blocks, spec, ages.points(quantiles))
+        for changes in read_changes(file, read):
+            bad.add(file.order, changes.bad)
+            ages.add(changes.rows, moment(listed.name).replace(tzinfo=UTC).timestamp())
+            order = pa.array(np.full(changes.rows.num_rows, file.order, "int32"))
+            blocks.append(changes.rows.append_column("file_order", order))
+    blocks = blocks or [no_changes(spec).append_column("file_order", pa.array([], pa.int32()))]
+    return _collapsed(blocks, spec, wanted, ages, (bad, planned))
 
 
 def collapse_messages(
-    spec: TableSpec, names: MessageNames, messages: Sequence[HeldMessage], partitions: int, quantiles: Sequence[float]
+    spec: TableSpec, names: MessageNames, messages: Sequence[HeldMessage], partitions: int, wanted: Wanted
 ) -> Collapsed | None:
-    """Return the same for a table's own messages, given the number of their partitions."""
+    """Return the same for a table's own messages, given the number of their partitions; None also for a bad one."""
     import numpy as np
 
     in_order = sorted(messages, key=lambda m: (m.partition, m.place))
     numbers = np.arange(len(in_order))  # Kinesis's sequence numbers are too long for any number type
     changes = type_messages([m.message for m in in_order], numbers, spec, names, partitions)
-    if changes.bad:
+    if changes.bad or not changes.rows.num_rows:
         return None
     ages = Ages()
     ages.add(changes.rows, _written_at_s(in_order))
-    return _collapsed([changes.rows], spec, ages.points(quantiles))
+    return _collapsed([changes.rows], spec, wanted, ages, (BadRows(), ()))
 
 
 def _written_at_s(messages: Sequence[HeldMessage]) -> np.ndarray:
@@ -96,38 +101,37 @@ def _written_at_s(messages: Sequence[HeldMessage]) -> np.ndarray:
     return np.array([seconds(m.message.built) for m in messages])
 
 
-def _collapsed(blocks: list[pa.RecordBatch], spec: TableSpec, delays: dict[str, str | None]) -> Collapsed | None:
+def _collapsed(
+    blocks: list[pa.RecordBatch],
+    spec: TableSpec,
+    wanted: Wanted,
+    ages: Ages,
+    of_files: tuple[BadRows, Sequence[FileToRead]],
+) -> Collapsed | None:
     import pyarrow as pa
 
-    changes = pa.Table.from_batches(blocks) if blocks else None
-    if not changes:
-        return None
+    changes = pa.Table.from_batches(blocks)
     latest = latest_per_key(changes, spec)
     if latest.reused:
         return None
-    seen = {"changes": len(changes), "bad": 0, **operations(changes["op"].combine_chunks())}
-    seen |= {"out_of_sequence": latest.out_of_sequence, "passed": 0, **delays}
-    rows = pa.table({"op": latest.rows["op"].combine_chunks(), **lake_columns(latest.rows, spec)})
-    return Collapsed(seen, len(rows), rows, bounds=bounds(rows, spec))
+    bad, files = of_files
+    seen = counts(len(changes), operations(changes["op"].combine_chunks()), bad)
+    seen |= {"out_of_sequence": latest.out_of_sequence, "passed": 0, **ages.points(wanted.quantiles)}
+    columns = {"op": latest.rows["op"].combine_chunks(), **lake_columns(latest.rows, spec)}
+    if wanted.places:
+        columns |= {name: latest.rows[name].combine_chunks() for name in PLACE}
+    rows = pa.table(columns)
+    return Collapsed(seen, len(rows), bad, files, rows, bounds=bounds(rows, spec))
 
 
-def with_key_numbers(rows: pa.Table, spec: TableSpec) -> pa.Table:
+def for_row_delta(rows: pa.Table, spec: TableSpec) -> pa.Table:
     """Return collapsed rows with the numbers of their keys, `key0` …, by which a row delta finds the old rows."""
     import pyarrow as pa
 
+    rows = rows.drop_columns([name for name in PLACE if name in rows.column_names])
     if "key0" in rows.column_names:
         return rows
     keys = [rows[f"c{spec.names.index(k)}"].combine_chunks() for k in spec.key]
     for i, numbers in enumerate(key_numbers(keys)):
         rows = rows.append_column(f"key{i}", pa.array(numbers))
     return rows
-
-
-def _rows_of(file: FileToRead, read: ReadPlan) -> list[pa.RecordBatch] | None:
-    blocks = []
-    for changes in read_changes(file, read):
-        if changes.bad:
-            return None
-        if changes.rows.num_rows:
-            blocks.append(changes.rows)
-    return blocks

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.core.changes import BadRow
+from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.masks import masked
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 
@@ -16,57 +16,50 @@ if TYPE_CHECKING:
 
     from frazil.lake.data_files import DataFileWriter
 
-SHOWN = 20
-"""Maximum number of a file's bad rows that reach the driver with their reason; all are counted."""
-
 
 @dataclass(frozen=True)
 class WritePlan:
-    """The target table: its metadata as JSON, and the properties with which PyIceberg opens its storage."""
+    """The target table: its metadata as JSON, and the properties with which PyIceberg opens its storage.
+
+    `most_bad` is how many bad rows of each file are kept; all are counted.
+    """
 
     metadata: str
     io_properties: dict[str, str] = field(default_factory=dict)
+    most_bad: int = SHOWN
 
 
 @dataclass(frozen=True)
 class Written:
-    """Data files in Iceberg's JSON form, and the numbers of good and bad rows, with the first bad ones by file."""
+    """Data files in Iceberg's JSON form, the number of good rows, the bad rows, and the files that were read."""
 
     entries: list[dict[str, Any]]
     good: int = 0
-    bad: int = 0
-    first_bad: dict[int, list[BadRow]] = field(default_factory=dict)
-
-    @staticmethod
-    def together(parts: Sequence[Written]) -> Written:
-        """Return several results as one."""
-        first_bad = {order: rows for part in parts for order, rows in part.first_bad.items()}
-        entries = [entry for part in parts for entry in part.entries]
-        return Written(entries, sum(p.good for p in parts), sum(p.bad for p in parts), first_bad)
+    bad: BadRows = field(default_factory=BadRows)
+    files: Sequence[FileToRead] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a form that JSON can hold."""
-        return asdict(self)
+        """Return a form that JSON can hold, without the files."""
+        return {"entries": self.entries, "good": self.good, "bad": self.bad.to_dict()}
 
     @staticmethod
-    def from_dict(result: dict[str, Any]) -> Written:
-        """Return the object that `to_dict` described, after its way through JSON."""
-        first_bad = {int(order): [BadRow(**b) for b in rows] for order, rows in result["first_bad"].items()}
-        return Written(result["entries"], result["good"], result["bad"], first_bad)
+    def together(parts: Sequence[dict[str, Any]], files: Sequence[FileToRead]) -> Written:
+        """Return several results of `to_dict`, after their way through JSON, as one."""
+        entries = [entry for part in parts for entry in part["entries"]]
+        bad = BadRows.together(part["bad"] for part in parts)
+        return Written(entries, sum(part["good"] for part in parts), bad, files)
 
 
 def write_files(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Written:
-    """Write the good rows of load files as data files of a table, and count the bad ones. Nothing is committed."""
+    """Write the good rows of load files as data files of a table. Nothing is committed."""
     writer = _writer(write)
-    good, bad, first_bad = 0, 0, {}
+    good, bad = 0, BadRows(write.most_bad)
     for file in files:
         for changes in read_changes(file, read):
             writer.write(lake_rows(changes.rows, read.spec, writer.names))
             good += changes.rows.num_rows
-            bad += len(changes.bad)
-            shown = first_bad.setdefault(file.order, []) if changes.bad else []
-            shown += changes.bad[: SHOWN - len(shown)]
-    return Written(writer.close(), good, bad, first_bad)
+            bad.add(file.order, changes.bad)
+    return Written(writer.close(), good, bad, files)
 
 
 def _writer(write: WritePlan) -> DataFileWriter:

@@ -6,23 +6,28 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from frazil.changes.changeset import change_set
 from frazil.changes.collapse import passed_keys
+from frazil.changes.quarantine import set_aside
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
+from frazil.core.bad_rows import SHOWN
 from frazil.core.key_numbers import has_numbers
 from frazil.core.texts import driver_rows
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.position import Position
 from frazil.dms.read import has_stray_quote
 from frazil.engine import collapsed, small_batch
-from frazil.engine.collapsed import Collapsed
+from frazil.engine.collapsed import Collapsed, Wanted
+from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.read_files import require_readable
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.batch import Batch, Plan, plan_of
+from frazil.flows.quarantine import OfBatch
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, keyless, merge
 from frazil.lake.commit import Commit
@@ -61,8 +66,8 @@ def apply_batch(
             return done
         whole = not given.may_be_split
     raw, all_end = given.read(whole), given.look(whole)
-    partial, aside = "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
-    lane, why = _lane(book, spec, given, partial or spec.narrow)
+    is_partial, aside = "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
+    lane, why = _lane(book, spec, given, is_partial or spec.narrow)
     plan = plan_of(spec, given, raw, lane, aside)
     found, batch, bad = plan.found, plan.batch, None
     carries = found is not batch  # bad rows stay in the batch until it is known
@@ -86,17 +91,19 @@ def apply_batch(
             return apply_batch(book, spec, base, given, whole=True)
         all_end(stats["bad"] > 0)
         if stats["bad"]:
-            quarantine.admit(book, spec, raw, stats["bad"], stats["changes"])
+            counted = stats["bad"], stats["changes"]
+            quarantine.admit(book, spec, counted, quarantine.explain_raw(book, spec, raw))
             if carries:
                 bad = found.where("aside is not null").select("aside.*")
             else:
                 batch.persist()
         if stats["passed"]:
-            _require_free(book, spec, raw, partial, given.files)
+            _require_free(book, spec, raw, is_partial, given.files)
         read_at, summary = time.time(), _summary(stats, keys, given, picked_up)
         position = given.after(commit.new_batch())
-        set_aside = (stats["bad"], raw, batch, bad, stats.get("first"))
-        with quarantine.beside(book, spec, base, position.batch, *set_aside) as ready:
+        read = partial(set_aside, raw if bad is None else bad, raw, spec, position.batch, base.sequence)
+        of_batch = OfBatch(stats["bad"], partial(read, stats.get("first")), lambda: batch)
+        with quarantine.beside(book, spec, base, position.batch, of_batch) as ready:
             done = commit_batch(
                 book,
                 spec,
@@ -120,36 +127,44 @@ def _by_core(
     book: Workbook, spec: TableSpec, base: Base, given: Batch, picked_up: float
 ) -> tuple[dict[str, int], dict[str, float]] | None:
     """Apply a batch that the core reads. Return None, with nothing changed, where Spark's reader has to do it."""
-    if not given.collapse or small_batch.why_not(spec) or quarantine.still_waiting(book, spec, base) is not None:
+    if not given.collapse or small_batch.why_not(spec) or (book.tasks_fail and not given.small):
         return None
     lane, why = _lane(book, spec, given, spec.narrow)
-    # A large batch with bad rows is read twice. Where they are expected, Spark's reader quarantines them directly.
-    if (lane and not has_numbers(spec)) or (
-        not given.small and (book.tasks_fail or quarantine.sets_aside(book, spec)[0])
-    ):
+    may_follow = collapsed.can_make_frames() and has_numbers(spec)
+    waits = quarantine.still_waiting(book, spec, base) is not None
+    if (waits and not may_follow) or (lane and not has_numbers(spec)):
         return None
+    aside = quarantine.sets_aside(book, spec)[0]
+    kept = quarantine.most_bad_rows(book, spec) if aside else SHOWN
+    wanted = Wanted(latency.QUANTILES, lane is not None, waits or (aside and may_follow), kept)
     try:
-        found = _collapsed_by_core(book, spec, given, to_driver=lane is not None)
+        found = _collapsed_by_core(book, spec, given, wanted)
     except _TooManyRowsError:
         return _by_core(book, spec, base, replace(given, only_merge=TOO_MANY_ROWS), picked_up)
     if found is None:
         return None
     try:
         given.require_unchanged()
+        if found.bad.count:
+            counted = found.bad.count, found.seen["changes"]
+            quarantine.admit(book, spec, counted, quarantine.explain_rows(spec, found.bad, found.files))
+            if not may_follow:
+                return None
         return _commit_collapsed(book, spec, base, given, (found, lane, why, picked_up))
     finally:
         found.release()
 
 
-def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, to_driver: bool) -> Collapsed | None:
-    if given.small and not (to_driver or collapsed.can_make_frames()):
+def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, wanted: Wanted) -> Collapsed | None:
+    if given.small and not (wanted.in_driver or collapsed.can_make_frames()):
         return None
     try:
-        return given.collapse(to_driver)
-    except FrazilError:  # Spark's reader reports the same, with more detail
-        return None
+        return given.collapse(wanted)
+    except FrazilError:
+        given.require_unchanged()  # a file that is still being written may be anything
+        raise
     except Exception as error:  # executors without Python's packages, or too many rows for the driver
-        if to_driver and "spark.driver.maxResultSize" in str(error):
+        if wanted.in_driver and "spark.driver.maxResultSize" in str(error):
             raise _TooManyRowsError from None
         book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
         book.tasks_fail = book.tasks_fail or not given.small
@@ -163,16 +178,21 @@ def _commit_collapsed(
     found, lane, why, picked_up = by_core
     stats, read_at, position = latency.picked_up(found.seen, picked_up), time.time(), given.after(commit.new_batch())
     summary, record = _summary(stats, found.keys, given, picked_up), given.record(position.batch)
-    rows = lane.with_partition_values(small_batch.with_key_numbers(found.rows, spec)) if lane else None
+    rows = lane.with_partition_values(small_batch.for_row_delta(found.rows, spec)) if lane else None
 
-    def for_merge() -> DataFrame:
+    def as_frame() -> DataFrame:
         if found.frame is not None:
             return found.frame
-        if collapsed.can_make_frames():
-            return collapsed.frame_of(book.spark, found.rows, spec)
+        return collapsed.frame_of(book.spark, found.rows, spec)
+
+    def for_merge() -> DataFrame:
+        if found.frame is not None or collapsed.can_make_frames():
+            return as_frame()
         return plan_of(spec, given, given.read(True), None, aside=False).batch
 
-    with quarantine.beside(book, spec, base, position.batch) as ready:
+    common = RecordOf(spec, position.batch, base.sequence)
+    of_batch = OfBatch(found.bad.count, lambda: record_frame(book.spark, found.bad, found.files, common), as_frame)
+    with quarantine.beside(book, spec, base, position.batch, of_batch) as ready:
         done = commit_batch(
             book, spec, base, position, for_merge, (lane, why, rows, found.bounds), summary, ready, record
         )
@@ -200,23 +220,25 @@ def _counts(
     return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - read_at)}
 
 
-def _lane(book: Workbook, spec: TableSpec, given: Batch, partial: bool) -> tuple[RowDelta | None, str]:
+def _lane(book: Workbook, spec: TableSpec, given: Batch, is_partial: bool) -> tuple[RowDelta | None, str]:
     """Return the row-delta lane, or None for a MERGE, and why.
 
     A row delta holds its rows in memory, so the number of rows decides, not that of files.
     """
     if given.only_merge and book.lanes.mode != "merge":
         return None, given.only_merge
-    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, partial)
+    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, is_partial)
     most = book.lanes.max_mb
     if lane and given.files and (size := unpacked_bytes(given.files, most * 10**6)) and size > most * 10**6:
         return None, f"{size / 1e6:,.0f} MB of changes or more once unpacked, above rowdelta_max_mb ({most})"
     return lane, why
 
 
-def _require_free(book: Workbook, spec: TableSpec, raw: DataFrame, partial: bool, files: tuple[DmsObject, ...]) -> None:
+def _require_free(
+    book: Workbook, spec: TableSpec, raw: DataFrame, is_partial: bool, files: tuple[DmsObject, ...]
+) -> None:
     """Raise SourceError if a key is stored that rows only passed on their way to another; see `collapse.passed_keys`."""
-    keys = passed_keys(change_set(raw, spec).where("bad is null"), spec, ever=partial)
+    keys = passed_keys(change_set(raw, spec).where("bad is null"), spec, ever=is_partial)
     stored = book.spark.table(book.name(spec)).select(*[identifier(k) for k in spec.key])
     if hit := driver_rows(keys.join(stored, list(spec.key), "left_semi").limit(3)).collect():
         away = f" move the change files from before that load away ({files[0].name} …)," if files else ""

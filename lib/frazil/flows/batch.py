@@ -20,7 +20,7 @@ from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes
 from frazil.dms.read import CHANGE_PHASE, may_be_split, may_hide_open_text, read_rows
 from frazil.engine import large_batch, small_batch
-from frazil.engine.collapsed import Collapsed
+from frazil.engine.collapsed import Collapsed, Wanted
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.arrival import Reading
@@ -77,11 +77,8 @@ class Batch:
     """Why the batch may not use a row delta, whatever the lane is."""
     record: Callable[[str], dict[str, str]] = lambda batch: {}
     """Takes the batch's id; returns the properties that record which files were applied."""
-    collapse: Callable[[bool], Collapsed | None] | None = None
-    """Collapses a batch that the core can read; takes whether its rows are wanted in the driver.
-
-    Returns None where Spark has to judge rows.
-    """
+    collapse: Callable[[Wanted], Collapsed | None] | None = None
+    """Collapses a batch that the core can read. Returns None where Spark has to judge rows."""
     small: bool = True
     """Whether the core reads the batch in this process, without a Spark job."""
 
@@ -125,11 +122,11 @@ def of_files(
 
     hidden = may_hide_open_text(spec, files, book.endpoint, book.mappings, CHANGE_PHASE)
 
-    def collapse(to_driver: bool) -> Collapsed | None:
+    def collapse(wanted: Wanted) -> Collapsed | None:
         sent = book.endpoint, book.mappings
         if small:
-            return small_batch.collapse_files(spec, sent, files, latency.QUANTILES)
-        return large_batch.collapse_files(book.spark, spec, sent, files, latency.QUANTILES, to_driver)
+            return small_batch.collapse_files(spec, sent, files, wanted)
+        return large_batch.collapse_files(book.spark, spec, sent, files, wanted)
 
     told = book.mappings.before_image(spec) or book.mappings.sequence_column(spec)
     small, plain = small_batch.are_small(files), small_batch.are_plain(files, book.endpoint)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from frazil.changes.changeset import BadRowError, change_set, load_rows
+from frazil.changes.changeset import change_set, load_rows
 from frazil.changes.keyless import appended
+from frazil.changes.quarantine import set_aside
 from frazil.changes.types import convert_sql, mask_sql
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
+from frazil.core.bad_rows import SHOWN, BadRowError
+from frazil.core.key_numbers import has_numbers
 from frazil.core.texts import driver_rows
 from frazil.dms import ends
 from frazil.dms.objects import TableObjects
@@ -29,9 +32,13 @@ from frazil.dms.position import (
 )
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.engine import load as engine
+from frazil.engine.collapsed import can_make_frames
+from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.read_files import require_readable
+from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_ANEW, FrazilError
 from frazil.flows import quarantine
+from frazil.flows.quarantine import OfBatch
 from frazil.flows.shape import follow, require_first_files
 from frazil.flows.source import follow_source
 from frazil.flows.workbook import TableResult, Workbook
@@ -182,28 +189,46 @@ class _Load:
         self.reading = Reading(self.files, spec.source)
 
     def by_core(self) -> tuple[Commit, int] | None:
-        """Load by the core; return the commit and 0 bad rows, or None where Spark has to do it."""
+        """Load by the core; return the commit and the number of bad rows, or None where Spark has to do it."""
         book, spec = self.book, self.spec
         table = jvm.load_table(book.spark, self.name)
         if engine.why_not(table, spec, self.files):
             return None
-        try:
-            written = engine.write_load(book.spark, table, spec, self.files, (book.endpoint, book.mappings))
-        except FrazilError:  # Spark's reader reports the same, with more detail
+        aside = quarantine.sets_aside(book, spec)[0]
+        if aside and not (can_make_frames() and has_numbers(spec)):
             return None
+        kept, sent = quarantine.most_bad_rows(book, spec) if aside else SHOWN, (book.endpoint, book.mappings)
+        try:
+            written = engine.write_load(book.spark, table, spec, self.files, sent, kept)
+        except FrazilError:
+            self.reading.require_unchanged()  # a file that is still being written may be anything
+            raise
         except Exception as error:  # executors without Python's packages, a storage whose login only Spark has
             book.progress(f"{spec.source}: Spark reads the load, as the core could not: {jvm.cause(error)}")
             return None
-        if written.bad:
+        try:
+            self._admit(written)
+        except FrazilError:
             engine.delete_written(table, written)
-            return None
+            raise
 
         def put(branch: str, properties: dict[str, str]) -> None:
             replace = self.action != "load"
             jvm_data_files.put(book.spark, branch, written.entries, properties, replace)
             self.reading.require_unchanged()
 
-        return self._commit(put), 0
+        common = RecordOf(spec, self.position.batch, self.base.sequence, LOAD_PHASE)
+        records = partial(record_frame, book.spark, written.bad, written.files, common)
+        return self._commit(put, OfBatch(written.bad.count, records)), written.bad.count
+
+    def _admit(self, written: Written) -> None:
+        """Raise BadRowError unless the load's bad rows may be quarantined."""
+        if not written.bad.count:
+            return
+        self.reading.require_unchanged()
+        counted = written.bad.count, written.good + written.bad.count
+        explain = quarantine.explain_rows(self.spec, written.bad, written.files)
+        quarantine.admit(self.book, self.spec, counted, explain)
 
     def by_spark(self) -> tuple[Commit, int]:
         """Load by Spark's reader, which quarantines bad rows if the table allows it.
@@ -221,8 +246,10 @@ class _Load:
                 if not bad:
                     raise
         # In files that are read in pieces it may only be a text with a newline.
-        quarantine.admit(self.book, self.spec, self._rows(True), bad, total)
-        return self._commit(self._put_by_spark(True, bad), bad), bad
+        raw = self._rows(True)
+        quarantine.admit(self.book, self.spec, (bad, total), quarantine.explain_raw(self.book, self.spec, raw))
+        records = partial(set_aside, raw, raw, self.spec, self.position.batch, self.base.sequence)
+        return self._commit(self._put_by_spark(True, bad), OfBatch(bad, records)), bad
 
     @cached_property
     def _hidden(self) -> bool:
@@ -264,7 +291,9 @@ class _Load:
                 raise
             return 1, 1  # at least one
 
-    def _commit(self, put: Callable[[str, dict[str, str]], None], bad: int = 0, whole: bool = True) -> Commit:
+    def _commit(
+        self, put: Callable[[str, dict[str, str]], None], of_batch: OfBatch | None = None, whole: bool = True
+    ) -> Commit:
         """Commit what `put(branch, properties)` writes, with the position, the applied files and the quarantine."""
         book, spec, base, there = self.book, self.spec, self.base, self.there
         replay = self.action == "replay"
@@ -281,8 +310,7 @@ class _Load:
         table, files = jvm.load_table(book.spark, self.name), (*there.loads, *there.changes)
         awaited = base.record.awaited if replay else ()
         kept = Update(table, base.record, self.position.batch, files, awaited)
-        bad_rows = self._rows(whole) if bad else None
-        with quarantine.beside(book, spec, base, self.position.batch, bad, bad_rows) as ready:
+        with quarantine.beside(book, spec, base, self.position.batch, of_batch) as ready:
             done = commit.commit_batch(book.spark, self.name, base, self.position, write, self._summary(), applied)
         kept.done()
         return done

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import explain_bad
-from frazil.changes.quarantine import NO_PLACE, changed, newest, overtaken, set_aside
+from frazil.changes.quarantine import NO_PLACE, changed, newest, overtaken
 from frazil.config.spec import TableSpec
+from frazil.core.bad_rows import SHOWN, BadRowError, BadRows, ShownRow, explained
 from frazil.dms.position import Position
 from frazil.dms.transactions import row_in_file
+from frazil.engine.read_files import FileToRead
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, quarantine
 from frazil.lake.commit import kept_under_way
@@ -35,22 +38,38 @@ def sets_aside(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
     return True, ""
 
 
-def admit(book: Workbook, spec: TableSpec, rows: DataFrame, bad: int, total: int) -> None:
-    """Raise BadRowError unless this number of bad rows, out of `total` raw rows, may be quarantined."""
-    (aside, why_not), s = sets_aside(book, spec), book.settings
-    most = s.max_bad_rows if spec.max_bad_rows is None else spec.max_bad_rows
-    share = s.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
-    locate = partial(row_in_file, table=book.mappings.target_name(spec), endpoint=book.endpoint)
+def most_bad_rows(book: Workbook, spec: TableSpec) -> int:
+    """Return how many bad rows of a batch may be quarantined."""
+    return book.settings.max_bad_rows if spec.max_bad_rows is None else spec.max_bad_rows
+
+
+def admit(book: Workbook, spec: TableSpec, counted: tuple[int, int], explain: Callable[[str], BadRowError]) -> None:
+    """Raise BadRowError unless these bad rows may be quarantined; `counted` are the bad ones and all.
+
+    `explain` makes the error, given an alternative to its remedy.
+    """
+    aside, why_not = sets_aside(book, spec)
+    bad, total = counted
+    most = most_bad_rows(book, spec)
+    share = book.settings.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
     if not aside:
-        raise explain_bad(rows, spec, locate, other=why_not and f"such rows are not quarantined: {why_not}")
+        raise explain(why_not and f"such rows are not quarantined: {why_not}")
     if bad > most or bad * 100 > share * total:
         limit = f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass"
-        raise explain_bad(
-            rows,
-            spec,
-            locate,
-            other=f"or raise the limit, which leaves such rows out of the lake until they are replayed: {limit}",
-        )
+        raise explain(f"or raise the limit, which leaves such rows out of the lake until they are replayed: {limit}")
+
+
+def explain_raw(book: Workbook, spec: TableSpec, rows: DataFrame) -> Callable[[str], BadRowError]:
+    """Return what explains the bad ones among raw rows."""
+    locate = partial(row_in_file, table=book.mappings.target_name(spec), endpoint=book.endpoint)
+    return lambda other: explain_bad(rows, spec, locate, other=other)
+
+
+def explain_rows(spec: TableSpec, bad: BadRows, files: Sequence[FileToRead]) -> Callable[[str], BadRowError]:
+    """Return what explains bad rows that the core found."""
+    paths = {file.order: file.path for file in files}
+    worst = [ShownRow(f"{paths[order]} row {row.number}", row.column, row.reason) for order, row in bad.rows[:SHOWN]]
+    return lambda other: explained(spec, bad.count, worst, other)
 
 
 def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | None:
@@ -94,44 +113,54 @@ def before(base: Base) -> int:
     return _stamp(base) - 1
 
 
+@dataclass(frozen=True)
+class OfBatch:
+    """What a batch means for the quarantine: its bad rows, and its changes, which make waiting rows obsolete.
+
+    `records` returns the records of the bad rows, with `place`. `changes` returns the collapsed batch; None means a
+    load, which replaces all rows.
+    """
+
+    bad: int = 0
+    records: Callable[[], DataFrame] | None = None
+    changes: Callable[[], DataFrame] | None = None
+
+
 @contextmanager
 def beside(
-    book: Workbook, spec: TableSpec, base: Base, batch: str, bad: int = 0, rows: DataFrame | None = None,
-    changes: DataFrame | None = None, found: DataFrame | None = None, first: int | None = None,
-) -> Iterator[Callable[[], None]]:  # fmt: skip
+    book: Workbook, spec: TableSpec, base: Base, batch: str, of: OfBatch | None = None
+) -> Iterator[Callable[[], None]]:
     """Quarantine rows in step with the commit that the block makes of `batch`.
 
     The rows are staged in a separate thread while the block writes the batch. The block must call the yielded function
     before it publishes the commit; the call blocks until the rows are staged.
-
-    `rows` are raw rows of which `bad` are bad, all of them among those `found` (None: unknown). `first` is the number
-    of the first row, if all are of one file. `changes` is the collapsed batch, which makes waiting rows obsolete. None
-    means a load, which replaces them all.
     """
     from pyspark.sql import DataFrame, Observation
     from pyspark.sql import functions as F
 
+    of = of or OfBatch()
     old = still_waiting(book, spec, base)
-    if not bad and old is None:
+    if not of.bad and old is None:
         yield lambda: None
         book.waiting[spec.source] = batch, 0
         return
     kept: list[DataFrame] = []
 
     def records() -> DataFrame | None:
-        frames = [set_aside(rows if found is None else found, rows, spec, batch, base.sequence, first)] if bad else []
+        frames = [of.records()] if of.bad else []
         frames += [] if old is None else [old.withColumn("place", F.expr(NO_PLACE))]
         seen = Observation()
         counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as keyless")
         both = reduce(DataFrame.unionByName, frames).observe(seen, *counts).localCheckpoint()
         kept.append(both)
         # Observed numbers are too high if Spark repeated a task.
-        if seen.get["new"] != bad and both.where("place is not null").count() != bad:
+        if seen.get["new"] != of.bad and both.where("place is not null").count() != of.bad:
             raise QuarantineError(
-                f"{spec.source}: {bad} bad row(s), and read again they were others", "did a file change? Run again"
+                f"{spec.source}: {of.bad} bad row(s), and read again they were others", "did a file change? Run again"
             )
+        changes = of.changes() if of.changes else None
         there = _records(spec, base, batch, both, changes, seen.get["keyless"] > 0)
-        return None if not bad and there.isEmpty() else there
+        return None if not of.bad and there.isEmpty() else there
 
     known = book.waiting[spec.source][1]
     try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import change_set
 from frazil.changes.collapse import last_per_key
 from frazil.changes.keyless import appended
+from frazil.changes.quarantine import set_aside
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.dms.control import CREATE
@@ -19,6 +21,7 @@ from frazil.dms.statistics import TableStatistics, read_statistics
 from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, place_by_sql, remade, stream_of
 from frazil.flows import quarantine
 from frazil.flows.newcomers import meet
+from frazil.flows.quarantine import OfBatch
 from frazil.flows.shape import FromStream, follow
 from frazil.flows.stream_groups import Group
 from frazil.flows.stream_look import only_topic
@@ -225,7 +228,7 @@ class _Load:
         changes = change_set(raw, spec)
         bad, total = changes.agg(F.count("bad"), F.count("*")).first()
         if bad:
-            quarantine.admit(self.book, spec, raw, bad, total)
+            quarantine.admit(self.book, spec, (bad, total), quarantine.explain_raw(self.book, spec, raw))
         good = changes.where("bad is null")
         # A message that DMS sent twice is stored twice; without a key this cannot be detected.
         rows = last_per_key(good, spec).select("after.*") if spec.key else good.select("after.*")
@@ -241,7 +244,8 @@ class _Load:
                 merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=again)
                 ready()
 
-            with quarantine.beside(self.book, spec, base, position.batch, bad, raw) as ready:
+            records = partial(set_aside, raw, raw, spec, position.batch, base.sequence)
+            with quarantine.beside(self.book, spec, base, position.batch, OfBatch(bad, records)) as ready:
                 name = self.book.name(spec)
                 own = {COLUMNS: columns_of(self.book.spark, name)}
                 done = commit.commit_batch(self.book.spark, name, base, position, write, {"frazil.kind": "load"}, own)

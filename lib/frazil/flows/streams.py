@@ -15,7 +15,7 @@ from frazil.dms.control import Definition
 from frazil.dms.messages import CHANGE_PHASE, core_reads, message_names
 from frazil.dms.position import STREAM_LOAD, Position
 from frazil.dms.streams import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
-from frazil.engine.collapsed import Collapsed
+from frazil.engine.collapsed import Collapsed, Wanted
 from frazil.engine.held_messages import changes_of
 from frazil.engine.small_batch import collapse_messages
 from frazil.errors import FrazilError
@@ -45,7 +45,6 @@ from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.evolution import look
 from frazil.lake.tables import Base, read_base
-from frazil.observe import latency
 from frazil.observe.board import Board
 
 SETTLE_S = 900
@@ -237,14 +236,14 @@ class _Run:
 
     def _collapse(
         self, spec: TableSpec, read: Read, at: Offsets, before: tuple[str, int] | None
-    ) -> Callable[[bool], Collapsed | None] | None:
+    ) -> Callable[[Wanted], Collapsed | None] | None:
         """Return the function that collapses the changes between two places in this process, if they are held here."""
         book, names = self.book, self.book.mappings.target_name(spec)
         if read.held is None or not core_reads(spec, book.mappings):
             return None
         mine, partitions = changes_of(read.held, names, at, before), len(at.keys() - {ARRIVED})
         called = message_names(spec, book.mappings)
-        return lambda to_driver: collapse_messages(spec, called, mine, partitions, latency.QUANTILES)
+        return lambda wanted: collapse_messages(spec, called, mine, partitions, replace(wanted, places=False))
 
     def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
         """Return a table's position at a place; if needed, the ids of its streams are recorded once, as they were then."""

@@ -1,0 +1,272 @@
+"""Bad rows: the error that shows the first of them, and what the quarantine keeps of each."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.columns import TEXTS, Column, unrepresentable
+from frazil.config.spec import TableSpec
+from frazil.core.changes import FIELDS, OP, OPERATIONS, BadRow, FieldRules, KeptRow, texts_by_role, values_by_role
+from frazil.core.csv import Dialect, line_of
+from frazil.core.parquet import as_texts, kind_of, type_values
+from frazil.core.replacements import times_as_texts
+from frazil.core.types import arrow_type, type_texts
+from frazil.errors import LOAD_ANEW, FrazilError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUARANTINE = "have such rows quarantined, which leaves them out of the lake until they are replayed"
+SHOWN = 3
+"""Number of bad rows that an error shows."""
+_LINE = Dialect()
+
+
+class BadRowError(FrazilError):
+    """Rows that cannot be applied: the message names the first of them, and nothing of the batch was applied."""
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A bad row as an error shows it: its place in words, and its fault."""
+
+    place: str
+    column: str
+    reason: str
+    of_message: bool = False
+
+
+def explained(spec: TableSpec, count: int, worst: Sequence[ShownRow], other: str = "") -> BadRowError:
+    """Return the error that shows the first bad rows: file, row (from 1, after the header), reason and cure.
+
+    `other` names an alternative to a change of the spec; default: quarantine.
+    """
+    lines = [f"{row.place}: {row.reason}" for row in worst]
+    more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
+    other = other or f"or {QUARANTINE} (on_bad_rows=quarantine)"
+    cure = f"{_first_remedy(spec, worst)}; {other}; nothing of this batch was applied to {spec.target}"
+    return BadRowError(f"{spec.source}: {count} bad row(s)", cure, [f"  {line}" for line in lines + more])
+
+
+def _first_remedy(spec: TableSpec, worst: Sequence[ShownRow]) -> str:
+    """Return the lossless remedy in words, and for a replaceable value what a replacement loses."""
+    for row in worst:
+        if row.column in spec.names and (remedy := _remedy_of_value(spec, row)):
+            return remedy
+    of_message = bool(worst) and worst[0].of_message
+    if worst and worst[0].column == OP:
+        return f"correct OpValues in the FrazilSettings beside S3Settings, or the columns in {spec.file}"
+    if worst and worst[0].column == FIELDS and not of_message:
+        return (
+            f"correct the columns in {spec.file} (layouts, if the table had other columns then), or write layouts: [{{until: <the last "
+            "file before>, without: [src]}] there if the task's rule that adds src began later, or fetch a damaged file again"
+        )
+    return f"correct {spec.file}" + ("" if of_message else ", or fetch a damaged file again")
+
+
+def _remedy_of_value(spec: TableSpec, row: ShownRow) -> str:
+    """Return the remedy for a value that does not fit its column; empty: none is known."""
+    column = spec.column(row.column)
+    value = re.sub(
+        r"^(old value of )?column '.*?': '?|'? does not fit .*$| holds U.FFFD.*$", "", row.reason, flags=re.S
+    )
+    special = next((n for n, pattern in unrepresentable(column).items() if re.search(pattern, value)), "")
+    at = f"at column '{row.column}' in {spec.file}"
+    if special == "U+FFFD" and row.column not in spec.key:
+        return f'write replace: {{U+FFFD: "\\uFFFD"}} {at}, which keeps the text as it is shown; or {{U+FFFD: null}} there, which loses the text'
+    if special and row.column not in spec.key:
+        return (
+            f"write lake: string {at}, which keeps the text, {LOAD_ANEW}; or write replace: {{{special}: null}} {at}, or another "
+            "value than null, which loses what the source has there"
+        )
+    if str(arrow_type(column)) != "string":
+        return f"write the right type, or lake: string, {at}, {LOAD_ANEW}"
+    return ""
+
+
+@dataclass
+class BadRows:
+    """The bad rows of a batch: their number, and the first `most` of each file with the file's place in the batch."""
+
+    most: int = SHOWN
+    count: int = 0
+    operations: dict[str, int] = field(default_factory=dict)
+    rows: list[tuple[int, BadRow]] = field(default_factory=list)
+
+    def add(self, file_order: int, rows: Sequence[BadRow]) -> None:
+        """Add bad rows of a file, in order."""
+        self.count += len(rows)
+        for op in (row.kept.op for row in rows if row.kept and row.kept.op in OPERATIONS):
+            self.operations[op] = self.operations.get(op, 0) + 1
+        room = self.most - sum(order == file_order for order, _ in self.rows)
+        self.rows += [(file_order, row) for row in rows[: max(room, 0)]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a form that JSON can hold."""
+        rows = [(order, asdict(row)) for order, row in self.rows]
+        for _, row in rows:
+            row["kept"]["raw"] = base64.b64encode(row["kept"]["raw"]).decode()
+        return {"count": self.count, "operations": self.operations, "rows": rows}
+
+    @staticmethod
+    def together(parts: Iterable[Mapping[str, Any]]) -> BadRows:
+        """Return the bad rows of several parts, given as the results of `to_dict`."""
+        whole = BadRows()
+        for part in parts:
+            whole.count += part["count"]
+            for op, count in part["operations"].items():
+                whole.operations[op] = whole.operations.get(op, 0) + count
+            whole.rows += [(order, _row_of(row)) for order, row in part["rows"]]
+        whole.rows.sort(key=lambda r: (r[0], r[1].number))
+        return whole
+
+
+def _row_of(row: Mapping[str, Any]) -> BadRow:
+    kept = {**row["kept"], "raw": base64.b64decode(row["kept"]["raw"])}
+    return BadRow(**{**row, "kept": KeptRow(**kept)})
+
+
+# --- what the quarantine keeps
+
+
+def with_lines(
+    bad: Sequence[BadRow],
+    fields: pa.RecordBatch,
+    roles: Sequence[str],
+    spec: TableSpec,
+    form: tuple[FieldRules, Dialect],
+) -> list[BadRow]:
+    """Return bad rows of CSV with what the quarantine keeps of them; `fields` has their fields, one row for each.
+
+    The fields of a line with too many may still begin with its key, unless the file has a header.
+    """
+    rules, dialect = form
+    texts = texts_by_role(fields, roles, spec, rules)
+    lines = [row.line if row.line is not None else line_of(_row(fields, i), dialect) for i, row in enumerate(bad)]
+    return _with_keys(bad, lines, texts, spec, follows_lines=not dialect.header)
+
+
+def with_values(
+    bad: Sequence[BadRow], values: pa.RecordBatch, roles: Sequence[str], spec: TableSpec, rules: FieldRules
+) -> list[BadRow]:
+    """Return bad rows of Parquet with what the quarantine keeps of them; `values` has one row for each."""
+    columns = {c.name: c for c in (*spec.file_columns, *spec.columns)}
+    kinds = [columns.get(role.rpartition(":")[2]) for role in roles]
+    texts = [_line_texts(kind, column).to_pylist() for kind, column in zip(kinds, values.columns, strict=True)]
+    lines = [line_of([column[i] for column in texts], _LINE) for i in range(len(bad))]
+    return _with_keys(bad, lines, values_by_role(values, roles, rules), spec, follows_lines=False)
+
+
+def _line_texts(column: Column | None, values: pa.Array) -> pa.Array:
+    """Return values of Parquet as texts from which they can be typed again."""
+    import pyarrow as pa
+
+    kind = kind_of(values.type)
+    if kind == "bytes" and column and column.dms_type not in TEXTS:
+        return pa.array(key_texts(values.cast(pa.binary())), pa.string())
+    return times_as_texts(values)[0] if kind in ("moment", "date") else as_texts(values)
+
+
+def fields_of_lines(lines: Iterable[str], width: int, dialect: Dialect) -> pa.RecordBatch:
+    """Return the first `width` fields of lines with too many or too few; what a line lacks is null."""
+    import pyarrow as pa
+
+    csv.field_size_limit(1 << 30)
+    quoting = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
+    mark = dialect.delimiter if len(dialect.delimiter) == 1 else "\x1f"
+    rows = []
+    for line in lines:
+        try:
+            found = next(csv.reader([line.replace(dialect.delimiter, mark)], delimiter=mark, quoting=quoting), [])
+        except csv.Error:
+            found = []
+        rows.append([field or None for field in found[:width]] + [None] * (width - len(found)))
+    columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(width)]
+    return pa.RecordBatch.from_arrays(columns, [str(i) for i in range(width)])
+
+
+def _row(fields: pa.RecordBatch, at: int) -> list[str | None]:
+    return [column[at].as_py() for column in fields.columns]
+
+
+def _with_keys(
+    bad: Sequence[BadRow], lines: Sequence[bytes], values: Mapping[str, pa.Array], spec: TableSpec, follows_lines: bool
+) -> list[BadRow]:
+    import pyarrow as pa
+
+    nothing = pa.nulls(len(bad), pa.string())
+    new = [values.get(f"after:{k}", nothing) for k in spec.key]
+    old = [values.get(f"before:{k}", nothing) for k in spec.key]
+    new_keys, old_keys, written = (
+        [_key_texts(spec, new), _key_texts(spec, old), _as_written(new)] if spec.key else [[None] * len(bad)] * 3
+    )
+    op = values["op"].to_pylist() if "op" in values else ["I"] * len(bad)
+    times = _line_texts(None, values["ts"]).to_pylist() if "ts" in values else [None] * len(bad)
+    stays = [all(part[i] is None for part in (o.to_pylist() for o in old)) for i in range(len(bad))]
+    found = []
+    for i, row in enumerate(bad):
+        fits = row.column != FIELDS
+        key = new_keys[i] if fits or follows_lines else None
+        was = old_keys[i] if fits and op[i] == "U" else None
+        is_known = fits and key is not None and (op[i] != "U" or stays[i] or was is not None)
+        key = written[i] if key is None and fits else key
+        kept = KeptRow(lines[i], op[i], times[i], key, was if was != key else None, not fits, is_known)
+        found.append(replace(row, kept=kept, line=None))
+    return found
+
+
+def _as_written(keys: Sequence[pa.Array]) -> list[str | None]:
+    """Return keys of texts as they were written; null where a part is null or typed."""
+    import pyarrow as pa
+
+    if not all(pa.types.is_string(part.type) for part in keys):
+        return [None] * len(keys[0])
+    return _joined([part.to_pylist() for part in keys])
+
+
+def _key_texts(spec: TableSpec, keys: Sequence[pa.Array]) -> list[str | None]:
+    """Return keys in the form of the quarantine's records; null where a part is null or does not fit its type."""
+    import pyarrow as pa
+
+    parts = []
+    for name, values in zip(spec.key, keys, strict=True):
+        judged = type_texts if pa.types.is_string(values.type) else type_values
+        typed, misfit = judged(spec.column(name), values)
+        wrong = misfit.to_pylist() if misfit is not None else [False] * len(values)
+        parts.append([None if bad else text for text, bad in zip(key_texts(typed), wrong, strict=True)])
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[Sequence[str | None]]) -> list[str | None]:
+    return [None if None in key else _json(key) for key in zip(*parts, strict=True)]
+
+
+def _json(key: Sequence[str]) -> str:
+    """Return a key as a JSON array in Spark's form."""
+    text = json.dumps(list(key), ensure_ascii=False, separators=(",", ":"))
+    return re.sub(r"\\u[0-9a-f]{4}", lambda m: "\\u" + m[0][2:].upper(), text)
+
+
+def key_texts(values: pa.Array) -> list[str | None]:
+    """Return key values as texts that stay the same if their column is widened, equal to those of `quarantine.key_sql`.
+
+    Keys for which `key_numbers.has_numbers` is false may differ from these.
+    """
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    kind = values.type
+    if types.is_binary(kind):
+        return [None if v is None else v.hex().upper() for v in values.to_pylist()]
+    if types.is_timestamp(kind) and kind.tz:
+        return values.cast(pa.int64()).cast(pa.string()).to_pylist()
+    texts = values.cast(pa.string()).to_pylist()
+    if types.is_decimal(kind) or types.is_timestamp(kind):
+        return [t.rstrip("0").rstrip(".") if t and "." in t else t for t in texts]
+    return texts
