@@ -25,12 +25,13 @@ class Latest:
     """The last event per key.
 
     `rows` has the columns of changes and `step`. `out_of_sequence` counts events that DMS's own sequence orders
-    differently; `reused` counts keys at which a row arrived and which it then left within one commit time.
+    differently. `passed` has the rows of keys at which a row arrived, and which it then left within one commit time.
+    If such a key is stored, one statement changed keys among stored rows, and the row that left is the stored one.
     """
 
     rows: pa.Table
+    passed: pa.Table
     out_of_sequence: int = 0
-    reused: int = 0
 
 
 def events(changes: pa.Table, spec: TableSpec) -> pa.Table:
@@ -143,29 +144,37 @@ def last_events(steps: pa.Table, spec: TableSpec) -> Latest:
     import pyarrow as pa
 
     if not len(steps):
-        return Latest(steps)
+        return Latest(steps, steps)
     codes = key_codes(steps, spec)
     order = np.argsort(codes, kind="stable")
     in_order = codes[order]
     follows = np.append(False, in_order[1:] == in_order[:-1])
     last = np.append(in_order[1:] != in_order[:-1], True)
-    reused = _reuses(steps, order, follows)
+    passed = order[_passes(steps, order, follows) & last]
     backwards = _goes_back(steps, order, follows)
     kept = np.sort(order[last])
-    return Latest(steps.take(pa.array(kept)), int(backwards.sum()), int((reused & last).sum()))
+    return Latest(steps.take(pa.array(kept)), steps.take(pa.array(passed)), int(backwards.sum()))
 
 
-def _reuses(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarray:
-    """Return, in key order, where a row leaves a key right after one arrived, in one commit time."""
+def _passes(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarray:
+    """Return, in key order, where a row leaves a key right after one arrived, in one commit time.
+
+    Keys that a delete freed before do not count.
+    """
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     step = steps["step"].to_numpy()[order]
     found = follows & (step == LEAVE) & (np.roll(step, 1) == ARRIVE)
     if not found.any():
         return found
     times = steps["commit_ts"].combine_chunks().cast(pa.int64()).fill_null(np.iinfo("int64").min).to_numpy()[order]
-    return found & (times == np.roll(times, 1))
+    found &= times == np.roll(times, 1)
+    deletes = (pc.equal(steps["op"], "D").to_numpy()[order] & ~found).astype("int64")
+    first = np.flatnonzero(~follows)
+    is_freed = np.repeat(np.add.reduceat(deletes, first) > 0, np.diff(np.append(first, len(order))))
+    return found & ~is_freed
 
 
 def _goes_back(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarray:

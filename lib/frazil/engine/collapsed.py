@@ -46,8 +46,8 @@ class Collapsed:
     """The last change per key: `rows` in the driver (`op`, and the lake's columns `c0` …), or a `frame` for a MERGE.
 
     `seen` is what Spark's reader would have observed. `files` are the batch's files in the order by which `bad` names
-    them. `bounds` are the smallest and the largest first key, None if no literal can express them. `release` frees
-    what Spark keeps of the frame.
+    them. `bounds` are the smallest and the largest first key, None if no literal can express them. `passed` has the
+    keys that rows only passed, in the form of the rows. `release` frees what Spark keeps of the frame.
     """
 
     seen: dict[str, Any]
@@ -57,6 +57,7 @@ class Collapsed:
     rows: pa.Table | None = None
     frame: DataFrame | None = None
     bounds: tuple[Any, Any] = (None, None)
+    passed: pa.Table | DataFrame | None = None
     release: Callable[[], Any] = lambda: None
 
 
@@ -89,10 +90,12 @@ def can_make_frames() -> bool:
     return hasattr(DataFrame, "toArrow")
 
 
-def frame_of(spark: SparkSession, rows: pa.Table, spec: TableSpec) -> DataFrame:
-    """Return rows of the driver as the frame for a MERGE."""
+def frame_of(spark: SparkSession, rows: pa.Table | DataFrame, spec: TableSpec) -> DataFrame:
+    """Return rows of the driver as the frame for a MERGE; a frame stays as it is."""
     import pyarrow as pa
 
+    if not isinstance(rows, pa.Table):
+        return rows
     for name in micros_sql(spec):
         rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(pa.int64()))
     return merge_rows(spark.createDataFrame(rows), spec)

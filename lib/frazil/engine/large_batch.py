@@ -49,6 +49,8 @@ BUCKET_BYTES = 48 << 20
 SAMPLED = 250_000
 """About this many changes count for the quantiles of delays; of n times as many, every n-th."""
 BYTES_A_CHANGE = 64
+PASSED = "P"
+"""The operation of a row whose key other rows only passed."""
 FACT = -1
 """The bucket of a task's facts about its files; all others contain rows."""
 ROWS_AT_ONCE = 1 << 16
@@ -84,11 +86,10 @@ def collapse_files(
     sent: tuple[Endpoint, Mappings],
     files: Sequence[DmsObject],
     wanted: Wanted,
-) -> Collapsed | None:
+) -> Collapsed:
     """Return the last change per key of change files, and their bad rows: the rows in the driver, or a frame.
 
-    Spark keeps the frame. None if Spark's reader has to judge the batch, for a key that a row only passed. Raises
-    FrazilError for a file that cannot be read.
+    Spark keeps the frame. Raises FrazilError for a file that cannot be read.
     """
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
@@ -97,13 +98,15 @@ def collapse_files(
     batch = BatchFiles(planned, written, read, wanted, max(1, size // BYTES_A_CHANGE // SAMPLED))
     job = _job(spark, batch, [f.size for f in in_order])
     if wanted.in_driver:
-        rows, facts = _in_driver(job, spec)
-        return _with_facts(facts, batch, rows=rows, keys=rows.num_rows)
+        rows, passed, facts = _in_driver(job, spec)
+        return _with_facts(facts, batch, rows=rows, keys=rows.num_rows, passed=passed)
     kept, found = job.persist(), None
     try:
         facts, keys, bounds = _facts_of(kept, spec)
-        frame = merge_rows(kept.where("op is not null"), spec)
-        found = _with_facts(facts, batch, frame=frame, keys=keys, bounds=bounds, release=kept.unpersist)
+        frame, passed = (
+            merge_rows(kept.where(condition), spec) for condition in (f"op <> '{PASSED}'", f"op = '{PASSED}'")
+        )
+        found = _with_facts(facts, batch, frame=frame, keys=keys, bounds=bounds, passed=passed, release=kept.unpersist)
         return found
     finally:
         if found is None:
@@ -210,8 +213,11 @@ def _collapsing(form: RowForm) -> Callable:
                     blocks.setdefault(bucket, []).append(block.as_buffer())
         for bucket in list(blocks):
             latest = from_blocks(blocks.pop(bucket), form.spec)
-            yield _fact_row(json.dumps({"out_of_sequence": latest.out_of_sequence, "passed": latest.reused}), form)
+            order = {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed)}
+            yield _fact_row(json.dumps(order), form)
             yield from _lake_rows(latest.rows, form)
+            if len(latest.passed):
+                yield from _lake_rows(_marked(latest.passed), form)
 
     return run
 
@@ -221,6 +227,14 @@ def _fact_row(text: str, form: RowForm) -> pa.RecordBatch:
 
     schema = _empty(form).schema
     return pa.RecordBatch.from_pylist([{"fact": text}], schema=schema)
+
+
+def _marked(passed: pa.Table) -> pa.Table:
+    """Return keys that rows only passed, with PASSED as their operation."""
+    import pyarrow as pa
+
+    place = passed.schema.get_field_index("op")
+    return passed.set_column(place, "op", pa.array([PASSED] * len(passed), pa.string()))
 
 
 def _lake_rows(latest: pa.Table, form: RowForm) -> Iterator[pa.RecordBatch]:
@@ -260,8 +274,8 @@ def _as_micros(column: pa.Array) -> pa.Array:
 # --- what the driver makes of it
 
 
-def _in_driver(job: DataFrame, spec: TableSpec) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Collect the rows of a batch in the driver; return them, with typed times, and its facts."""
+def _in_driver(job: DataFrame, spec: TableSpec) -> tuple[pa.Table, pa.Table, list[dict[str, Any]]]:
+    """Collect a batch in the driver; return its rows, with typed times, the keys that rows only passed, and its facts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -276,7 +290,8 @@ def _in_driver(job: DataFrame, spec: TableSpec) -> tuple[pa.Table, list[dict[str
         if pa.types.is_timestamp(kind) and not column.mask:
             place = rows.schema.get_field_index(f"c{i}")
             rows = rows.set_column(place, f"c{i}", rows[f"c{i}"].cast(kind))
-    return rows, facts
+    has_passed = pc.equal(rows["op"], PASSED)
+    return rows.filter(pc.invert(has_passed)).combine_chunks(), rows.filter(has_passed), facts
 
 
 def _facts_of(kept: DataFrame, spec: TableSpec) -> tuple[list[dict[str, Any]], int, tuple[Any, Any]]:
@@ -290,17 +305,16 @@ def _facts_of(kept: DataFrame, spec: TableSpec) -> tuple[list[dict[str, Any]], i
     kind = dict(kept.dtypes)[first]
     can_be_bound = kind.startswith(("int", "bigint", "decimal", "string")) and first not in micros_sql(spec)
     ends = (F.min(first), F.max(first)) if can_be_bound else (F.lit(None), F.lit(None))
-    texts, keys, low, high = kept.agg(F.collect_list("fact"), F.count("op"), *ends).first()
+    count = F.count_if(F.col("op") != PASSED)
+    texts, keys, low, high = kept.agg(F.collect_list("fact"), count, *ends).first()
     return [json.loads(text) for text in texts], keys, (low, high)
 
 
-def _with_facts(facts: list[dict[str, Any]], batch: BatchFiles, **found: Any) -> Collapsed | None:
-    """Return a batch with its combined facts, or None if Spark's reader has to judge it."""
+def _with_facts(facts: list[dict[str, Any]], batch: BatchFiles, **found: Any) -> Collapsed:
+    """Return a batch with its combined facts."""
     if errors := sorted(f["error"] for f in facts if "error" in f):
         raise SourceError(errors[0][1], errors[0][2])
     totals = {name: sum(f.get(name, 0) for f in facts) for name in ("good", *OPERATIONS, "out_of_sequence", "passed")}
-    if totals["passed"]:
-        return None
     bad = BadRows.together(f["bad"] for f in facts if "bad" in f)
     order = {name: totals[name] for name in ("out_of_sequence", "passed")}
     ages = Ages.together([f["ages"] for f in facts if "ages" in f])

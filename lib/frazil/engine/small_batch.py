@@ -49,11 +49,10 @@ def are_plain(files: Sequence[DmsObject], endpoint: Endpoint) -> bool:
 
 def collapse_files(
     spec: TableSpec, sent: tuple[Endpoint, Mappings], files: Sequence[DmsObject], wanted: Wanted
-) -> Collapsed | None:
+) -> Collapsed:
     """Return the last change per key of change files, and their bad rows.
 
-    None if Spark has to judge them, for a key that a row only passed. Raises FrazilError for a file that cannot be
-    read.
+    Raises FrazilError for a file that cannot be read.
     """
     import numpy as np
     import pyarrow as pa
@@ -107,21 +106,24 @@ def _collapsed(
     wanted: Wanted,
     ages: Ages,
     of_files: tuple[BadRows, Sequence[FileToRead]],
-) -> Collapsed | None:
+) -> Collapsed:
     import pyarrow as pa
 
     changes = pa.Table.from_batches(blocks)
     latest = latest_per_key(changes, spec)
-    if latest.reused:
-        return None
     bad, files = of_files
     seen = counts(len(changes), operations(changes["op"].combine_chunks()), bad)
-    seen |= {"out_of_sequence": latest.out_of_sequence, "passed": 0, **ages.points(wanted.quantiles)}
-    columns = {"op": latest.rows["op"].combine_chunks(), **lake_columns(latest.rows, spec)}
-    if wanted.places:
-        columns |= {name: latest.rows[name].combine_chunks() for name in PLACE}
-    rows = pa.table(columns)
-    return Collapsed(seen, len(rows), bad, files, rows, bounds=bounds(rows, spec))
+    seen |= {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed), **ages.points(wanted.quantiles)}
+    rows = _lake_rows(latest.rows, spec, PLACE if wanted.places else ())
+    passed = _lake_rows(latest.passed, spec, ())
+    return Collapsed(seen, len(rows), bad, files, rows, bounds=bounds(rows, spec), passed=passed)
+
+
+def _lake_rows(rows: pa.Table, spec: TableSpec, more: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    others = {name: rows[name].combine_chunks() for name in more}
+    return pa.table({"op": rows["op"].combine_chunks(), **lake_columns(rows, spec), **others})
 
 
 def for_row_delta(rows: pa.Table, spec: TableSpec) -> pa.Table:

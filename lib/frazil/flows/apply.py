@@ -98,7 +98,9 @@ def apply_batch(
             else:
                 batch.persist()
         if stats["passed"]:
-            _require_free(book, spec, raw, is_partial, given.files)
+            _require_free(
+                book, spec, passed_keys(change_set(raw, spec).where("bad is null"), spec, is_partial), given.files
+            )
         read_at, summary = time.time(), _summary(stats, keys, given, picked_up)
         position = given.after(commit.new_batch())
         read = partial(set_aside, raw if bad is None else bad, raw, spec, position.batch, base.sequence)
@@ -150,6 +152,11 @@ def _by_core(
             quarantine.admit(book, spec, counted, quarantine.explain_rows(spec, found.bad, found.files))
             if not may_follow:
                 return None
+        if found.seen["passed"]:
+            if not collapsed.can_make_frames():
+                return None
+            keys = collapsed.frame_of(book.spark, found.passed, spec).select("after.*")
+            _require_free(book, spec, keys, given.files)
         return _commit_collapsed(book, spec, base, given, (found, lane, why, picked_up))
     finally:
         found.release()
@@ -234,11 +241,9 @@ def _lane(book: Workbook, spec: TableSpec, given: Batch, is_partial: bool) -> tu
     return lane, why
 
 
-def _require_free(
-    book: Workbook, spec: TableSpec, raw: DataFrame, is_partial: bool, files: tuple[DmsObject, ...]
-) -> None:
-    """Raise SourceError if a key is stored that rows only passed on their way to another; see `collapse.passed_keys`."""
-    keys = passed_keys(change_set(raw, spec).where("bad is null"), spec, ever=is_partial)
+def _require_free(book: Workbook, spec: TableSpec, passed: DataFrame, files: tuple[DmsObject, ...]) -> None:
+    """Raise SourceError if a key is stored that rows only passed on their way to another; see `latest_per_key.Latest`."""
+    keys = passed.select(*[identifier(k) for k in spec.key])
     stored = book.spark.table(book.name(spec)).select(*[identifier(k) for k in spec.key])
     if hit := driver_rows(keys.join(stored, list(spec.key), "left_semi").limit(3)).collect():
         away = f" move the change files from before that load away ({files[0].name} …)," if files else ""
