@@ -35,6 +35,8 @@ FIELDS, OP, KEY, COMMIT_TIME, WHOLE = "<fields>", "<op>", "<key>", "<timestamp>"
 HAVE_EMPTY = TEXTS | {"BYTES", "BLOB"}
 """Types that have an empty value: an empty field of any other type is null."""
 OPERATIONS = ("I", "U", "D")
+TABLE, SCHEMA = "table", "schema"
+"""The roles of the fields that name a row's table in files of all tables."""
 COMMIT_TS = Column(COMMIT_TIME, "DATETIME", utc=True)
 
 
@@ -47,6 +49,8 @@ class FieldRules:
     operations: Mapping[str, str] | None = None
     origin: Mapping[str, str] = field(default_factory=dict)
     """{added column: value} that identifies this table's rows in files of several tables."""
+    table: tuple[str, str] = ("", "")
+    """The schema and the name of the table in files of all tables, whose rows name theirs."""
 
 
 @dataclass(frozen=True)
@@ -275,22 +279,24 @@ def _absent(at: dict[str, pa.Array], spec: TableSpec, rules: FieldRules) -> dict
 
 def _is_read(role: str) -> bool:
     """Return whether a field has a value of the change, and is not left out or read under another role."""
-    return role != "skip" and not role.startswith((SEQUENCE_AS, ORIGIN, ORIGIN_AS))
+    return role not in ("skip", TABLE, SCHEMA) and not role.startswith((SEQUENCE_AS, ORIGIN, ORIGIN_AS))
 
 
 def _origins(at: dict[str, pa.Array], rules: FieldRules) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return which rows are of this table by their origin, and which name none; None, None if none is declared."""
+    """Return which rows are of this table, and which name none; None, None if the file has rows of one table only."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not rules.origin:
-        return None, None
     rows = len(next(iter(at.values())))
+    named = [(at.get(ORIGIN + name, pa.nulls(rows, pa.string())), value) for name, value in rules.origin.items()]
+    if TABLE in at:
+        named += zip((at[SCHEMA], at[TABLE]), rules.table, strict=True)
+    if not named:
+        return None, None
     own, untold = np.ones(rows, bool), np.zeros(rows, bool)
-    for name, value in rules.origin.items():
-        texts = at.get(ORIGIN + name, pa.nulls(rows, pa.string())).cast(pa.string())
-        texts = _without(texts, rules.null)
+    for column, value in named:
+        texts = _without(column.cast(pa.string()), rules.null)
         untold |= texts.is_null().to_numpy(zero_copy_only=False)
         own &= _as_mask(pc.equal(texts, value))
     return own, untold

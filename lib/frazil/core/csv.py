@@ -210,7 +210,7 @@ def _last_border(data: bytes, quotes: np.ndarray) -> int:
 
 
 _AFTER_QUOTE = (
-    "a quoted text goes on after its closing quote (do rows end with \\r\\n, and CsvRowDelimiter does not say so?)"
+    "a quote inside a quoted field is not doubled (or rows end with \\r\\n, and CsvRowDelimiter does not say so)"
 )
 
 

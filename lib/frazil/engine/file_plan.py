@@ -27,6 +27,7 @@ def plan_files(
         not_carried=endpoint.no_sup_value if phase == CHANGE_PHASE else None,
         operations=endpoint.op_values,
         origin=mappings.origin(spec),
+        table=mappings.target_name(spec),
     )
     found = [_file(file, order, spec, endpoint, mappings, phase) for order, file in enumerate(files)]
     return found, ReadPlan(spec, rules)

@@ -16,7 +16,6 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import LOAD_PHASE
 from frazil.dms.objects import DmsObject
 from frazil.dms.storage import endpoint_url
-from frazil.dms.transactions import NAME
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead
 from frazil.engine.write_rows import WritePlan, Written, write_files
@@ -38,14 +37,12 @@ Each task writes its own data file: fewer bytes make small files, more make slow
 """
 
 
-def why_not(table: JavaTable, spec: TableSpec, files: Sequence[DmsObject]) -> str:
-    """Return why the core does not support loading these files into this table yet; empty if it does."""
+def why_not(table: JavaTable, spec: TableSpec) -> str:
+    """Return why the core does not support loading this table yet; empty if it does."""
     if not all(find_spec(name) for name in ("pyarrow", "pyiceberg")):
         return "pyarrow or pyiceberg is not installed"
     if spec.policy == "append":
         return "the policy is append"
-    if any(NAME.match(f.name) for f in files):
-        return "a file holds rows of several tables"
     if table.sortOrder().isSorted():
         return "the table is sorted"
     properties = table.properties()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRows
-from frazil.core.changes import BadRow
-from frazil.dms.csv import NAMED, PARQUET, STATED
+from frazil.core.changes import TABLE, BadRow
+from frazil.dms.csv import NAMED, PARQUET, SHARED, STATED
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.newest import moment
 from frazil.engine.collapsed import PLACE, place_sql
@@ -55,7 +55,8 @@ def record_frame(spark: SparkSession, bad: BadRows, files: Sequence[FileToRead],
 
 def _record(row: BadRow, file: FileToRead, of: RecordOf) -> dict[str, Any]:
     name, path, kept = file.path.rsplit("/", 1)[-1], as_uri(file.path), row.kept
-    form = PARQUET if file.is_parquet else NAMED if file.dialect.header else STATED
+    of_csv = NAMED if file.dialect.header else SHARED if TABLE in file.roles else STATED
+    form = PARQUET if file.is_parquet else of_csv
     written_at = moment(name).replace(tzinfo=UTC).timestamp() if of.phase == CHANGE_PHASE else None
     return {
         "table_name": of.spec.source, "id": f"{path}:{row.number}", "status": WAITING,

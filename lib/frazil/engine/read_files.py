@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
-from frazil.core.changes import BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
+from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
 from frazil.core.csv import Dialect, Records, read_records
 from frazil.dms.objects import SourceError
 from frazil.dms.storage import chunks, is_s3, read
@@ -91,7 +91,7 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
     import numpy as np
     import pyarrow as pa
 
-    wrong = records.wrong_width
+    wrong = [w for w in records.wrong_width if _may_be_of_table(w.line, file, plan.rules)]
     misshapen = [wrong_width(w.number, w.fields, w.line, plan.spec) for w in wrong]
     places = np.searchsorted(records.numbers, [row.number for row in bad])
     fields = pa.Table.from_batches([
@@ -101,6 +101,15 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
     whole = fields.combine_chunks().to_batches()[0]
     kept = with_lines([*bad, *misshapen], whole, file.roles, plan.spec, (plan.rules, file.dialect))
     return tuple(sorted(kept, key=lambda row: row.number))
+
+
+def _may_be_of_table(line: str, file: FileToRead, rules: FieldRules) -> bool:
+    """Return whether a line with too many or too few fields is the table's, or names none; others' have other widths."""
+    if TABLE not in file.roles:
+        return True
+    names = fields_of_lines([line], len(file.roles), file.dialect).to_pylist()[0]
+    schema, table = (names[str(file.roles.index(role))] for role in (SCHEMA, TABLE))
+    return None in (schema, table) or (schema, table) == rules.table
 
 
 def _parquet(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:

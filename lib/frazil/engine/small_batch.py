@@ -17,7 +17,6 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
-from frazil.dms.transactions import NAME
 from frazil.engine.collapsed import PLACE, Ages, Collapsed, Wanted, bounds, counts, lake_columns, operations
 from frazil.engine.file_plan import plan_files
 from frazil.engine.held_messages import HeldMessage
@@ -40,11 +39,6 @@ def are_small(files: Sequence[DmsObject]) -> bool:
     """Return whether change files are a small batch."""
     packed = sum(f.size for f in files if f.is_parquet or f.name.endswith(".gz"))
     return sum(f.size for f in files) <= MOST_MB * 10**6 and packed <= MOST_PACKED_MB * 10**6
-
-
-def are_plain(files: Sequence[DmsObject], endpoint: Endpoint) -> bool:
-    """Return whether change files hold whole rows of one table."""
-    return endpoint.no_sup_value is None and not any(NAME.match(f.name) for f in files)
 
 
 def collapse_files(

@@ -192,7 +192,7 @@ class _Load:
         """Load by the core; return the commit and the number of bad rows, or None where Spark has to do it."""
         book, spec = self.book, self.spec
         table = jvm.load_table(book.spark, self.name)
-        if engine.why_not(table, spec, self.files):
+        if engine.why_not(table, spec):
             return None
         aside = quarantine.sets_aside(book, spec)[0]
         if aside and not (can_make_frames() and has_numbers(spec)):
