@@ -9,7 +9,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
 from frazil.dms.csv import file_layout, header, require_fit
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import Layout, field_names, op_is_stated, past_layout
+from frazil.dms.layout import CHANGE_PHASE, Layout, field_names, op_is_stated, past_layout
 from frazil.dms.objects import DmsObject
 from frazil.dms.parquet import footer, lake_kind
 from frazil.dms.transactions import NAME
@@ -39,6 +39,32 @@ def shapes(
     """Return the shape of each file, in the given order; heads and footers are read, but no rows."""
     known = field_names(spec, endpoint, mappings)
     return [_shape(f, spec, endpoint, mappings, phase, known) for f in files]
+
+
+def first_alike(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject]) -> list[DmsObject]:
+    """Return the first change files that have the same columns: a batch has the columns of all its files."""
+    found: list[DmsObject] = []
+    columns: tuple[str, ...] | None = None
+    for file in files:
+        own = _columns(file, spec, endpoint, mappings)
+        if own is not None and columns not in (None, own):
+            break
+        columns = own or columns
+        found.append(file)
+    return found
+
+
+def _columns(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> tuple[str, ...] | None:
+    """Return what names a change file's columns: names, or roles of a declared layout; None: nothing does."""
+    if file.is_parquet:
+        return tuple(f.name for f in footer(file))
+    if not file.size:
+        return None
+    if endpoint.header and not NAME.match(file.name):
+        return tuple(header(file, endpoint))
+    if not spec.layouts:
+        return None
+    return file_layout(spec, endpoint, mappings, CHANGE_PHASE, file)[0].roles
 
 
 def _shape(

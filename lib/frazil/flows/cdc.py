@@ -10,6 +10,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, is_other_load, take_batch
 from frazil.dms.read import CHANGE_PHASE
+from frazil.dms.shapes import first_alike
 from frazil.errors import FrazilError
 from frazil.flows import full_load, quarantine, watch
 from frazil.flows.apply import apply_batch
@@ -150,6 +151,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
             done.add(full_load.apply_load(book, spec, there, base, "load"))
             continue
         files = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
+        files = first_alike(spec, book.endpoint, book.mappings, files)
         book.check_files(spec, replace(there, changes=tuple(files)))
         book.tell_of_others(files)
         try:
