@@ -151,9 +151,23 @@ def last_events(steps: pa.Table, spec: TableSpec) -> Latest:
     follows = np.append(False, in_order[1:] == in_order[:-1])
     last = np.append(in_order[1:] != in_order[:-1], True)
     passed = order[_passes(steps, order, follows) & last]
-    backwards = _goes_back(steps, order, follows)
     kept = np.sort(order[last])
-    return Latest(steps.take(pa.array(kept)), steps.take(pa.array(passed)), int(backwards.sum()))
+    return Latest(steps.take(pa.array(kept)), steps.take(pa.array(passed)), _out_of_sequence(steps, order, follows))
+
+
+def contradictions(steps: pa.Table, spec: TableSpec) -> tuple[pa.Table, int]:
+    """Return all events by which a row left a key right after one arrived, and the number of events out of sequence."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not len(steps):
+        return steps, 0
+    codes = key_codes(steps, spec)
+    order = np.argsort(codes, kind="stable")
+    in_order = codes[order]
+    follows = np.append(False, in_order[1:] == in_order[:-1])
+    passed = order[_passes(steps, order, follows)]
+    return steps.take(pa.array(passed)), _out_of_sequence(steps, order, follows)
 
 
 def _passes(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarray:
@@ -172,22 +186,23 @@ def _passes(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarr
     times = steps["commit_ts"].combine_chunks().cast(pa.int64()).fill_null(np.iinfo("int64").min).to_numpy()[order]
     found &= times == np.roll(times, 1)
     deletes = (pc.equal(steps["op"], "D").to_numpy()[order] & ~found).astype("int64")
+    before = np.cumsum(deletes) - deletes
     first = np.flatnonzero(~follows)
-    is_freed = np.repeat(np.add.reduceat(deletes, first) > 0, np.diff(np.append(first, len(order))))
+    is_freed = before > np.repeat(before[first], np.diff(np.append(first, len(order))))
     return found & ~is_freed
 
 
-def _goes_back(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarray:
-    """Return, in key order, where DMS's sequence is earlier than that of the event before."""
+def _out_of_sequence(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> int:
+    """Return how many events have an earlier sequence of DMS than the event before; `order` is by key."""
     import numpy as np
     import pyarrow.compute as pc
 
     sequence = steps["change_seq"]
     if sequence.null_count == len(sequence) or not follows.any():
-        return np.zeros(len(order), bool)
+        return 0
     time = pc.utf8_slice_codeunits(pc.fill_null(sequence, ""), 0, SEQUENCE_TIME).combine_chunks()
     ranks = time.dictionary_encode()
     place = np.argsort(np.argsort(ranks.dictionary.to_numpy(zero_copy_only=False).astype(str), kind="stable"))
     rank = place[ranks.indices.to_numpy()][order]
     known = sequence.is_valid().to_numpy()[order]
-    return follows & known & np.roll(known, 1) & (rank < np.roll(rank, 1))
+    return int((follows & known & np.roll(known, 1) & (rank < np.roll(rank, 1))).sum())

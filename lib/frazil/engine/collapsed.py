@@ -96,22 +96,35 @@ def frame_of(spark: SparkSession, rows: pa.Table | DataFrame, spec: TableSpec) -
 
     if not isinstance(rows, pa.Table):
         return rows
-    for name in micros_sql(spec):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, rows[name].cast(pa.int64()))
+    for i, name in enumerate(rows.column_names):
+        if pa.types.is_timestamp(rows[name].type):
+            rows = rows.set_column(i, name, rows[name].cast(pa.int64()))
     return merge_rows(spark.createDataFrame(rows), spec)
 
 
 def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return rows (`op`, `c0` …, times as microseconds) in the form of a MERGE:
 
-    `op`, the row `after`, and its key `k0` …; also `place`, if the rows have one.
+    `op`, the row `after`, and its key `k0` …; also `place`, if the rows have one. For rows that may lack columns
+    `missing` names these, and `source` is the key under which they are stored, if it is another one.
     """
     times = micros_sql(spec)
     values = [times.get(f"c{i}", f"c{i}") for i in range(len(spec.columns))]
     row = ", ".join(f"{literal(c.name)}, {value}" for c, value in zip(spec.columns, values, strict=True))
     keys = [f"{values[spec.names.index(k)]} as k{i}" for i, k in enumerate(spec.key)]
-    place = [f"{place_sql()} as place"] if PLACE[0] in rows.columns else []
-    return rows.selectExpr("op", f"named_struct({row}) as after", *keys, *place)
+    more = [f"{place_sql()} as place"] if PLACE[0] in rows.columns else []
+    if "missing" in rows.columns:
+        more += ["missing", f"{_source_sql(spec, times)} as source"]
+    return rows.selectExpr("op", f"named_struct({row}) as after", *keys, *more)
+
+
+def _source_sql(spec: TableSpec, times: dict[str, str]) -> str:
+    """Return the SQL of the key under which a partial row is stored; null if it is the row's own, or none is."""
+    places = [spec.names.index(key) for key in spec.key]
+    values = [times.get(f"c{place}", f"c{place}").replace(f"c{place}", f"stored{i}") for i, place in enumerate(places)]
+    key = ", ".join(f"{literal(name)}, {value}" for name, value in zip(spec.key, values, strict=True))
+    same = " and ".join(f"stored{i} = c{place}" for i, place in enumerate(places))
+    return f"if(missing is null or {same}, null, named_struct({key}))"
 
 
 def place_sql() -> str:

@@ -11,8 +11,9 @@ from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRows
 from frazil.core.changes import no_changes
 from frazil.core.key_numbers import key_numbers
-from frazil.core.latest_per_key import latest_per_key
+from frazil.core.latest_per_key import contradictions, latest_per_key
 from frazil.core.messages import MessageNames, type_messages
+from frazil.core.partial_rows import fill
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.newest import moment
@@ -32,7 +33,7 @@ MOST_MB, MOST_PACKED_MB = 32, 4
 
 def why_not(spec: TableSpec) -> str:
     """Return why Spark reads all batches of a table; empty if it need not."""
-    return "rows have no key, or may be partial" if spec.policy != "key" or spec.optional else ""
+    return "" if spec.policy == "key" else "rows have no key"
 
 
 def are_small(files: Sequence[DmsObject]) -> bool:
@@ -61,7 +62,8 @@ def collapse_files(
             order = pa.array(np.full(changes.rows.num_rows, file.order, "int32"))
             blocks.append(changes.rows.append_column("file_order", order))
     blocks = blocks or [no_changes(spec).append_column("file_order", pa.array([], pa.int32()))]
-    return _collapsed(blocks, spec, wanted, ages, (bad, planned))
+    collapse = _collapsed if read.rules.not_carried is None else _filled
+    return collapse(blocks, spec, wanted, ages, (bad, planned))
 
 
 def collapse_messages(
@@ -111,6 +113,30 @@ def _collapsed(
     rows = _lake_rows(latest.rows, spec, PLACE if wanted.places else ())
     passed = _lake_rows(latest.passed, spec, ())
     return Collapsed(seen, len(rows), bad, files, rows, bounds=bounds(rows, spec), passed=passed)
+
+
+def _filled(
+    blocks: list[pa.RecordBatch],
+    spec: TableSpec,
+    wanted: Wanted,
+    ages: Ages,
+    of_files: tuple[BadRows, Sequence[FileToRead]],
+) -> Collapsed:
+    """Return the same for rows that may lack columns: what no change of the batch carries stays as it is stored."""
+    import pyarrow as pa
+
+    changes = pa.concat_tables([pa.Table.from_batches([block]) for block in blocks], promote_options="default")
+    filled = fill(changes, spec)
+    passed, out_of_sequence = contradictions(filled.steps, spec)
+    bad, files = of_files
+    seen = counts(len(changes), operations(changes["op"].combine_chunks()), bad)
+    seen |= {"out_of_sequence": out_of_sequence, "passed": len(passed), **ages.points(wanted.quantiles)}
+    rows = _lake_rows(filled.rows, spec, ())
+    rows = rows.append_column("missing", pa.array([names or None for names in filled.missing], pa.list_(pa.string())))
+    stored = filled.steps.take(pa.array([place if place >= 0 else None for place in filled.source], pa.int64()))
+    for i, key in enumerate(spec.key):
+        rows = rows.append_column(f"stored{i}", lake_columns(stored, spec)[f"c{spec.names.index(key)}"])
+    return Collapsed(seen, len(rows), bad, files, rows, passed=_lake_rows(passed, spec, ()))
 
 
 def _lake_rows(rows: pa.Table, spec: TableSpec, more: Sequence[str]) -> pa.Table:

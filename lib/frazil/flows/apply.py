@@ -131,7 +131,8 @@ def _by_core(
     """Apply a batch that the core reads. Return None, with nothing changed, where Spark's reader has to do it."""
     if not given.collapse or small_batch.why_not(spec) or (book.tasks_fail and not given.small):
         return None
-    lane, why = _lane(book, spec, given, spec.narrow)
+    is_partial = bool(given.files) and book.endpoint.no_sup_value is not None
+    lane, why = _lane(book, spec, given, is_partial or spec.narrow)
     may_follow = collapsed.can_make_frames() and has_numbers(spec)
     waits = quarantine.still_waiting(book, spec, base) is not None
     if (waits and not may_follow) or (lane and not has_numbers(spec)):

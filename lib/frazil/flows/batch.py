@@ -129,7 +129,7 @@ def of_files(
         return large_batch.collapse_files(book.spark, spec, sent, files, wanted)
 
     told = book.mappings.before_image(spec) or book.mappings.sequence_column(spec)
-    small, are_whole = small_batch.are_small(files), book.endpoint.no_sup_value is None
+    small = small_batch.are_small(files) or book.endpoint.no_sup_value is not None
     return Batch(
         lambda whole: read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole),
         lambda batch: after_changes(base.position, files, batch),
@@ -140,7 +140,7 @@ def of_files(
         contests=bool(told),
         record=record,
         require_unchanged=reading.require_unchanged,
-        collapse=collapse if are_whole else None,
+        collapse=collapse,
         small=small,
     )
 

@@ -11,6 +11,7 @@ from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, is_other_load, take_batch
 from frazil.dms.read import CHANGE_PHASE
 from frazil.dms.shapes import first_alike
+from frazil.engine.small_batch import MOST_MB
 from frazil.errors import FrazilError
 from frazil.flows import full_load, quarantine, watch
 from frazil.flows.apply import apply_batch
@@ -150,7 +151,8 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         if base.position.awaits_load and there.loads:
             done.add(full_load.apply_load(book, spec, there, base, "load"))
             continue
-        files = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
+        most_mb = s.max_batch_mb if book.endpoint.no_sup_value is None else min(s.max_batch_mb, MOST_MB)
+        files = take_batch(pending, most_mb << 20, s.max_batch_files)
         files = first_alike(spec, book.endpoint, book.mappings, files)
         book.check_files(spec, replace(there, changes=tuple(files)))
         book.tell_of_others(files)
