@@ -11,7 +11,7 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.changes import COMMIT_TIME, FIELDS, KEY, OP, FieldRules, type_records, wrong_width
-from frazil.core.csv import Dialect, RowBordersError, read_header, read_records
+from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_header, read_records
 from helpers import spec_of
 from mutated_files import BAD, COLUMNS, DIALECTS, NAMES, judge, mutated_file, valid_file
 
@@ -180,7 +180,8 @@ def test_a_masked_value_is_not_shown():
     spec = parse_spec({"source": "public.t", "target": "public.t", "key": ["id"], "columns": columns})
     (bad,) = typed("I,1,secret\n", spec, ("op", "after:id", "after:v")).bad
     assert bad.column == "v" and "secret" not in bad.reason
-    assert "secret" not in wrong_width(1, 2, "1,secret", spec).reason and wrong_width(1, 2, "", spec).column == FIELDS
+    bad = wrong_width(WrongWidth(1, 2, "1,secret"), spec)
+    assert "secret" not in bad.reason and bad.column == FIELDS
 
 
 def test_rows_of_tables_that_share_a_file_are_told_apart_by_their_origin():

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS, Column
 from frazil.config.spec import TableSpec
+from frazil.core.csv import WrongWidth
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, fields_by_role
 from frazil.core.parquet import type_values
 from frazil.core.replacements import as_texts_where_lacking, replaced_texts, times_as_texts
@@ -445,12 +446,14 @@ def _text_of(values: pa.Array, row: int) -> str | None:
     return None if value is None else str(value)
 
 
-def wrong_width(number: int, fields: int, line: str, spec: TableSpec) -> BadRow:
+def wrong_width(row: WrongWidth, spec: TableSpec, names_table: bool = True) -> BadRow:
     """Return the bad row for a line with too many or too few fields."""
-    shown = "the line holds columns that are masked or left out" if spec.hides else _quoted(line, 200)
+    shown = "the line holds columns that are masked or left out" if spec.hides else _quoted(row.line, 200)
     wanted = f"{len(spec.file_columns)} columns and those that DMS adds"
-    reason = f"too many or too few fields ({fields}) for {wanted}: {shown}"
-    return BadRow(number, FIELDS, reason, line=line.encode())
+    reason = f"too many or too few fields ({row.fields}) for {wanted}: {shown}"
+    if not names_table:
+        reason = f"names no table, and so stops all, or has {reason}"
+    return BadRow(row.number, FIELDS, reason, line=row.line.encode())
 
 
 def _quoted(text: str | None, most: int = 100) -> str:

@@ -91,8 +91,9 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
     import numpy as np
     import pyarrow as pa
 
-    wrong = [w for w in records.wrong_width if _may_be_of_table(w.line, file, plan.rules)]
-    misshapen = [wrong_width(w.number, w.fields, w.line, plan.spec) for w in wrong]
+    named = {w: _table_named(w.line, file, plan.rules) for w in records.wrong_width}
+    wrong = [w for w, table in named.items() if table in (None, plan.rules.table)]
+    misshapen = [wrong_width(w, plan.spec, names_table=named[w] is not None) for w in wrong]
     places = np.searchsorted(records.numbers, [row.number for row in bad])
     fields = pa.Table.from_batches([
         records.fields.take(pa.array(places, pa.int64())),
@@ -103,13 +104,16 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
     return tuple(sorted(kept, key=lambda row: row.number))
 
 
-def _may_be_of_table(line: str, file: FileToRead, rules: FieldRules) -> bool:
-    """Return whether a line with too many or too few fields is the table's, or names none; others' have other widths."""
+def _table_named(line: str, file: FileToRead, rules: FieldRules) -> tuple[str, str] | None:
+    """Return the schema and the table that a line names, if it is in a file of all tables; None if it names none.
+
+    In a file of one table every line is that table's. Where an added column names the table, such a line names none.
+    """
     if TABLE not in file.roles:
-        return True
+        return None if rules.origin else rules.table
     names = fields_of_lines([line], len(file.roles), file.dialect).to_pylist()[0]
     schema, table = (names[str(file.roles.index(role))] for role in (SCHEMA, TABLE))
-    return None in (schema, table) or (schema, table) == rules.table
+    return (schema, table) if schema and table else None
 
 
 def _parquet(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
