@@ -103,7 +103,7 @@ def key_hashes(rows: pa.Table, spec: TableSpec) -> np.ndarray:
 
     hashes = np.zeros(len(rows), "uint64")
     for name in spec.key:
-        part = _hashes(_one_zero(rows[f"new_{spec.names.index(name)}"]))
+        part = _hashes(one_zero(rows[f"new_{spec.names.index(name)}"]))
         hashes = (hashes ^ part) * np.uint64(_MIX)
     return hashes ^ (hashes >> np.uint64(32))
 
@@ -120,7 +120,7 @@ def _hashes(values: pa.ChunkedArray) -> np.ndarray:
     return np.frombuffer(b"".join(distinct), "uint64")[encoded.indices.to_numpy()]
 
 
-def _one_zero(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def one_zero(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return reals with -0.0 as 0.0, which are one key."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -129,7 +129,7 @@ def _one_zero(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _codes(values: pa.ChunkedArray) -> np.ndarray:
-    encoded = _one_zero(values).combine_chunks().dictionary_encode("encode")
+    encoded = one_zero(values).combine_chunks().dictionary_encode("encode")
     return encoded.indices.to_numpy().astype("int64")
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+SAMPLED = 250_000
+"""About this many changes count for the quantiles of delays; of n times as many, every n-th."""
+BYTES_A_CHANGE = 64
 EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 
 
@@ -105,13 +108,15 @@ def frame_of(spark: SparkSession, rows: pa.Table | DataFrame, spec: TableSpec) -
 def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return rows (`op`, `c0` …, times as microseconds) in the form of a MERGE:
 
-    `op`, the row `after`, and its key `k0` …; also `place`, if the rows have one. For rows that may lack columns
+    `op`, the row `after`, and its key `k0` …; also `place`, if the rows have one. Rows with `net` have only that. For rows that may lack columns
     `missing` names these, and `source` is the key under which they are stored, if it is another one.
     """
     times = micros_sql(spec)
     values = [times.get(f"c{i}", f"c{i}") for i in range(len(spec.columns))]
     row = ", ".join(f"{literal(c.name)}, {value}" for c, value in zip(spec.columns, values, strict=True))
     keys = [f"{values[spec.names.index(k)]} as k{i}" for i, k in enumerate(spec.key)]
+    if "net" in rows.columns:
+        return rows.selectExpr(f"named_struct({row}) as after", "net")
     more = [f"{place_sql()} as place"] if PLACE[0] in rows.columns else []
     if "missing" in rows.columns:
         more += ["missing", f"{_source_sql(spec, times)} as source"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from datetime import UTC
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import FieldRules
@@ -10,6 +12,7 @@ from frazil.core.csv import Dialect
 from frazil.dms.csv import NAMED, file_layout
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, named_layout
+from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
 from frazil.dms.parquet import footer, require_comparable
 from frazil.engine.read_files import FileToRead, ReadPlan
@@ -36,11 +39,12 @@ def plan_files(
 def _file(
     file: DmsObject, order: int, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int
 ) -> FileToRead:
+    written = moment(file.name).replace(tzinfo=UTC).timestamp() if phase == CHANGE_PHASE else math.nan
     if file.is_parquet:
         schema = [(f.name, f.type) for f in footer(file)]
         layout = named_layout([name for name, _ in schema], spec, endpoint, mappings, phase, file.path)
         require_comparable(spec, layout.roles, schema, file.path)
-        return FileToRead(file.path, order, layout.roles)
+        return FileToRead(file.path, order, layout.roles, written_at_s=written)
     layout, form = file_layout(spec, endpoint, mappings, phase, file)
     dialect = Dialect(endpoint.delimiter, endpoint.row_delimiter, endpoint.rfc4180, header=form == NAMED)
-    return FileToRead(file.path, order, layout.roles, dialect)
+    return FileToRead(file.path, order, layout.roles, dialect, written)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.columns import Column
@@ -18,10 +17,11 @@ from frazil.core.changes import OPERATIONS
 from frazil.core.key_numbers import key_numbers
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.engine.collapsed import (
+    BYTES_A_CHANGE,
     PLACE,
+    SAMPLED,
     Ages,
     Collapsed,
     Wanted,
@@ -46,9 +46,6 @@ LEAST_GROUP = 8 << 20
 """Minimum bytes of change files that one task reads."""
 BUCKET_BYTES = 48 << 20
 """Approximate bytes of change files whose rows one task orders."""
-SAMPLED = 250_000
-"""About this many changes count for the quantiles of delays; of n times as many, every n-th."""
-BYTES_A_CHANGE = 64
 PASSED = "P"
 """The operation of a row whose key other rows only passed."""
 FACT = -1
@@ -58,10 +55,9 @@ ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class BatchFiles:
-    """The files of a batch: what each holds, and when DMS wrote it. Every `every`-th change counts for the delays."""
+    """The files of a batch, and how they are read. Every `every`-th change counts for the delays."""
 
     files: list[FileToRead]
-    written_at_s: dict[int, float]
     read: ReadPlan
     wanted: Wanted
     every: int = 1
@@ -93,9 +89,8 @@ def collapse_files(
     """
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
-    written = {p.order: moment(f.name).replace(tzinfo=UTC).timestamp() for p, f in zip(planned, in_order, strict=True)}
     size = sum(f.size for f in files)
-    batch = BatchFiles(planned, written, read, wanted, max(1, size // BYTES_A_CHANGE // SAMPLED))
+    batch = BatchFiles(planned, read, wanted, max(1, size // BYTES_A_CHANGE // SAMPLED))
     job = _job(spark, batch, [f.size for f in in_order])
     if wanted.in_driver:
         rows, passed, facts = _in_driver(job, spec)
@@ -171,7 +166,7 @@ def _blocks_of(file: FileToRead, batch: BatchFiles, buckets: Sequence[int]) -> I
     try:
         for changes in read_changes(file, batch.read):
             bad.add(file.order, changes.bad)
-            ages.add(changes.rows, batch.written_at_s[file.order])
+            ages.add(changes.rows, file.written_at_s)
             found["good"] += changes.rows.num_rows
             for op, count in operations(changes.rows["op"]).items():
                 found[op] += count

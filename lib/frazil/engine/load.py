@@ -1,4 +1,4 @@
-"""A table's load files as data files: read and typed by the core, in this process or in Spark's tasks.
+"""A table's files as data files, each row as it is: read and typed by the core, in this process or in Spark's tasks.
 
 Nothing is committed.
 """
@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
+from frazil.core.bad_rows import SHOWN
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import LOAD_PHASE
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.objects import DmsObject
 from frazil.dms.storage import endpoint_url
+from frazil.engine.collapsed import BYTES_A_CHANGE, SAMPLED
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead
 from frazil.engine.write_rows import WritePlan, Written, write_files
@@ -37,12 +40,10 @@ Each task writes its own data file: fewer bytes make small files, more make slow
 """
 
 
-def why_not(table: JavaTable, spec: TableSpec) -> str:
-    """Return why the core does not support loading this table yet; empty if it does."""
+def why_not(table: JavaTable) -> str:
+    """Return why the core does not write this table's data files yet; empty if it does."""
     if not all(find_spec(name) for name in ("pyarrow", "pyiceberg")):
         return "pyarrow or pyiceberg is not installed"
-    if spec.policy == "append":
-        return "the policy is append"
     if table.sortOrder().isSorted():
         return "the table is sorted"
     properties = table.properties()
@@ -58,24 +59,32 @@ def _is_plain(location: str) -> bool:
     return known and not re.search("[?#%]", location)
 
 
-def write_load(
-    spark: SparkSession,
-    table: JavaTable,
-    spec: TableSpec,
-    files: Sequence[DmsObject],
-    sent: tuple[Endpoint, Mappings],
-    most_bad: int,
+@dataclass(frozen=True)
+class FilesToWrite:
+    """Load files (phase 0) or change files (phase 1) of a table; up to `most_bad` bad rows of each file are kept."""
+
+    spec: TableSpec
+    files: Sequence[DmsObject]
+    phase: int = LOAD_PHASE
+    most_bad: int = SHOWN
+
+
+def write_data_files(
+    spark: SparkSession, table: JavaTable, given: FilesToWrite, sent: tuple[Endpoint, Mappings]
 ) -> Written:
-    """Write the good rows of load files as data files of a table; keep up to `most_bad` bad rows of each file.
+    """Write the good rows of files as data files of a table, each row as it is.
 
     Raises FrazilError for a file that cannot be read; the error names it.
     """
     from frazil.lake.jvm import package
 
-    planned, read = plan_files(spec, *sent, files, LOAD_PHASE)
+    files = sorted(given.files, key=lambda f: f.name) if given.phase == CHANGE_PHASE else given.files
+    planned, read = plan_files(given.spec, *sent, files, given.phase)
+    size = sum(f.size for f in files)
     to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
-    write = WritePlan(to_json(table.operations().current()), storage_properties(table), most_bad)
-    if sum(f.size for f in files) <= IN_PROCESS:
+    every = max(1, size // BYTES_A_CHANGE // SAMPLED)
+    write = WritePlan(to_json(table.operations().current()), storage_properties(table), given.most_bad, every)
+    if size <= IN_PROCESS:
         return write_files(planned, read, write)
     from frazil.engine.on_spark import load_files
 

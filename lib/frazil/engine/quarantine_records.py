@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import as_uri
@@ -14,7 +14,6 @@ from frazil.core.bad_rows import BadRows
 from frazil.core.changes import TABLE, BadRow
 from frazil.dms.csv import NAMED, PARQUET, SHARED, STATED
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.newest import moment
 from frazil.engine.collapsed import PLACE, place_sql
 from frazil.engine.read_files import FileToRead
 from frazil.source.quarantined import LATER, RECORD, WAITING
@@ -57,12 +56,12 @@ def _record(row: BadRow, file: FileToRead, of: RecordOf) -> dict[str, Any]:
     name, path, kept = file.path.rsplit("/", 1)[-1], as_uri(file.path), row.kept
     of_csv = NAMED if file.dialect.header else SHARED if TABLE in file.roles else STATED
     form = PARQUET if file.is_parquet else of_csv
-    written_at = moment(name).replace(tzinfo=UTC).timestamp() if of.phase == CHANGE_PHASE else None
+    written_at = None if math.isnan(file.written_at_s) else round(file.written_at_s * 1e6)
     return {
         "table_name": of.spec.source, "id": f"{path}:{row.number}", "status": WAITING,
         "column_name": row.column.strip("<>"), "reason": row.reason, "raw": kept.raw,
         "path": path, "row_no": str(row.number), "key": kept.key, "old_key": kept.old_key, "op": kept.op,
         "commit_ts": kept.commit_ts, "batch": of.batch, "changed_by": of.batch, "sequence": of.sequence,
-        "phase": of.phase, "object": name, "written_at": written_at and round(written_at * 1e6), "form": form,
+        "phase": of.phase, "object": name, "written_at": written_at, "form": form,
         "layout": list(file.roles), "misfit": kept.misfit, "keyed": kept.keyed, **dict.fromkeys(LATER),
     }  # fmt: skip

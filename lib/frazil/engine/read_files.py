@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,12 +26,16 @@ ROWS = 1 << 17
 
 @dataclass(frozen=True)
 class FileToRead:
-    """A file with its place in the order of its table's files, and the roles of its fields."""
+    """A file with its place in the order of its table's files, and the roles of its fields.
+
+    `written_at_s` is when DMS wrote it, in epoch seconds; NaN: unknown.
+    """
 
     path: str
     order: int
     roles: tuple[str, ...]
     dialect: Dialect = field(default_factory=Dialect)
+    written_at_s: float = math.nan
 
     @property
     def is_parquet(self) -> bool:

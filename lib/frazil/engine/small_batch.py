@@ -14,9 +14,9 @@ from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import contradictions, latest_per_key
 from frazil.core.messages import MessageNames, type_messages
 from frazil.core.partial_rows import fill
+from frazil.core.whole_rows import net_rows
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
 from frazil.engine.collapsed import PLACE, Ages, Collapsed, Wanted, bounds, counts, lake_columns, operations
 from frazil.engine.file_plan import plan_files
@@ -31,9 +31,9 @@ MOST_MB, MOST_PACKED_MB = 32, 4
 """Spark's tasks read larger batches of files, on all cores. A gzip or Parquet file holds many times its own size."""
 
 
-def why_not(spec: TableSpec) -> str:
-    """Return why Spark reads all batches of a table; empty if it need not."""
-    return "" if spec.policy == "key" else "rows have no key"
+def must_be_small(spec: TableSpec, endpoint: Endpoint) -> bool:
+    """Return whether only this process reads a table's batches: those of partial rows, and those of whole rows compared."""
+    return spec.policy == "multiset" or endpoint.no_sup_value is not None
 
 
 def are_small(files: Sequence[DmsObject]) -> bool:
@@ -55,14 +55,14 @@ def collapse_files(
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
     blocks, ages, bad = [], Ages(), BadRows(wanted.most_bad)
-    for file, listed in zip(planned, in_order, strict=True):
+    for file in planned:
         for changes in read_changes(file, read):
             bad.add(file.order, changes.bad)
-            ages.add(changes.rows, moment(listed.name).replace(tzinfo=UTC).timestamp())
+            ages.add(changes.rows, file.written_at_s)
             order = pa.array(np.full(changes.rows.num_rows, file.order, "int32"))
             blocks.append(changes.rows.append_column("file_order", order))
     blocks = blocks or [no_changes(spec).append_column("file_order", pa.array([], pa.int32()))]
-    collapse = _collapsed if read.rules.not_carried is None else _filled
+    collapse = _net if spec.policy == "multiset" else _collapsed if read.rules.not_carried is None else _filled
     return collapse(blocks, spec, wanted, ages, (bad, planned))
 
 
@@ -137,6 +137,27 @@ def _filled(
     for i, key in enumerate(spec.key):
         rows = rows.append_column(f"stored{i}", lake_columns(stored, spec)[f"c{spec.names.index(key)}"])
     return Collapsed(seen, len(rows), bad, files, rows, passed=_lake_rows(passed, spec, ()))
+
+
+def _net(
+    blocks: list[pa.RecordBatch],
+    spec: TableSpec,
+    wanted: Wanted,
+    ages: Ages,
+    of_files: tuple[BadRows, Sequence[FileToRead]],
+) -> Collapsed:
+    """Return the distinct rows of a table without a key, each with the number of copies that it gains or loses (`net`)."""
+    import pyarrow as pa
+
+    changes = pa.Table.from_batches(blocks)
+    bad, files = of_files
+    seen = counts(len(changes), operations(changes["op"].combine_chunks()), bad)
+    seen |= {"out_of_sequence": 0, "passed": 0, **ages.points(wanted.quantiles)}
+    rows = net_rows(changes, spec)
+    names = [f"c{i}" for i in range(len(spec.names))]
+    copies = pa.table({**lake_columns(rows, spec), "net": rows["net"].combine_chunks()})
+    net = copies.group_by(names).aggregate([("net", "sum")]).rename_columns([*names, "net"])
+    return Collapsed(seen, len(net), bad, files, net)
 
 
 def _lake_rows(rows: pa.Table, spec: TableSpec, more: Sequence[str]) -> pa.Table:

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRows
+from frazil.core.changes import OPERATIONS
 from frazil.core.masks import masked
+from frazil.engine.collapsed import Ages, operations
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 
 if TYPE_CHECKING:
@@ -21,45 +24,59 @@ if TYPE_CHECKING:
 class WritePlan:
     """The target table: its metadata as JSON, and the properties with which PyIceberg opens its storage.
 
-    `most_bad` is how many bad rows of each file are kept; all are counted.
+    `most_bad` is how many bad rows of each file are kept; all are counted. Every `every`-th change counts for the
+    delays.
     """
 
     metadata: str
     io_properties: dict[str, str] = field(default_factory=dict)
     most_bad: int = SHOWN
+    every: int = 1
 
 
 @dataclass(frozen=True)
 class Written:
-    """Data files in Iceberg's JSON form, the number of good rows, the bad rows, and the files that were read."""
+    """Data files in Iceberg's JSON form, the number of good rows by operation, and what else was read.
+
+    `ages` are the delays of changes.
+    """
 
     entries: list[dict[str, Any]]
-    good: int = 0
-    bad: BadRows = field(default_factory=BadRows)
+    good: dict[str, int]
+    bad: BadRows
+    ages: Ages
     files: Sequence[FileToRead] = ()
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the data files."""
+        return sum(self.good.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Return a form that JSON can hold, without the files."""
-        return {"entries": self.entries, "good": self.good, "bad": self.bad.to_dict()}
+        return {"entries": self.entries, "good": self.good, "bad": self.bad.to_dict(), "ages": self.ages.to_dict()}
 
     @staticmethod
     def together(parts: Sequence[dict[str, Any]], files: Sequence[FileToRead]) -> Written:
         """Return several results of `to_dict`, after their way through JSON, as one."""
         entries = [entry for part in parts for entry in part["entries"]]
+        good = {op: sum(part["good"][op] for part in parts) for op in OPERATIONS}
         bad = BadRows.together(part["bad"] for part in parts)
-        return Written(entries, sum(part["good"] for part in parts), bad, files)
+        return Written(entries, good, bad, Ages.together([part["ages"] for part in parts]), files)
 
 
 def write_files(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Written:
-    """Write the good rows of load files as data files of a table. Nothing is committed."""
+    """Write the good rows of files as data files of a table, each row as it is. Nothing is committed."""
     writer = _writer(write)
-    good, bad = 0, BadRows(write.most_bad)
+    good, bad, ages = dict.fromkeys(OPERATIONS, 0), BadRows(write.most_bad), Ages(write.every)
     for file in files:
         for changes in read_changes(file, read):
-            writer.write(lake_rows(changes.rows, read.spec, writer.names))
-            good += changes.rows.num_rows
+            writer.write(lake_rows(changes.rows, read.spec, writer.names, file))
+            for op, count in operations(changes.rows["op"]).items():
+                good[op] += count
             bad.add(file.order, changes.bad)
-    return Written(writer.close(), good, bad, files)
+            ages.add(changes.rows, file.written_at_s)
+    return Written(writer.close(), good, bad, ages, files)
 
 
 def _writer(write: WritePlan) -> DataFileWriter:
@@ -72,10 +89,17 @@ def _writer(write: WritePlan) -> DataFileWriter:
     return DataFileWriter(metadata, load_file_io(write.io_properties, metadata.location))
 
 
-def lake_rows(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str]) -> pa.RecordBatch:
-    """Return the columns of changes as in the lake: in its order, masked by the spec, null if the spec lacks them."""
+def lake_rows(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str], file: FileToRead) -> pa.RecordBatch:
+    """Return the columns of changes as in the lake: in its order, masked by the spec, null if the spec lacks them.
+
+    Tables that keep every change (`append`) also get `OPERATION_COLUMNS`.
+    """
     import pyarrow as pa
 
     values = {c.name: masked(c, rows[f"new_{i}"]) for i, c in enumerate(spec.columns)}
+    if spec.policy == "append":
+        name = pa.array([file.path.rsplit("/", 1)[-1]] * rows.num_rows, pa.string())
+        own = [rows["op"], rows["commit_ts"], rows["change_seq"], name, rows["number"].cast(pa.int32())]
+        values |= zip(OPERATION_COLUMNS, own, strict=True)
     absent = pa.nulls(rows.num_rows)
     return pa.RecordBatch.from_arrays([values.get(n, absent) for n in names], list(names))

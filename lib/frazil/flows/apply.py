@@ -20,16 +20,17 @@ from frazil.core.texts import driver_rows
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.position import Position
 from frazil.dms.read import has_stray_quote
-from frazil.engine import collapsed, small_batch
+from frazil.engine import collapsed, load, small_batch
 from frazil.engine.collapsed import Collapsed, Wanted
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.read_files import require_readable
+from frazil.engine.write_rows import Written
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.batch import Batch, Plan, plan_of
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm, keyless, merge
+from frazil.lake import commit, jvm, jvm_data_files, keyless, merge
 from frazil.lake.commit import Commit
 from frazil.lake.locator import arrow
 from frazil.lake.rowdelta import RowDelta, UnfitError
@@ -129,7 +130,9 @@ def _by_core(
     book: Workbook, spec: TableSpec, base: Base, given: Batch, picked_up: float
 ) -> tuple[dict[str, int], dict[str, float]] | None:
     """Apply a batch that the core reads. Return None, with nothing changed, where Spark's reader has to do it."""
-    if not given.collapse or small_batch.why_not(spec) or (book.tasks_fail and not given.small):
+    if spec.policy == "append":
+        return _append_by_core(book, spec, base, given, picked_up)
+    if not given.collapse or (book.tasks_fail and not given.small):
         return None
     is_partial = bool(given.files) and book.endpoint.no_sup_value is not None
     lane, why = _lane(book, spec, given, is_partial or spec.narrow)
@@ -161,6 +164,56 @@ def _by_core(
         return _commit_collapsed(book, spec, base, given, (found, lane, why, picked_up))
     finally:
         found.release()
+
+
+def _append_by_core(
+    book: Workbook, spec: TableSpec, base: Base, given: Batch, picked_up: float
+) -> tuple[dict[str, int], dict[str, float]] | None:
+    """Add every change as a row, by data files that the core writes. Return None where Spark's reader has to do it."""
+    table = jvm.load_table(book.spark, book.name(spec))
+    aside = quarantine.sets_aside(book, spec)[0]
+    if not given.write or load.why_not(table) or (aside and not collapsed.can_make_frames()):
+        return None
+    try:
+        written = given.write(table, quarantine.most_bad_rows(book, spec) if aside else SHOWN)
+    except FrazilError:
+        given.require_unchanged()  # a file that is still being written may be anything
+        raise
+    except Exception as error:  # executors without Python's packages, a storage whose login only Spark has
+        book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
+        return None
+    seen = collapsed.counts(written.rows, written.good, written.bad) | {"out_of_sequence": 0, "passed": 0}
+    try:
+        given.require_unchanged()
+        if written.bad.count:
+            counted = written.bad.count, seen["changes"]
+            quarantine.admit(book, spec, counted, quarantine.explain_rows(spec, written.bad, written.files))
+    except FrazilError:
+        load.delete_written(table, written)
+        raise
+    return _commit_appended(book, spec, base, given, (written, seen, picked_up))
+
+
+def _commit_appended(
+    book: Workbook, spec: TableSpec, base: Base, given: Batch, by_core: tuple[Written, dict[str, Any], float]
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Commit the data files of a batch; `by_core` ends with the time of its pick-up."""
+    written, seen, picked_up = by_core
+    stats = latency.picked_up(seen | written.ages.points(latency.QUANTILES), picked_up)
+    read_at, position = time.time(), given.after(commit.new_batch())
+    summary = _summary(stats, written.rows, given, picked_up)
+    summary |= {"frazil.lane": "append", "frazil.lane-reason": "the table keeps every change"}
+    common = RecordOf(spec, position.batch, base.sequence)
+    records = partial(record_frame, book.spark, written.bad, written.files, common)
+    with quarantine.beside(book, spec, base, position.batch, OfBatch(written.bad.count, records)) as ready:
+
+        def write(branch: str, properties: dict[str, str]) -> None:
+            jvm_data_files.put(book.spark, branch, written.entries, properties)
+            ready()
+
+        name, record = book.name(spec), given.record(position.batch)
+        done = commit.commit_batch(book.spark, name, base, position, write, summary, record)
+    return _counts(stats, written.rows, done, picked_up, read_at)
 
 
 def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, wanted: Wanted) -> Collapsed | None:

@@ -21,6 +21,8 @@ from frazil.dms.position import Position, after_changes
 from frazil.dms.read import CHANGE_PHASE, may_be_split, may_hide_open_text, read_rows
 from frazil.engine import large_batch, small_batch
 from frazil.engine.collapsed import Collapsed, Wanted
+from frazil.engine.load import FilesToWrite, write_data_files
+from frazil.engine.write_rows import Written
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.arrival import Reading
@@ -31,6 +33,8 @@ from frazil.observe import latency
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from frazil.lake.jvm import JavaTable
 
 SMALL_MB = 4
 SAMPLED_MB = 16
@@ -79,6 +83,8 @@ class Batch:
     """Takes the batch's id; returns the properties that record which files were applied."""
     collapse: Callable[[Wanted], Collapsed | None] | None = None
     """Collapses a batch that the core can read. Returns None where Spark has to judge rows."""
+    write: Callable[[JavaTable, int], Written] | None = None
+    """Writes the changes, each as a row, as data files of the table; takes how many bad rows of each file are kept."""
     small: bool = True
     """Whether the core reads the batch in this process, without a Spark job."""
 
@@ -101,6 +107,11 @@ def of_files(
     Whatever to clean up after its commit is added to `clear`. When Spark has read the files, they must still be as
     listed.
     """
+    if not spec.key and book.endpoint.no_sup_value is not None:
+        raise EndpointError(
+            f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
+            "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
+        )
     reading = Reading(files, spec.source)
 
     def look(whole: bool) -> Callable[[bool], None]:
@@ -128,8 +139,12 @@ def of_files(
             return small_batch.collapse_files(spec, sent, files, wanted)
         return large_batch.collapse_files(book.spark, spec, sent, files, wanted)
 
+    def write(table: JavaTable, most_bad: int) -> Written:
+        given = FilesToWrite(spec, files, CHANGE_PHASE, most_bad)
+        return write_data_files(book.spark, table, given, (book.endpoint, book.mappings))
+
     told = book.mappings.before_image(spec) or book.mappings.sequence_column(spec)
-    small = small_batch.are_small(files) or book.endpoint.no_sup_value is not None
+    small = small_batch.are_small(files) or small_batch.must_be_small(spec, book.endpoint)
     return Batch(
         lambda whole: read_rows(book.spark, spec, book.endpoint, book.mappings, files, CHANGE_PHASE, whole),
         lambda batch: after_changes(base.position, files, batch),
@@ -141,6 +156,7 @@ def of_files(
         record=record,
         require_unchanged=reading.require_unchanged,
         collapse=collapse,
+        write=write,
         small=small,
     )
 
@@ -169,11 +185,6 @@ def plan_of(spec: TableSpec, given: Batch, raw: DataFrame, lane: RowDelta | None
         *[F.expr(f"count(if(op = '{op}', 1, null)) as {op}") for op in ("I", "U", "D")],
         *latency.measures(written), *([F.expr("min(row_no) as first")] if len(given.files) == 1 else []),
     ])  # fmt: skip
-    if partial and not spec.key and not spec.optional:
-        raise EndpointError(
-            f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
-            "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
-        )
     if lane and given.megabytes < SMALL_MB:
         changes = changes.coalesce(1)  # one task, no shuffle
     if spec.policy == "append":

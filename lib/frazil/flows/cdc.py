@@ -11,7 +11,7 @@ from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, is_other_load, take_batch
 from frazil.dms.read import CHANGE_PHASE
 from frazil.dms.shapes import first_alike
-from frazil.engine.small_batch import MOST_MB
+from frazil.engine.small_batch import MOST_MB, must_be_small
 from frazil.errors import FrazilError
 from frazil.flows import full_load, quarantine, watch
 from frazil.flows.apply import apply_batch
@@ -151,7 +151,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         if base.position.awaits_load and there.loads:
             done.add(full_load.apply_load(book, spec, there, base, "load"))
             continue
-        most_mb = s.max_batch_mb if book.endpoint.no_sup_value is None else min(s.max_batch_mb, MOST_MB)
+        most_mb = min(s.max_batch_mb, MOST_MB) if must_be_small(spec, book.endpoint) else s.max_batch_mb
         files = take_batch(pending, most_mb << 20, s.max_batch_files)
         files = first_alike(spec, book.endpoint, book.mappings, files)
         book.check_files(spec, replace(there, changes=tuple(files)))

@@ -33,6 +33,7 @@ from frazil.dms.position import (
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.engine import load as engine
 from frazil.engine.collapsed import can_make_frames
+from frazil.engine.load import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.read_files import require_readable
 from frazil.engine.write_rows import Written
@@ -192,14 +193,15 @@ class _Load:
         """Load by the core; return the commit and the number of bad rows, or None where Spark has to do it."""
         book, spec = self.book, self.spec
         table = jvm.load_table(book.spark, self.name)
-        if engine.why_not(table, spec):
+        if engine.why_not(table):
             return None
         aside = quarantine.sets_aside(book, spec)[0]
         if aside and not (can_make_frames() and has_numbers(spec)):
             return None
-        kept, sent = quarantine.most_bad_rows(book, spec) if aside else SHOWN, (book.endpoint, book.mappings)
+        kept = quarantine.most_bad_rows(book, spec) if aside else SHOWN
+        given, sent = FilesToWrite(spec, self.files, LOAD_PHASE, kept), (book.endpoint, book.mappings)
         try:
-            written = engine.write_load(book.spark, table, spec, self.files, sent, kept)
+            written = engine.write_data_files(book.spark, table, given, sent)
         except FrazilError:
             self.reading.require_unchanged()  # a file that is still being written may be anything
             raise
@@ -219,14 +221,14 @@ class _Load:
 
         common = RecordOf(spec, self.position.batch, self.base.sequence, LOAD_PHASE)
         records = partial(record_frame, book.spark, written.bad, written.files, common)
-        return self._commit(put, OfBatch(written.bad.count, records)), written.bad.count
+        return self._commit(put, OfBatch(written.bad.count, records, is_load=True)), written.bad.count
 
     def _admit(self, written: Written) -> None:
         """Raise BadRowError unless the load's bad rows may be quarantined."""
         if not written.bad.count:
             return
         self.reading.require_unchanged()
-        counted = written.bad.count, written.good + written.bad.count
+        counted = written.bad.count, written.rows + written.bad.count
         explain = quarantine.explain_rows(self.spec, written.bad, written.files)
         quarantine.admit(self.book, self.spec, counted, explain)
 
@@ -238,7 +240,7 @@ class _Load:
         bad = total = 0
         for whole in (False, True) if may_be_split(self.files, self.book.endpoint, self._hidden) else (True,):
             try:
-                return self._commit(self._put_by_spark(whole), whole=whole), 0
+                return self._commit(self._put_by_spark(whole), OfBatch(is_load=True), whole), 0
             except FrazilError:
                 raise
             except Exception:
@@ -249,7 +251,7 @@ class _Load:
         raw = self._rows(True)
         quarantine.admit(self.book, self.spec, (bad, total), quarantine.explain_raw(self.book, self.spec, raw))
         records = partial(set_aside, raw, raw, self.spec, self.position.batch, self.base.sequence)
-        return self._commit(self._put_by_spark(True, bad), OfBatch(bad, records)), bad
+        return self._commit(self._put_by_spark(True, bad), OfBatch(bad, records, is_load=True)), bad
 
     @cached_property
     def _hidden(self) -> bool:
@@ -291,9 +293,7 @@ class _Load:
                 raise
             return 1, 1  # at least one
 
-    def _commit(
-        self, put: Callable[[str, dict[str, str]], None], of_batch: OfBatch | None = None, whole: bool = True
-    ) -> Commit:
+    def _commit(self, put: Callable[[str, dict[str, str]], None], of_batch: OfBatch, whole: bool = True) -> Commit:
         """Commit what `put(branch, properties)` writes, with the position, the applied files and the quarantine."""
         book, spec, base, there = self.book, self.spec, self.base, self.there
         replay = self.action == "replay"

@@ -117,13 +117,14 @@ def before(base: Base) -> int:
 class OfBatch:
     """What a batch means for the quarantine: its bad rows, and its changes, which make waiting rows obsolete.
 
-    `records` returns the records of the bad rows, with `place`. `changes` returns the collapsed batch; None means a
-    load, which replaces all rows.
+    `records` returns the records of the bad rows, with `place`; `changes` returns the collapsed batch of a table with a
+    key. A load replaces all rows.
     """
 
     bad: int = 0
     records: Callable[[], DataFrame] | None = None
     changes: Callable[[], DataFrame] | None = None
+    is_load: bool = False
 
 
 @contextmanager
@@ -158,8 +159,7 @@ def beside(
             raise QuarantineError(
                 f"{spec.source}: {of.bad} bad row(s), and read again they were others", "did a file change? Run again"
             )
-        changes = of.changes() if of.changes else None
-        there = _records(spec, base, batch, both, changes, seen.get["keyless"] > 0)
+        there = _records(spec, base, batch, both, of, seen.get["keyless"] > 0)
         return None if not of.bad and there.isEmpty() else there
 
     known = book.waiting[spec.source][1]
@@ -202,21 +202,19 @@ def staged(
             quarantine.require_published(book.spark, name, target, batch)
 
 
-def _records(
-    spec: TableSpec, base: Base, batch: str, both: DataFrame, changes: DataFrame | None, keyless: bool
-) -> DataFrame:
+def _records(spec: TableSpec, base: Base, batch: str, both: DataFrame, of: OfBatch, keyless: bool) -> DataFrame:
     """Return what a batch adds to the quarantine: its bad rows, and waiting rows that the batch supersedes.
 
     `both` are those rows and all that wait, which have no `place`. For some the key may be unknown (`keyless`).
     """
     from pyspark.sql import functions as F
 
-    if changes is None:
+    if of.is_load:
         old = both.where("place is null")
         return both.where("place is not null").unionByName(changed(old, batch, base.sequence, status=OBSOLETE))
     if not spec.key:
         return both.where("place is not null")
-    touched = overtaken(both, changes, spec, batch, keyless).where(
+    touched = overtaken(both, of.changes(), spec, batch, keyless).where(
         F.greatest(*[F.col(c) == batch for c in ("batch", *LATER)])
     )
     return changed(touched, batch, base.sequence)

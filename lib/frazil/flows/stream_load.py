@@ -245,7 +245,7 @@ class _Load:
                 ready()
 
             records = partial(set_aside, raw, raw, spec, position.batch, base.sequence)
-            with quarantine.beside(self.book, spec, base, position.batch, OfBatch(bad, records)) as ready:
+            with quarantine.beside(self.book, spec, base, position.batch, OfBatch(bad, records, is_load=True)) as ready:
                 name = self.book.name(spec)
                 own = {COLUMNS: columns_of(self.book.spark, name)}
                 done = commit.commit_batch(self.book.spark, name, base, position, write, {"frazil.kind": "load"}, own)
