@@ -14,7 +14,6 @@ from confluent_kafka import TopicPartition
 
 from frazil.dms import kafka_reader
 from frazil.dms.messages import routed
-from frazil.engine.collapsed import can_make_frames
 from frazil.engine.held_messages import parse_messages
 from frazil.flows import streams
 from frazil.flows.stream_groups import groups_of, groups_of_messages
@@ -40,11 +39,6 @@ def by_spark(monkeypatch):
 
     monkeypatch.setattr(streams, "rows_of", noted)
     return read
-
-
-def unexpected(by_spark: list[str], lane: str) -> list[str]:
-    """The batches that Spark read, but for those of a MERGE on Spark 3.5, which makes no frame of rows that are here."""
-    return by_spark if lane == "rowdelta" or can_make_frames() else []
 
 
 def _run(w, monkeypatch, *steps, lane="rowdelta", **settings):
@@ -84,7 +78,7 @@ def test_batches_of_few_messages_are_applied_without_spark_reading_them(w, by_sp
         w.message("update", id=2, v="c").message("delete", id=1).message("update", id=500, v="d", was={"id": 10})
 
     done = _run(w, monkeypatch, few, many, others, few, lane=lane)
-    assert done["t"].counts["batches"] == 4 and not unexpected(by_spark, lane)
+    assert done["t"].counts["batches"] == 4 and not by_spark
     assert sorted(w.rows("t")) == sorted([(2, "b"), *[(i, "x" * 50) for i in range(11, 400)], (500, "d")])
     assert [(c["changes"], c["I"], c["U"], c["D"]) for c in _counts(w)] == [(1, 1, 0, 0), (390, 390, 0, 0), (3, 0, 2, 1), (1, 1, 0, 0)]  # fmt: skip
 
@@ -125,7 +119,7 @@ def test_values_of_every_type_come_as_they_were_sent(w, spark, by_spark, lane):
         "\u00e9 '\\\n",
     )
     assert [r[:3] + r[3:] for r in rows] == [first, (str(2**53 + 1), None, None, "9999-12-31 00:00:00", *[None] * 4)]
-    assert not unexpected(by_spark, lane)
+    assert not by_spark
 
 
 @pytest.mark.slow
@@ -162,7 +156,7 @@ def test_of_partitions_each_keeps_its_own_place(w, kafka, by_spark, lane):
     assert w.merged(lane=lane).rows("t") == [(1, "b"), (2, "b")]
     w.message("update", id=2, v="c", partition=1).message("update", id=2, v="d", partition=1)
     assert w.merged(lane=lane).rows("t") == [(1, "b"), (2, "d")]
-    assert not unexpected(by_spark, lane)
+    assert not by_spark
 
 
 def test_the_client_reads_what_spark_reads_from_wherever(w, kafka):

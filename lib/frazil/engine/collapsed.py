@@ -14,6 +14,7 @@ from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.changes import OPERATIONS
 from frazil.core.masks import masked
 from frazil.engine.read_files import FileToRead
+from frazil.lake.frames import of_arrow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,13 +87,6 @@ def operations(ops: pa.Array) -> dict[str, int]:
 # --- frames for a MERGE
 
 
-def can_make_frames() -> bool:
-    """Return whether Spark makes a frame of Arrow's rows without a Python process on its executors: from Spark 4 on."""
-    from pyspark.sql import DataFrame
-
-    return hasattr(DataFrame, "toArrow")
-
-
 def frame_of(spark: SparkSession, rows: pa.Table | DataFrame, spec: TableSpec) -> DataFrame:
     """Return rows of the driver as the frame for a MERGE; a frame stays as it is."""
     import pyarrow as pa
@@ -102,7 +96,7 @@ def frame_of(spark: SparkSession, rows: pa.Table | DataFrame, spec: TableSpec) -
     for i, name in enumerate(rows.column_names):
         if pa.types.is_timestamp(rows[name].type):
             rows = rows.set_column(i, name, rows[name].cast(pa.int64()))
-    return merge_rows(spark.createDataFrame(rows), spec)
+    return merge_rows(of_arrow(spark, rows), spec)
 
 
 def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:

@@ -16,6 +16,7 @@ from frazil.dms.csv import NAMED, PARQUET, SHARED, STATED
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.engine.collapsed import PLACE, place_sql
 from frazil.engine.read_files import FileToRead
+from frazil.lake.frames import of_arrow
 from frazil.source.quarantined import LATER, RECORD, WAITING
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def record_frame(spark: SparkSession, bad: BadRows, files: Sequence[FileToRead],
     fields = [(name, kinds[kind]) for name, kind in RECORD.items()]
     table = pa.Table.from_pylist(records, pa.schema([*fields, (PLACE[0], pa.int32()), (PLACE[1], pa.int64())]))
     columns = [f"timestamp_micros({name}) as {name}" if name in _TIMES else name for name in RECORD]
-    return spark.createDataFrame(table).selectExpr(*columns, f"{place_sql()} as place")
+    return of_arrow(spark, table).selectExpr(*columns, f"{place_sql()} as place")
 
 
 def _record(row: BadRow, file: FileToRead, of: RecordOf) -> dict[str, Any]:

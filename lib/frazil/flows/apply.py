@@ -136,7 +136,7 @@ def _by_core(
         return None
     is_partial = bool(given.files) and book.endpoint.no_sup_value is not None
     lane, why = _lane(book, spec, given, is_partial or spec.narrow)
-    may_follow = collapsed.can_make_frames() and has_numbers(spec)
+    may_follow = has_numbers(spec)
     waits = quarantine.still_waiting(book, spec, base) is not None
     if (waits and not may_follow) or (lane and not has_numbers(spec)):
         return None
@@ -157,8 +157,6 @@ def _by_core(
             if not may_follow:
                 return None
         if found.seen["passed"]:
-            if not collapsed.can_make_frames():
-                return None
             keys = collapsed.frame_of(book.spark, found.passed, spec).select("after.*")
             _require_free(book, spec, keys, given.files)
         return _commit_collapsed(book, spec, base, given, (found, lane, why, picked_up))
@@ -172,7 +170,7 @@ def _append_by_core(
     """Add every change as a row, by data files that the core writes. Return None where Spark's reader has to do it."""
     table = jvm.load_table(book.spark, book.name(spec))
     aside = quarantine.sets_aside(book, spec)[0]
-    if not given.write or load.why_not(table) or (aside and not collapsed.can_make_frames()):
+    if not given.write or load.why_not(table):
         return None
     try:
         written = given.write(table, quarantine.most_bad_rows(book, spec) if aside else SHOWN)
@@ -217,8 +215,6 @@ def _commit_appended(
 
 
 def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, wanted: Wanted) -> Collapsed | None:
-    if given.small and not (wanted.in_driver or collapsed.can_make_frames()):
-        return None
     try:
         return given.collapse(wanted)
     except FrazilError:
@@ -242,20 +238,13 @@ def _commit_collapsed(
     rows = lane.with_partition_values(small_batch.for_row_delta(found.rows, spec)) if lane else None
 
     def as_frame() -> DataFrame:
-        if found.frame is not None:
-            return found.frame
-        return collapsed.frame_of(book.spark, found.rows, spec)
-
-    def for_merge() -> DataFrame:
-        if found.frame is not None or collapsed.can_make_frames():
-            return as_frame()
-        return plan_of(spec, given, given.read(True), None, aside=False).batch
+        return found.frame if found.frame is not None else collapsed.frame_of(book.spark, found.rows, spec)
 
     common = RecordOf(spec, position.batch, base.sequence)
     of_batch = OfBatch(found.bad.count, lambda: record_frame(book.spark, found.bad, found.files, common), as_frame)
     with quarantine.beside(book, spec, base, position.batch, of_batch) as ready:
         done = commit_batch(
-            book, spec, base, position, for_merge, (lane, why, rows, found.bounds), summary, ready, record
+            book, spec, base, position, as_frame, (lane, why, rows, found.bounds), summary, ready, record
         )
     _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
     return _counts(stats, found.keys, done, picked_up, read_at)

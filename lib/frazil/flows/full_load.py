@@ -32,7 +32,6 @@ from frazil.dms.position import (
 )
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.engine import load as engine
-from frazil.engine.collapsed import can_make_frames
 from frazil.engine.load import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.read_files import require_readable
@@ -196,7 +195,7 @@ class _Load:
         if engine.why_not(table):
             return None
         aside = quarantine.sets_aside(book, spec)[0]
-        if aside and not (can_make_frames() and has_numbers(spec)):
+        if aside and not has_numbers(spec):
             return None
         kept = quarantine.most_bad_rows(book, spec) if aside else SHOWN
         given, sent = FilesToWrite(spec, self.files, LOAD_PHASE, kept), (book.endpoint, book.mappings)

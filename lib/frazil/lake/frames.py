@@ -21,10 +21,11 @@ def frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], columns: str) ->
 
 
 def of_arrow(spark: SparkSession, rows: Table) -> DataFrame:
-    """Return a table of integers as a DataFrame."""
+    """Return an Arrow table as a DataFrame; Spark would shift times by its session's zone."""
     from pyspark.sql import DataFrame
 
     if hasattr(DataFrame, "toArrow"):  # Spark 4 accepts an Arrow table
         return spark.createDataFrame(rows)
-    columns = ", ".join(f"{name} long" for name in rows.column_names)
-    return frame(spark, zip(*(column.to_pylist() for column in rows.columns), strict=True), columns)
+    from frazil.lake.jvm_frames import arrow_frame
+
+    return arrow_frame(spark, rows)
