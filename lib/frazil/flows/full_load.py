@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING
 from frazil.changes.changeset import change_set, load_rows
 from frazil.changes.keyless import appended
 from frazil.changes.quarantine import set_aside
-from frazil.changes.types import convert_sql, mask_sql
-from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
-from frazil.config.sql import identifier
 from frazil.core.bad_rows import SHOWN, BadRowError
 from frazil.core.key_numbers import has_numbers
-from frazil.core.texts import driver_rows
 from frazil.dms import ends
-from frazil.dms.objects import TableObjects
+from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import (
     LoadChangedError,
     Position,
@@ -32,6 +28,8 @@ from frazil.dms.position import (
 )
 from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.engine import load as engine
+from frazil.engine.file_plan import plan_files
+from frazil.engine.find_keys import files_of_keys
 from frazil.engine.load import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.read_files import require_readable
@@ -239,7 +237,7 @@ class _Load:
         bad = total = 0
         for whole in (False, True) if may_be_split(self.files, self.book.endpoint, self._hidden) else (True,):
             try:
-                return self._commit(self._put_by_spark(whole), OfBatch(is_load=True), whole), 0
+                return self._commit(self._put_by_spark(whole), OfBatch(is_load=True)), 0
             except FrazilError:
                 raise
             except Exception:
@@ -300,7 +298,7 @@ class _Load:
         def write(branch: str, properties: dict[str, str]) -> None:
             put(branch, properties)
             if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
-                raise _explain_duplicates(self._rows(whole), twice, spec)
+                raise _explain_duplicates(book, spec, self.files, twice)
             kept.load(self.position.last or base.position.last, there, self.reading.contents(), replay)
             applied.update(kept.properties)
             ready()
@@ -319,26 +317,15 @@ class _Load:
         return {"frazil.kind": "load", "frazil.counts": json.dumps(counts)}
 
 
-def _explain_duplicates(raw: DataFrame, twice: list, spec: TableSpec) -> DuplicateKeyError:
-    from pyspark.sql import functions as F
-
-    kinds = dict(raw.dtypes)
-
-    def typed(k: str) -> str:
-        raw_name = f"a{spec.names.index(k)}"
-        typed = convert_sql(spec.column(k), raw_name, kinds[raw_name])
-        return f"{mask_sql(spec.column(k), typed)} as {identifier(k)}"
-
-    keys = driver_rows(raw.select("path", *[F.expr(typed(k)) for k in spec.key]))
+def _explain_duplicates(book: Workbook, spec: TableSpec, files: list[DmsObject], twice: list) -> DuplicateKeyError:
+    """Return the error that shows keys with several rows (each with its number of rows), and the files that have them."""
+    paths = files_of_keys(
+        *plan_files(spec, book.endpoint, book.mappings, files, LOAD_PHASE), [key[:-1] for key in twice]
+    )
     lines = []
-    for *values, count in twice:
+    for (*values, count), found in zip(twice, paths, strict=True):
         shown = ", ".join(f"{k}={v}" for k, v in zip(spec.key, values, strict=True))
-        same = [F.col(identifier(k)).eqNullSafe(F.lit(v)) for k, v in zip(spec.key, values, strict=True)]
-        where = same[0]
-        for condition in same[1:]:
-            where = where & condition
-        found = keys.where(where).select("path").distinct().orderBy("path").collect()
-        lines.append(f"{shown} is {count} times in " + ", ".join(readable(r["path"]) for r in found))
+        lines.append(f"{shown} is {count} times in " + ", ".join(found))
     return DuplicateKeyError(
         f"{spec.source}: the key ({', '.join(spec.key)}) is not unique in the load",
         f"correct the key in {spec.file}, {LOAD_ANEW}; if load files of an older load lie there, clear them out: their rows are "
