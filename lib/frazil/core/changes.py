@@ -24,7 +24,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.csv import WrongWidth
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, fields_by_role
 from frazil.core.parquet import type_values
-from frazil.core.replacements import as_texts_where_lacking, replaced_texts, times_as_texts
+from frazil.core.replacements import FFFD, as_texts_where_lacking, replaced_texts, times_as_texts
 from frazil.core.types import arrow_type, type_texts
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ def _value(column: Column, texts: pa.Array, old: bool = False) -> tuple[pa.Array
     texts = _declared(column, texts) if column.replace else texts
     judged = type_texts if pa.types.is_string(texts.type) else type_values
     values, misfit = judged(column, texts)
-    if misfit is None:
+    if misfit is None or (pa.types.is_string(values.type) and FFFD in dict(column.replace)):
         return values, None
     kind = arrow_type(column)
     words = f"does not fit {column.type} ({_lake_words(column)} in the lake)"

@@ -76,8 +76,7 @@ def read_records(stream: Stream, width: int, dialect: Dialect, where: str, block
             yield records
     except _BrokenQuotes as e:
         raise RowBordersError(
-            f"{where} row {first + e.rows_before}: {e.what}, so nobody can tell where rows end",
-            "fetch the file again, if it was cut off; else have DMS write it again, or correct the row",
+            f"{where} row {first + e.rows_before}: {e.what}, so nobody can tell where rows end", e.cure
         ) from None
 
 
@@ -92,11 +91,23 @@ def read_header(start: bytes, dialect: Dialect) -> list[str]:
 # --- blocks of whole rows
 
 
+_OPEN = (
+    "a quoted text does not end",
+    "fetch the file again, if it was cut off; else have DMS write it again, or correct the row",
+)
+_AFTER_QUOTE = (
+    "a quote inside a quoted field is not doubled (or rows end with \\r\\n, and CsvRowDelimiter does not say so)",
+    "correct the row, or have DMS write the file again (Rfc4180)",
+)
+"""What is wrong with quotes, and the remedy."""
+
+
 class _BrokenQuotes(Exception):
     """Quotes that hide where a row ends, after a number of whole rows of a block."""
 
-    def __init__(self, rows_before: int, what: str):
-        self.rows_before, self.what = rows_before, what
+    def __init__(self, rows_before: int, is_open: bool):
+        self.rows_before = rows_before
+        self.what, self.cure = _OPEN if is_open else _AFTER_QUOTE
 
 
 def _blocks(stream: Stream, dialect: Dialect, size: int) -> Iterator[tuple[bytes, dict[str, str]]]:
@@ -209,11 +220,6 @@ def _last_border(data: bytes, quotes: np.ndarray) -> int:
     return 0
 
 
-_AFTER_QUOTE = (
-    "a quote inside a quoted field is not doubled (or rows end with \\r\\n, and CsvRowDelimiter does not say so)"
-)
-
-
 def _scan(data: bytes, delimiter: bytes, last: bool) -> int:
     """Scan a block field by field if its quotes do not follow RFC 4180; return where its last row ends.
 
@@ -227,7 +233,7 @@ def _scan(data: bytes, delimiter: bytes, last: bool) -> int:
             open_ended = data[at:].count(QUOTE) % 2 == 1 and not re.match(rb'"(?:[^"]|"")*"', data[at:])
             if open_ended and not last:
                 return end
-            raise _BrokenQuotes(row, "a quoted text does not end" if open_ended else _AFTER_QUOTE)
+            raise _BrokenQuotes(row, open_ended)
         at = found.end()
         if found[1] == NEWLINE:
             end, row = at, row + 1
