@@ -31,8 +31,8 @@ NO_PLACE = "cast(null as struct<phase: bigint, object: string, row_no: string>)"
 """The `place` of records whose batch is complete."""
 
 
-def _texts(spec: TableSpec, values: list[str]) -> str:
-    """The SQL of a key as JSON, which does not change when its columns are widened; null if a part is null."""
+def key_texts_sql(spec: TableSpec, values: list[str]) -> str:
+    """Return the SQL of a key as JSON, which does not change when its columns are widened; null if a part is null."""
 
     def text(kind: str, value: str) -> str:
         if kind == "binary":
@@ -50,7 +50,7 @@ def _texts(spec: TableSpec, values: list[str]) -> str:
 
 def key_sql(spec: TableSpec, row: str) -> str:
     """Return the SQL of the key of a struct of the table's columns, in the form of the records."""
-    return _texts(spec, [f"{row}.{identifier(k)}" for k in spec.key])
+    return key_texts_sql(spec, [f"{row}.{identifier(k)}" for k in spec.key])
 
 
 def with_aside(rows: DataFrame, spec: TableSpec) -> DataFrame:
@@ -78,12 +78,14 @@ def set_aside(
     likely = f"({fitting} or form in ('{STATED}', '{SHARED}'))"
     typed = marked(found, spec).where("bad is not null").selectExpr(
         "*",
-        f"if({likely}, {_texts(spec, new)}, null) as key_new",
-        f"if({fitting} and op = 'U', {_texts(spec, old)}, null) as key_old",
+        f"if({likely}, {key_texts_sql(spec, new)}, null) as key_new",
+        f"if({fitting} and op = 'U', {key_texts_sql(spec, old)}, null) as key_old",
         f"{' and '.join(f'b{i} is null' for i in range(len(spec.identity))) or 'true'} or op <> 'U' as stays",
     )  # fmt: skip
     shown = [f"a{i}" for i in at]  # a key that does not fit its type is shown and followed as written
-    raw_key = _texts(spec, shown) if all(dict(rows.dtypes)[a] == "string" for a in shown) else "cast(null as string)"
+    raw_key = (
+        key_texts_sql(spec, shown) if all(dict(rows.dtypes)[a] == "string" for a in shown) else "cast(null as string)"
+    )
     commit_ts = "commit_ts"
     if dict(rows.dtypes)["commit_ts"] != "string":  # in UTC, in any session zone
         commit_ts = f"{time_sql('commit_ts', 'timestamp')} as commit_ts"

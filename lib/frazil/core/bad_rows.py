@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,9 +13,9 @@ from frazil.config.columns import TEXTS, Column, unrepresentable
 from frazil.config.spec import TableSpec
 from frazil.core.changes import FIELDS, OP, OPERATIONS, BadRow, FieldRules, KeptRow, texts_by_role, values_by_role
 from frazil.core.csv import Dialect, line_of
-from frazil.core.parquet import as_texts, kind_of, type_values
+from frazil.core.parquet import as_texts, kind_of
 from frazil.core.replacements import times_as_texts
-from frazil.core.types import arrow_type, type_texts
+from frazil.core.types import arrow_type
 from frazil.errors import LOAD_ANEW, FrazilError
 
 if TYPE_CHECKING:
@@ -128,7 +127,8 @@ class BadRows:
 
 
 def _row_of(row: Mapping[str, Any]) -> BadRow:
-    kept = {**row["kept"], "raw": base64.b64decode(row["kept"]["raw"])}
+    kept = row["kept"]
+    kept = kept | {"raw": base64.b64decode(kept["raw"]), **{name: tuple(kept[name]) for name in ("key", "old_key")}}
     return BadRow(**{**row, "kept": KeptRow(**kept)})
 
 
@@ -147,9 +147,9 @@ def with_lines(
     The fields of a line with too many may still begin with its key, unless the file has a header.
     """
     rules, dialect = form
-    texts = texts_by_role(fields, roles, spec, rules)
+    texts = {role: values.to_pylist() for role, values in texts_by_role(fields, roles, spec, rules).items()}
     lines = [row.line if row.line is not None else line_of(_row(fields, i), dialect) for i, row in enumerate(bad)]
-    return _with_keys(bad, lines, texts, spec, follows_lines=not dialect.header)
+    return _kept(bad, lines, texts, spec, follows_lines=not dialect.header)
 
 
 def with_values(
@@ -157,10 +157,14 @@ def with_values(
 ) -> list[BadRow]:
     """Return bad rows of Parquet with what the quarantine keeps of them; `values` has one row for each."""
     columns = {c.name: c for c in (*spec.file_columns, *spec.columns)}
-    kinds = [columns.get(role.rpartition(":")[2]) for role in roles]
-    texts = [_line_texts(kind, column).to_pylist() for kind, column in zip(kinds, values.columns, strict=True)]
-    lines = [line_of([column[i] for column in texts], _LINE) for i in range(len(bad))]
-    return _with_keys(bad, lines, values_by_role(values, roles, rules), spec, follows_lines=False)
+
+    def texts(role: str, column: pa.Array) -> list[str | None]:
+        return _line_texts(columns.get(role.rpartition(":")[2]), column).to_pylist()
+
+    fields = [texts(role, column) for role, column in zip(roles, values.columns, strict=True)]
+    lines = [line_of([field[i] for field in fields], _LINE) for i in range(len(bad))]
+    by_role = {role: texts(role, column) for role, column in values_by_role(values, roles, rules).items()}
+    return _kept(bad, lines, by_role, spec, follows_lines=False)
 
 
 def _line_texts(column: Column | None, values: pa.Array) -> pa.Array:
@@ -169,7 +173,7 @@ def _line_texts(column: Column | None, values: pa.Array) -> pa.Array:
 
     kind = kind_of(values.type)
     if kind == "bytes" and column and column.dms_type not in TEXTS:
-        return pa.array(key_texts(values.cast(pa.binary())), pa.string())
+        return pa.array([None if v is None else v.hex() for v in values.to_pylist()], pa.string())
     return times_as_texts(values)[0] if kind in ("moment", "date") else as_texts(values)
 
 
@@ -195,78 +199,21 @@ def _row(fields: pa.RecordBatch, at: int) -> list[str | None]:
     return [column[at].as_py() for column in fields.columns]
 
 
-def _with_keys(
-    bad: Sequence[BadRow], lines: Sequence[bytes], values: Mapping[str, pa.Array], spec: TableSpec, follows_lines: bool
+def _kept(
+    bad: Sequence[BadRow],
+    lines: Sequence[bytes],
+    texts: Mapping[str, Sequence[str | None]],
+    spec: TableSpec,
+    follows_lines: bool,
 ) -> list[BadRow]:
-    import pyarrow as pa
-
-    nothing = pa.nulls(len(bad), pa.string())
-    new = [values.get(f"after:{k}", nothing) for k in spec.key]
-    old = [values.get(f"before:{k}", nothing) for k in spec.key]
-    new_keys, old_keys, written = (
-        [_key_texts(spec, new), _key_texts(spec, old), _as_written(new)] if spec.key else [[None] * len(bad)] * 3
-    )
-    op = values["op"].to_pylist() if "op" in values else ["I"] * len(bad)
-    times = _line_texts(None, values["ts"]).to_pylist() if "ts" in values else [None] * len(bad)
-    stays = [all(part[i] is None for part in (o.to_pylist() for o in old)) for i in range(len(bad))]
+    nothing = [None] * len(bad)
+    new = [texts.get(f"after:{k}", nothing) for k in spec.key]
+    old = [texts.get(f"before:{k}", nothing) for k in spec.key]
+    ops, times = texts.get("op", ["I"] * len(bad)), texts.get("ts", nothing)
     found = []
     for i, row in enumerate(bad):
-        fits = row.column != FIELDS
-        key = new_keys[i] if fits or follows_lines else None
-        was = old_keys[i] if fits and op[i] == "U" else None
-        is_known = fits and key is not None and (op[i] != "U" or stays[i] or was is not None)
-        key = written[i] if key is None and fits else key
-        kept = KeptRow(lines[i], op[i], times[i], key, was if was != key else None, not fits, is_known)
+        key, old_key = (tuple(part[i] for part in parts) for parts in (new, old))
+        misfit = row.column == FIELDS
+        kept = KeptRow(lines[i], ops[i], times[i], key, old_key, misfit, follows_lines or not misfit)
         found.append(replace(row, kept=kept, line=None))
     return found
-
-
-def _as_written(keys: Sequence[pa.Array]) -> list[str | None]:
-    """Return keys of texts as they were written; null where a part is null or typed."""
-    import pyarrow as pa
-
-    if not all(pa.types.is_string(part.type) for part in keys):
-        return [None] * len(keys[0])
-    return _joined([part.to_pylist() for part in keys])
-
-
-def _key_texts(spec: TableSpec, keys: Sequence[pa.Array]) -> list[str | None]:
-    """Return keys in the form of the quarantine's records; null where a part is null or does not fit its type."""
-    import pyarrow as pa
-
-    parts = []
-    for name, values in zip(spec.key, keys, strict=True):
-        judged = type_texts if pa.types.is_string(values.type) else type_values
-        typed, misfit = judged(spec.column(name), values)
-        wrong = misfit.to_pylist() if misfit is not None else [False] * len(values)
-        parts.append([None if bad else text for text, bad in zip(key_texts(typed), wrong, strict=True)])
-    return _joined(parts)
-
-
-def _joined(parts: Sequence[Sequence[str | None]]) -> list[str | None]:
-    return [None if None in key else _json(key) for key in zip(*parts, strict=True)]
-
-
-def _json(key: Sequence[str]) -> str:
-    """Return a key as a JSON array in Spark's form."""
-    text = json.dumps(list(key), ensure_ascii=False, separators=(",", ":"))
-    return re.sub(r"\\u[0-9a-f]{4}", lambda m: "\\u" + m[0][2:].upper(), text)
-
-
-def key_texts(values: pa.Array) -> list[str | None]:
-    """Return key values as texts that stay the same if their column is widened, equal to those of `quarantine.key_sql`.
-
-    Keys for which `key_numbers.has_numbers` is false may differ from these.
-    """
-    import pyarrow as pa
-    import pyarrow.types as types
-
-    kind = values.type
-    if types.is_binary(kind):
-        return [None if v is None else v.hex().upper() for v in values.to_pylist()]
-    if types.is_timestamp(kind) and kind.tz:
-        return values.cast(pa.int64()).cast(pa.string()).to_pylist()
-    texts = values.cast(pa.string()).to_pylist()
-    if types.is_decimal(kind) or types.is_timestamp(kind):
-        return [t.rstrip("0").rstrip(".") if t and "." in t else t for t in texts]
-    return texts

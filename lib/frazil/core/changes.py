@@ -56,18 +56,18 @@ class FieldRules:
 
 @dataclass(frozen=True)
 class KeptRow:
-    """What the quarantine keeps of a bad row: its line, and its operation, time and key as far as they can be read.
+    """What the quarantine keeps of a bad row: its line, and the texts of its operation, time and key.
 
-    `misfit`: its fields do not fit the table. `keyed`: its key, and its old key if it changed, are certain.
+    `misfit`: its fields do not fit the table. `has_key`: they may still begin with its key.
     """
 
     raw: bytes
     op: str | None
     commit_ts: str | None
-    key: str | None
-    old_key: str | None
+    key: tuple[str | None, ...]
+    old_key: tuple[str | None, ...]
     misfit: bool
-    keyed: bool
+    has_key: bool
 
 
 @dataclass(frozen=True)

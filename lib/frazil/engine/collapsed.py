@@ -113,14 +113,19 @@ def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
         return rows.selectExpr(f"named_struct({row}) as after", "net")
     more = [f"{place_sql()} as place"] if PLACE[0] in rows.columns else []
     if "missing" in rows.columns:
-        more += ["missing", f"{_source_sql(spec, times)} as source"]
+        more += ["missing", f"{_source_sql(spec)} as source"]
     return rows.selectExpr("op", f"named_struct({row}) as after", *keys, *more)
 
 
-def _source_sql(spec: TableSpec, times: dict[str, str]) -> str:
+def _source_sql(spec: TableSpec) -> str:
     """Return the SQL of the key under which a partial row is stored; null if it is the row's own, or none is."""
+    from frazil.core.types import arrow_type
+
     places = [spec.names.index(key) for key in spec.key]
-    values = [times.get(f"c{place}", f"c{place}").replace(f"c{place}", f"stored{i}") for i, place in enumerate(places)]
+    values = [
+        f"stored{i}" if spec.column(k).mask else time_sql(arrow_type(spec.column(k)), f"stored{i}")
+        for i, k in enumerate(spec.key)
+    ]
     key = ", ".join(f"{literal(name)}, {value}" for name, value in zip(spec.key, values, strict=True))
     same = " and ".join(f"stored{i} = c{place}" for i, place in enumerate(places))
     return f"if(missing is null or {same}, null, named_struct({key}))"
@@ -145,8 +150,17 @@ def micros_sql(spec: TableSpec) -> dict[str, str]:
     for i, column in enumerate(spec.columns):
         kind = arrow_type(column)
         if pa.types.is_timestamp(kind) and not column.mask:
-            found[f"c{i}"] = f"timestamp_micros(c{i})" if kind.tz else f"timestampadd(MICROSECOND, c{i}, {EPOCH})"
+            found[f"c{i}"] = time_sql(kind, f"c{i}")
     return found
+
+
+def time_sql(kind: pa.DataType, micros: str) -> str:
+    """Return the SQL of a time column that is given as microseconds; a column of another type stays as it is."""
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(kind):
+        return micros
+    return f"timestamp_micros({micros})" if kind.tz else f"timestampadd(MICROSECOND, {micros}, {EPOCH})"
 
 
 def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frazil.changes.quarantine import key_texts_sql
 from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRows
 from frazil.core.changes import TABLE, BadRow
+from frazil.core.types import arrow_type, type_texts
 from frazil.dms.csv import NAMED, PARQUET, SHARED, STATED
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.engine.collapsed import PLACE, place_sql
+from frazil.engine.collapsed import PLACE, place_sql, time_sql
 from frazil.engine.read_files import FileToRead
 from frazil.lake.frames import of_arrow
 from frazil.source.quarantined import LATER, RECORD, WAITING
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+_KEYS = ("key", "old_key", "keyed")
+"""The columns of a record that Spark makes from the texts of a key, as it makes them from the keys of later changes."""
 _TIMES = [name for name, kind in RECORD.items() if kind == "timestamp"]
 
 
@@ -39,30 +45,68 @@ def record_frame(spark: SparkSession, bad: BadRows, files: Sequence[FileToRead],
     """Return the records of a batch's bad rows (`RECORD`), each with its `place` in the batch."""
     import pyarrow as pa
 
-    by_order = {file.order: file for file in files}
-    now = round(time.time() * 1e6)
+    by_order, now = {file.order: file for file in files}, round(time.time() * 1e6)
+    same = {"set_aside_at": now, "changed_at": now}
     records = [
-        _record(row, by_order[order], of) | {"set_aside_at": now, "changed_at": now, PLACE[0]: order, PLACE[1]: row.number}
+        _record(row, by_order[order], of) | same | {PLACE[0]: order, PLACE[1]: row.number, "has_key": row.kept.has_key}
         for order, row in bad.rows
-    ]  # fmt: skip
+    ]
     kinds = {"string": pa.string(), "binary": pa.binary(), "timestamp": pa.int64(), "bigint": pa.int64(), "int": pa.int32(),
              "boolean": pa.bool_(), "array<string>": pa.list_(pa.string())}  # fmt: skip
-    fields = [(name, kinds[kind]) for name, kind in RECORD.items()]
-    table = pa.Table.from_pylist(records, pa.schema([*fields, (PLACE[0], pa.int32()), (PLACE[1], pa.int64())]))
-    columns = [f"timestamp_micros({name}) as {name}" if name in _TIMES else name for name in RECORD]
-    return of_arrow(spark, table).selectExpr(*columns, f"{place_sql()} as place")
+    fields = [(name, kinds[kind]) for name, kind in RECORD.items() if name not in _KEYS]
+    own = [(PLACE[0], pa.int32()), (PLACE[1], pa.int64()), ("has_key", pa.bool_()), ("written", pa.string())]
+    table = pa.Table.from_pylist(records, pa.schema([*fields, *own]))
+    for side in ("key", "old_key"):
+        for i, name in enumerate(of.spec.key):
+            texts = pa.array([getattr(row.kept, side)[i] for _, row in bad.rows], pa.string())
+            table = table.append_column(f"{side}_{i}", _typed(of.spec, name, texts))
+    return _with_keys(of_arrow(spark, table), of.spec)
+
+
+def _typed(spec: TableSpec, name: str, texts: pa.Array) -> pa.Array:
+    """Return a key column's values, times as microseconds; null where a text does not fit its type."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values, misfit = type_texts(spec.column(name), texts)
+    if misfit is not None:
+        values = pc.if_else(pc.fill_null(misfit, False), pa.scalar(None, values.type), values)
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+
+
+def _with_keys(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """Return records with their keys as Spark writes them; a key that does not fit its type stays as it was written."""
+    new, old = (
+        [time_sql(arrow_type(spec.column(k)), f"{side}_{i}") for i, k in enumerate(spec.key)]
+        for side in ("key", "old_key")
+    )
+    stays = " and ".join(f"old_key_{i} is null" for i in range(len(spec.key))) or "true"
+    found = rows.selectExpr(
+        "*",
+        f"if(has_key, {key_texts_sql(spec, new)}, null) as new_text",
+        f"if(not misfit and op = 'U', {key_texts_sql(spec, old)}, null) as old_text",
+        f"coalesce({stays} or op <> 'U', true) as stays",
+    )
+    keys = {
+        "key": "coalesce(new_text, if(misfit, null, written))",
+        "old_key": "nullif(old_text, new_text)",
+        "keyed": "not misfit and new_text is not null and (stays or old_text is not null)",
+    }
+    times = {name: f"timestamp_micros({name})" for name in _TIMES}
+    columns = [f"{(keys | times).get(name, name)} as {name}" for name in RECORD]
+    return found.selectExpr(*columns, f"{place_sql()} as place")
 
 
 def _record(row: BadRow, file: FileToRead, of: RecordOf) -> dict[str, Any]:
     name, path, kept = file.path.rsplit("/", 1)[-1], as_uri(file.path), row.kept
     of_csv = NAMED if file.dialect.header else SHARED if TABLE in file.roles else STATED
-    form = PARQUET if file.is_parquet else of_csv
     written_at = None if math.isnan(file.written_at_s) else round(file.written_at_s * 1e6)
     return {
         "table_name": of.spec.source, "id": f"{path}:{row.number}", "status": WAITING,
         "column_name": row.column.strip("<>"), "reason": row.reason, "raw": kept.raw,
-        "path": path, "row_no": str(row.number), "key": kept.key, "old_key": kept.old_key, "op": kept.op,
+        "path": path, "row_no": str(row.number), "op": kept.op,
         "commit_ts": kept.commit_ts, "batch": of.batch, "changed_by": of.batch, "sequence": of.sequence,
-        "phase": of.phase, "object": name, "written_at": written_at, "form": form,
-        "layout": list(file.roles), "misfit": kept.misfit, "keyed": kept.keyed, **dict.fromkeys(LATER),
+        "phase": of.phase, "object": name, "written_at": written_at, "form": PARQUET if file.is_parquet else of_csv,
+        "layout": list(file.roles), "misfit": kept.misfit, **dict.fromkeys(LATER),
+        "written": json.dumps(kept.key, ensure_ascii=False) if kept.key and None not in kept.key else None,
     }  # fmt: skip

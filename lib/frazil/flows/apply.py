@@ -136,13 +136,12 @@ def _by_core(
         return None
     is_partial = bool(given.files) and book.endpoint.no_sup_value is not None
     lane, why = _lane(book, spec, given, is_partial or spec.narrow)
-    may_follow = has_numbers(spec)
+    if lane and not has_numbers(spec):
+        lane, why = None, "only Spark can number its keys, which are reals or long decimals"
     waits = quarantine.still_waiting(book, spec, base) is not None
-    if (waits and not may_follow) or (lane and not has_numbers(spec)):
-        return None
     aside = quarantine.sets_aside(book, spec)[0]
     kept = quarantine.most_bad_rows(book, spec) if aside else SHOWN
-    wanted = Wanted(latency.QUANTILES, lane is not None, waits or (aside and may_follow), kept)
+    wanted = Wanted(latency.QUANTILES, lane is not None, waits or aside, kept)
     try:
         found = _collapsed_by_core(book, spec, given, wanted)
     except _TooManyRowsError:
@@ -154,8 +153,6 @@ def _by_core(
         if found.bad.count:
             counted = found.bad.count, found.seen["changes"]
             quarantine.admit(book, spec, counted, quarantine.explain_rows(spec, found.bad, found.files))
-            if not may_follow:
-                return None
         if found.seen["passed"]:
             keys = collapsed.frame_of(book.spark, found.passed, spec).select("after.*")
             _require_free(book, spec, keys, given.files)

@@ -13,7 +13,6 @@ from frazil.changes.keyless import appended
 from frazil.changes.quarantine import set_aside
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRowError
-from frazil.core.key_numbers import has_numbers
 from frazil.dms import ends
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import (
@@ -193,8 +192,6 @@ class _Load:
         if engine.why_not(table):
             return None
         aside = quarantine.sets_aside(book, spec)[0]
-        if aside and not has_numbers(spec):
-            return None
         kept = quarantine.most_bad_rows(book, spec) if aside else SHOWN
         given, sent = FilesToWrite(spec, self.files, LOAD_PHASE, kept), (book.endpoint, book.mappings)
         try:
