@@ -70,6 +70,11 @@ ELSEWHERE = re.compile(
 """Errors that no file causes: memory, disks, the lake, a limit of Spark."""
 
 
+def lacks_python(error: Exception) -> bool:
+    """Return whether a Spark job failed because its executors have no Python, or lack one of its packages."""
+    return "aborted due to stage failure" in str(error) and bool(NO_PYTHON.search(str(error)))
+
+
 @contextmanager
 def reading(spec: TableSpec, header: bool = False) -> Iterator[None]:
     """Turn Spark's failure to read a file (a torn archive, a damaged page) into a SourceError that names it."""
@@ -77,7 +82,7 @@ def reading(spec: TableSpec, header: bool = False) -> Iterator[None]:
         yield
     except Exception as e:
         at = re.search(r"(?:reading file|reading from) (\S+?)\.(?:\s|$)", text := str(e))
-        if not at and "aborted due to stage failure" in text and (found := NO_PYTHON.search(text)):
+        if not at and lacks_python(e) and (found := NO_PYTHON.search(text)):
             raise SessionError(
                 f"Spark's executors cannot run Python: {found[0][:200]}",
                 "install Python on each of them, with boto3 for Kinesis, and name it by PYSPARK_PYTHON",

@@ -43,6 +43,8 @@ class Wanted:
     """Whether the rows have their `PLACE`."""
     most_bad: int = SHOWN
     """How many bad rows of each file are kept; all are counted."""
+    in_process: bool = False
+    """Whether this process reads the batch, however large it is."""
 
 
 @dataclass(frozen=True)

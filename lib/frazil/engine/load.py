@@ -61,12 +61,16 @@ def _is_plain(location: str) -> bool:
 
 @dataclass(frozen=True)
 class FilesToWrite:
-    """Load files (phase 0) or change files (phase 1) of a table; up to `most_bad` bad rows of each file are kept."""
+    """Load files (phase 0) or change files (phase 1) of a table; up to `most_bad` bad rows of each file are kept.
+
+    `in_process`: this process reads them, however large they are.
+    """
 
     spec: TableSpec
     files: Sequence[DmsObject]
     phase: int = LOAD_PHASE
     most_bad: int = SHOWN
+    in_process: bool = False
 
 
 def write_data_files(
@@ -84,7 +88,7 @@ def write_data_files(
     to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
     every = max(1, size // BYTES_A_CHANGE // SAMPLED)
     write = WritePlan(to_json(table.operations().current()), storage_properties(table), given.most_bad, every)
-    if size <= IN_PROCESS:
+    if given.in_process or size <= IN_PROCESS:
         return write_files(planned, read, write)
     from frazil.engine.on_spark import load_files
 

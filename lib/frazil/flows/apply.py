@@ -29,6 +29,7 @@ from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.batch import Batch, Plan, plan_of
 from frazil.flows.quarantine import OfBatch
+from frazil.flows.tasks import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, jvm_data_files, keyless, merge
 from frazil.lake.commit import Commit
@@ -132,7 +133,7 @@ def _by_core(
     """Apply a batch that the core reads. Return None, with nothing changed, where Spark's reader has to do it."""
     if spec.policy == "append":
         return _append_by_core(book, spec, base, given, picked_up)
-    if not given.collapse or (book.tasks_fail and not given.small):
+    if not given.collapse:
         return None
     is_partial = bool(given.files) and book.endpoint.no_sup_value is not None
     lane, why = _lane(book, spec, given, is_partial or spec.narrow)
@@ -141,7 +142,7 @@ def _by_core(
     waits = quarantine.still_waiting(book, spec, base) is not None
     aside = quarantine.sets_aside(book, spec)[0]
     kept = quarantine.most_bad_rows(book, spec) if aside else SHOWN
-    wanted = Wanted(latency.QUANTILES, lane is not None, waits or aside, kept)
+    wanted = Wanted(latency.QUANTILES, lane is not None, waits or aside, kept, book.tasks_fail)
     try:
         found = _collapsed_by_core(book, spec, given, wanted)
     except _TooManyRowsError:
@@ -170,11 +171,12 @@ def _append_by_core(
     if not given.write or load.why_not(table):
         return None
     try:
-        written = given.write(table, quarantine.most_bad_rows(book, spec) if aside else SHOWN)
+        most_bad = quarantine.most_bad_rows(book, spec) if aside else SHOWN
+        written = in_tasks_or_here(book, spec, lambda here: given.write(table, most_bad, here))
     except FrazilError:
         given.require_unchanged()  # a file that is still being written may be anything
         raise
-    except Exception as error:  # executors without Python's packages, a storage whose login only Spark has
+    except Exception as error:  # a storage whose login only Spark has
         book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
         return None
     seen = collapsed.counts(written.rows, written.good, written.bad) | {"out_of_sequence": 0, "passed": 0}
@@ -213,15 +215,14 @@ def _commit_appended(
 
 def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, wanted: Wanted) -> Collapsed | None:
     try:
-        return given.collapse(wanted)
+        return in_tasks_or_here(book, spec, lambda here: given.collapse(replace(wanted, in_process=here)))
     except FrazilError:
         given.require_unchanged()  # a file that is still being written may be anything
         raise
-    except Exception as error:  # executors without Python's packages, or too many rows for the driver
+    except Exception as error:
         if wanted.in_driver and "spark.driver.maxResultSize" in str(error):
             raise _TooManyRowsError from None
         book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
-        book.tasks_fail = book.tasks_fail or not given.small
         return None
 
 

@@ -83,8 +83,11 @@ class Batch:
     """Takes the batch's id; returns the properties that record which files were applied."""
     collapse: Callable[[Wanted], Collapsed | None] | None = None
     """Collapses a batch that the core can read. Returns None where Spark has to judge rows."""
-    write: Callable[[JavaTable, int], Written] | None = None
-    """Writes the changes, each as a row, as data files of the table; takes how many bad rows of each file are kept."""
+    write: Callable[[JavaTable, int, bool], Written] | None = None
+    """Writes the changes, each as a row, as data files of the table.
+
+    Takes how many bad rows of each file are kept, and whether this process reads them in any case.
+    """
     small: bool = True
     """Whether the core reads the batch in this process, without a Spark job."""
 
@@ -135,12 +138,12 @@ def of_files(
 
     def collapse(wanted: Wanted) -> Collapsed | None:
         sent = book.endpoint, book.mappings
-        if small:
+        if small or wanted.in_process:
             return small_batch.collapse_files(spec, sent, files, wanted)
         return large_batch.collapse_files(book.spark, spec, sent, files, wanted)
 
-    def write(table: JavaTable, most_bad: int) -> Written:
-        given = FilesToWrite(spec, files, CHANGE_PHASE, most_bad)
+    def write(table: JavaTable, most_bad: int, in_process: bool) -> Written:
+        given = FilesToWrite(spec, files, CHANGE_PHASE, most_bad, in_process)
         return write_data_files(book.spark, table, given, (book.endpoint, book.mappings))
 
     told = book.mappings.before_image(spec) or book.mappings.sequence_column(spec)

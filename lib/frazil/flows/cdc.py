@@ -151,7 +151,8 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         if base.position.awaits_load and there.loads:
             done.add(full_load.apply_load(book, spec, there, base, "load"))
             continue
-        most_mb = min(s.max_batch_mb, MOST_MB) if must_be_small(spec, book.endpoint) else s.max_batch_mb
+        here = book.tasks_fail or must_be_small(spec, book.endpoint)
+        most_mb = min(s.max_batch_mb, MOST_MB) if here else s.max_batch_mb
         files = take_batch(pending, most_mb << 20, s.max_batch_files)
         files = first_alike(spec, book.endpoint, book.mappings, files)
         book.check_files(spec, replace(there, changes=tuple(files)))

@@ -38,6 +38,7 @@ from frazil.flows import quarantine
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.shape import follow, require_first_files
 from frazil.flows.source import follow_source
+from frazil.flows.tasks import in_tasks_or_here
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, jvm, jvm_data_files, merge
 from frazil.lake.arrival import Reading, State, require_one_load, with_known_loads
@@ -193,13 +194,18 @@ class _Load:
             return None
         aside = quarantine.sets_aside(book, spec)[0]
         kept = quarantine.most_bad_rows(book, spec) if aside else SHOWN
-        given, sent = FilesToWrite(spec, self.files, LOAD_PHASE, kept), (book.endpoint, book.mappings)
+        sent = book.endpoint, book.mappings
+
+        def read(here: bool) -> Written:
+            given = FilesToWrite(spec, self.files, LOAD_PHASE, kept, here)
+            return engine.write_data_files(book.spark, table, given, sent)
+
         try:
-            written = engine.write_data_files(book.spark, table, given, sent)
+            written = in_tasks_or_here(book, spec, read)
         except FrazilError:
             self.reading.require_unchanged()  # a file that is still being written may be anything
             raise
-        except Exception as error:  # executors without Python's packages, a storage whose login only Spark has
+        except Exception as error:  # a storage whose login only Spark has
             book.progress(f"{spec.source}: Spark reads the load, as the core could not: {jvm.cause(error)}")
             return None
         try:
