@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from frazil.changes.changeset import change_set
 from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.config.times import clock
-from frazil.core.texts import driver_rows, in_utc, key_text
+from frazil.core.texts import key_text
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.objects import DmsObject
 from frazil.dms.position import Position
-from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE, read_rows
+from frazil.engine.file_plan import plan_files
+from frazil.engine.find_keys import FoundRow, rows_of_key, typed_key
 from frazil.errors import FrazilError
 from frazil.flows.explore import ExploreError, spec_of
 from frazil.flows.shape import as_carried
@@ -19,9 +21,6 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import history
 from frazil.lake.history import Snapshot
 from frazil.lake.tables import format_of, read_base, require_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
 
 MOST_MB = 1024
 """Maximum size of one commit's source files that are searched for a key."""
@@ -122,38 +121,35 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     `key_history`; default: the newest that changed the key. Reads the source files that the commit names, if they still
     exist.
     """
-    from pyspark.sql import functions as F
-
     spec = spec_of(book, table)
-    name, where = book.name(spec), key_sql(spec, key, "after.")
+    name = book.name(spec)
+    key_sql(spec, key)  # raises for a key of another length
     if not snapshot:
         snapshot = next((e["snapshot"] for e in key_history(book, table, key) if e["snapshot"]), "")
     states = history.lineage(book.spark, name)
     made = next((s for s in states if str(s.id) == str(snapshot)), None)
     if made is None or made.kind not in ("changes", "load"):
         raise ExploreError(f"{table}: no kept snapshot of a batch tells where this key comes from", "ask for one of key_history, of a load or of changes")  # fmt: skip
-    raw, spec = _raw(book, spec, made, *_between(states, made))
-    first = {r[0]: r[1] - 1 for r in raw.groupBy("object").agg(F.min("row_no")).collect()}
-    moved = " and ".join(f"before.{identifier(k)} is not null" for k in spec.key)
-    rows = change_set(raw, spec).where(f"({where}) or ({moved} and {key_sql(spec, key, 'before.')})")
-    when = f"date_format({in_utc('commit_ts')}, 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
-    found = driver_rows(rows.orderBy("object", "block", "row_no").withColumn("commit_ts", F.expr(when))).collect()
+    files, phase = _files_of(book, spec, made, *_between(states, made))
+    spec = as_carried(book, spec, read_base(book.spark, name), files, phase)
+    files, read = plan_files(spec, book.endpoint, book.mappings, files, phase)
+    wanted = typed_key(spec, key)
+    rows = [row for file in files for row in rows_of_key(file, read, wanted)] if wanted else []
     return [
         _beside(
-            {"file": r.object, "row": r.row_no - first[r.object], "operation": r.op,
-             "source_commit": r.commit_ts or "–", **_moved(r, spec)},
-            r.after.asDict(),
+            {"file": r.file, "row": r.number, "operation": r.op, "source_commit": r.commit_ts or "–", **_moved(r, spec)},
+            r.values,
         )
-        for r in found
+        for r in rows
     ]  # fmt: skip
 
 
-def _moved(row: Row, spec: TableSpec) -> dict[str, str]:
-    """Return how a row of a change set changed its key, if it did."""
-    old, new = ([side[k] for k in spec.key] for side in (row.before, row.after))
-    if row.op != "U" or None in old or old == new:
+def _moved(row: FoundRow, spec: TableSpec) -> dict[str, str]:
+    """Return how a row changed its key, if it did."""
+    new = tuple(row.values[k] for k in spec.key)
+    if row.old_key is None or row.old_key == new:
         return {}
-    return {"key_change": " → ".join(", ".join(map(str, key)) for key in (old, new))}
+    return {"key_change": " → ".join(", ".join(map(str, key)) for key in (row.old_key, new))}
 
 
 def newest_origin(book: Workbook, table: str, key: list[str], events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -165,10 +161,10 @@ def newest_origin(book: Workbook, table: str, key: list[str], events: list[dict[
         return [{"cannot be shown": e.problem, "but": e.cure}]
 
 
-def _raw(
+def _files_of(
     book: Workbook, spec: TableSpec, made: Snapshot, after: Position, until: Position
-) -> tuple[DataFrame, TableSpec]:
-    """Return the raw rows of a commit's batch, read again from the source, and the spec with their columns."""
+) -> tuple[list[DmsObject], int]:
+    """Return the files of a commit's batch, in order, and whether they are load files (0) or change files (1)."""
     if book.stream:
         raise ExploreError(f"{spec.source} is fed by a stream, whose messages are not looked through for a key", "see key_history: it names the places of the batch")  # fmt: skip
     there = book.objects(spec)
@@ -179,6 +175,4 @@ def _raw(
         raise ExploreError(f"{spec.source}: the files of snapshot {made.id} are gone", "the snapshot's own account of the batch is all that is left")  # fmt: skip
     if (size := sum(o.size for o in files) / 1e6) > MOST_MB:
         raise ExploreError(f"{spec.source}: the files of snapshot {made.id} hold {size:,.0f} MB", "look for the key in them by other means")  # fmt: skip
-    phase = LOAD_PHASE if made.kind == "load" else CHANGE_PHASE
-    spec = as_carried(book, spec, read_base(book.spark, book.name(spec)), files, phase)
-    return read_rows(book.spark, spec, book.endpoint, book.mappings, files, phase), spec
+    return sorted(files, key=lambda f: f.name), LOAD_PHASE if made.kind == "load" else CHANGE_PHASE

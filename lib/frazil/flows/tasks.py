@@ -1,0 +1,34 @@
+"""Run the core in Spark's tasks, or in this process where they cannot run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from frazil.config.spec import TableSpec
+from frazil.dms.read import lacks_python
+from frazil.errors import FrazilError
+from frazil.flows.workbook import Workbook
+from frazil.lake import jvm
+
+T = TypeVar("T")
+
+
+def in_tasks_or_here(book: Workbook, spec: TableSpec, read: Callable[[bool], T]) -> T:
+    """Return what `read` returns; it takes whether this process has to read all files itself.
+
+    If the executors lack Python or a package, no task can run the core. Then this process reads, for the rest of the
+    run. That is slower, and as safe.
+    """
+    if book.tasks_fail:
+        return read(True)
+    try:
+        return read(False)
+    except FrazilError:
+        raise
+    except Exception as error:
+        if not lacks_python(error):
+            raise
+        book.progress(f"{spec.source}: this process reads the files, as Spark's executors cannot: {jvm.cause(error)}")
+        book.tasks_fail = True
+        return read(True)
