@@ -16,7 +16,7 @@ A batch of changes has these columns. `number` is the row's number in its file, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS, Column
@@ -52,6 +52,8 @@ class FieldRules:
     """{added column: value} that identifies this table's rows in files of several tables."""
     table: tuple[str, str] = ("", "")
     """The schema and the name of the table in files of all tables, whose rows name theirs."""
+    of_load: bool = False
+    """Whether these are load files: a table with a key does not keep the times of their rows."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Rows:
     filled: np.ndarray
     own: np.ndarray | None = None
     untold: np.ndarray | None = None
+    of_load: bool = False
 
     def of_table(self) -> np.ndarray:
         """Return which rows are this table's, or may be."""
@@ -127,7 +130,9 @@ def type_records(
     """
     at = fields_by_role(roles, fields.columns)
     texts = texts_by_role(fields, roles, spec, rules)
-    return change_rows(texts, numbers, spec, _absent(at, spec, rules), Rows(_filled(fields), *_origins(at, rules)))
+    return change_rows(
+        texts, numbers, spec, _absent(at, spec, rules), Rows(_filled(fields), *_origins(at, rules), rules.of_load)
+    )
 
 
 def texts_by_role(
@@ -148,7 +153,9 @@ def type_columns(
     numbers = np.arange(first, first + columns.num_rows)
     every = np.ones(columns.num_rows, bool)
     values = values_by_role(columns, roles, rules)
-    return change_rows(values, numbers, spec, _absent(at, spec, FieldRules()), Rows(every, *_origins(at, rules)))
+    return change_rows(
+        values, numbers, spec, _absent(at, spec, FieldRules()), Rows(every, *_origins(at, rules), rules.of_load)
+    )
 
 
 def values_by_role(columns: pa.RecordBatch, roles: Sequence[str], rules: FieldRules) -> dict[str, pa.Array]:
@@ -194,7 +201,7 @@ def change_rows(
     meant = meant or Rows(np.ones(len(numbers), bool))
     faults = [_without_origin(meant, nothing), _unknown_operation(op), _missing_key(texts, spec, nothing)]
     commit_ts, fault = _value(COMMIT_TS, texts.get("ts", nothing))
-    faults.append(fault)
+    faults.append(_unlike_a_time(fault) if meant.of_load and spec.policy != "append" else fault)
     faults.append(_no_old_row(op, texts, spec))
     columns: dict[str, pa.Array] = {}
     for i, name in enumerate(spec.identity):
@@ -335,6 +342,18 @@ def _value(column: Column, texts: pa.Array, old: bool = False) -> tuple[pa.Array
     return values, _Fault(_as_mask(misfit), column.name, texts, words, old)
 
 
+def _unlike_a_time(fault: _Fault | None) -> _Fault | None:
+    """Return the fault of times that are not kept: only a text that does not look like a time shows other columns."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if fault is None or not pa.types.is_string(fault.texts.type):
+        return fault
+    dashed = pc.equal(pc.utf8_slice_codeunits(fault.texts, 4, 5), "-")
+    alike = pc.and_(pc.greater_equal(pc.binary_length(fault.texts), 19), dashed)
+    return replace(fault, mask=fault.mask & ~_as_mask(alike))
+
+
 def _declared(column: Column, values: pa.Array) -> pa.Array:
     """Return values with what the column's `replace` declares; typed ones as texts, if some of them are affected."""
     import pyarrow as pa
@@ -420,8 +439,11 @@ def _parted(rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], fil
 
 def _reason(fault: _Fault, row: int, spec: TableSpec) -> str:
     """Return a row's fault in words that show no masked value."""
+    import pyarrow as pa
+
     text = _text_of(fault.texts, row) if fault.texts is not None else None
-    shown = _quoted(text)
+    is_text = fault.texts is not None and pa.types.is_string(fault.texts.type)
+    shown = _quoted(text) if is_text or text is None else text
     if fault.column == OP:
         return f"unknown operation {shown}, none that stands for I, U or D"
     if fault.column == FIELDS:
@@ -443,7 +465,7 @@ def _text_of(values: pa.Array, row: int) -> str | None:
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         return times_as_texts(values.slice(row, 1))[0][0].as_py()
     value = values[row].as_py()
-    return None if value is None else str(value)
+    return value.hex().upper() if isinstance(value, bytes) else None if value is None else str(value)
 
 
 def wrong_width(row: WrongWidth, spec: TableSpec, names_table: bool = True) -> BadRow:

@@ -83,7 +83,7 @@ def _years(wall: pa.Array) -> pa.Array:
         days = wall.cast(pa.int32()).cast(pa.float64())
     else:
         unit = "ms" if pa.types.is_date64(wall.type) else wall.type.unit
-        days = pc.divide(wall.cast(pa.int64()).cast(pa.float64()), 86_400.0 * _UNITS[unit])
+        days = pc.divide(wall.cast(pa.int64()).cast(pa.float64(), safe=False), 86_400.0 * _UNITS[unit])
     return pc.floor(pc.add(pc.divide(days, 365.2425), 1970.0)).cast(pa.int64())
 
 
