@@ -92,3 +92,15 @@ def new_world(spark, catalog_options, tmp_path):
 @pytest.fixture
 def world(new_world):
     return new_world()
+
+
+@pytest.fixture
+def without_spark_reader(monkeypatch):
+    """Spark's reader of files is not to be asked for a row."""
+    from frazil.flows import batch, full_load
+
+    def read(*_):
+        raise AssertionError("Spark reads a file")
+
+    for module in (batch, full_load):
+        monkeypatch.setattr(module, "read_rows", read)

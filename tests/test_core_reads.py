@@ -5,26 +5,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil.core.key_numbers import has_numbers, key_numbers
-from frazil.flows import batch, full_load
 from frazil.lake.keyindex import key_sql
 from helpers import FILE1, FILE2, D, I, U, spec_of
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def without_spark(monkeypatch):
-    """Spark's reader is not to be asked for a row."""
-
-    def read(*_):
-        raise AssertionError("Spark reads a file")
-
-    for module in (batch, full_load):
-        monkeypatch.setattr(module, "read_rows", read)
-
-
 @pytest.mark.parametrize("form", [{}, {"AddColumnName": True}, {"CsvDelimiter": ";", "CsvNullValue": "NULL"}], ids=str)
-def test_a_load_and_small_batches_of_csv_need_no_spark_job_to_be_read(new_world, without_spark, form):
+def test_a_load_and_small_batches_of_csv_need_no_spark_job_to_be_read(new_world, without_spark_reader, form):
     world = new_world(**form).table("t", "id INT8", "v WSTRING(99)", "n NUMERIC(9,2)", "at DATETIME", "day DATE")
     at = "2024-01-01 10:00:00.000001"
     world.load("t", (1, 'a "quoted",\ntext', "1.25", at, "2024-02-29"), (2, None, None, None, None)).loaded()
@@ -35,7 +23,7 @@ def test_a_load_and_small_batches_of_csv_need_no_spark_job_to_be_read(new_world,
     assert world.history("t")[0].summary()["frazil.lane"] == "rowdelta"
 
 
-def test_a_load_and_small_batches_of_parquet_need_no_spark_job_to_be_read(new_world, without_spark):
+def test_a_load_and_small_batches_of_parquet_need_no_spark_job_to_be_read(new_world, without_spark_reader):
     world = new_world(DataFormat="parquet").table("t")
     world.rules = {"rules": []}
     folder = world.root / "source/public/t"
@@ -48,7 +36,7 @@ def test_a_load_and_small_batches_of_parquet_need_no_spark_job_to_be_read(new_wo
     assert world.merged(lane="rowdelta").rows("t") == [(1, "c")]
 
 
-def test_a_load_that_replaces_another_leaves_no_row_of_it(world, without_spark):
+def test_a_load_that_replaces_another_leaves_no_row_of_it(world, without_spark_reader):
     world.table("t").load("t", (1, "a"), (2, "b")).loaded()
     world.load("t", (3, "c"))
     assert world.full_load(on_changed_load="reload")["t"].status == "reloaded"

@@ -6,7 +6,6 @@ import pytest
 
 from frazil.engine import large_batch, small_batch
 from frazil.engine.partitions import bucket_of_each_partition, spark_hash
-from frazil.flows import batch
 from helpers import D, I, U
 
 pytestmark = pytest.mark.spark
@@ -15,16 +14,6 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(autouse=True)
 def all_are_large(monkeypatch):
     monkeypatch.setattr(small_batch, "MOST_MB", 0)
-
-
-@pytest.fixture
-def without_spark(monkeypatch):
-    """Spark's reader is not to be asked for a row."""
-
-    def read(*_):
-        raise AssertionError("Spark reads a file")
-
-    monkeypatch.setattr(batch, "read_rows", read)
 
 
 def test_spark_puts_each_bucket_into_its_own_partition(spark):
@@ -43,7 +32,7 @@ def _file(number: int) -> str:
 
 
 @pytest.mark.parametrize("lane", ["merge", "rowdelta"])
-def test_many_files_end_as_a_replay_of_their_changes(world, without_spark, lane):
+def test_many_files_end_as_a_replay_of_their_changes(world, without_spark_reader, lane):
     r, rows = random.Random(lane), dict.fromkeys(range(1, 40), "start")
     world.table("t").load("t", *rows.items()).loaded()
     for number in range(7):
@@ -69,7 +58,7 @@ def test_many_files_end_as_a_replay_of_their_changes(world, without_spark, lane)
 
 @pytest.mark.parametrize("lane", ["merge", "rowdelta"])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_values_of_every_type_are_those_of_the_file(new_world, spark, without_spark, lane, zone):
+def test_values_of_every_type_are_those_of_the_file(new_world, spark, without_spark_reader, lane, zone):
     columns = (
         "id INT8",
         "v NCLOB",
@@ -115,7 +104,7 @@ def test_values_of_every_type_are_those_of_the_file(new_world, spark, without_sp
     assert found[1] == ("2", *[None] * 8)
 
 
-def test_what_a_batch_held_is_told_in_its_snapshot(world, without_spark):
+def test_what_a_batch_held_is_told_in_its_snapshot(world, without_spark_reader):
     world.table("t").load("t", (1, "a"), (2, "b")).loaded()
     world.changes("t", U(1, "c"), U(1, "d"), D(2), I(3, "e"), name=_file(1)).merged()
     summary = world.history("t")[0].summary()
@@ -123,12 +112,43 @@ def test_what_a_batch_held_is_told_in_its_snapshot(world, without_spark):
     assert '"n":4' in summary["frazil.latency"] and '"age":[' in summary["frazil.latency"]
 
 
-def test_a_bad_row_is_named_and_nothing_of_its_batch_is_applied(world):
+def test_a_bad_row_is_named_and_nothing_of_its_batch_is_applied(world, without_spark_reader):
     world.table("t", "id INT8", "n INT4").load("t", (1, 1)).loaded()
     world.changes("t", U(1, 2), name=_file(1)).changes("t", I(2, 3), I(3, "x"), name=_file(2))
     done = world.merge()["t"]
     assert done.status == "failed" and f"{_file(2)} row 2" in done.note and "'x' does not fit INT4" in done.note
     assert world.rows("t") == [(1, 1)]
+
+
+@pytest.mark.parametrize("lane", ["merge", "rowdelta"])
+def test_bad_rows_are_quarantined_and_a_later_change_of_their_key_makes_them_obsolete(
+    world, without_spark_reader, lane
+):
+    aside = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops", "lane": lane}
+    world.table("t", "id INT8", "n INT4").load("t", (1, 1), (2, 2)).loaded()
+    world.changes("t", U(1, 2), U(2, "two"), name=_file(1)).changes(
+        "t", I(3, "three"), I(4, 4), U(2, 22), name=_file(2)
+    )
+    assert world.merge(**aside)["t"].counts["quarantined"] == 2
+    assert world.rows("t") == [(1, 2), (2, 22), (4, 4)]
+    name = f"lake.{world.space}_ops.quarantine"
+    columns = "select object, row_no, key, status from"
+    newest = f"(select *, row_number() over (partition by id order by sequence desc, changed_at desc) nth from {name})"
+    rows = world.spark.sql(f"{columns} {newest} where nth = 1 order by object").collect()
+    assert [tuple(r) for r in rows] == [(_file(1), "2", '["2"]', "obsolete"), (_file(2), "1", '["3"]', "waiting")]
+    world.changes("t", I(3, 33), name=_file(3))
+    assert world.merge(**aside)["t"].status == "merged"
+    assert world.rows("t") == [(1, 2), (2, 22), (3, 33), (4, 4)]
+    rows = world.spark.sql(f"{columns} {newest} where nth = 1 and status = 'waiting'").collect()
+    assert not rows
+
+
+def test_a_file_that_cannot_be_read_is_named(world, without_spark_reader):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", U(1, "b"), name=_file(1)).write("t", _file(2), 'I,2024-01-01 09:59:00.000000,2,"cut o')
+    done = world.merge()["t"]
+    assert done.failed and f"{_file(2)} row 1: a quoted text does not end" in done.note
+    assert world.rows("t") == [(1, "a")]
 
 
 def test_where_the_core_fails_spark_reads_and_a_line_says_why(world, monkeypatch):

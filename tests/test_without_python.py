@@ -6,6 +6,7 @@ from frazil.config.session import SessionError
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import parse_spec
 from frazil.dms.read import reading
+from frazil.engine import load, small_batch
 from frazil.flows import maintenance
 from frazil.observe import ledger
 from helpers import FILE1, D, I, U, spec_of
@@ -37,6 +38,15 @@ def test_loads_changes_maintenance_and_latency_need_no_python_on_executors(witho
     for name in lanes:
         assert lake_rows(catalog_options, f"{world.space}.{name}") == sorted(expected, key=repr)
     assert ledger.commits(world.book()).count() == 2 and ledger.actions(world.book()).count() > 0
+
+
+def test_a_large_load_and_a_large_batch_are_read_by_this_process(without_python, world, catalog_options, monkeypatch):
+    monkeypatch.setattr(load, "IN_PROCESS", -1)
+    monkeypatch.setattr(small_batch, "MOST_MB", -1)
+    world.table("t").load("t", (1, "a"), (2, "b")).loaded()
+    world.changes("t", U(1, "c"), D(2), I(3, "d")).merged(lane="merge")
+    assert lake_rows(catalog_options, f"{world.space}.t") == [(1, "c"), (3, "d")]
+    assert any("this process reads the files" in line and "/no/such/python" in line for line in world.said)
 
 
 def test_a_missing_python_is_named_and_no_file_is_blamed(without_python):
