@@ -10,7 +10,7 @@ from typing import Any
 from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import jvm, maintenance
+from frazil.lake import attempts, jvm, maintenance
 from frazil.lake import quarantine as kept
 from frazil.lake.clock import require_table_in_past
 from frazil.lake.health import health as measure
@@ -66,12 +66,12 @@ def run(book: Workbook) -> list[TableResult]:
         return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
     started = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
     dry = book.settings.only_plans
-    ended = jvm.steady(lambda: _ended(book))
+    ended = attempts.steady(lambda: _ended(book))
     for own in map(book.ops, ("commits", "maintenance", "quarantine")):
         if book.spark.catalog.tableExists(own):
             require_table_in_past(jvm.load_table(book.spark, own), own)
     if not dry:
-        jvm.steady(lambda: ledger.record(book))  # before any snapshot expires
+        attempts.steady(lambda: ledger.record(book))  # before any snapshot expires
 
     def work(spec: TableSpec) -> TableResult:
         name, s = book.name(spec), book.settings
@@ -96,6 +96,6 @@ def run(book: Workbook) -> list[TableResult]:
 
     done = book.each_table(work)
     if not dry:
-        jvm.steady(lambda: ledger.record(book))  # the commits of compaction
-        jvm.steady(lambda: ledger.tidy(book))
+        attempts.steady(lambda: ledger.record(book))  # the commits of compaction
+        attempts.steady(lambda: ledger.tidy(book))
     return done

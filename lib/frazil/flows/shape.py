@@ -16,7 +16,7 @@ from frazil.dms.position import Position
 from frazil.dms.shapes import Shape, shapes
 from frazil.flows.told import Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import evolution, jvm, jvm_schema, tables
+from frazil.lake import attempts, evolution, jvm_schema, tables
 from frazil.lake.commit import ATTEMPTS
 from frazil.lake.evolution import SchemaError, Step, Table
 from frazil.lake.other_writers import record_columns, recorded
@@ -69,7 +69,7 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
             book.progress(f"{spec.source}: schema: {', '.join(done)}")
             break
         except Exception as error:
-            if attempt == ATTEMPTS or not jvm.is_known_failure(error):
+            if attempt == ATTEMPTS or not attempts.is_known_failure(error):
                 raise
             base = replace(base, schemas=read_base(book.spark, name).schemas)
     _record_columns(book, spec, base, steps)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
+from frazil.lake.attempts import may_try_again
 from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, load, read_base
 
 if TYPE_CHECKING:
@@ -214,14 +215,6 @@ def _commit(
             base = moved
             time.sleep(0.1 * 2**attempt)
     raise AssertionError("unreachable")
-
-
-def may_try_again(error: Exception) -> bool:
-    """Tell whether a batch missing from main's history may be committed again: it certainly failed, or nobody answered.
-
-    If the catalog still makes the first commit later, that moves the position, and the next attempt is refused.
-    """
-    return jvm.is_known_failure(error) or jvm.is_no_answer(error)
 
 
 def _drop(spark: SparkSession, name: str, branch: str) -> None:

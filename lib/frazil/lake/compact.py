@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.session import low_priority
 from frazil.config.settings import MaintenanceSettings
 from frazil.lake import jvm, jvm_rewrite, jvm_schema
+from frazil.lake.attempts import may_try_again
 from frazil.lake.carry import ORDER, CompactionError, carried_deletes, names_of, order_of
-from frazil.lake.commit import may_try_again, remove_abandoned_branches
+from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.fold import left_to_ingestion
 from frazil.lake.order import quoted, sorted_rows
 from frazil.lake.tables import BRANCH_PREFIX

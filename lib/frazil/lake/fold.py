@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
+from frazil.lake import attempts, jvm, jvm_rewrite, jvm_rowdelta
 from frazil.lake.carry import ORDER, file_name
 from frazil.lake.data_files import LAST_UPDATED, ROW_ID
 from frazil.lake.deltafiles import NewFile, in_order, write_rows
@@ -94,7 +94,7 @@ class Fold:
                 [d for y in young for d in at.plan[y.path].own], [f.file for f in new], [], _summary(at, young, new),
             )  # fmt: skip
         except Exception as error:
-            if not jvm.is_known_failure(error):
+            if not attempts.is_known_failure(error):
                 raise
             jvm_rewrite.remove_files(table, [f.file for f in new])
             return

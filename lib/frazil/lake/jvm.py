@@ -8,29 +8,20 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.jars import LOADED, LOCAL_FILES
 from frazil.errors import safe
+from frazil.lake.attempts import MainMovedError, causes, failure, is_no_answer, steady, until_committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
-T = TypeVar("T")
 JavaTable = Any
 JavaSnapshot = Any
 
-_KNOWN_FAILURES = ("CommitFailedException", "ValidationException", "IllegalArgumentException", "AlreadyExistsException")
-_NO_ANSWER = (
-    "CommitStateUnknownException", "ConnectException", "ConnectTimeoutException", "ConnectionClosedException", "ConnectionRequestTimeoutException",
-    "HttpHostConnectException", "NoHttpResponseException", "RESTException", "ServiceFailureException", "ServiceUnavailableException",
-    "SocketException", "SocketTimeoutException",
-)  # fmt: skip
-"""Iceberg's exceptions for a catalog that did not answer, or said that it cannot at present."""
-PAUSES_S = (0.2, 1.0, 3.0)
-"""Seconds to wait before each new attempt at such a call."""
 REF_ATTEMPTS = 10
 _PLAIN = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
@@ -92,59 +83,14 @@ def load_table(spark: SparkSession, name: str) -> JavaTable:
     return steady(lambda: loader.loadIcebergTable(spark._jsparkSession, name))
 
 
-def steady(call: Callable[[], T]) -> T:
-    """Make an idempotent call; repeat it after pauses if the catalog does not answer, unless an inner call already did so."""
-    for pause in (*PAUSES_S, None):
-        try:
-            return call()
-        except Exception as error:
-            if pause is None or not is_no_answer(error) or hasattr(error, "frazil_tried"):
-                error.frazil_tried = True
-                raise
-            time.sleep(pause)
-    raise AssertionError("unreachable")
-
-
-def _causes(error: Exception) -> list[Any]:
-    """Return the Java exceptions in a py4j or Spark error, outermost first."""
-    java, found = getattr(error, "java_exception", None) or getattr(error, "_origin", None), []
-    while java is not None and len(found) < 20:
-        found.append(java)
-        java = java.getCause()
-    return found
-
-
-def is_no_answer(error: Exception) -> bool:
-    """Tell whether a catalog did not answer, so that the outcome of a commit is unknown."""
-    return any(java.getClass().getSimpleName() in _NO_ANSWER for java in _causes(error))
-
-
-def failure(error: Exception) -> str:
-    """Return the simple class name of the Java exception in a py4j or Spark error; a known one if there is any."""
-    names = [java.getClass().getSimpleName() for java in _causes(error)]
-    for known in (*_KNOWN_FAILURES, "CommitStateUnknownException"):
-        if known in names:
-            return known
-    return names[0] if names else type(error).__name__
-
-
 def cause(error: Exception) -> str:
     """Return one line with the name and message of the innermost Java exception of an error; no stack trace."""
-    if not (found := _causes(error)):
+    if not (found := causes(error)):
         text = str(error).strip() or "no message"
         return f"{type(error).__name__}: {safe(text.splitlines()[0])[:300]}"
     java = found[-1]
     text = str(java.getMessage() or "no message")
     return f"{java.getClass().getSimpleName()}: {safe(text.splitlines()[0])[:300]}"
-
-
-class MainMovedError(Exception):
-    """Main is no longer at the snapshot on which a batch was written."""
-
-
-def is_known_failure(error: Exception) -> bool:
-    """Tell whether a failed commit certainly did not happen; for any other error the outcome is unknown."""
-    return isinstance(error, MainMovedError) or failure(error) in _KNOWN_FAILURES
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -212,16 +158,17 @@ def change_refs(spark: SparkSession, name: str, change: Callable[[JavaTable, Any
     If another writer commits meanwhile, Iceberg gives up ("Table metadata refresh is required"): it requires refs to be
     unchanged. The change is then made again on the new state.
     """
-    for attempt in range(1, REF_ATTEMPTS + 1):
+
+    def attempt() -> None:
         table = load_table(spark, name)
-        try:
-            if (refs := change(table, table.manageSnapshots())) is not None:
-                refs.commit()
-            return
-        except Exception as error:
-            if attempt == REF_ATTEMPTS or not (failure(error) == "CommitFailedException" or is_no_answer(error)):
-                raise
-            time.sleep(0.05 * attempt if not is_no_answer(error) else min(attempt * 0.2, 1.0))
+        if (refs := change(table, table.manageSnapshots())) is not None:
+            refs.commit()
+
+    def failed(error: Exception) -> None:
+        if failure(error) != "CommitFailedException" and not is_no_answer(error):
+            raise error  # no other writer: the change is not possible
+
+    until_committed(attempt, failed=failed, attempts=REF_ATTEMPTS)
 
 
 def fork(spark: SparkSession, name: str, branch: str, snapshot: int) -> None:

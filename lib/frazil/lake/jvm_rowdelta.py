@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
-from frazil.lake.jvm import JavaSnapshot, JavaTable, MainMovedError, java_class, package
+from frazil.lake.attempts import MainMovedError
+from frazil.lake.jvm import JavaSnapshot, JavaTable, java_class, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.config.sql import literal
-from frazil.lake import jvm, jvm_rewrite
+from frazil.lake import attempts, jvm, jvm_rewrite
 from frazil.lake.compact import compact
 from frazil.lake.health import Health, states_to_tag
 
@@ -96,7 +96,7 @@ def _rewrite_manifests(spark: SparkSession, name: str, say: Callable[[str], None
         try:
             return jvm_rewrite.rewrite_manifests(spark, jvm.load_table(spark, name), of_data_only=attempt > 0)
         except Exception as error:
-            if not jvm.is_known_failure(error):
+            if not attempts.is_known_failure(error):
                 raise
     say(f"{name}: {ATTEMPTS} times a batch replaced manifests while they were rewritten: left to the next run")
     return 0

@@ -19,7 +19,7 @@ from frazil.changes.quarantine import newest
 from frazil.config.sql import identifier, literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
-from frazil.lake import jvm
+from frazil.lake import attempts, jvm
 from frazil.lake.commit import is_dead, new_batch
 from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, create_namespaces
 from frazil.source.quarantined import LATER, OPEN, RECORD, UNREADABLE
@@ -185,7 +185,7 @@ def _patiently(do: Callable[[], Any], alone: bool = True) -> Any:
             with _one_at_a_time if alone else nullcontext():
                 return do()
         except Exception as error:
-            if attempt == 7 or not jvm.is_known_failure(error):
+            if attempt == 7 or not attempts.is_known_failure(error):
                 raise
         time.sleep(0.05 * 2**attempt)
     return None

@@ -11,6 +11,7 @@ from frazil.config.sql import identifier
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import commit, jvm, jvm_rowdelta, jvm_schema
+from frazil.lake.attempts import may_try_again
 from frazil.lake.commit import BusyError, Commit, PositionMovedError
 from frazil.lake.deltafiles import NewFile, in_order, partition_sql, write_deletes, write_rows
 from frazil.lake.fold import Fold
@@ -104,7 +105,7 @@ class RowDelta:
             except Exception as error:
                 if done := commit.find(self.spark, self.name, position.batch):
                     return done  # the index does not have it yet: the next batch catches up
-                if not commit.may_try_again(error):
+                if not may_try_again(error):
                     raise
                 now = read_base(self.spark, self.name)
                 if now.stored != base.stored:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.sql import literal
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm
+from frazil.lake import attempts, jvm
 from frazil.lake.frames import frame
 from frazil.lake.lookup import VISIBLE
 from frazil.lake.tables import TableError, create_namespaces
@@ -82,7 +82,7 @@ def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[s
                 book.spark.sql(f"MERGE INTO {name} l USING {view} r ON {same} {change}WHEN NOT MATCHED THEN INSERT *")
                 return
             except Exception as error:
-                if attempt == 4 or not jvm.is_known_failure(error):
+                if attempt == 4 or not attempts.is_known_failure(error):
                     raise
                 time.sleep(0.2 * 2**attempt)
 
