@@ -25,7 +25,7 @@ from frazil.flows import quarantine
 from frazil.flows.batch import Batch, Plan, plan_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, keyless, merge
-from frazil.lake.commit import Commit
+from frazil.lake.commit import Commit, Facts
 from frazil.lake.locator import arrow
 from frazil.lake.rowdelta import RowDelta, UnfitError
 from frazil.lake.tables import Base
@@ -313,7 +313,7 @@ def commit_batch(
 
     summary = {**summary, "frazil.lane": "merge", "frazil.lane-reason": why}
     try:
-        return commit.commit_batch(book.spark, name, base, position, write, summary, properties)
+        return commit.commit_batch(book.spark, name, base, Facts(position, summary, properties or {}), write)
     finally:
         if lane:
             frame.unpersist()

@@ -94,15 +94,8 @@ def run(book: Workbook) -> list[TableResult]:
             position = after_load(base.position, there, commit.new_batch())
             kept = Update(jvm.load_table(book.spark, book.name(spec)), base.record, position.batch, there.changes)
             kept.load(position.last, there, {}, replay=False)
-            commit.commit_batch(
-                book.spark,
-                book.name(spec),
-                base,
-                position,
-                lambda branch, summary: None,
-                {"frazil.kind": "load"},
-                kept.properties,
-            )
+            facts = commit.Facts(position, {"frazil.kind": "load"}, kept.properties)
+            commit.commit_batch(book.spark, book.name(spec), base, facts, lambda branch, summary: None)
             if there.changes:
                 note = "no load files, but change files: counts as empty when DMS loaded it"
                 return TableResult(spec.source, "loaded", note)
@@ -283,7 +276,8 @@ class _Load:
         kept = Update(table, base.record, self.position.batch, files, awaited)
         bad_rows = self._rows(whole) if bad else None
         with quarantine.beside(book, spec, base, self.position.batch, bad, bad_rows) as ready:
-            done = commit.commit_batch(book.spark, self.name, base, self.position, write, self._summary(), applied)
+            facts = commit.Facts(self.position, self._summary(), applied)
+            done = commit.commit_batch(book.spark, self.name, base, facts, write)
         kept.done()
         return done
 

@@ -107,9 +107,8 @@ def _tell(book: Workbook, groups: list[Group]) -> None:
 
 def keep_position(book: Workbook, spec: TableSpec, base: Base, position: Position, kind: str = "position") -> None:
     """Commit a position without rows."""
-    commit.commit_batch(
-        book.spark, book.name(spec), base, position, lambda branch, summary: None, {"frazil.kind": kind}
-    )
+    facts = commit.Facts(position, {"frazil.kind": kind})
+    commit.commit_batch(book.spark, book.name(spec), base, facts, lambda branch, summary: None)
 
 
 def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.jars import LOADED, LOCAL_FILES
@@ -136,20 +137,55 @@ def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:
         snapshot = None if parent is None else table.snapshot(parent)
 
 
-def start_position(table: JavaTable, tag: str, key: str, position, more: dict[str, str]) -> None:
-    """Commit an empty first snapshot with the tag, the position property and `more` properties, as one metadata swap.
+@dataclass(frozen=True)
+class Stamp:
+    """What a swap sets beside rows: a tag, the position under the property `key`, other properties, the snapshot's summary.
 
-    `position(snapshot=…, sequence=…)` renders the property; `tx.table()` already shows the snapshot that the commit will make.
+    `position(snapshot=…, sequence=…)` renders the property.
+    """
+
+    tag: str
+    key: str
+    position: Callable[..., str]
+    properties: dict[str, str]
+    summary: dict[str, str] = field(default_factory=dict)
+
+
+def begin(table: JavaTable, base: int, key: str) -> Any:
+    """Start a transaction on a table whose main is at `base`; raise MainMovedError if main, or the property `key`, moved since.
+
+    A transaction starts at the newest metadata, not at that of `table`.
     """
     tx = table.newTransaction()
-    tx.newAppend().commit()
-    first = tx.table().currentSnapshot()
-    tx.manageSnapshots().createTag(tag, first.snapshotId()).commit()
-    change = tx.updateProperties().set(key, position(snapshot=first.snapshotId(), sequence=first.sequenceNumber()))
-    for k, v in more.items():
+    now = tx.table()
+    if now.currentSnapshot().snapshotId() != base or now.properties().get(key) != table.properties().get(key):
+        raise MainMovedError(f"{table.name()} is no longer at snapshot {base}")
+    return tx
+
+
+def finish(table: JavaTable, tx: Any, head: JavaSnapshot, stamp: Stamp, refs: Any = None) -> JavaSnapshot:
+    """Let a transaction also move the tag to its new snapshot `head` and set the properties, then commit it all in one swap.
+
+    Moving the tag makes it a compare-and-set: if a ref changed since `table` was loaded, the commit fails with
+    CommitFailedException instead of being rebased silently. `refs` are changes of refs that belong to the same step.
+    """
+    refs = refs or tx.manageSnapshots()
+    (refs.replaceTag if stamp.tag in table.refs() else refs.createTag)(stamp.tag, head.snapshotId())
+    refs.commit()
+    position = stamp.position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())
+    change = tx.updateProperties().set(stamp.key, position)
+    for k, v in stamp.properties.items():
         change.set(k, v)
     change.commit()
     tx.commitTransaction()
+    return head
+
+
+def start_position(table: JavaTable, stamp: Stamp) -> None:
+    """Commit an empty first snapshot with a stamp, as one metadata swap."""
+    tx = table.newTransaction()
+    tx.newAppend().commit()
+    finish(table, tx, tx.table().currentSnapshot(), stamp)
 
 
 def change_refs(spark: SparkSession, name: str, change: Callable[[JavaTable, Any], Any]) -> None:
@@ -194,40 +230,24 @@ def forward(spark: SparkSession, name: str, branch: str, base: int) -> None:
     table.manageSnapshots().fastForwardBranch("main", branch).removeBranch(branch).commit()
 
 
-def publish(
-    table: JavaTable, branch: str, base: int, tag: str, key: str, position, summary: dict[str, str],
-    properties: dict[str, str],
-) -> JavaSnapshot:  # fmt: skip
-    """Fast-forward main to the branch, drop the branch, move the tag and set position and other properties in one metadata swap.
+def publish(table: JavaTable, branch: str, base: int, stamp: Stamp) -> JavaSnapshot:
+    """Fast-forward main from `base` to the branch, drop the branch and set a stamp in one metadata swap; return main's new snapshot.
 
-    Moving the tag makes it a compare-and-set: if a ref changed since `table` was loaded, the commit fails with
-    CommitFailedException instead of being rebased silently. If the branch holds nothing new (no row changed), an empty
-    row delta still makes a snapshot, since REST catalogs assert refs but not properties. Return main's new snapshot.
+    If the branch holds nothing new (no row changed), an empty row delta still makes a snapshot, since REST catalogs
+    assert refs but not properties.
     """
-    if table.currentSnapshot().snapshotId() != base:
-        raise MainMovedError(branch)
-    tx, head = table.newTransaction(), table.snapshot(branch)
+    tx, head = begin(table, base, stamp.key), table.snapshot(branch)
     if head is None:  # another host considered this writer dead
         raise MainMovedError(branch)
     if head.snapshotId() == base:
         empty = tx.newRowDelta()
-        for k, v in summary.items():
+        for k, v in stamp.summary.items():
             empty.set(k, v)
         empty.commit()
-        head = tx.table().currentSnapshot()
-        refs = tx.manageSnapshots()
+        head, refs = tx.table().currentSnapshot(), tx.manageSnapshots()
     else:
         refs = tx.manageSnapshots().fastForwardBranch("main", branch)
-    move = refs.replaceTag if tag in table.refs() else refs.createTag
-    move(tag, head.snapshotId())
-    refs.removeBranch(branch).commit()
-    stamp = position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())
-    change = tx.updateProperties().set(key, stamp)
-    for k, v in properties.items():
-        change.set(k, v)
-    change.commit()
-    tx.commitTransaction()
-    return head
+    return finish(table, tx, head, stamp, refs.removeBranch(branch))
 
 
 def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTable:

@@ -103,7 +103,7 @@ class RowDelta:
             except FrazilError:
                 raise
             except Exception as error:
-                if done := commit.find(self.spark, self.name, position.batch):
+                if done := commit.find(self.spark, self.name, position.batch, base):
                     return done  # the index does not have it yet: the next batch catches up
                 if not may_try_again(error):
                     raise
