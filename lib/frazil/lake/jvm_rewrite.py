@@ -114,7 +114,7 @@ def deleted(spark: SparkSession, table: JavaTable, task: Any) -> set[int]:
         return set()
     index = delete_loader(spark, table).loadPositionDeletes(task.deletes(), task.file().location())
     found = package(spark, "java.util").ArrayList()
-    add = function(spark, "java.util.function.LongConsumer", found, "add", _boolean(spark), "java.lang.Object")
+    add = function(spark, "java.util.function.LongConsumer", found, "add", (_boolean(spark), "java.lang.Object"))
     index.forEach(add)
     return set(json.loads(found.toString()))  # one call for all positions
 
@@ -130,7 +130,7 @@ def write_deletes(
     puffin, files = package(spark, "org.apache.iceberg").FileFormat.PUFFIN, package(spark, "org.apache.iceberg.io")
     factory = files.OutputFileFactory.builderFor(table, 1, time.time_ns() // 1000).format(puffin).build()
     nothing = package(spark, "java.util").HashMap()
-    none = function(spark, "java.util.function.Function", nothing, "get", "java.lang.Object", "java.lang.Object")
+    none = function(spark, "java.util.function.Function", nothing, "get", ("java.lang.Object", "java.lang.Object"))
     writer = package(spark, "org.apache.iceberg.deletes").BaseDVFileWriter(factory, none)
     for path, at in positions.items():
         for position in at:
@@ -225,7 +225,7 @@ def commit_rewrite(
     for kind, lists in kinds:  # one call for all files: the commit must be short while others work
         each = function(
             spark, "java.util.function.Consumer", rewrite, "deleteFile",
-            "org.apache.iceberg.RewriteFiles", f"org.apache.iceberg.{kind}", of="org.apache.iceberg.RewriteFiles",
+            ("org.apache.iceberg.RewriteFiles", f"org.apache.iceberg.{kind}"), of="org.apache.iceberg.RewriteFiles",
         )  # fmt: skip
         for some in lists:
             some.forEach(each)
