@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
@@ -48,19 +49,32 @@ def file_name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
+@dataclass(frozen=True)
+class Rewrite:
+    """New files that hold the live rows of old `files`: Iceberg's DataFiles, and where each row went.
+
+    `moved` has old_file, old_row, new_file and new_row, in memory or on disk. `order` is its `order_of`.
+    """
+
+    files: tuple[str, ...]
+    new: list[Any]
+    moved: DataFrame
+    order: dict[str, dict[str, int]]
+
+
 def carried_deletes(
-    spark: SparkSession, table: Any, before: jvm_rewrite.Tasks, now: jvm_rewrite.Tasks, files: tuple[str, ...],
-    new: list[Any], moved: DataFrame, order: dict[str, dict[str, int]],
-) -> tuple[list[Any], int]:  # fmt: skip
+    spark: SparkSession, table: Any, before: jvm_rewrite.Tasks, now: jvm_rewrite.Tasks, rewrite: Rewrite
+) -> tuple[list[Any], int]:
     """Write the deletes that old files got between two scans as deletes of the new files; return them, and the number of rows."""
-    touched = [p for p in files if now.told[p].get("delete-files") != before.told[p].get("delete-files")]
+    touched = [p for p in rewrite.files if now.told[p].get("delete-files") != before.told[p].get("delete-files")]
     arrived = {}
     for path in touched:
         known = _deleted(spark, table, before, path)
         if rows := _live_rows(_deleted(spark, table, now, path) - known, known):
             arrived[path] = rows
-    places = _places(spark, moved, order, arrived)
-    return _write(spark, table, now.told[files[0]]["data-file"], new, places), sum(map(len, places.values()))
+    places = _places(spark, rewrite, arrived)
+    alike = now.told[rewrite.files[0]]["data-file"]
+    return _write(spark, table, alike, rewrite.new, places), sum(map(len, places.values()))
 
 
 def _deleted(spark: SparkSession, table: Any, tasks: jvm_rewrite.Tasks, path: str) -> set[int]:
@@ -81,21 +95,19 @@ def _live_rows(positions: set[int], deleted: set[int]) -> list[int]:
     return [at - bisect.bisect_left(gone, at) for at in positions]
 
 
-def _places(
-    spark: SparkSession, moved: DataFrame, order: dict[str, dict[str, int]], arrived: dict[str, list[int]]
-) -> dict[str, list[int]]:
+def _places(spark: SparkSession, rewrite: Rewrite, arrived: dict[str, list[int]]) -> dict[str, list[int]]:
     """Map rows deleted from old files to positions in the new files; raise CompactionError if one is not found."""
     if not arrived:
         return {}
     found: dict[str, list[int]] = {}
-    if order:
-        for new, first in order.items():
+    if rewrite.order:
+        for new, first in rewrite.order.items():
             if rows := [first[old] + row for old in first.keys() & arrived.keys() for row in arrived[old]]:
                 found[new] = rows
     else:
         rows = ((path, row) for path, rows in arrived.items() for row in rows)
         gone = frame(spark, rows, "old_file string, old_row long")
-        there = moved.join(gone.hint("broadcast"), ["old_file", "old_row"])
+        there = rewrite.moved.join(gone.hint("broadcast"), ["old_file", "old_row"])
         for row in there.select("new_file", "new_row").collect():
             found.setdefault(row.new_file, []).append(row.new_row)
     if sum(map(len, found.values())) != sum(map(len, arrived.values())):

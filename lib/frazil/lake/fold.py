@@ -88,15 +88,19 @@ class Fold:
             return
         rows = in_order(_live(table, at, young, old))
         new = write_rows(spark, table, rows, spec, fields)
+        files = jvm_rewrite.Replacement(
+            _listed(spark, [old[y.path] for y in young]),
+            [d for y in young for d in at.plan[y.path].own],
+            [f.file for f in new],
+        )
         try:
             head = jvm_rewrite.commit_rewrite(
-                spark, table, at.snapshot, head.sequenceNumber(), _listed(spark, [old[y.path] for y in young]),
-                [d for y in young for d in at.plan[y.path].own], [f.file for f in new], [], _summary(at, young, new),
-            )  # fmt: skip
+                spark, table, at.snapshot, head.sequenceNumber(), files, _summary(at, young, new)
+            )
         except Exception as error:
             if not attempts.is_known_failure(error):
                 raise
-            jvm_rewrite.remove_files(table, [f.file for f in new])
+            jvm_rewrite.remove_files(table, files.new)
             return
         if head.parentId() == at.snapshot:  # otherwise another writer committed in between: the next batch catches up
             at.folded(rows, new, [y.path for y in young], head)

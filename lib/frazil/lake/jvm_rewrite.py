@@ -14,6 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake.jvm import JavaSnapshot, JavaTable, java_class, package
@@ -200,28 +201,39 @@ def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> d
     return {file.location(): file for file in files}
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """Data files that take the place of others: the old ones (a Java list), and deletes in JSON that go with these; the new ones, and their deletes.
+
+    The deletes that go belong to one old file alone. A v2 delete file that spans several files stays, and has no effect
+    on removed ones.
+    """
+
+    old: Any
+    old_deletes: list[dict]
+    new: list[Any]
+    new_deletes: list[Any] = field(default_factory=list)
+
+
 def commit_rewrite(
-    spark: SparkSession, table: JavaTable, since: int, sequence: int, old: Any, gone: list[dict], new: list[Any], deletes: list[Any],
-    summary: dict[str, str],
-) -> JavaSnapshot:  # fmt: skip
+    spark: SparkSession, table: JavaTable, since: int, sequence: int, files: Replacement, summary: dict[str, str]
+) -> JavaSnapshot:
     """Replace data files in one swap, refused if deletes of the old ones arrived after `since`; return the snapshot.
 
-    `old` is a Java list. `gone` are deletes, in Iceberg's JSON form, that belong to one old file alone and are removed
-    with it. A v2 delete file that spans several files stays, and has no effect on removed ones. The new files keep the
-    data sequence number of the snapshot that was read: later deletes would not apply to files with a newer one. Without
-    the carried-over `deletes`, deleted rows would come back. A rewrite may add deletes only if it removes some.
-    Otherwise they are committed just before it in the same transaction, so that no snapshot shows a deleted row.
+    The new files keep the data `sequence` number of the snapshot that was read: later deletes would not apply to files
+    with a newer one. Without the new deletes, deleted rows would come back. A rewrite may add deletes only if it removes
+    some. Otherwise they are committed just before it in the same transaction, so that no snapshot shows a deleted row.
     """
-    swap = table.newTransaction()
-    if deletes and not gone:
+    swap, added = table.newTransaction(), [*files.new, *files.new_deletes]
+    if files.new_deletes and not files.old_deletes:
         ahead = swap.newRowDelta()
-        for delete in deletes:
+        for delete in files.new_deletes:
             ahead.addDeletes(delete)
         ahead.commit()
-        deletes = []
+        added = files.new
     rewrite = swap.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence)
     manifests_at_once(spark, table, rewrite)
-    kinds = [("DataFile", [old]), ("DeleteFile", delete_files(spark, table, gone))]
+    kinds = [("DataFile", [files.old]), ("DeleteFile", delete_files(spark, table, files.old_deletes))]
     for kind, lists in kinds:  # one call for all files: the commit must be short while others work
         each = function(
             spark, "java.util.function.Consumer", rewrite, "deleteFile",
@@ -229,7 +241,7 @@ def commit_rewrite(
         )  # fmt: skip
         for some in lists:
             some.forEach(each)
-    for file in (*new, *deletes):
+    for file in added:
         rewrite.addFile(file)
     for key, value in summary.items():
         rewrite.set(key, value)
