@@ -135,7 +135,10 @@ def compact_slice(
     swap = _Swap(spark, name, start, before, rewrite, s)
     try:
         until_committed(
-            lambda: swap.attempt(facts, mark), lambda: _happened(spark, name, mark), swap.failed, max(s.slice_attempts, 1)
+            lambda: swap.attempt(facts, mark),
+            lambda: _happened(spark, name, mark),
+            swap.failed,
+            max(s.slice_attempts, 1),
         )
     except Exception as error:
         if not (isinstance(error, _FilesGoneError) or may_try_again(error)):
