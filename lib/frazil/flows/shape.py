@@ -14,7 +14,7 @@ from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.parquet import footer, has_only_other_texts
 from frazil.dms.position import Position
 from frazil.dms.shapes import Shape, shapes
-from frazil.flows.told import Event, events, is_whole, names_in_messages, shape_of
+from frazil.flows.told import Difference, Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import evolution, jvm_schema, tables
 from frazil.lake.attempts import may_try_again, until_committed
@@ -184,8 +184,8 @@ def _events(
     """Return what to keep of a control record, given the table and the spec before it."""
     steps, whole = evolution.steps_to(table, spec, promotes)
     one = shape_of(told, whole, book.mappings, position.lacks)
-    gone, new = _Seen(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one)
-    return events(told, whole, book.mappings, one, gone, new, promotes)
+    difference = Difference(one, *_Seen(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one))
+    return events(told, whole, book.mappings, difference, promotes)
 
 
 def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], phase: int) -> TableSpec:
