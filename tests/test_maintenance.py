@@ -179,7 +179,7 @@ def test_slices_stop_at_the_bounds_and_the_next_run_goes_on(table):
 def test_a_slice_gets_the_cores_that_ingestion_leaves(table, monkeypatch):
     context, seen = table.spark.sparkContext, []
     monkeypatch.setattr(
-        compact, "compact_slice", lambda *a: seen.append(context.getLocalProperty("spark.scheduler.pool")) or {}
+        compact, "compact_group", lambda *a: seen.append(context.getLocalProperty("spark.scheduler.pool")) or {}
     )
     compact.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r", print)
     assert set(seen) == {"maintenance"} and context.getLocalProperty("spark.scheduler.pool") is None

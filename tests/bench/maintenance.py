@@ -167,7 +167,7 @@ def _windows(
 ) -> tuple[list[tuple[float, float, bool]], list[dict], set]:
     """Alternate windows without and with compaction; return them, what each compaction did, and the files that the plan named."""
     spark, name, done = bench.book(SetupSettings).spark, "bench.bench.wear", []
-    planned = {f for piece in compact.slices(spark, jvm.load_table(spark, name), s) for f in piece.files}
+    planned = {f for piece in compact.file_groups(spark, jvm.load_table(spark, name), s) for f in piece.files}
     windows = []
     for number in range(2 * pairs):
         began, busy = time.time(), bool(number % 2)

@@ -139,7 +139,7 @@ def beside(
             yield ready
     finally:
         for frame in kept:
-            jvm.let_go(frame)
+            jvm.release(frame)
     book.waiting[spec.source] = batch, None if ready() else known  # None: to be counted
 
 

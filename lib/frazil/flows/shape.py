@@ -14,7 +14,7 @@ from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.parquet import footer, has_only_other_texts
 from frazil.dms.position import Position
 from frazil.dms.shapes import Shape, shapes
-from frazil.flows.told import Difference, Event, events, is_whole, names_in_messages, shape_of
+from frazil.flows.control_schema import Difference, Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import evolution, jvm_schema, tables
 from frazil.lake.attempts import may_try_again, until_committed

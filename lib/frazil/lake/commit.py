@@ -41,7 +41,7 @@ class PositionMovedError(FrazilError):
     """Another run of Frazil moved the table's position in the meantime: this run skips the table."""
 
 
-class BusyError(PositionMovedError):
+class TooManyConflictsError(PositionMovedError):
     """Other writers committed each time before the batch could: the batch was given up, and the position is unchanged."""
 
     def __init__(self, name: str):
@@ -216,7 +216,7 @@ def once(
 
     The batch's id in main's history tells whether it was committed; if not, `undo` is called. A commit that happens
     late moves the position, and further attempts are refused. Raise PositionMovedError if the position moved, because
-    another run is working. Raise BusyError if main moved each time.
+    another run is working. Raise TooManyConflictsError if main moved each time.
     """
     on, main_moved = base, False
 
@@ -233,7 +233,7 @@ def once(
         return until_committed(lambda: attempt(on), lambda: find(spark, name, batch, base), failed)
     except Exception as error:
         if main_moved and may_try_again(error):
-            raise BusyError(name) from error
+            raise TooManyConflictsError(name) from error
         raise
 
 

@@ -19,10 +19,10 @@ from frazil.config.session import low_priority
 from frazil.config.settings import MaintenanceSettings
 from frazil.lake import jvm, jvm_rewrite, jvm_schema
 from frazil.lake.attempts import MainMovedError, is_known_failure, may_try_again, until_committed
-from frazil.lake.carry import ORDER, CompactionError, Rewrite, carried_deletes, names_of, order_of
 from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.fold import left_to_ingestion
 from frazil.lake.order import quoted, sorted_rows
+from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, names_of, order_of, remapped_deletes
 from frazil.lake.tables import BRANCH_PREFIX
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ TASK_ROWS = 50_000
 
 
 @dataclass(frozen=True)
-class Slice:
+class FileGroup:
     """Data files that are rewritten together: their paths, bytes and live rows."""
 
     files: tuple[str, ...]
@@ -52,7 +52,7 @@ class _File:
     path: str
 
 
-def slices(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSettings) -> list[Slice]:
+def file_groups(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSettings) -> list[FileGroup]:
     """Pack files that are small or have many deleted rows into groups of about the target size; smallest first.
 
     Files of another partition spec, with equality deletes, or that ingestion will replace itself are left alone. A
@@ -74,7 +74,7 @@ def slices(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSettings) ->
             partitions.setdefault(partition, []).append(_File(size, rows - gone, worn, path))
     groups = [group for files in partitions.values() for group in _packed(sorted(files), s)]
     return [
-        Slice(tuple(f.path for f in group), sum(f.bytes for f in group), sum(f.live for f in group))
+        FileGroup(tuple(f.path for f in group), sum(f.bytes for f in group), sum(f.live for f in group))
         for group in groups
         if len(group) > 1 or group[0].worn
     ]
@@ -101,37 +101,39 @@ def compact(
     """
     remove_abandoned_branches(spark, name)  # a dead batch must not delay compaction
     table, began = jvm.load_table(spark, name), time.monotonic()
-    planned = slices(spark, table, s)
+    planned = file_groups(spark, table, s)
     counts = dict.fromkeys(("slices", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
     counts |= {"planned_files": sum(len(p.files) for p in planned), "attempts": 0, "given_up": 0}
     done, head = 0, 0
-    for number, piece in enumerate(planned, 1):
-        if done and (time.monotonic() - began > s.max_run_s or done + piece.bytes > s.max_run_mb << 20):
-            say(f"{name}: stopped at the run's bounds before slice {number} of {len(planned)}; the next run goes on")
+    for number, group in enumerate(planned, 1):
+        if done and (time.monotonic() - began > s.max_run_s or done + group.bytes > s.max_run_mb << 20):
+            say(
+                f"{name}: stopped at the run's bounds before file group {number} of {len(planned)}; the next run goes on"
+            )
             break
         # Another writer commits too: let a batch go first and catch up.
         if head and _head(spark, name).parentId() != head:
             _until_somebody_commits(spark, name)
         head = _head(spark, name).snapshotId()
         with low_priority(spark):
-            found = compact_slice(spark, name, key, piece, s, f"{run}/{number}")
+            found = compact_group(spark, name, key, group, s, f"{run}/{number}")
         for field, value in found.items():
             counts[field] = max(counts[field], value) if field == "attempts" else counts[field] + value
-        done += piece.bytes
+        done += group.bytes
     return counts
 
 
-def compact_slice(
-    spark: SparkSession, name: str, key: tuple[str, ...], piece: Slice, s: MaintenanceSettings, mark: str
+def compact_group(
+    spark: SparkSession, name: str, key: tuple[str, ...], group: FileGroup, s: MaintenanceSettings, mark: str
 ) -> dict[str, int]:
     """Rewrite and commit one file group. `mark` names it in the snapshot summary, which resolves an unknown outcome."""
     table, began = jvm.load_table(spark, name), time.time()
     start = table.currentSnapshot()
     before = jvm_rewrite.Tasks(spark, table, start.snapshotId())
-    if not all(path in before for path in piece.files):
+    if not all(path in before for path in group.files):
         return {"given_up": 1}
-    rewrite = _rewrite(spark, table, {path: before[path] for path in piece.files}, key, s)
-    facts = {"files": len(piece.files), "added": len(rewrite.new), "began": round(began * 1000), "bytes": piece.bytes}
+    rewrite = _rewrite(spark, table, {path: before[path] for path in group.files}, key, s)
+    facts = {"files": len(group.files), "added": len(rewrite.new), "began": round(began * 1000), "bytes": group.bytes}
     swap = _Swap(spark, name, start, before, rewrite, s)
     try:
         until_committed(
@@ -145,10 +147,10 @@ def compact_slice(
             raise
         return {"given_up": 1, "attempts": swap.attempts}
     finally:
-        jvm.let_go(rewrite.moved)
+        jvm.release(rewrite.moved)
         if not swap.commits:
             jvm_rewrite.remove_files(table, rewrite.new)
-    return {"slices": 1, "rewritten_files": len(piece.files), "added_files": len(rewrite.new),
+    return {"slices": 1, "rewritten_files": len(group.files), "added_files": len(rewrite.new),
             "carried_deletes": swap.carried, "attempts": swap.attempts}  # fmt: skip
 
 
@@ -186,7 +188,7 @@ class _Swap:
         now = jvm_rewrite.Tasks(spark, table, head)
         if not all(path in now for path in self.rewrite.files):
             raise _FilesGoneError(name)
-        self.deletes, self.carried = carried_deletes(spark, table, self.before, now, self.rewrite)
+        self.deletes, self.carried = remapped_deletes(spark, table, self.before, now, self.rewrite)
         old_deletes = [d for path in self.rewrite.files for d in jvm_rewrite.own_deletes(spark, now, path)]
         files = jvm_rewrite.Replacement(self.old, old_deletes, self.rewrite.new, self.deletes)
         counts = json.dumps({**facts, "carried": self.carried, "attempt": self.attempts})
@@ -245,11 +247,11 @@ def _rewrite(
             f"max(if(side = '{s}', {c}, null)) as {s}_{c}" for s in ("old", "new") for c in ("file", "row", "hash")
         ]
         pairs = both.groupBy(*ids).agg(F.count("*").alias("rows"), *map(F.expr, found))
-        moved = pairs.localCheckpoint(eager=False)  # not `persist`: see `jvm.let_go`
+        moved = pairs.localCheckpoint(eager=False)  # not `persist`: see `jvm.release`
         wrong = "coalesce(rows = 2 and old_hash = new_hash, false)"
         n = moved.selectExpr("count(*) pairs", f"count_if(not {wrong}) wrong").first()
     if n.wrong or n.pairs != sum(f.recordCount() for f in new):
-        jvm.let_go(moved)
+        jvm.release(moved)
         jvm_rewrite.remove_files(table, new)
         raise CompactionError(
             f"{table.name()}: {n.wrong} of {n.pairs} rows are not the same after the rewrite",

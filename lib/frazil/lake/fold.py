@@ -15,9 +15,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake import attempts, jvm, jvm_rewrite, jvm_rowdelta
-from frazil.lake.carry import ORDER, file_name
 from frazil.lake.data_files import LAST_UPDATED, ROW_ID
 from frazil.lake.deltafiles import NewFile, in_order, write_rows
+from frazil.lake.remap_deletes import ORDER, file_name
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -35,7 +35,7 @@ SPREAD = 0.618034
 
 
 @dataclass(frozen=True)
-class Young:
+class SmallFile:
     """A data file of this run: its rows as written, and the snapshot that added it."""
 
     path: str
@@ -52,7 +52,7 @@ class Fold:
 
     def __init__(self, after: int, nth: int = 0):
         self.after, self.commits = after, int(after * (nth * SPREAD % 1))
-        self.young: list[Young] = []
+        self.files: list[SmallFile] = []
 
     def remember(self, rows: Table, written: list[NewFile], snapshot: int) -> None:
         """Keep the rows of a commit. They are `in_order` and fill its files one after the other."""
@@ -61,7 +61,7 @@ class Fold:
             return
         start = 0
         for file in written:
-            self.young.append(Young(file.path, rows.slice(start, file.rows), snapshot))
+            self.files.append(SmallFile(file.path, rows.slice(start, file.rows), snapshot))
             start += file.rows
         self.commits += 1
 
@@ -72,12 +72,12 @@ class Fold:
 
     def fold(self, spark: SparkSession, at: Locator, spec: TableSpec, fields: list[tuple[int, str, str]]) -> None:
         """Rewrite the collected files as one file per partition. If another writer commits first, they stay as they are."""
-        young, self.young, self.commits = self.young, [], 0
+        young, self.files, self.commits = self.files, [], 0
         table = jvm.load_table(spark, at.name)
         head = table.currentSnapshot()
         if head.snapshotId() != at.snapshot:
             return
-        parts: dict[str, list[Young]] = {}
+        parts: dict[str, list[SmallFile]] = {}
         for y in young:
             file = at.plan.get(y.path)
             if file and file.spec_id == table.spec().specId() and file.deletes == file.own:
@@ -106,7 +106,7 @@ class Fold:
             at.folded(rows, new, [y.path for y in young], head)
 
 
-def _live(table: jvm.JavaTable, at: Locator, young: list[Young], old: dict[str, Any]) -> Table:
+def _live(table: jvm.JavaTable, at: Locator, young: list[SmallFile], old: dict[str, Any]) -> Table:
     """Return the live rows of the files; on v3 with their ids and the sequence numbers of their last changes."""
     import numpy as np
     import pyarrow as pa
@@ -125,7 +125,7 @@ def _live(table: jvm.JavaTable, at: Locator, young: list[Young], old: dict[str, 
     return pa.concat_tables(kept)
 
 
-def _summary(at: Locator, young: list[Young], new: list[NewFile]) -> dict[str, str]:
+def _summary(at: Locator, young: list[SmallFile], new: list[NewFile]) -> dict[str, str]:
     """Return the snapshot's summary, which states for each new file whose rows it has, in order."""
     parts: dict[str, list[str]] = {}
     for y in young:

@@ -298,7 +298,7 @@ def metadata_bytes(table: JavaTable) -> int:
     return table.io().newInputFile(table.operations().current().metadataFileLocation()).getLength()
 
 
-def let_go(frame: DataFrame) -> None:
+def release(frame: DataFrame) -> None:
     """Free what a local checkpoint stores of a DataFrame; otherwise Spark does so at its next garbage collection.
 
     Long computations are stored this way and not by `persist`: while one runs, `unpersist` of any DataFrame of the

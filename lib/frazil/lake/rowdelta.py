@@ -68,7 +68,7 @@ class RowDelta:
     ) -> Commit:
         """Commit a collapsed batch, `shaped` and collected, with its position and other properties, in one swap.
 
-        Raise PositionMovedError if another run moved the position, BusyError if others committed first each time, and
+        Raise PositionMovedError if another run moved the position, TooManyConflictsError if others committed first each time, and
         UnfitError if a MERGE has to write the batch.
         """
         rows, written = in_order(rows), []

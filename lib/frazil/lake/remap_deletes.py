@@ -62,7 +62,7 @@ class Rewrite:
     order: dict[str, dict[str, int]]
 
 
-def carried_deletes(
+def remapped_deletes(
     spark: SparkSession, table: Any, before: jvm_rewrite.Tasks, now: jvm_rewrite.Tasks, rewrite: Rewrite
 ) -> tuple[list[Any], int]:
     """Write the deletes that old files got between two scans as deletes of the new files; return them, and the number of rows."""
