@@ -7,11 +7,7 @@ Staged files pass through the caches of Iceberg's own rewrite action (`SparkTabl
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
-import tempfile
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,18 +17,15 @@ from frazil.lake.jvm import JavaSnapshot, JavaTable, java_class, package
 from frazil.lake.jvm_rowdelta import (
     chained,
     delete_files,
-    delete_loader,
     function,
     manifests_at_once,
     scan_tasks,
-    store,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _WHOLE = str(1 << 40)
-_FILE_PATH, _POS = b"2147483546", b"2147483545"  # field ids that the Iceberg spec reserves in position delete files
 
 
 class Tasks(Mapping[str, Any]):
@@ -107,60 +100,6 @@ def task_of(spark: SparkSession, table: JavaTable, file: Any) -> Any:
     everything = filters.ResidualEvaluator.unpartitioned(filters.Expressions.alwaysTrue())
     schema, spec = ice.SchemaParser.toJson(table.schema()), ice.PartitionSpecParser.toJson(table.spec())
     return ice.BaseFileScanTask(builder.build(), gateway.new_array(ice.DeleteFile, 0), schema, spec, everything)
-
-
-def deleted(spark: SparkSession, table: JavaTable, task: Any) -> set[int]:
-    """Return the positions in a task's data file that its vectors or position deletes delete."""
-    if not task.deletes().size():
-        return set()
-    index = delete_loader(spark, table).loadPositionDeletes(task.deletes(), task.file().location())
-    found = package(spark, "java.util").ArrayList()
-    add = function(spark, "java.util.function.LongConsumer", found, "add", (_boolean(spark), "java.lang.Object"))
-    index.forEach(add)
-    return set(json.loads(found.toString()))  # one call for all positions
-
-
-def write_deletes(
-    spark: SparkSession, table: JavaTable, new: dict[str, Any], positions: dict[str, list[int]]
-) -> list[Any]:
-    """Write the positions as deletes of new data files: deletion vectors on v3, one position delete file each on v2."""
-    if not positions:
-        return []
-    if table.operations().current().formatVersion() < 3:
-        return [_position_delete_file(spark, table, new[p], p, sorted(at)) for p, at in positions.items()]
-    puffin, files = package(spark, "org.apache.iceberg").FileFormat.PUFFIN, package(spark, "org.apache.iceberg.io")
-    factory = files.OutputFileFactory.builderFor(table, 1, time.time_ns() // 1000).format(puffin).build()
-    nothing = package(spark, "java.util").HashMap()
-    none = function(spark, "java.util.function.Function", nothing, "get", ("java.lang.Object", "java.lang.Object"))
-    writer = package(spark, "org.apache.iceberg.deletes").BaseDVFileWriter(factory, none)
-    for path, at in positions.items():
-        for position in at:
-            writer.delete(path, position, table.spec(), new[path].partition())
-    writer.close()
-    return list(writer.result().deleteFiles())
-
-
-def _position_delete_file(spark: SparkSession, table: JavaTable, file: Any, path: str, positions: list[int]) -> Any:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    fields = [
-        pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": _FILE_PATH}),
-        pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": _POS}),
-    ]
-    location = table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.parquet")
-    with tempfile.TemporaryDirectory() as folder:
-        local = os.path.join(folder, "deletes.parquet")
-        rows = pa.Table.from_arrays(
-            [pa.array([path] * len(positions)), pa.array(positions, pa.int64())], schema=pa.schema(fields)
-        )
-        parquet.write_table(rows, local)
-        store(spark, table, local, location)
-    metadata = package(spark, "org.apache.iceberg").FileMetadata
-    builder = metadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("parquet")
-    size = table.io().newInputFile(location).getLength()
-    builder = builder.withPath(location).withFileSizeInBytes(size).withRecordCount(len(positions))
-    return builder.withPartition(file.partition()).withReferencedDataFile(path).build()
 
 
 def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
@@ -262,19 +201,15 @@ def rewrite_manifests(spark: SparkSession, table: JavaTable, of_data_only: bool)
     )
     if of_data_only:
         handles, content = package(spark, "java.lang.invoke"), package(spark, "org.apache.iceberg").ManifestContent
+        boolean = package(spark, "java.lang").Boolean.TYPE
         kind, public = handles.MethodType.methodType, handles.MethodHandles.publicLookup()
         manifest, contents = (java_class(spark, f"org.apache.iceberg.Manifest{c}") for c in ("File", "Content"))
         content_of = public.findVirtual(manifest, "content", kind(contents))
-        is_data = public.bind(content.DATA, "equals", kind(_boolean(spark), java_class(spark, "java.lang.Object")))
+        is_data = public.bind(content.DATA, "equals", kind(boolean, java_class(spark, "java.lang.Object")))
         action = action.rewriteIf(chained(spark, "java.util.function.Predicate", content_of, is_data))
     return package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Iterables.size(
         action.execute().rewrittenManifests()
     )
-
-
-def _boolean(spark: SparkSession) -> Any:
-    """Return Java's primitive type boolean."""
-    return package(spark, "java.lang").Boolean.TYPE
 
 
 def remove_files(table: JavaTable, files: list[Any]) -> None:

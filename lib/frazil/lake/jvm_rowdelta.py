@@ -89,16 +89,15 @@ def chained(spark: SparkSession, interface: str, first: Any, then: Any) -> Any:
 
 
 def function(
-    spark: SparkSession, interface: str, target: Any, method: str, types: tuple[str | Any, str], of: str = ""
+    spark: SparkSession, interface: str, target: Any, method: str, types: tuple[str, str], of: str = ""
 ) -> Any:
     """Return a Java lambda that calls `target.method(x)`, made from a method handle, as py4j has no lambdas.
 
-    `types` are what it returns and takes: a class's name, or for the first one the Java class of a primitive type. `of`
-    is the public interface with the method, if the target's own class is not public.
+    `types` are the classes that it returns and takes. `of` is the public interface with the method, if the target's own
+    class is not public.
     """
-    handles, (returns, takes) = package(spark, "java.lang.invoke"), types
-    returns = java_class(spark, returns) if isinstance(returns, str) else returns
-    kind = handles.MethodType.methodType(returns, java_class(spark, takes))
+    handles = package(spark, "java.lang.invoke")
+    kind = handles.MethodType.methodType(*(java_class(spark, name) for name in types))
     public = handles.MethodHandles.publicLookup()
     bound = (
         public.findVirtual(java_class(spark, of), method, kind).bindTo(target)
@@ -129,15 +128,6 @@ def delete_files(spark: SparkSession, table: JavaTable, entries: list[dict]) -> 
     return lists
 
 
-def delete_loader(spark: SparkSession, table: JavaTable) -> Any:
-    """Return Iceberg's loader of a table's delete files, vectors or position deletes."""
-    read = function(
-        spark, "java.util.function.Function", table.io(), "newInputFile",
-        ("org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile"),
-    )  # fmt: skip
-    return package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
-
-
 def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes: list[dict]) -> bytes | None:
     """Return the rows of a data file that these deletes remove, as a serialised 64-bit Roaring bitmap; None without deletes."""
     if not deletes:
@@ -145,7 +135,12 @@ def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes:
     listed = package(spark, "java.util").ArrayList()
     for part in delete_files(spark, table, deletes):
         listed.addAll(part)
-    blob = bytes(delete_loader(spark, table).loadPositionDeletes(listed, path).serialize().array())
+    read = function(
+        spark, "java.util.function.Function", table.io(), "newInputFile",
+        ("org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile"),
+    )  # fmt: skip
+    loader = package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
+    blob = bytes(loader.loadPositionDeletes(listed, path).serialize().array())
     return blob[8:-4]  # before it: length and magic number; after it: a checksum
 
 
