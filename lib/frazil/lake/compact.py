@@ -172,7 +172,7 @@ class _Swap:
     ):
         self.spark, self.name, self.start, self.before = spark, name, start, before
         self.rewrite, self.yield_s = rewrite, s.yield_s
-        self.old = jvm_rewrite.data_files(spark, [before[path] for path in rewrite.files])
+        self.old = jvm.java_list(spark, [before[path].file() for path in rewrite.files])
         self.attempts, self.carried, self.deletes, self.sent = 0, 0, [], False
         self.commits = 0
         """Commits that did not certainly fail: the new files must stay. Orphan removal deletes unused ones."""

@@ -89,7 +89,7 @@ class Fold:
         rows = in_order(_live(table, at, young, old))
         new = write_rows(spark, table, rows, spec, fields)
         files = jvm_rewrite.Replacement(
-            _listed(spark, [old[y.path] for y in young]),
+            jvm.java_list(spark, [old[y.path] for y in young]),
             [d for y in young for d in at.plan[y.path].own],
             [f.file for f in new],
         )
@@ -133,13 +133,6 @@ def _summary(at: Locator, young: list[SmallFile], new: list[NewFile]) -> dict[st
     order = {file_name(f.path): parts[json.dumps(f.partition)] for f in new}
     facts = {"files": len(young), "added": len(new), "rows": sum(f.rows for f in new)}
     return {"frazil.kind": KIND, "frazil.counts": json.dumps(facts), ORDER: json.dumps(order)}
-
-
-def _listed(spark: SparkSession, files: list[Any]) -> Any:
-    listed = jvm.package(spark, "java.util").ArrayList()
-    for file in files:
-        listed.add(file)
-    return listed
 
 
 def left_to_ingestion(spark: SparkSession, table: jvm.JavaTable) -> set[str]:

@@ -16,7 +16,7 @@ from frazil.errors import safe
 from frazil.lake.attempts import MainMovedError, causes, failure, is_no_answer, steady, until_committed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -66,6 +66,14 @@ def texts(spark: SparkSession, collection: Any) -> list[str]:
     A Python loop over it ends in a Java exception, and PySpark makes a hundred JVM calls to classify that.
     """
     return package(spark, "java.lang").String.join("\n", collection).split("\n") if len(collection) else []
+
+
+def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
+    """Return Java objects as a Java list."""
+    found = package(spark, "java.util").ArrayList()
+    for item in items:
+        found.add(item)
+    return found
 
 
 def branches(spark: SparkSession, table: JavaTable, prefix: str) -> list[str]:

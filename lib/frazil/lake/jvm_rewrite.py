@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaSnapshot, JavaTable, java_class, package
+from frazil.lake.jvm import JavaSnapshot, JavaTable, java_class, java_list, package
 from frazil.lake.jvm_rowdelta import (
     chained,
     delete_files,
@@ -57,16 +57,14 @@ def staged(
     """
     gateway, lang = spark.sparkContext._gateway, package(spark, "java.lang")
     managers = package(spark, "org.apache.iceberg.spark")
-    group, listed = str(uuid.uuid4()), package(spark, "java.util").ArrayList()
-    for task in scan:
-        listed.add(task)
+    group = str(uuid.uuid4())
     get = java_class(spark, "org.apache.iceberg.spark.SparkTableCache").getMethod(
         "get", gateway.new_array(lang.Class, 0)
     )
     cache = get.invoke(None, gateway.new_array(lang.Object, 0))  # py4j hides the static `get`: the map has one too
     sets = managers.ScanTaskSetManager.get()
     cache.add(group, table)
-    sets.stageTasks(table, group, listed)
+    sets.stageTasks(table, group, java_list(spark, scan))
     try:
         options = {"scan-task-set-id": group, "split-size": _WHOLE, "file-open-cost": _WHOLE if by_file else "0"}
         yield group, spark.read.format("iceberg").options(**options).load(group)
@@ -113,14 +111,6 @@ def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
     return [d for d in told if d["file-path"] in own]
 
 
-def data_files(spark: SparkSession, tasks: list[Any]) -> Any:
-    """Return the data files of scan tasks as a Java list."""
-    files = package(spark, "java.util").ArrayList()
-    for task in tasks:
-        files.add(task.file())
-    return files
-
-
 def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> dict[str, Any]:
     """Return {location: data file} of the live files in manifests that these snapshots wrote; merged manifests also list older files."""
     lists = package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Lists
@@ -128,11 +118,8 @@ def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> d
     read, specs = package(spark, "org.apache.iceberg").ManifestFiles.read, table.specs()
     # One call for all, as below: a manifest's text names its writer.
     writers = re.findall(r"added_snapshot_id=(\d+)", manifests.toString())
-    readers = package(spark, "java.util").ArrayList()
-    for n, writer in enumerate(writers):
-        if int(writer) in snapshots:
-            readers.add(read(manifests.get(n), io, specs))
-    every = package(spark, "org.apache.iceberg.io").CloseableIterable.concat(readers)
+    readers = [read(manifests.get(n), io, specs) for n, writer in enumerate(writers) if int(writer) in snapshots]
+    every = package(spark, "org.apache.iceberg.io").CloseableIterable.concat(java_list(spark, readers))
     try:
         files = list(lists.newArrayList(every.iterator()).toArray())
     finally:

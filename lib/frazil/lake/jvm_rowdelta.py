@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
-from frazil.lake.jvm import JavaSnapshot, JavaTable, Stamp, begin, finish, java_class, package
+from frazil.lake.jvm import JavaSnapshot, JavaTable, Stamp, begin, finish, java_class, java_list, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,15 +132,15 @@ def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes:
     """Return the rows of a data file that these deletes remove, as a serialised 64-bit Roaring bitmap; None without deletes."""
     if not deletes:
         return None
-    listed = package(spark, "java.util").ArrayList()
+    files = java_list(spark, [])
     for part in delete_files(spark, table, deletes):
-        listed.addAll(part)
+        files.addAll(part)
     read = function(
         spark, "java.util.function.Function", table.io(), "newInputFile",
         ("org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile"),
     )  # fmt: skip
     loader = package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
-    blob = bytes(loader.loadPositionDeletes(listed, path).serialize().array())
+    blob = bytes(loader.loadPositionDeletes(files, path).serialize().array())
     return blob[8:-4]  # before it: length and magic number; after it: a checksum
 
 

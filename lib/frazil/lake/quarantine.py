@@ -56,7 +56,8 @@ def stage(spark: SparkSession, name: str, records: DataFrame, batch: str, target
     """Write records to a branch of their batch; they become visible when `settle` finds it committed."""
     create(spark, name)
     branch = BRANCH_PREFIX + batch
-    _repeated(lambda: jvm.fork(spark, name, branch, jvm.load_table(spark, name).currentSnapshot().snapshotId()))
+    with _one_at_a_time:
+        jvm.fork(spark, name, branch, jvm.load_table(spark, name).currentSnapshot().snapshotId())
     on = {"batch": base.position.batch, "snapshot": base.snapshot}
     summary = {BATCH: batch, BESIDE: target, ON: json.dumps(on)}
     _insert(spark, f"{name}.branch_{branch}", records, batch, summary)
@@ -171,12 +172,12 @@ def _publish(spark: SparkSession, name: str, branch: str, head: int) -> None:
 def _drop(spark: SparkSession, name: str, branch: str, head: int) -> None:
     """Remove a branch if it is still at the snapshot that was examined; newer records keep it."""
 
-    def drop() -> None:
-        table = jvm.load_table(spark, name)
-        if (there := table.refs().get(branch)) is not None and there.snapshotId() == head:
-            table.manageSnapshots().removeBranch(branch).commit()
+    def drop(table: jvm.JavaTable, refs: Any) -> Any:
+        there = table.refs().get(branch)
+        return refs.removeBranch(branch) if there is not None and there.snapshotId() == head else None
 
-    _repeated(drop)
+    with _one_at_a_time:
+        jvm.change_refs(spark, name, drop)
 
 
 def _repeated(do: Callable[[], Any], alone: bool = True) -> Any:
