@@ -68,8 +68,7 @@ class RowDelta:
     ) -> Commit:
         """Commit a collapsed batch, `shaped` and collected, with its position and other properties, in one swap.
 
-        Raise PositionMovedError if another run moved the position, TooManyConflictsError if others committed first each time, and
-        UnfitError if a MERGE has to write the batch.
+        Raise what `once` raises, and UnfitError if a MERGE has to write the batch.
         """
         rows, written = in_order(rows), []
         facts, name = Facts(position, summary, properties), self.name
