@@ -120,6 +120,29 @@ def test_a_slice_that_loses_three_races_is_left_to_the_next_run_and_leaves_no_fi
     assert table.spark.table(table.name("t")).count() == head - 3
 
 
+@pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
+@pytest.mark.parametrize("asked", ["answers", "is down"])
+def test_the_new_files_stay_after_a_commit_of_unknown_outcome(table, monkeypatch, asked):
+    real, before = jvm_rewrite.commit_rewrite, table.rows("t")
+
+    def lost(*a):
+        real(*a)
+        raise OSError("the answer was lost")
+
+    def down(*_):
+        raise OSError("the catalog is down")
+
+    monkeypatch.setattr(jvm_rewrite, "commit_rewrite", lost)
+    if asked == "answers":
+        done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+        assert (done["slices"], done["attempts"]) == (1, 1)
+    else:
+        monkeypatch.setattr(compact, "_happened", down)
+        with pytest.raises(OSError, match="the catalog is down"):
+            compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    assert table.rows("t") == before
+
+
 def test_a_batch_in_flight_wins_and_a_dead_one_does_not_count(world):
     world.table("t").load("t", (1, "a")).loaded()
     world.spark.sql(f"insert into {world.name('t')} values (2, 'b')")
