@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -228,16 +228,14 @@ def test_a_compaction_at_the_last_moment_fails_the_swap_and_the_batch_is_redone(
     loaded.changes("t", U(1, "A"), D(4))
     real, left = jvm.publish, [1]
 
-    def publish(table, *rest):
-        *given, position, summary, properties = rest
-
-        def late(**stamp):
+    def publish(table, branch, base, stamp):
+        def late(**at):
             if left[0]:
                 left[0] = 0
                 loaded.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
-            return position(**stamp)
+            return stamp.position(**at)
 
-        return real(table, *given, late, summary, properties)
+        return real(table, branch, base, replace(stamp, position=late))
 
     monkeypatch.setattr(jvm, "publish", publish)
     loaded.merged()

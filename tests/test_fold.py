@@ -158,7 +158,7 @@ def test_maintenance_leaves_young_files_to_the_next_fold(loaded, monkeypatch):
     table = loaded.iceberg("t")
     young = fold.left_to_ingestion(loaded.spark, table)
     assert len(young) == 2 and young < set(data_files(loaded))
-    (piece,) = compact.slices(loaded.spark, table, MaintenanceSettings(root="."))
+    (piece,) = compact.file_groups(loaded.spark, table, MaintenanceSettings(root="."))
     assert set(piece.files) == set(data_files(loaded)) - young
     monkeypatch.setattr(fold, "AT_WORK_S", 0.0)
     assert not fold.left_to_ingestion(loaded.spark, table)

@@ -120,6 +120,29 @@ def test_a_slice_that_loses_three_races_is_left_to_the_next_run_and_leaves_no_fi
     assert table.spark.table(table.name("t")).count() == head - 3
 
 
+@pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
+@pytest.mark.parametrize("asked", ["answers", "is down"])
+def test_the_new_files_stay_after_a_commit_of_unknown_outcome(table, monkeypatch, asked):
+    real, before = jvm_rewrite.commit_rewrite, table.rows("t")
+
+    def lost(*a):
+        real(*a)
+        raise OSError("the answer was lost")
+
+    def down(*_):
+        raise OSError("the catalog is down")
+
+    monkeypatch.setattr(jvm_rewrite, "commit_rewrite", lost)
+    if asked == "answers":
+        done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+        assert (done["slices"], done["attempts"]) == (1, 1)
+    else:
+        monkeypatch.setattr(compact, "_happened", down)
+        with pytest.raises(OSError, match="the catalog is down"):
+            compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    assert table.rows("t") == before
+
+
 def test_a_batch_in_flight_wins_and_a_dead_one_does_not_count(world):
     world.table("t").load("t", (1, "a")).loaded()
     world.spark.sql(f"insert into {world.name('t')} values (2, 'b')")
@@ -179,7 +202,7 @@ def test_slices_stop_at_the_bounds_and_the_next_run_goes_on(table):
 def test_a_slice_gets_the_cores_that_ingestion_leaves(table, monkeypatch):
     context, seen = table.spark.sparkContext, []
     monkeypatch.setattr(
-        compact, "compact_slice", lambda *a: seen.append(context.getLocalProperty("spark.scheduler.pool")) or {}
+        compact, "compact_group", lambda *a: seen.append(context.getLocalProperty("spark.scheduler.pool")) or {}
     )
     compact.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r", print)
     assert set(seen) == {"maintenance"} and context.getLocalProperty("spark.scheduler.pool") is None
@@ -262,7 +285,9 @@ def test_manifests_are_rewritten_beside_batches_and_left_alone_where_each_try_co
         batch()
     before, said = manifests(), []
     monkeypatch.setattr(jvm_rewrite, "rewrite_manifests", slower)
-    done = maintenance.execute(world.spark, world.name("t"), ("id",), "rewrite manifests", S, "r", said.append)
+    done = maintenance.execute(
+        world.spark, maintenance.Table(world.name("t"), ("id",)), "rewrite manifests", S, "r", said.append
+    )
     if other == "a batch":
         assert (tried, done, said) == ([False, True], {"rewritten_manifests": before + 1}, [])
         assert manifests() == 2  # the batch that came during the second one

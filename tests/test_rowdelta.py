@@ -296,8 +296,8 @@ def test_a_compaction_of_other_files_in_the_middle_is_followed(loaded, monkeypat
 
     def rewrite_the_load():
         s = MaintenanceSettings()
-        done = compaction.compact_slice(
-            loaded.spark, loaded.name("t"), ("id",), compaction.Slice((first,), 1, 49), s, "middle"
+        done = compaction.compact_group(
+            loaded.spark, loaded.name("t"), ("id",), compaction.FileGroup((first,), 1, 49), s, "middle"
         )
         assert done["slices"] == 1
 

@@ -26,6 +26,7 @@ from frazil.config.settings import (
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake import compact, jvm, jvm_rewrite
+from frazil.lake.remap_deletes import new_deletes
 from frazil.observe import lake_charts, ledger
 from frazil.observe.analysis import Analysis, frame
 from frazil.observe.plots import Chart
@@ -105,7 +106,7 @@ class Bench:
             first = number % files * each + turn * per_commit
             self.expected[first : first + per_commit] = number + 1
             positions[path] += range(turn * per_commit, (turn + 1) * per_commit)
-            added = jvm_rewrite.write_deletes(spark, table, {path: there[path].file()}, {path: positions[path]})
+            added = new_deletes(spark, table, there.told[path]["data-file"], {path: positions[path]})
             delta = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId()).addRows(file)
             for delete in added:
                 delta.addDeletes(delete)
@@ -167,7 +168,7 @@ def _windows(
 ) -> tuple[list[tuple[float, float, bool]], list[dict], set]:
     """Alternate windows without and with compaction; return them, what each compaction did, and the files that the plan named."""
     spark, name, done = bench.book(SetupSettings).spark, "bench.bench.wear", []
-    planned = {f for piece in compact.slices(spark, jvm.load_table(spark, name), s) for f in piece.files}
+    planned = {f for piece in compact.file_groups(spark, jvm.load_table(spark, name), s) for f in piece.files}
     windows = []
     for number in range(2 * pairs):
         began, busy = time.time(), bool(number % 2)

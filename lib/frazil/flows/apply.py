@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from frazil.core.bad_rows import SHOWN
 from frazil.core.key_numbers import has_numbers
 from frazil.core.texts import driver_rows
 from frazil.dms.objects import DmsObject, SourceError
-from frazil.dms.position import Position
 from frazil.dms.read import has_stray_quote
 from frazil.engine import collapsed, load, small_batch
 from frazil.engine.collapsed import Collapsed, Wanted
@@ -32,7 +31,7 @@ from frazil.flows.quarantine import OfBatch
 from frazil.flows.tasks import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, jvm_data_files, keyless, merge
-from frazil.lake.commit import Commit
+from frazil.lake.commit import Commit, Facts
 from frazil.lake.locator import arrow
 from frazil.lake.rowdelta import RowDelta, UnfitError
 from frazil.lake.tables import Base
@@ -108,17 +107,9 @@ def apply_batch(
         read = partial(set_aside, raw if bad is None else bad, raw, spec, position.batch, base.sequence)
         of_batch = OfBatch(stats["bad"], partial(read, stats.get("first")), lambda: batch)
         with quarantine.beside(book, spec, base, position.batch, of_batch) as ready:
-            done = commit_batch(
-                book,
-                spec,
-                base,
-                position,
-                lambda: batch,
-                (lane, why, rows, bounds),
-                summary,
-                ready,
-                given.record(position.batch),
-            )
+            facts = Facts(position, summary, given.record(position.batch))
+            how = WritePath(lambda: batch, why, lane, rows, bounds or (None, None))
+            done = commit_batch(book, spec, base, facts, how, ready)
         _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
     finally:
         # Also when a lane gave up for the MERGE. Freeing what is not cached would wait for others' caching.
@@ -208,8 +199,8 @@ def _commit_appended(
             jvm_data_files.put(book.spark, branch, written.entries, properties)
             ready()
 
-        name, record = book.name(spec), given.record(position.batch)
-        done = commit.commit_batch(book.spark, name, base, position, write, summary, record)
+        facts = Facts(position, summary, given.record(position.batch))
+        done = commit.commit_batch(book.spark, book.name(spec), base, facts, write)
     return _counts(stats, written.rows, done, picked_up, read_at)
 
 
@@ -232,7 +223,7 @@ def _commit_collapsed(
     """Commit the core's result for a batch by the chosen lane; `by_core` ends with the time of its pick-up."""
     found, lane, why, picked_up = by_core
     stats, read_at, position = latency.picked_up(found.seen, picked_up), time.time(), given.after(commit.new_batch())
-    summary, record = _summary(stats, found.keys, given, picked_up), given.record(position.batch)
+    facts = Facts(position, _summary(stats, found.keys, given, picked_up), given.record(position.batch))
     rows = lane.with_partition_values(small_batch.for_row_delta(found.rows, spec)) if lane else None
 
     def as_frame() -> DataFrame:
@@ -241,9 +232,8 @@ def _commit_collapsed(
     common = RecordOf(spec, position.batch, base.sequence)
     of_batch = OfBatch(found.bad.count, lambda: record_frame(book.spark, found.bad, found.files, common), as_frame)
     with quarantine.beside(book, spec, base, position.batch, of_batch) as ready:
-        done = commit_batch(
-            book, spec, base, position, as_frame, (lane, why, rows, found.bounds), summary, ready, record
-        )
+        how = WritePath(as_frame, why, lane, rows, found.bounds)
+        done = commit_batch(book, spec, base, facts, how, ready)
     _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
     return _counts(stats, found.keys, done, picked_up, read_at)
 
@@ -336,37 +326,47 @@ def _summary(stats: dict[str, Any], keys: int, given: Batch, picked_up: float) -
     }
 
 
-def commit_batch(
-    book: Workbook,
-    spec: TableSpec,
-    base: Base,
-    position: Position,
-    batch: Callable[[], DataFrame],
-    chosen: tuple,
-    summary: dict[str, str],
-    ready: Callable[[], Any],
-    properties: dict[str, str] | None = None,
-) -> Commit:
-    """Commit a batch by the chosen lane, or by a MERGE (which calls `batch`) if that lane finds that it cannot.
+@dataclass(frozen=True)
+class WritePath:
+    """How a batch is written, and why: by a row delta of `rows`, or by a MERGE of the frame.
 
-    `ready` is called before the commit is public; `properties` are added to it.
+    `bounds` are the smallest and the largest first key, None if no literal can express them.
     """
-    (lane, why, rows, bounds), name = chosen, book.name(spec)
-    if lane:
-        ready()
-        try:
-            return lane.apply(
-                base,
-                position,
-                rows,
-                {**summary, "frazil.lane": "rowdelta", "frazil.lane-reason": why},
-                properties or {},
-            )
-        except UnfitError as e:
-            why = book.lanes.unfit(name, e)
-    frame = batch()
-    if lane:
-        frame.persist()
+
+    frame: Callable[[], DataFrame]
+    why: str
+    lane: RowDelta | None = None
+    rows: Any = None
+    bounds: tuple[Any, Any] = (None, None)
+
+
+def commit_batch(
+    book: Workbook, spec: TableSpec, base: Base, facts: Facts, how: WritePath, ready: Callable[[], Any]
+) -> Commit:
+    """Commit a batch as a row delta or by a MERGE, which also takes a batch that proves unfit for a row delta.
+
+    `ready` is called before the commit is public.
+    """
+    if how.lane is None:
+        return _merge(book, spec, base, facts, how, ready)
+    ready()
+    of_lane = {"frazil.lane": "rowdelta", "frazil.lane-reason": how.why}
+    try:
+        return how.lane.apply(base, facts.position, how.rows, {**facts.summary, **of_lane}, facts.properties)
+    except UnfitError as error:
+        why = book.lanes.unfit(book.name(spec), error)
+    frame = how.frame().persist()
+    try:
+        return _merge(book, spec, base, facts, WritePath(lambda: frame, why, bounds=how.bounds), ready)
+    finally:
+        frame.unpersist()
+
+
+def _merge(
+    book: Workbook, spec: TableSpec, base: Base, facts: Facts, how: WritePath, ready: Callable[[], Any]
+) -> Commit:
+    """Commit a batch by a MERGE, or by what a table without a key needs."""
+    frame = how.frame()
 
     def write(branch: str, properties: dict[str, str]) -> None:
         if spec.policy == "append":
@@ -376,12 +376,9 @@ def commit_batch(
         else:
             # With row numbers Spark refuses a source where it copies files: show it rows, not how they were read.
             seen = frame.localCheckpoint() if base.copies else frame
-            merge.merge(book.spark, branch, seen, spec, properties, bounds or (None, None))
+            merge.merge(book.spark, branch, seen, spec, properties, how.bounds)
         ready()
 
-    summary = {**summary, "frazil.lane": "merge", "frazil.lane-reason": why}
-    try:
-        return commit.commit_batch(book.spark, name, base, position, write, summary, properties)
-    finally:
-        if lane:
-            frame.unpersist()
+    of_lane = {"frazil.lane": "merge", "frazil.lane-reason": how.why}
+    told = replace(facts, summary={**facts.summary, **of_lane})
+    return commit.commit_batch(book.spark, book.name(spec), base, told, write)

@@ -59,8 +59,14 @@ def run(book: Workbook) -> list[TableResult]:
         return list(total.values())
     follow_source(book)
 
+    def tell(so_far: TableResult, text: str) -> None:
+        if book.settings.run_for_s:
+            show(board, so_far)
+        else:
+            book.progress(text)
+
     def work(spec: TableSpec) -> TableResult:
-        return _one_pass(book, spec, total[spec.source].counts.get("batches", 0), lambda so_far: show(board, so_far))
+        return _one_pass(book, spec, total[spec.source].counts.get("batches", 0), tell)
 
     if not book.settings.run_for_s:
         for result in book.each_table(work):
@@ -126,18 +132,16 @@ def _apply(
     return counts, live
 
 
-def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[TableResult], None]) -> TableResult:
+def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[TableResult, str], None]) -> TableResult:
     """Apply what is pending after one table's position now; later files wait, so that other tables get their turn.
 
-    In a continuous run `tell` is called after each batch, since a pass through a backlog takes long.
+    `tell` gets the result so far and a text after each batch, since a pass through a backlog takes long.
     """
     s, name, began = book.settings, book.name(spec), time.monotonic()
     done, end, unread = TableResult(spec.source, "unchanged", "nothing new"), "", 0
     if not before or commit.leaves_branches(name):
         commit.remove_abandoned_branches(book.spark, name)
-    while not (book.stop.is_set() and done.counts) and (
-        not s.max_batches or before + done.counts.get("batches", 0) < s.max_batches
-    ):
+    while _may_go_on(book, before, done):
         base = read_base(book.spark, name)
         quarantine.look_after(book, spec, base)
         there, waiting = _look(book, spec, base, watch=not done.counts)
@@ -162,25 +166,40 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         except PositionMovedError as e:
             return TableResult(spec.source, "skipped", str(e), counts=done.counts)
         except ChangedWhileReadError as e:
-            book.look_again(spec)
-            if e.gone:
-                raise
-            done.note = f"{', '.join(e.changed)} changed while it was read: left for the next batch"
-            book.progress(f"{spec.source}: {done.note}")
-            end, unread = min(e.changed), unread + 1
-            if files[0].name in e.changed or unread > 3:
+            end, unread = _last_unchanged(book, spec, files, e, done), unread + 1
+            if not end or unread > 3:
                 break
-            end = max(o.name for o in files if o.name < end)
             continue
         done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
         done.live["pending"] = len(waiting) - len(files)  # including files that arrived since
-        if s.run_for_s:
-            tell(replace(done, seconds=time.monotonic() - began))
-        else:
-            book.progress(
-                f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left"
-            )
+        text = f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left"
+        tell(replace(done, seconds=time.monotonic() - began), text)
         if not left:
             break
     return done
+
+
+def _may_go_on(book: Workbook, before: int, done: TableResult) -> bool:
+    """Tell whether a pass may apply another batch; a stopped run still applies one."""
+    if book.stop.is_set() and done.counts:
+        return False
+    most = book.settings.max_batches
+    return not most or before + done.counts.get("batches", 0) < most
+
+
+def _last_unchanged(
+    book: Workbook, spec: TableSpec, files: list[DmsObject], error: ChangedWhileReadError, done: TableResult
+) -> str:
+    """Leave files that changed while they were read to a later batch; return the last file before them, or an empty text.
+
+    Raise the error if files have gone.
+    """
+    book.look_again(spec)
+    if error.gone:
+        raise error
+    done.note = f"{', '.join(error.changed)} changed while it was read: left for the next batch"
+    book.progress(f"{spec.source}: {done.note}")
+    if files[0].name in error.changed:
+        return ""
+    return max((o.name for o in files if o.name < min(error.changed)), default="")

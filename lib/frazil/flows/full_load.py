@@ -99,15 +99,8 @@ def run(book: Workbook) -> list[TableResult]:
             position = after_load(base.position, there, commit.new_batch())
             kept = Update(jvm.load_table(book.spark, book.name(spec)), base.record, position.batch, there.changes)
             kept.load(position.last, there, {}, replay=False)
-            commit.commit_batch(
-                book.spark,
-                book.name(spec),
-                base,
-                position,
-                lambda branch, summary: None,
-                {"frazil.kind": "load"},
-                kept.properties,
-            )
+            facts = commit.Facts(position, {"frazil.kind": "load"}, kept.properties)
+            commit.commit_batch(book.spark, book.name(spec), base, facts, lambda branch, summary: None)
             if there.changes:
                 note = "no load files, but change files: counts as empty when DMS loaded it"
                 return TableResult(spec.source, "loaded", note)
@@ -311,7 +304,8 @@ class _Load:
         awaited = base.record.awaited if replay else ()
         kept = Update(table, base.record, self.position.batch, files, awaited)
         with quarantine.beside(book, spec, base, self.position.batch, of_batch) as ready:
-            done = commit.commit_batch(book.spark, self.name, base, self.position, write, self._summary(), applied)
+            facts = commit.Facts(self.position, self._summary(), applied)
+            done = commit.commit_batch(book.spark, self.name, base, facts, write)
         kept.done()
         return done
 

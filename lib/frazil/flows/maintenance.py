@@ -10,7 +10,7 @@ from typing import Any
 from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import jvm, maintenance
+from frazil.lake import attempts, jvm, maintenance
 from frazil.lake import quarantine as kept
 from frazil.lake.clock import require_table_in_past
 from frazil.lake.health import health as measure
@@ -65,37 +65,49 @@ def run(book: Workbook) -> list[TableResult]:
     if platform:
         return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
     started = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
-    dry = book.settings.only_plans
-    ended = jvm.steady(lambda: _ended(book))
+    ended = attempts.steady(lambda: _ended(book))
     for own in map(book.ops, ("commits", "maintenance", "quarantine")):
         if book.spark.catalog.tableExists(own):
             require_table_in_past(jvm.load_table(book.spark, own), own)
-    if not dry:
-        jvm.steady(lambda: ledger.record(book))  # before any snapshot expires
-
-    def work(spec: TableSpec) -> TableResult:
-        name, s = book.name(spec), book.settings
-        require_sound(book.spark, name)
-        actions = maintenance.plan(measure(book.spark, name, s), s)
-        if spec.source in ended:
-            actions.append(Action(PURGE, ended[spec.source], ""))
-        if dry or not actions:
-            note = "; ".join(a.action for a in actions) + ("; set dry_run = False to do it" if actions else "")
-            return TableResult(spec.source, "planned" if actions else "healthy", note)
-        counts: dict[str, int] = {}
-        for number, a in enumerate(actions, 1):
-            book.progress(f"{spec.source}: {a.action}: {a.why}")
-            mark = f"{started}/{spec.target}/{number}"
-            with ledger.action(book, mark, name, a.action, a.why) as facts:
-                if a.action == PURGE:
-                    facts |= {"purged": kept.purge(book.spark, book.ops("quarantine"), spec.source, s.quarantine_days)}
-                else:
-                    facts |= maintenance.execute(book.spark, name, spec.key, a.action, s, mark, book.progress)
-            counts |= facts
-        return TableResult(spec.source, "maintained", ", ".join(a.action for a in actions), counts=counts)
-
-    done = book.each_table(work)
-    if not dry:
-        jvm.steady(lambda: ledger.record(book))  # the commits of compaction
-        jvm.steady(lambda: ledger.tidy(book))
+    if book.settings.only_plans:
+        return book.each_table(lambda spec: _planned(spec, _actions(book, spec, ended)))
+    attempts.steady(lambda: ledger.record(book))  # before any snapshot expires
+    done = book.each_table(lambda spec: _act(book, spec, _actions(book, spec, ended), started))
+    attempts.steady(lambda: ledger.record(book))  # the commits of compaction
+    attempts.steady(lambda: ledger.tidy(book))
     return done
+
+
+def _actions(book: Workbook, spec: TableSpec, ended: dict[str, str]) -> list[Action]:
+    """Return what to do with a table now; `ended` says why quarantined rows will be removed."""
+    name, s = book.name(spec), book.settings
+    require_sound(book.spark, name)
+    actions = maintenance.plan(measure(book.spark, name, s), s)
+    return actions + ([Action(PURGE, ended[spec.source], "")] if spec.source in ended else [])
+
+
+def _planned(spec: TableSpec, actions: list[Action]) -> TableResult:
+    note = "; ".join(a.action for a in actions) + ("; set dry_run = False to do it" if actions else "")
+    return TableResult(spec.source, "planned" if actions else "healthy", note)
+
+
+def _act(book: Workbook, spec: TableSpec, actions: list[Action], run: str) -> TableResult:
+    """Do the actions one by one; each has a row in the ledger."""
+    if not actions:
+        return _planned(spec, actions)
+    table, counts = maintenance.Table(book.name(spec), spec.key), {}
+    for number, a in enumerate(actions, 1):
+        book.progress(f"{spec.source}: {a.action}: {a.why}")
+        mark = f"{run}/{spec.target}/{number}"
+        with ledger.action(book, mark, table.name, a.action, a.why) as facts:
+            facts |= _done(book, spec, table, a.action, mark)
+        counts |= facts
+    return TableResult(spec.source, "maintained", ", ".join(a.action for a in actions), counts=counts)
+
+
+def _done(book: Workbook, spec: TableSpec, table: maintenance.Table, action: str, mark: str) -> dict[str, int]:
+    """Do an action and return what it changed."""
+    if action == PURGE:
+        days = book.settings.quarantine_days
+        return {"purged": kept.purge(book.spark, book.ops("quarantine"), spec.source, days)}
+    return maintenance.execute(book.spark, table, action, book.settings, mark, book.progress)

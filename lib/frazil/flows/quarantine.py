@@ -168,7 +168,7 @@ def beside(
             yield ready
     finally:
         for frame in kept:
-            jvm.let_go(frame)
+            jvm.release(frame)
     book.waiting[spec.source] = batch, None if ready() else known  # None: to be counted
 
 

@@ -21,7 +21,7 @@ from frazil.dms.again import read_again
 from frazil.dms.csv import JSON, SHARED
 from frazil.dms.layout import CHANGE_PHASE, tells_origin
 from frazil.flows import quarantine, unreadable, watch
-from frazil.flows.apply import commit_batch
+from frazil.flows.apply import WritePath, commit_batch
 from frazil.flows.shape import every_column, follow
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
@@ -190,7 +190,7 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
     summary = {"frazil.kind": "replay", "frazil.counts": json.dumps(counts, separators=(",", ":"))}
     try:
         with quarantine.staged(book, spec, base, lambda: aside.changed(records, batch, base.sequence), batch) as ready:
-            position = replace(base.position, batch=batch)
-            commit_batch(book, spec, base, position, lambda: changes, (None, "a replay", None, bounds), summary, ready)
+            facts = commit.Facts(replace(base.position, batch=batch), summary)
+            commit_batch(book, spec, base, facts, WritePath(lambda: changes, "a replay", bounds=bounds), ready)
     finally:
         changes.unpersist()

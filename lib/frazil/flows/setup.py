@@ -16,7 +16,7 @@ from frazil.dms.storage import read_head
 from frazil.flows import stream_look
 from frazil.flows.shape import follow, require_first_files
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import commit, jvm, tables
+from frazil.lake import attempts, commit, tables
 
 
 def look(book: Workbook) -> list[dict]:
@@ -93,7 +93,7 @@ def create_tables(book: Workbook) -> list[TableResult]:
     A table without a load is created again if its spec changed. Each spec is first checked against DMS's first files.
     """
     sound = [book.name(s) for s in book.specs.values() if not s.problem]
-    jvm.steady(lambda: tables.create_namespaces(book.spark, sound))
+    attempts.steady(lambda: tables.create_namespaces(book.spark, sound))
 
     def work(spec) -> TableResult:
         if not book.stream:

@@ -14,10 +14,10 @@ from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.parquet import footer, has_only_other_texts
 from frazil.dms.position import Position
 from frazil.dms.shapes import Shape, shapes
-from frazil.flows.told import Event, events, is_whole, names_in_messages, shape_of
+from frazil.flows.control_schema import Difference, Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import evolution, jvm, jvm_schema, tables
-from frazil.lake.commit import ATTEMPTS
+from frazil.lake import evolution, jvm_schema, tables
+from frazil.lake.attempts import may_try_again, until_committed
 from frazil.lake.evolution import SchemaError, Step, Table
 from frazil.lake.other_writers import record_columns, recorded
 from frazil.lake.tables import Base, read_base
@@ -38,6 +38,11 @@ class Shaped:
     lacks: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
 
+    @property
+    def changes(self) -> list[Step]:
+        """The steps that change the table."""
+        return [s for s in self.steps if s.kind != "keep"]
+
     def on(self, base: Base) -> Base:
         """Return the base of a batch whose position will record what the newest file lacks and what of it is ignored."""
         return replace(base, position=replace(base.position, lacks=self.lacks, skips=self.skips))
@@ -57,22 +62,23 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
     Raises SchemaError, before any change, for what no policy allows. If another run is faster, the remaining steps are
     planned again.
     """
-    name = book.name(spec)
-    for attempt in range(1, ATTEMPTS + 1):
-        shaped = shape(book, spec, base, files, phase)
-        steps = [s for s in shaped.steps if s.kind != "keep"]
-        if not steps and not shaped.told:
-            break
-        try:
-            evolution.evolve(book.spark, name, steps, shaped.learnt, shaped.told)
-            done = [*map(str, steps)] or [f"noted: {' '.join(event)}" for event in shaped.told]
+    now = base
+
+    def attempt() -> Shaped:
+        shaped = shape(book, spec, now, files, phase)
+        if shaped.changes or shaped.told:
+            evolution.evolve(book.spark, book.name(spec), shaped.changes, shaped.learnt, shaped.told)
+            done = [*map(str, shaped.changes)] or [f"noted: {' '.join(event)}" for event in shaped.told]
             book.progress(f"{spec.source}: schema: {', '.join(done)}")
-            break
-        except Exception as error:
-            if attempt == ATTEMPTS or not jvm.is_known_failure(error):
-                raise
-            base = replace(base, schemas=read_base(book.spark, name).schemas)
-    _record_columns(book, spec, base, steps)
+        return shaped
+
+    def failed(error: Exception) -> None:
+        nonlocal now
+        if may_try_again(error):
+            now = replace(base, schemas=read_base(book.spark, book.name(spec)).schemas)
+
+    shaped = until_committed(attempt, failed=failed)
+    _record_columns(book, spec, now, shaped.changes)
     return shaped
 
 
@@ -178,8 +184,8 @@ def _events(
     """Return what to keep of a control record, given the table and the spec before it."""
     steps, whole = evolution.steps_to(table, spec, promotes)
     one = shape_of(told, whole, book.mappings, position.lacks)
-    gone, new = _Seen(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one)
-    return events(told, whole, book.mappings, one, gone, new, promotes)
+    difference = Difference(one, *_Seen(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one))
+    return events(told, whole, book.mappings, difference, promotes)
 
 
 def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], phase: int) -> TableSpec:

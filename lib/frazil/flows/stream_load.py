@@ -248,7 +248,8 @@ class _Load:
             with quarantine.beside(self.book, spec, base, position.batch, OfBatch(bad, records, is_load=True)) as ready:
                 name = self.book.name(spec)
                 own = {COLUMNS: columns_of(self.book.spark, name)}
-                done = commit.commit_batch(self.book.spark, name, base, position, write, {"frazil.kind": "load"}, own)
+                facts = commit.Facts(position, {"frazil.kind": "load"}, own)
+                done = commit.commit_batch(self.book.spark, name, base, facts, write)
         finally:
             rows.unpersist()
         word = "reloaded" if again else "loaded"

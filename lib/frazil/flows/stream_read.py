@@ -15,8 +15,8 @@ from frazil.dms.position import Position
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql, stream_of
 from frazil.engine.held_messages import MOST, HeldMessage, changes_of, parse_messages
 from frazil.flows import unreadable
+from frazil.flows.control_schema import names_in_messages
 from frazil.flows.stream_groups import NAMES_SQL, Group, groups_of, groups_of_messages
-from frazil.flows.told import names_in_messages
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit
 from frazil.lake.tables import Base
@@ -107,9 +107,8 @@ def _tell(book: Workbook, groups: list[Group]) -> None:
 
 def keep_position(book: Workbook, spec: TableSpec, base: Base, position: Position, kind: str = "position") -> None:
     """Commit a position without rows."""
-    commit.commit_batch(
-        book.spark, book.name(spec), base, position, lambda branch, summary: None, {"frazil.kind": kind}
-    )
+    facts = commit.Facts(position, {"frazil.kind": kind})
+    commit.commit_batch(book.spark, book.name(spec), base, facts, lambda branch, summary: None)
 
 
 def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]:

@@ -22,6 +22,7 @@ from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply import apply_batch
 from frazil.flows.batch import Batch
+from frazil.flows.control_schema import require_one_meaning
 from frazil.flows.loop import LONGEST_PAUSE_S, show
 from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
@@ -38,7 +39,6 @@ from frazil.flows.stream_read import (
     require_known,
     rows_of,
 )
-from frazil.flows.told import require_one_meaning
 from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, jvm

@@ -34,7 +34,7 @@ from frazil.dms.streams import Stream, StreamError
 from frazil.dms.transactions import rows_of_others, with_transactions
 from frazil.errors import FrazilError, Message, SafeFormatter, nearest, safe
 from frazil.flows.stop import StoppedError, stop_requests
-from frazil.lake import arrival, jvm
+from frazil.lake import arrival, attempts, jvm
 from frazil.lake.arrival import clock_went_back
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.tables import format_version
@@ -413,7 +413,7 @@ class Workbook:
                 require_metadata(self.settings, spec.target)
                 self._readable.add(spec.source)
             with reading(spec, self.endpoint.header):
-                result = jvm.steady(lambda: work(spec))  # each step first checks what is done
+                result = attempts.steady(lambda: work(spec))  # each step first checks what is done
         except FrazilError as e:
             log.error("%s failed", spec.source, exc_info=True)
             result = TableResult(spec.source, "failed", str(e), decision=e.decision)

@@ -13,19 +13,19 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
+from frazil.lake.attempts import ATTEMPTS, may_try_again, until_committed
 from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, load, read_base
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ATTEMPTS = 5
 DAY_S = 86_400
 SILENT_S, SILENT_BATCHES, UNKNOWN_S = 60.0, 10, 60.0
 """How long a writer on another host may show nothing: in seconds, and as a multiple of a usual batch."""
@@ -41,7 +41,7 @@ class PositionMovedError(FrazilError):
     """Another run of Frazil moved the table's position in the meantime: this run skips the table."""
 
 
-class BusyError(PositionMovedError):
+class TooManyConflictsError(PositionMovedError):
     """Other writers committed each time before the batch could: the batch was given up, and the position is unchanged."""
 
     def __init__(self, name: str):
@@ -164,64 +164,87 @@ def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
     return left
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a batch's commit tells beside its rows: the position, the snapshot's summary, and other table properties."""
+
+    position: Position
+    summary: dict[str, str]
+    properties: dict[str, str] = field(default_factory=dict)
+    """They are read when the batch is published, so a writer may still add some."""
+
+    @property
+    def stamp(self) -> jvm.Stamp:
+        """What the batch's swap sets in the table."""
+        summary = {**self.summary, BATCH: self.position.batch, POSITION: self.position.to_json()}
+        return jvm.Stamp(TAG, POSITION, self.position.to_json, self.properties, summary)
+
+
 def commit_batch(
-    spark: SparkSession,
-    name: str,
-    base: Base,
-    position: Position,
-    write: Callable[[str, dict[str, str]], None],
-    summary: dict[str, str],
-    properties: dict[str, str] | None = None,
+    spark: SparkSession, name: str, base: Base, facts: Facts, write: Callable[[str, dict[str, str]], None]
 ) -> Commit:
     """Let `write(branch table, summary)` write a batch to a branch of main, then publish it with its position.
 
-    Data, deletes, tag, position and further `properties` change in one swap, or not at all. If main moved in the
-    meantime (a compaction), the batch is written again on the new main. Raise PositionMovedError if the position moved,
-    because another run is working. Raise BusyError if main moved each time.
+    Data, deletes, tag, position and further properties change in one swap, or not at all. If main moved in the meantime
+    (a compaction), the batch is written again on the new main. Raise what `once` raises.
     """
-    summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
+    batch, stamp = facts.position.batch, facts.stamp
+    branch = BRANCH_PREFIX + batch
+
+    def attempt(on: Base) -> Commit:
+        jvm.fork(spark, name, branch, on.snapshot)
+        write(f"{name}.branch_{branch}", stamp.summary)
+        table = jvm.load_table(spark, name)
+        require_position(table, name, base)
+        return commit_of(spark, jvm.publish(table, branch, on.snapshot, stamp), batch)
+
     try:
-        return _commit(spark, name, base, position, write, (summary, properties or {}))
+        return once(spark, name, base, batch, attempt, lambda: _drop(spark, name, branch))
     finally:
-        _is_over(position.batch)
+        _is_over(batch)
 
 
-def _commit(
-    spark: SparkSession, name: str, base: Base, position: Position, write: Callable[[str, dict[str, str]], None], told: tuple
-) -> Commit:  # fmt: skip
-    branch, (summary, properties) = BRANCH_PREFIX + position.batch, told
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            jvm.fork(spark, name, branch, base.snapshot)
-            write(f"{name}.branch_{branch}", summary)
-            return _publish(spark, name, base, branch, position, summary, properties)
-        except FrazilError:
-            _drop(spark, name, branch)
-            raise
-        except Exception as error:
-            if done := find(spark, name, position.batch):
-                return done
-            _drop(spark, name, branch)
-            if not may_try_again(error):
-                raise
-            moved = read_base(spark, name)
-            if moved.stored != base.stored:
-                raise PositionMovedError(
-                    f"{name}: its position moved while a batch was written", "run again"
-                ) from error
-            if attempt == ATTEMPTS:
-                raise (BusyError(name) if moved.snapshot != base.snapshot else error) from error
-            base = moved
-            time.sleep(0.1 * 2**attempt)
-    raise AssertionError("unreachable")
+def once(
+    spark: SparkSession,
+    name: str,
+    base: Base,
+    batch: str,
+    attempt: Callable[[Base], Commit],
+    undo: Callable[[], None] = lambda: None,
+) -> Commit:
+    """Call `attempt(base)` until it commits a batch, each time with the table's newest state; see `until_committed`.
 
-
-def may_try_again(error: Exception) -> bool:
-    """Tell whether a batch missing from main's history may be committed again: it certainly failed, or nobody answered.
-
-    If the catalog still makes the first commit later, that moves the position, and the next attempt is refused.
+    The batch's id in main's history tells whether it was committed; if not, `undo` is called. A commit that happens
+    late moves the position, and further attempts are refused. Raise PositionMovedError if the position moved, because
+    another run is working. Raise TooManyConflictsError if main moved each time.
     """
-    return jvm.is_known_failure(error) or jvm.is_no_answer(error)
+    on, main_moved = base, False
+
+    def failed(error: Exception) -> None:
+        nonlocal on, main_moved
+        undo()
+        if may_try_again(error):
+            now = read_base(spark, name)
+            if now.stored != base.stored:
+                raise _position_moved(name) from error
+            on, main_moved = now, now.snapshot != on.snapshot
+
+    try:
+        return until_committed(lambda: attempt(on), lambda: find(spark, name, batch, base), failed)
+    except Exception as error:
+        if main_moved and may_try_again(error):
+            raise TooManyConflictsError(name) from error
+        raise
+
+
+def require_position(table: jvm.JavaTable, name: str, base: Base) -> None:
+    """Raise PositionMovedError if the table's position is no longer that of `base`."""
+    if table.properties().get(POSITION) != base.stored:
+        raise _position_moved(name)
+
+
+def _position_moved(name: str) -> PositionMovedError:
+    return PositionMovedError(f"{name}: its position moved while a batch was written", "run again")
 
 
 def _drop(spark: SparkSession, name: str, branch: str) -> None:
@@ -240,26 +263,16 @@ def leaves_branches(name: str) -> bool:
     return found
 
 
-def _publish(
-    spark: SparkSession, name: str, base: Base, branch: str, position: Position, summary: dict[str, str],
-    properties: dict[str, str],
-) -> Commit:  # fmt: skip
-    """Make the branch main, move the tag, set position and properties: one transaction that requires the state `base`."""
-    table = jvm.load_table(spark, name)
-    if table.properties().get(POSITION) != base.stored:
-        raise PositionMovedError(f"{name}: its position moved while a batch was written", "run again")
-    head = jvm.publish(table, branch, base.snapshot, TAG, POSITION, position.to_json, summary, properties)
-    return commit_of(spark, head, position.batch)
-
-
 def commit_of(spark: SparkSession, snapshot: jvm.JavaSnapshot, batch: str) -> Commit:
     """Return the commit that made a snapshot."""
     return Commit(snapshot.snapshotId(), batch, snapshot.timestampMillis(), jvm.summary_of(spark, snapshot))
 
 
-def find(spark: SparkSession, name: str, batch: str) -> Commit | None:
-    """Find a batch in main's history. This resolves a commit of unknown outcome, which is never blindly tried again."""
+def find(spark: SparkSession, name: str, batch: str, base: Base) -> Commit | None:
+    """Find a batch in main's history after `base`. This resolves a commit of unknown outcome."""
     for snapshot in jvm.ancestors(jvm.load_table(spark, name)):
+        if snapshot.snapshotId() == base.snapshot:
+            break
         if snapshot.summary().get(BATCH) == batch:
             return commit_of(spark, snapshot, batch)
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.session import low_priority
 from frazil.config.settings import MaintenanceSettings
 from frazil.lake import jvm, jvm_rewrite, jvm_schema
-from frazil.lake.carry import ORDER, CompactionError, carried_deletes, names_of, order_of
-from frazil.lake.commit import may_try_again, remove_abandoned_branches
+from frazil.lake.attempts import MainMovedError, is_known_failure, may_try_again, until_committed
+from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.fold import left_to_ingestion
 from frazil.lake.order import quoted, sorted_rows
+from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, names_of, order_of, remapped_deletes
 from frazil.lake.tables import BRANCH_PREFIX
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ TASK_ROWS = 50_000
 
 
 @dataclass(frozen=True)
-class Slice:
+class FileGroup:
     """Data files that are rewritten together: their paths, bytes and live rows."""
 
     files: tuple[str, ...]
@@ -41,7 +42,17 @@ class Slice:
     rows: int
 
 
-def slices(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSettings) -> list[Slice]:
+@dataclass(frozen=True, order=True)
+class _File:
+    """A data file that compaction may rewrite; `worn` if too many of its rows are deleted."""
+
+    bytes: int
+    live: int
+    worn: bool
+    path: str
+
+
+def file_groups(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSettings) -> list[FileGroup]:
     """Pack files that are small or have many deleted rows into groups of about the target size; smallest first.
 
     Files of another partition spec, with equality deletes, or that ingestion will replace itself are left alone. A
@@ -49,35 +60,36 @@ def slices(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSettings) ->
     """
     tasks = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
     spec_id, young = table.spec().specId(), left_to_ingestion(spark, table)
-    bins: dict[str, list[tuple[int, int, bool, str]]] = {}
+    partitions: dict[str, list[_File]] = {}
     for path, told in tasks.told.items():
         file, deletes = told["data-file"], told.get("delete-files") or []
-        if (
-            path in young
-            or file["spec-id"] != spec_id
-            or any(d["content"].upper().startswith("EQUALITY") for d in deletes)
-        ):
+        equality = any(d["content"].upper().startswith("EQUALITY") for d in deletes)
+        if path in young or file["spec-id"] != spec_id or equality:
             continue
-        gone = sum(d["record-count"] for d in jvm_rewrite.own_deletes(spark, tasks, path))
         rows, size = file["record-count"], file["file-size-in-bytes"]
+        gone = sum(d["record-count"] for d in jvm_rewrite.own_deletes(spark, tasks, path))
         worn = gone > s.max_deleted_share * rows
         if worn or size < s.small_file_mb << 20:
-            bins.setdefault(json.dumps(file.get("partition")), []).append((size, rows - gone, worn, path))
-    packed: list[Slice] = []
-    for entries in bins.values():
-        group: list[tuple[int, int, bool, str]] = []
-        for entry in [*sorted(entries), None]:
-            if (
-                entry is None
-                or sum(e[0] for e in group) + entry[0] > s.target_file_mb << 20
-                or len(group) >= s.slice_files
-            ):
-                if len(group) > 1 or any(e[2] for e in group):
-                    packed.append(Slice(tuple(e[3] for e in group), sum(e[0] for e in group), sum(e[1] for e in group)))
-                group = []
-            if entry is not None:
-                group.append(entry)
-    return packed
+            partition = json.dumps(file.get("partition"))
+            partitions.setdefault(partition, []).append(_File(size, rows - gone, worn, path))
+    groups = [group for files in partitions.values() for group in _packed(sorted(files), s)]
+    return [
+        FileGroup(tuple(f.path for f in group), sum(f.bytes for f in group), sum(f.live for f in group))
+        for group in groups
+        if len(group) > 1 or group[0].worn
+    ]
+
+
+def _packed(files: list[_File], s: MaintenanceSettings) -> Iterator[list[_File]]:
+    """Yield the files of a partition in groups of at most the target size, and of at most `slice_files`."""
+    group: list[_File] = []
+    for file in files:
+        full = sum(f.bytes for f in group) + file.bytes > s.target_file_mb << 20 or len(group) >= s.slice_files
+        if group and full:
+            yield group
+            group = []
+        group.append(file)
+    yield group
 
 
 def compact(
@@ -89,96 +101,121 @@ def compact(
     """
     remove_abandoned_branches(spark, name)  # a dead batch must not delay compaction
     table, began = jvm.load_table(spark, name), time.monotonic()
-    planned = slices(spark, table, s)
+    planned = file_groups(spark, table, s)
     counts = dict.fromkeys(("slices", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
     counts |= {"planned_files": sum(len(p.files) for p in planned), "attempts": 0, "given_up": 0}
     done, head = 0, 0
-    for number, piece in enumerate(planned, 1):
-        if done and (time.monotonic() - began > s.max_run_s or done + piece.bytes > s.max_run_mb << 20):
-            say(f"{name}: stopped at the run's bounds before slice {number} of {len(planned)}; the next run goes on")
+    for number, group in enumerate(planned, 1):
+        if done and (time.monotonic() - began > s.max_run_s or done + group.bytes > s.max_run_mb << 20):
+            say(
+                f"{name}: stopped at the run's bounds before file group {number} of {len(planned)}; the next run goes on"
+            )
             break
         # Another writer commits too: let a batch go first and catch up.
         if head and _head(spark, name).parentId() != head:
             _until_somebody_commits(spark, name)
         head = _head(spark, name).snapshotId()
         with low_priority(spark):
-            found = compact_slice(spark, name, key, piece, s, f"{run}/{number}")
+            found = compact_group(spark, name, key, group, s, f"{run}/{number}")
         for field, value in found.items():
             counts[field] = max(counts[field], value) if field == "attempts" else counts[field] + value
-        done += piece.bytes
+        done += group.bytes
     return counts
 
 
-def compact_slice(
-    spark: SparkSession, name: str, key: tuple[str, ...], piece: Slice, s: MaintenanceSettings, mark: str
+def compact_group(
+    spark: SparkSession, name: str, key: tuple[str, ...], group: FileGroup, s: MaintenanceSettings, mark: str
 ) -> dict[str, int]:
     """Rewrite and commit one file group. `mark` names it in the snapshot summary, which resolves an unknown outcome."""
-    table = jvm.load_table(spark, name)
-    start, began = table.currentSnapshot(), time.time()
+    table, began = jvm.load_table(spark, name), time.time()
+    start = table.currentSnapshot()
     before = jvm_rewrite.Tasks(spark, table, start.snapshotId())
-    if not all(path in before for path in piece.files):
+    if not all(path in before for path in group.files):
         return {"given_up": 1}
-    tasks = [before[path] for path in piece.files]
-    old = jvm_rewrite.data_files(spark, tasks)
-    new, moved, order = _rewrite(spark, table, tasks, key, s)
-    committed = False
+    rewrite = _rewrite(spark, table, {path: before[path] for path in group.files}, key, s)
+    facts = {"files": len(group.files), "added": len(rewrite.new), "began": round(began * 1000), "bytes": group.bytes}
+    swap = _Swap(spark, name, start, before, rewrite, s)
     try:
-        for attempt in range(1, s.slice_attempts + 1):
-            if attempt > 1 or _head(spark, name).snapshotId() != start.snapshotId():
-                _until_somebody_commits(spark, name)
-            table = _after_the_batch_in_flight(spark, name, s.yield_s)
-            if table is None:
-                table = jvm.load_table(spark, name)
-                continue
-            current = table.currentSnapshot()
-            now = jvm_rewrite.Tasks(spark, table, current.snapshotId())
-            if not all(path in now for path in piece.files):
-                return {"given_up": 1, "attempts": attempt}
-            deletes, count = carried_deletes(spark, table, before, now, piece.files, new, moved, order)
-            facts = {"files": len(piece.files), "added": len(new), "carried": count, "attempt": attempt,
-                     "began": round(began * 1000), "bytes": piece.bytes}  # fmt: skip
-            summary = {
-                "frazil.kind": "compact",
-                SLICE: mark,
-                "frazil.counts": json.dumps(facts),
-                ORDER: names_of(order),
-            }
-            try:
-                gone = [d for path in piece.files for d in jvm_rewrite.own_deletes(spark, now, path)]
-                jvm_rewrite.commit_rewrite(
-                    spark, table, current.snapshotId(), start.sequenceNumber(), old, gone, new, deletes, summary
-                )
-            except Exception as error:
-                committed = _happened(spark, name, mark)
-                if not committed and not may_try_again(error):
-                    committed = True  # outcome unknown: its files must stay; orphan removal deletes unused ones
-                    raise
-            else:
-                committed = True
-            if committed:
-                return {"slices": 1, "rewritten_files": len(tasks), "added_files": len(new), "carried_deletes": count,
-                        "attempts": attempt}  # fmt: skip
-            jvm_rewrite.remove_files(table, deletes)
-        return {"given_up": 1, "attempts": s.slice_attempts}
+        until_committed(
+            lambda: swap.attempt(facts, mark),
+            lambda: _happened(spark, name, mark),
+            swap.failed,
+            max(s.slice_attempts, 1),
+        )
+    except Exception as error:
+        if not (isinstance(error, _FilesGoneError) or may_try_again(error)):
+            raise
+        return {"given_up": 1, "attempts": swap.attempts}
     finally:
-        jvm.let_go(moved)
-        if not committed:
-            jvm_rewrite.remove_files(table, new)
+        jvm.release(rewrite.moved)
+        if not swap.commits:
+            jvm_rewrite.remove_files(table, rewrite.new)
+    return {"slices": 1, "rewritten_files": len(group.files), "added_files": len(rewrite.new),
+            "carried_deletes": swap.carried, "attempts": swap.attempts}  # fmt: skip
+
+
+class _FilesGoneError(Exception):
+    """Another writer replaced or removed files of a group while it was rewritten."""
+
+
+class _Swap:
+    """Swaps a group's old files for the new ones, with the deletes that arrived since the rewrite began."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        start: jvm.JavaSnapshot,
+        before: jvm_rewrite.Tasks,
+        rewrite: Rewrite,
+        s: MaintenanceSettings,
+    ):
+        self.spark, self.name, self.start, self.before = spark, name, start, before
+        self.rewrite, self.yield_s = rewrite, s.yield_s
+        self.old = jvm.java_list(spark, [before[path].file() for path in rewrite.files])
+        self.attempts, self.carried, self.deletes, self.sent = 0, 0, [], False
+        self.commits = 0
+        """Commits that did not certainly fail: the new files must stay. Orphan removal deletes unused ones."""
+
+    def attempt(self, facts: dict[str, int], mark: str) -> bool:
+        """Commit once, when no batch is being written; raise MainMovedError if one still is after `yield_s`."""
+        spark, name = self.spark, self.name
+        self.attempts, self.deletes, self.sent = self.attempts + 1, [], False
+        if self.attempts > 1 or _head(spark, name).snapshotId() != self.start.snapshotId():
+            _until_somebody_commits(spark, name)
+        table = _after_the_batch_in_flight(spark, name, self.yield_s)
+        head = table.currentSnapshot().snapshotId()
+        now = jvm_rewrite.Tasks(spark, table, head)
+        if not all(path in now for path in self.rewrite.files):
+            raise _FilesGoneError(name)
+        self.deletes, self.carried = remapped_deletes(spark, table, self.before, now, self.rewrite)
+        old_deletes = [d for path in self.rewrite.files for d in jvm_rewrite.own_deletes(spark, now, path)]
+        files = jvm_rewrite.Replacement(self.old, old_deletes, self.rewrite.new, self.deletes)
+        counts = json.dumps({**facts, "carried": self.carried, "attempt": self.attempts})
+        summary = {"frazil.kind": "compact", SLICE: mark, "frazil.counts": counts, ORDER: names_of(self.rewrite.order)}
+        self.sent, self.commits = True, self.commits + 1
+        jvm_rewrite.commit_rewrite(spark, table, head, self.start.sequenceNumber(), files, summary)
+        return True
+
+    def failed(self, error: Exception) -> None:
+        """Remove the deletes of an attempt that certainly failed."""
+        if self.sent and is_known_failure(error):
+            self.commits -= 1
+            jvm_rewrite.remove_files(jvm.load_table(self.spark, self.name), self.deletes)
 
 
 def _rewrite(
-    spark: SparkSession, table: Any, old: list[Any], key: tuple[str, ...], s: MaintenanceSettings
-) -> tuple[list[Any], DataFrame, dict[str, dict[str, int]]]:
+    spark: SparkSession, table: Any, tasks: dict[str, Any], key: tuple[str, ...], s: MaintenanceSettings
+) -> Rewrite:
     """Write the live rows of a file group to new files in one task, so that a core is left to ingestion.
 
-    Return the new files (none if all rows are deleted), the moves of the rows, and their `order_of`. The moves are a
-    DataFrame of old_file, old_row, new_file and new_row, in memory or on disk. Raise CompactionError unless every row
-    is found exactly once with the same values.
+    There is no new file if all rows are deleted. Raise CompactionError unless every row is found exactly once with the
+    same values.
     """
     from pyspark.sql import DataFrame, Window
     from pyspark.sql import functions as F
 
-    columns = [*jvm_schema.ids(spark, table)]
+    columns, old = [*jvm_schema.ids(spark, table)], [*tasks.values()]
     names = ["_row_id"] if table.operations().current().formatVersion() >= 3 else list(key)
     with jvm_rewrite.staged(spark, table, old) as (group, rows):
         ordered = sorted_rows(rows.coalesce(1), s)
@@ -210,21 +247,21 @@ def _rewrite(
             f"max(if(side = '{s}', {c}, null)) as {s}_{c}" for s in ("old", "new") for c in ("file", "row", "hash")
         ]
         pairs = both.groupBy(*ids).agg(F.count("*").alias("rows"), *map(F.expr, found))
-        moved = pairs.localCheckpoint(eager=False)  # not `persist`: see `jvm.let_go`
+        moved = pairs.localCheckpoint(eager=False)  # not `persist`: see `jvm.release`
         wrong = "coalesce(rows = 2 and old_hash = new_hash, false)"
         n = moved.selectExpr("count(*) pairs", f"count_if(not {wrong}) wrong").first()
     if n.wrong or n.pairs != sum(f.recordCount() for f in new):
-        jvm.let_go(moved)
+        jvm.release(moved)
         jvm_rewrite.remove_files(table, new)
         raise CompactionError(
             f"{table.name()}: {n.wrong} of {n.pairs} rows are not the same after the rewrite",
             "nothing was committed; run again",
         )
-    return new, moved, order_of(moved)
+    return Rewrite(tuple(tasks), new, moved, order_of(moved))
 
 
-def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> Any | None:
-    """Return the table once no batch is being written on a branch of it; None if one still is after `patience` seconds.
+def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> jvm.JavaTable:
+    """Return the table once no batch is being written on a branch of it; raise MainMovedError after `patience` seconds.
 
     A batch that compaction overtakes would have to be written again, so the batch in progress goes first.
     """
@@ -235,7 +272,7 @@ def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) 
             return table
         if time.monotonic() > until:
             remove_abandoned_branches(spark, name)
-            return None
+            raise MainMovedError(f"{name}: a batch is being written")
         time.sleep(0.05)
 
 
@@ -250,5 +287,6 @@ def _until_somebody_commits(spark: SparkSession, name: str, patience: float = 2.
         time.sleep(0.05)
 
 
-def _happened(spark: SparkSession, name: str, mark: str) -> bool:
-    return any(x.summary().get(SLICE) == mark for x in jvm.ancestors(jvm.load_table(spark, name)))
+def _happened(spark: SparkSession, name: str, mark: str) -> bool | None:
+    """Return True if the file group `mark` is in main's history, else None."""
+    return any(x.summary().get(SLICE) == mark for x in jvm.ancestors(jvm.load_table(spark, name))) or None

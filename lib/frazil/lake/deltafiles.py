@@ -23,6 +23,7 @@ from frazil.lake.data_files import LINEAGE
 
 if TYPE_CHECKING:
     from pyarrow import Table
+    from pyroaring import BitMap64
     from pyspark.sql import SparkSession
 
 DELETE_PATH, DELETE_POS = 2147483546, 2147483545
@@ -42,7 +43,15 @@ def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> i
         return os.path.getsize(temporary.name)
 
 
-def read_vector(deletes: list[dict]) -> bytes | None:
+def deleted_rows(spark: SparkSession, table: jvm.JavaTable, path: str, deletes: list[dict]) -> BitMap64:
+    """Return the bitmap of the rows of a data file that these deletes, in Iceberg's JSON form, remove."""
+    from pyroaring import BitMap64
+
+    blob = deletes and (_local_vector(deletes) or jvm_rowdelta.deleted_positions(spark, table, path, deletes))
+    return BitMap64.deserialize(blob) if blob else BitMap64()
+
+
+def _local_vector(deletes: list[dict]) -> bytes | None:
     """Return the serialised bitmap of a single deletion vector on this machine; None if Iceberg has to read the deletes."""
     path = local_path(deletes[0]["file-path"]) if len(deletes) == 1 and "content-offset" in deletes[0] else None
     if not path:

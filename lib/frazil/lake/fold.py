@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta
-from frazil.lake.carry import ORDER, file_name
+from frazil.lake import attempts, jvm, jvm_rewrite, jvm_rowdelta
 from frazil.lake.data_files import LAST_UPDATED, ROW_ID
 from frazil.lake.deltafiles import NewFile, in_order, write_rows
+from frazil.lake.remap_deletes import ORDER, file_name
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -35,7 +35,7 @@ SPREAD = 0.618034
 
 
 @dataclass(frozen=True)
-class Young:
+class SmallFile:
     """A data file of this run: its rows as written, and the snapshot that added it."""
 
     path: str
@@ -52,7 +52,7 @@ class Fold:
 
     def __init__(self, after: int, nth: int = 0):
         self.after, self.commits = after, int(after * (nth * SPREAD % 1))
-        self.young: list[Young] = []
+        self.files: list[SmallFile] = []
 
     def remember(self, rows: Table, written: list[NewFile], snapshot: int) -> None:
         """Keep the rows of a commit. They are `in_order` and fill its files one after the other."""
@@ -61,7 +61,7 @@ class Fold:
             return
         start = 0
         for file in written:
-            self.young.append(Young(file.path, rows.slice(start, file.rows), snapshot))
+            self.files.append(SmallFile(file.path, rows.slice(start, file.rows), snapshot))
             start += file.rows
         self.commits += 1
 
@@ -72,12 +72,12 @@ class Fold:
 
     def fold(self, spark: SparkSession, at: Locator, spec: TableSpec, fields: list[tuple[int, str, str]]) -> None:
         """Rewrite the collected files as one file per partition. If another writer commits first, they stay as they are."""
-        young, self.young, self.commits = self.young, [], 0
+        young, self.files, self.commits = self.files, [], 0
         table = jvm.load_table(spark, at.name)
         head = table.currentSnapshot()
         if head.snapshotId() != at.snapshot:
             return
-        parts: dict[str, list[Young]] = {}
+        parts: dict[str, list[SmallFile]] = {}
         for y in young:
             file = at.plan.get(y.path)
             if file and file.spec_id == table.spec().specId() and file.deletes == file.own:
@@ -88,21 +88,25 @@ class Fold:
             return
         rows = in_order(_live(table, at, young, old))
         new = write_rows(spark, table, rows, spec, fields)
+        files = jvm_rewrite.Replacement(
+            jvm.java_list(spark, [old[y.path] for y in young]),
+            [d for y in young for d in at.plan[y.path].own],
+            [f.file for f in new],
+        )
         try:
             head = jvm_rewrite.commit_rewrite(
-                spark, table, at.snapshot, head.sequenceNumber(), _listed(spark, [old[y.path] for y in young]),
-                [d for y in young for d in at.plan[y.path].own], [f.file for f in new], [], _summary(at, young, new),
-            )  # fmt: skip
+                spark, table, at.snapshot, head.sequenceNumber(), files, _summary(at, young, new)
+            )
         except Exception as error:
-            if not jvm.is_known_failure(error):
+            if not attempts.is_known_failure(error):
                 raise
-            jvm_rewrite.remove_files(table, [f.file for f in new])
+            jvm_rewrite.remove_files(table, files.new)
             return
         if head.parentId() == at.snapshot:  # otherwise another writer committed in between: the next batch catches up
             at.folded(rows, new, [y.path for y in young], head)
 
 
-def _live(table: jvm.JavaTable, at: Locator, young: list[Young], old: dict[str, Any]) -> Table:
+def _live(table: jvm.JavaTable, at: Locator, young: list[SmallFile], old: dict[str, Any]) -> Table:
     """Return the live rows of the files; on v3 with their ids and the sequence numbers of their last changes."""
     import numpy as np
     import pyarrow as pa
@@ -121,7 +125,7 @@ def _live(table: jvm.JavaTable, at: Locator, young: list[Young], old: dict[str, 
     return pa.concat_tables(kept)
 
 
-def _summary(at: Locator, young: list[Young], new: list[NewFile]) -> dict[str, str]:
+def _summary(at: Locator, young: list[SmallFile], new: list[NewFile]) -> dict[str, str]:
     """Return the snapshot's summary, which states for each new file whose rows it has, in order."""
     parts: dict[str, list[str]] = {}
     for y in young:
@@ -129,13 +133,6 @@ def _summary(at: Locator, young: list[Young], new: list[NewFile]) -> dict[str, s
     order = {file_name(f.path): parts[json.dumps(f.partition)] for f in new}
     facts = {"files": len(young), "added": len(new), "rows": sum(f.rows for f in new)}
     return {"frazil.kind": KIND, "frazil.counts": json.dumps(facts), ORDER: json.dumps(order)}
-
-
-def _listed(spark: SparkSession, files: list[Any]) -> Any:
-    listed = jvm.package(spark, "java.util").ArrayList()
-    for file in files:
-        listed.add(file)
-    return listed
 
 
 def left_to_ingestion(spark: SparkSession, table: jvm.JavaTable) -> set[str]:

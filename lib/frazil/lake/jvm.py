@@ -8,29 +8,21 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.jars import LOADED, LOCAL_FILES
 from frazil.errors import safe
+from frazil.lake.attempts import MainMovedError, causes, failure, is_no_answer, steady, until_committed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
-T = TypeVar("T")
 JavaTable = Any
 JavaSnapshot = Any
 
-_KNOWN_FAILURES = ("CommitFailedException", "ValidationException", "IllegalArgumentException", "AlreadyExistsException")
-_NO_ANSWER = (
-    "CommitStateUnknownException", "ConnectException", "ConnectTimeoutException", "ConnectionClosedException", "ConnectionRequestTimeoutException",
-    "HttpHostConnectException", "NoHttpResponseException", "RESTException", "ServiceFailureException", "ServiceUnavailableException",
-    "SocketException", "SocketTimeoutException",
-)  # fmt: skip
-"""Iceberg's exceptions for a catalog that did not answer, or said that it cannot at present."""
-PAUSES_S = (0.2, 1.0, 3.0)
-"""Seconds to wait before each new attempt at such a call."""
 REF_ATTEMPTS = 10
 _PLAIN = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
@@ -76,6 +68,14 @@ def texts(spark: SparkSession, collection: Any) -> list[str]:
     return package(spark, "java.lang").String.join("\n", collection).split("\n") if len(collection) else []
 
 
+def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
+    """Return Java objects as a Java list."""
+    found = package(spark, "java.util").ArrayList()
+    for item in items:
+        found.add(item)
+    return found
+
+
 def branches(spark: SparkSession, table: JavaTable, prefix: str) -> list[str]:
     """Return the names of the table's branches and tags with this prefix."""
     return [r for r in texts(spark, table.refs().keySet()) if r.startswith(prefix)]
@@ -92,59 +92,14 @@ def load_table(spark: SparkSession, name: str) -> JavaTable:
     return steady(lambda: loader.loadIcebergTable(spark._jsparkSession, name))
 
 
-def steady(call: Callable[[], T]) -> T:
-    """Make an idempotent call; repeat it after pauses if the catalog does not answer, unless an inner call already did so."""
-    for pause in (*PAUSES_S, None):
-        try:
-            return call()
-        except Exception as error:
-            if pause is None or not is_no_answer(error) or hasattr(error, "frazil_tried"):
-                error.frazil_tried = True
-                raise
-            time.sleep(pause)
-    raise AssertionError("unreachable")
-
-
-def _causes(error: Exception) -> list[Any]:
-    """Return the Java exceptions in a py4j or Spark error, outermost first."""
-    java, found = getattr(error, "java_exception", None) or getattr(error, "_origin", None), []
-    while java is not None and len(found) < 20:
-        found.append(java)
-        java = java.getCause()
-    return found
-
-
-def is_no_answer(error: Exception) -> bool:
-    """Tell whether a catalog did not answer, so that the outcome of a commit is unknown."""
-    return any(java.getClass().getSimpleName() in _NO_ANSWER for java in _causes(error))
-
-
-def failure(error: Exception) -> str:
-    """Return the simple class name of the Java exception in a py4j or Spark error; a known one if there is any."""
-    names = [java.getClass().getSimpleName() for java in _causes(error)]
-    for known in (*_KNOWN_FAILURES, "CommitStateUnknownException"):
-        if known in names:
-            return known
-    return names[0] if names else type(error).__name__
-
-
 def cause(error: Exception) -> str:
     """Return one line with the name and message of the innermost Java exception of an error; no stack trace."""
-    if not (found := _causes(error)):
+    if not (found := causes(error)):
         text = str(error).strip() or "no message"
         return f"{type(error).__name__}: {safe(text.splitlines()[0])[:300]}"
     java = found[-1]
     text = str(java.getMessage() or "no message")
     return f"{java.getClass().getSimpleName()}: {safe(text.splitlines()[0])[:300]}"
-
-
-class MainMovedError(Exception):
-    """Main is no longer at the snapshot on which a batch was written."""
-
-
-def is_known_failure(error: Exception) -> bool:
-    """Tell whether a failed commit certainly did not happen; for any other error the outcome is unknown."""
-    return isinstance(error, MainMovedError) or failure(error) in _KNOWN_FAILURES
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -190,20 +145,55 @@ def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:
         snapshot = None if parent is None else table.snapshot(parent)
 
 
-def start_position(table: JavaTable, tag: str, key: str, position, more: dict[str, str]) -> None:
-    """Commit an empty first snapshot with the tag, the position property and `more` properties, as one metadata swap.
+@dataclass(frozen=True)
+class Stamp:
+    """What a swap sets beside rows: a tag, the position under the property `key`, other properties, the snapshot's summary.
 
-    `position(snapshot=…, sequence=…)` renders the property; `tx.table()` already shows the snapshot that the commit will make.
+    `position(snapshot=…, sequence=…)` renders the property.
+    """
+
+    tag: str
+    key: str
+    position: Callable[..., str]
+    properties: dict[str, str]
+    summary: dict[str, str] = field(default_factory=dict)
+
+
+def begin(table: JavaTable, base: int, key: str) -> Any:
+    """Start a transaction on a table whose main is at `base`; raise MainMovedError if main, or the property `key`, moved since.
+
+    A transaction starts at the newest metadata, not at that of `table`.
     """
     tx = table.newTransaction()
-    tx.newAppend().commit()
-    first = tx.table().currentSnapshot()
-    tx.manageSnapshots().createTag(tag, first.snapshotId()).commit()
-    change = tx.updateProperties().set(key, position(snapshot=first.snapshotId(), sequence=first.sequenceNumber()))
-    for k, v in more.items():
+    now = tx.table()
+    if now.currentSnapshot().snapshotId() != base or now.properties().get(key) != table.properties().get(key):
+        raise MainMovedError(f"{table.name()} is no longer at snapshot {base}")
+    return tx
+
+
+def finish(table: JavaTable, tx: Any, head: JavaSnapshot, stamp: Stamp, refs: Any = None) -> JavaSnapshot:
+    """Let a transaction also move the tag to its new snapshot `head` and set the properties, then commit it all in one swap.
+
+    Moving the tag makes it a compare-and-set: if a ref changed since `table` was loaded, the commit fails with
+    CommitFailedException instead of being rebased silently. `refs` are changes of refs that belong to the same step.
+    """
+    refs = refs or tx.manageSnapshots()
+    (refs.replaceTag if stamp.tag in table.refs() else refs.createTag)(stamp.tag, head.snapshotId())
+    refs.commit()
+    position = stamp.position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())
+    change = tx.updateProperties().set(stamp.key, position)
+    for k, v in stamp.properties.items():
         change.set(k, v)
     change.commit()
     tx.commitTransaction()
+    return head
+
+
+def start_position(table: JavaTable, stamp: Stamp) -> None:
+    """Commit an empty first snapshot with a stamp, as one metadata swap."""
+    tx = table.newTransaction()
+    tx.newAppend().commit()
+    finish(table, tx, tx.table().currentSnapshot(), stamp)
 
 
 def change_refs(spark: SparkSession, name: str, change: Callable[[JavaTable, Any], Any]) -> None:
@@ -212,16 +202,17 @@ def change_refs(spark: SparkSession, name: str, change: Callable[[JavaTable, Any
     If another writer commits meanwhile, Iceberg gives up ("Table metadata refresh is required"): it requires refs to be
     unchanged. The change is then made again on the new state.
     """
-    for attempt in range(1, REF_ATTEMPTS + 1):
+
+    def attempt() -> None:
         table = load_table(spark, name)
-        try:
-            if (refs := change(table, table.manageSnapshots())) is not None:
-                refs.commit()
-            return
-        except Exception as error:
-            if attempt == REF_ATTEMPTS or not (failure(error) == "CommitFailedException" or is_no_answer(error)):
-                raise
-            time.sleep(0.05 * attempt if not is_no_answer(error) else min(attempt * 0.2, 1.0))
+        if (refs := change(table, table.manageSnapshots())) is not None:
+            refs.commit()
+
+    def failed(error: Exception) -> None:
+        if failure(error) != "CommitFailedException" and not is_no_answer(error):
+            raise error  # no other writer: the change is not possible
+
+    until_committed(attempt, failed=failed, attempts=REF_ATTEMPTS)
 
 
 def fork(spark: SparkSession, name: str, branch: str, snapshot: int) -> None:
@@ -247,40 +238,24 @@ def forward(spark: SparkSession, name: str, branch: str, base: int) -> None:
     table.manageSnapshots().fastForwardBranch("main", branch).removeBranch(branch).commit()
 
 
-def publish(
-    table: JavaTable, branch: str, base: int, tag: str, key: str, position, summary: dict[str, str],
-    properties: dict[str, str],
-) -> JavaSnapshot:  # fmt: skip
-    """Fast-forward main to the branch, drop the branch, move the tag and set position and other properties in one metadata swap.
+def publish(table: JavaTable, branch: str, base: int, stamp: Stamp) -> JavaSnapshot:
+    """Fast-forward main from `base` to the branch, drop the branch and set a stamp in one metadata swap; return main's new snapshot.
 
-    Moving the tag makes it a compare-and-set: if a ref changed since `table` was loaded, the commit fails with
-    CommitFailedException instead of being rebased silently. If the branch holds nothing new (no row changed), an empty
-    row delta still makes a snapshot, since REST catalogs assert refs but not properties. Return main's new snapshot.
+    If the branch holds nothing new (no row changed), an empty row delta still makes a snapshot, since REST catalogs
+    assert refs but not properties.
     """
-    if table.currentSnapshot().snapshotId() != base:
-        raise MainMovedError(branch)
-    tx, head = table.newTransaction(), table.snapshot(branch)
+    tx, head = begin(table, base, stamp.key), table.snapshot(branch)
     if head is None:  # another host considered this writer dead
         raise MainMovedError(branch)
     if head.snapshotId() == base:
         empty = tx.newRowDelta()
-        for k, v in summary.items():
+        for k, v in stamp.summary.items():
             empty.set(k, v)
         empty.commit()
-        head = tx.table().currentSnapshot()
-        refs = tx.manageSnapshots()
+        head, refs = tx.table().currentSnapshot(), tx.manageSnapshots()
     else:
         refs = tx.manageSnapshots().fastForwardBranch("main", branch)
-    move = refs.replaceTag if tag in table.refs() else refs.createTag
-    move(tag, head.snapshotId())
-    refs.removeBranch(branch).commit()
-    stamp = position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())
-    change = tx.updateProperties().set(key, stamp)
-    for k, v in properties.items():
-        change.set(k, v)
-    change.commit()
-    tx.commitTransaction()
-    return head
+    return finish(table, tx, head, stamp, refs.removeBranch(branch))
 
 
 def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTable:
@@ -331,7 +306,7 @@ def metadata_bytes(table: JavaTable) -> int:
     return table.io().newInputFile(table.operations().current().metadataFileLocation()).getLength()
 
 
-def let_go(frame: DataFrame) -> None:
+def release(frame: DataFrame) -> None:
     """Free what a local checkpoint stores of a DataFrame; otherwise Spark does so at its next garbage collection.
 
     Long computations are stored this way and not by `persist`: while one runs, `unpersist` of any DataFrame of the

@@ -7,31 +7,25 @@ Staged files pass through the caches of Iceberg's own rewrite action (`SparkTabl
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
-import tempfile
-import time
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaSnapshot, JavaTable, java_class, package
+from frazil.lake.jvm import JavaSnapshot, JavaTable, java_class, java_list, package
 from frazil.lake.jvm_rowdelta import (
     chained,
     delete_files,
-    delete_loader,
     function,
     manifests_at_once,
     scan_tasks,
-    store,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _WHOLE = str(1 << 40)
-_FILE_PATH, _POS = b"2147483546", b"2147483545"  # field ids that the Iceberg spec reserves in position delete files
 
 
 class Tasks(Mapping[str, Any]):
@@ -63,16 +57,14 @@ def staged(
     """
     gateway, lang = spark.sparkContext._gateway, package(spark, "java.lang")
     managers = package(spark, "org.apache.iceberg.spark")
-    group, listed = str(uuid.uuid4()), package(spark, "java.util").ArrayList()
-    for task in scan:
-        listed.add(task)
+    group = str(uuid.uuid4())
     get = java_class(spark, "org.apache.iceberg.spark.SparkTableCache").getMethod(
         "get", gateway.new_array(lang.Class, 0)
     )
     cache = get.invoke(None, gateway.new_array(lang.Object, 0))  # py4j hides the static `get`: the map has one too
     sets = managers.ScanTaskSetManager.get()
     cache.add(group, table)
-    sets.stageTasks(table, group, listed)
+    sets.stageTasks(table, group, java_list(spark, scan))
     try:
         options = {"scan-task-set-id": group, "split-size": _WHOLE, "file-open-cost": _WHOLE if by_file else "0"}
         yield group, spark.read.format("iceberg").options(**options).load(group)
@@ -108,60 +100,6 @@ def task_of(spark: SparkSession, table: JavaTable, file: Any) -> Any:
     return ice.BaseFileScanTask(builder.build(), gateway.new_array(ice.DeleteFile, 0), schema, spec, everything)
 
 
-def deleted(spark: SparkSession, table: JavaTable, task: Any) -> set[int]:
-    """Return the positions in a task's data file that its vectors or position deletes delete."""
-    if not task.deletes().size():
-        return set()
-    index = delete_loader(spark, table).loadPositionDeletes(task.deletes(), task.file().location())
-    found = package(spark, "java.util").ArrayList()
-    add = function(spark, "java.util.function.LongConsumer", found, "add", _boolean(spark), "java.lang.Object")
-    index.forEach(add)
-    return set(json.loads(found.toString()))  # one call for all positions
-
-
-def write_deletes(
-    spark: SparkSession, table: JavaTable, new: dict[str, Any], positions: dict[str, list[int]]
-) -> list[Any]:
-    """Write the positions as deletes of new data files: deletion vectors on v3, one position delete file each on v2."""
-    if not positions:
-        return []
-    if table.operations().current().formatVersion() < 3:
-        return [_position_delete_file(spark, table, new[p], p, sorted(at)) for p, at in positions.items()]
-    puffin, files = package(spark, "org.apache.iceberg").FileFormat.PUFFIN, package(spark, "org.apache.iceberg.io")
-    factory = files.OutputFileFactory.builderFor(table, 1, time.time_ns() // 1000).format(puffin).build()
-    nothing = package(spark, "java.util").HashMap()
-    none = function(spark, "java.util.function.Function", nothing, "get", "java.lang.Object", "java.lang.Object")
-    writer = package(spark, "org.apache.iceberg.deletes").BaseDVFileWriter(factory, none)
-    for path, at in positions.items():
-        for position in at:
-            writer.delete(path, position, table.spec(), new[path].partition())
-    writer.close()
-    return list(writer.result().deleteFiles())
-
-
-def _position_delete_file(spark: SparkSession, table: JavaTable, file: Any, path: str, positions: list[int]) -> Any:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    fields = [
-        pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": _FILE_PATH}),
-        pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": _POS}),
-    ]
-    location = table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.parquet")
-    with tempfile.TemporaryDirectory() as folder:
-        local = os.path.join(folder, "deletes.parquet")
-        rows = pa.Table.from_arrays(
-            [pa.array([path] * len(positions)), pa.array(positions, pa.int64())], schema=pa.schema(fields)
-        )
-        parquet.write_table(rows, local)
-        store(spark, table, local, location)
-    metadata = package(spark, "org.apache.iceberg").FileMetadata
-    builder = metadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("parquet")
-    size = table.io().newInputFile(location).getLength()
-    builder = builder.withPath(location).withFileSizeInBytes(size).withRecordCount(len(positions))
-    return builder.withPartition(file.partition()).withReferencedDataFile(path).build()
-
-
 def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
     """Return the deletes, in Iceberg's JSON form, that apply to this data file alone: every vector, but not all deletes of v2."""
     told = tasks.told[path].get("delete-files") or []
@@ -173,14 +111,6 @@ def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
     return [d for d in told if d["file-path"] in own]
 
 
-def data_files(spark: SparkSession, tasks: list[Any]) -> Any:
-    """Return the data files of scan tasks as a Java list."""
-    files = package(spark, "java.util").ArrayList()
-    for task in tasks:
-        files.add(task.file())
-    return files
-
-
 def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> dict[str, Any]:
     """Return {location: data file} of the live files in manifests that these snapshots wrote; merged manifests also list older files."""
     lists = package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Lists
@@ -188,11 +118,8 @@ def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> d
     read, specs = package(spark, "org.apache.iceberg").ManifestFiles.read, table.specs()
     # One call for all, as below: a manifest's text names its writer.
     writers = re.findall(r"added_snapshot_id=(\d+)", manifests.toString())
-    readers = package(spark, "java.util").ArrayList()
-    for n, writer in enumerate(writers):
-        if int(writer) in snapshots:
-            readers.add(read(manifests.get(n), io, specs))
-    every = package(spark, "org.apache.iceberg.io").CloseableIterable.concat(readers)
+    readers = [read(manifests.get(n), io, specs) for n, writer in enumerate(writers) if int(writer) in snapshots]
+    every = package(spark, "org.apache.iceberg.io").CloseableIterable.concat(java_list(spark, readers))
     try:
         files = list(lists.newArrayList(every.iterator()).toArray())
     finally:
@@ -200,36 +127,47 @@ def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> d
     return {file.location(): file for file in files}
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """Data files that take the place of others: the old ones (a Java list), and deletes in JSON that go with these; the new ones, and their deletes.
+
+    The deletes that go belong to one old file alone. A v2 delete file that spans several files stays, and has no effect
+    on removed ones.
+    """
+
+    old: Any
+    old_deletes: list[dict]
+    new: list[Any]
+    new_deletes: list[Any] = field(default_factory=list)
+
+
 def commit_rewrite(
-    spark: SparkSession, table: JavaTable, since: int, sequence: int, old: Any, gone: list[dict], new: list[Any], deletes: list[Any],
-    summary: dict[str, str],
-) -> JavaSnapshot:  # fmt: skip
+    spark: SparkSession, table: JavaTable, since: int, sequence: int, files: Replacement, summary: dict[str, str]
+) -> JavaSnapshot:
     """Replace data files in one swap, refused if deletes of the old ones arrived after `since`; return the snapshot.
 
-    `old` is a Java list. `gone` are deletes, in Iceberg's JSON form, that belong to one old file alone and are removed
-    with it. A v2 delete file that spans several files stays, and has no effect on removed ones. The new files keep the
-    data sequence number of the snapshot that was read: later deletes would not apply to files with a newer one. Without
-    the carried-over `deletes`, deleted rows would come back. A rewrite may add deletes only if it removes some.
-    Otherwise they are committed just before it in the same transaction, so that no snapshot shows a deleted row.
+    The new files keep the data `sequence` number of the snapshot that was read: later deletes would not apply to files
+    with a newer one. Without the new deletes, deleted rows would come back. A rewrite may add deletes only if it removes
+    some. Otherwise they are committed just before it in the same transaction, so that no snapshot shows a deleted row.
     """
-    swap = table.newTransaction()
-    if deletes and not gone:
+    swap, added = table.newTransaction(), [*files.new, *files.new_deletes]
+    if files.new_deletes and not files.old_deletes:
         ahead = swap.newRowDelta()
-        for delete in deletes:
+        for delete in files.new_deletes:
             ahead.addDeletes(delete)
         ahead.commit()
-        deletes = []
+        added = files.new
     rewrite = swap.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence)
     manifests_at_once(spark, table, rewrite)
-    kinds = [("DataFile", [old]), ("DeleteFile", delete_files(spark, table, gone))]
+    kinds = [("DataFile", [files.old]), ("DeleteFile", delete_files(spark, table, files.old_deletes))]
     for kind, lists in kinds:  # one call for all files: the commit must be short while others work
         each = function(
             spark, "java.util.function.Consumer", rewrite, "deleteFile",
-            "org.apache.iceberg.RewriteFiles", f"org.apache.iceberg.{kind}", of="org.apache.iceberg.RewriteFiles",
+            ("org.apache.iceberg.RewriteFiles", f"org.apache.iceberg.{kind}"), of="org.apache.iceberg.RewriteFiles",
         )  # fmt: skip
         for some in lists:
             some.forEach(each)
-    for file in (*new, *deletes):
+    for file in added:
         rewrite.addFile(file)
     for key, value in summary.items():
         rewrite.set(key, value)
@@ -250,19 +188,15 @@ def rewrite_manifests(spark: SparkSession, table: JavaTable, of_data_only: bool)
     )
     if of_data_only:
         handles, content = package(spark, "java.lang.invoke"), package(spark, "org.apache.iceberg").ManifestContent
+        boolean = package(spark, "java.lang").Boolean.TYPE
         kind, public = handles.MethodType.methodType, handles.MethodHandles.publicLookup()
         manifest, contents = (java_class(spark, f"org.apache.iceberg.Manifest{c}") for c in ("File", "Content"))
         content_of = public.findVirtual(manifest, "content", kind(contents))
-        is_data = public.bind(content.DATA, "equals", kind(_boolean(spark), java_class(spark, "java.lang.Object")))
+        is_data = public.bind(content.DATA, "equals", kind(boolean, java_class(spark, "java.lang.Object")))
         action = action.rewriteIf(chained(spark, "java.util.function.Predicate", content_of, is_data))
     return package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Iterables.size(
         action.execute().rewrittenManifests()
     )
-
-
-def _boolean(spark: SparkSession) -> Any:
-    """Return Java's primitive type boolean."""
-    return package(spark, "java.lang").Boolean.TYPE
 
 
 def remove_files(table: JavaTable, files: list[Any]) -> None:

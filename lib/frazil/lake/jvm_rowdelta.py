@@ -6,11 +6,12 @@ Objects that may be many are passed as JSON: one py4j call costs 0.1 ms, and a c
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
-from frazil.lake.jvm import JavaSnapshot, JavaTable, MainMovedError, java_class, package
+from frazil.lake.jvm import JavaSnapshot, JavaTable, Stamp, begin, finish, java_class, java_list, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,16 +89,15 @@ def chained(spark: SparkSession, interface: str, first: Any, then: Any) -> Any:
 
 
 def function(
-    spark: SparkSession, interface: str, target: Any, method: str, returns: str | Any, takes: str, of: str = ""
+    spark: SparkSession, interface: str, target: Any, method: str, types: tuple[str, str], of: str = ""
 ) -> Any:
     """Return a Java lambda that calls `target.method(x)`, made from a method handle, as py4j has no lambdas.
 
-    `returns` is a class's name, or the Java class of a primitive type. `of` is the public interface with the method, if
-    the target's own class is not public.
+    `types` are the classes that it returns and takes. `of` is the public interface with the method, if the target's own
+    class is not public.
     """
     handles = package(spark, "java.lang.invoke")
-    returns = java_class(spark, returns) if isinstance(returns, str) else returns
-    kind = handles.MethodType.methodType(returns, java_class(spark, takes))
+    kind = handles.MethodType.methodType(*(java_class(spark, name) for name in types))
     public = handles.MethodHandles.publicLookup()
     bound = (
         public.findVirtual(java_class(spark, of), method, kind).bindTo(target)
@@ -128,23 +128,19 @@ def delete_files(spark: SparkSession, table: JavaTable, entries: list[dict]) -> 
     return lists
 
 
-def delete_loader(spark: SparkSession, table: JavaTable) -> Any:
-    """Return Iceberg's loader of a table's delete files, vectors or position deletes."""
-    read = function(
-        spark, "java.util.function.Function", table.io(), "newInputFile",
-        "org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile",
-    )  # fmt: skip
-    return package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
-
-
 def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes: list[dict]) -> bytes | None:
     """Return the rows of a data file that these deletes remove, as a serialised 64-bit Roaring bitmap; None without deletes."""
     if not deletes:
         return None
-    listed = package(spark, "java.util").ArrayList()
+    files = java_list(spark, [])
     for part in delete_files(spark, table, deletes):
-        listed.addAll(part)
-    blob = bytes(delete_loader(spark, table).loadPositionDeletes(listed, path).serialize().array())
+        files.addAll(part)
+    read = function(
+        spark, "java.util.function.Function", table.io(), "newInputFile",
+        ("org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile"),
+    )  # fmt: skip
+    loader = package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
+    blob = bytes(loader.loadPositionDeletes(files, path).serialize().array())
     return blob[8:-4]  # before it: length and magic number; after it: a checksum
 
 
@@ -214,48 +210,46 @@ def manifests_at_once(spark: SparkSession, table: JavaTable, update: Any) -> Non
         update.scanManifestsWith(executors.newDirectExecutorService())
 
 
-def commit(
-    spark: SparkSession, table: JavaTable, base: int, new: list[Any], added: list[dict], removed: list[dict],
-    touched: list[str], tag: str, key: str, position, summary: dict[str, str], check, properties: dict[str, str],
-) -> JavaSnapshot:  # fmt: skip
-    """Add rows and deletes, move the tag, set the position and other properties in one metadata swap; return the new snapshot.
+@dataclass(frozen=True)
+class Delta:
+    """What a row delta changes: data files to add, deletes to add and to remove (in JSON), and the data files that these apply to."""
 
-    `base` is the snapshot for which the deletes were computed; it must still be main's. `check(snapshot)` gets the
-    snapshot before it is committed and may raise. Moving the tag makes it a compare-and-set, as in `jvm.publish`.
+    new: list[Any]
+    added: list[dict]
+    removed: list[dict]
+    touched: list[str]
+
+
+def commit(
+    spark: SparkSession, table: JavaTable, base: int, delta: Delta, stamp: Stamp, check: Callable[[JavaSnapshot], None]
+) -> JavaSnapshot:
+    """Commit a row delta and a stamp in one metadata swap; return the new snapshot.
+
+    `base` is the snapshot for which the deletes were computed; it must still be main's. If files that this batch does
+    not touch were compacted since, Iceberg sees no conflict. But the plan would keep them, and a later delete of their
+    rows would name removed files. `check(snapshot)` gets the snapshot before it is committed and may raise.
     """
     util, filters = package(spark, "java.util"), package(spark, "org.apache.iceberg.expressions").Expressions
-    tx = table.newTransaction()
-    # The transaction starts at the newest metadata, not at that of `table`. If files were compacted since that this
-    # batch does not touch, Iceberg sees no conflict. But the plan would keep them, and a later delete of their rows
-    # would name removed files.
-    if tx.table().currentSnapshot().snapshotId() != base:
-        raise MainMovedError(str(base))
-    delta = tx.newRowDelta()
-    manifests_at_once(spark, table, delta)
-    for file in new:
-        delta.addRows(file)
-    for entries, method in ((added, "addDeletes"), (removed, "removeDeletes")):
+    tx = begin(table, base, stamp.key)
+    update = tx.newRowDelta()
+    manifests_at_once(spark, table, update)
+    for file in delta.new:
+        update.addRows(file)
+    for entries, method in ((delta.added, "addDeletes"), (delta.removed, "removeDeletes")):
         each = function(
-            spark, "java.util.function.Consumer", delta, method, "org.apache.iceberg.RowDelta", "org.apache.iceberg.DeleteFile"
+            spark, "java.util.function.Consumer", update, method, ("org.apache.iceberg.RowDelta", "org.apache.iceberg.DeleteFile")
         ) if entries else None  # fmt: skip
         for part in delete_files(spark, table, entries):
             part.forEach(each)
     # One call for all paths (py4j passes a Python list element by element): a tokenizer is an Enumeration.
-    paths = util.Collections.list(util.StringTokenizer("\n".join(touched), "\n"))
-    delta.validateFromSnapshot(base).validateDataFilesExist(paths).validateDeletedFiles()
-    delta.conflictDetectionFilter(
+    paths = util.Collections.list(util.StringTokenizer("\n".join(delta.touched), "\n"))
+    update.validateFromSnapshot(base).validateDataFilesExist(paths).validateDeletedFiles()
+    update.conflictDetectionFilter(
         filters.alwaysTrue()
     ).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
-    for k, v in summary.items():
-        delta.set(k, v)
-    delta.commit()
+    for k, v in stamp.summary.items():
+        update.set(k, v)
+    update.commit()
     head = tx.table().currentSnapshot()
     check(head)
-    refs = tx.manageSnapshots()
-    (refs.replaceTag if tag in table.refs() else refs.createTag)(tag, head.snapshotId()).commit()
-    change = tx.updateProperties().set(key, position(snapshot=head.snapshotId(), sequence=head.sequenceNumber()))
-    for k, v in properties.items():
-        change.set(k, v)
-    change.commit()
-    tx.commitTransaction()
-    return head
+    return finish(table, tx, head, stamp)

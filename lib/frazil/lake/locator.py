@@ -13,11 +13,11 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta, jvm_schema
-from frazil.lake.carry import ORDER, file_name
-from frazil.lake.deltafiles import NewFile, read_vector
+from frazil.lake.deltafiles import NewFile, deleted_rows
 from frazil.lake.frames import frame, of_arrow
 from frazil.lake.keyindex import KeyIndex, key_sql
 from frazil.lake.merge import bound
+from frazil.lake.remap_deletes import ORDER, file_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -186,12 +186,8 @@ class Locator:
 
     def _deleted(self, table: jvm.JavaTable, path: str, own: bool = False) -> Any:
         """Return the bitmap of a data file's deleted rows; with `own`, only of deletes that belong to this file alone."""
-        from pyroaring import BitMap64
-
         file = self.plan[path]
-        deletes = file.own if own else file.deletes
-        blob = deletes and (read_vector(deletes) or jvm_rowdelta.deleted_positions(self.spark, table, path, deletes))
-        return BitMap64.deserialize(blob) if blob else BitMap64()
+        return deleted_rows(self.spark, table, path, file.own if own else file.deletes)
 
     def vector(self, table: jvm.JavaTable, path: str) -> Any:
         """Return the present deletion bitmap of a data file, which a new one replaces."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.config.sql import literal
 from frazil.lake import jvm, jvm_rewrite
+from frazil.lake.attempts import is_known_failure, until_committed
 from frazil.lake.compact import compact
 from frazil.lake.health import Health, states_to_tag
 
@@ -69,13 +70,22 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
     return actions
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table of the lake: its full name and its key columns."""
+
+    name: str
+    key: tuple[str, ...]
+
+
 def execute(
-    spark: SparkSession, name: str, key: tuple[str, ...], action: str, s: MaintenanceSettings, run: str, say: Callable[[str], None]
-) -> dict[str, int]:  # fmt: skip
+    spark: SparkSession, of: Table, action: str, s: MaintenanceSettings, run: str, say: Callable[[str], None]
+) -> dict[str, int]:
     """Do one action and return what it changed. Ingestion may run meanwhile: a batch whose base moved is written again."""
+    name = of.name
     catalog, table = name.split(".", 1)
     if action == "compact":
-        return compact(spark, name, key, s, run, say)
+        return compact(spark, name, of.key, s, run, say)
     if action == "tag states":
         states = states_to_tag(spark, name, s)
         jvm.tag(spark, name, states)
@@ -92,12 +102,16 @@ def execute(
 
 def _rewrite_manifests(spark: SparkSession, name: str, say: Callable[[str], None]) -> int:
     """Rewrite all manifests, or only those of data if a batch commits first; return how many."""
-    for attempt in range(ATTEMPTS):
-        try:
-            return jvm_rewrite.rewrite_manifests(spark, jvm.load_table(spark, name), of_data_only=attempt > 0)
-        except Exception as error:
-            if not jvm.is_known_failure(error):
-                raise
+    failures: list[Exception] = []
+
+    def attempt() -> int:
+        return jvm_rewrite.rewrite_manifests(spark, jvm.load_table(spark, name), of_data_only=bool(failures))
+
+    try:
+        return until_committed(attempt, failed=failures.append, attempts=ATTEMPTS)
+    except Exception as error:
+        if not is_known_failure(error):
+            raise
     say(f"{name}: {ATTEMPTS} times a batch replaced manifests while they were rewritten: left to the next run")
     return 0
 

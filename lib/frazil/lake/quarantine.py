@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,6 +19,7 @@ from frazil.config.sql import identifier, literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
+from frazil.lake.attempts import until_committed
 from frazil.lake.commit import is_dead, new_batch
 from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, create_namespaces
 from frazil.source.quarantined import LATER, OPEN, RECORD, UNREADABLE
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 BESIDE, ON = "frazil.table", "frazil.base"
 """In the summary of staged records: the table of their batch, and the position and snapshot on which it was built."""
+ATTEMPTS = 8
 _one_at_a_time = threading.Lock()
 
 
@@ -55,7 +56,8 @@ def stage(spark: SparkSession, name: str, records: DataFrame, batch: str, target
     """Write records to a branch of their batch; they become visible when `settle` finds it committed."""
     create(spark, name)
     branch = BRANCH_PREFIX + batch
-    _patiently(lambda: jvm.fork(spark, name, branch, jvm.load_table(spark, name).currentSnapshot().snapshotId()))
+    with _one_at_a_time:
+        jvm.fork(spark, name, branch, jvm.load_table(spark, name).currentSnapshot().snapshotId())
     on = {"batch": base.position.batch, "snapshot": base.snapshot}
     summary = {BATCH: batch, BESIDE: target, ON: json.dumps(on)}
     _insert(spark, f"{name}.branch_{branch}", records, batch, summary)
@@ -90,7 +92,7 @@ def add_once(spark: SparkSession, name: str, records: DataFrame, admit: Callable
             new.unpersist()
         return count, [f"{r.path} offset {r.row_no}" for r in first] + ["…"] * (count > len(first))
 
-    return _patiently(attempt, alone=False)
+    return _repeated(attempt, alone=False)
 
 
 def _forward(spark: SparkSession, name: str, records: DataFrame, head: int) -> None:
@@ -164,31 +166,28 @@ def _publish(spark: SparkSession, name: str, branch: str, head: int) -> None:
         if table.refs().get(branch) is not None:
             table.manageSnapshots().cherrypick(head).removeBranch(branch).commit()
 
-    _patiently(swap)
+    _repeated(swap)
 
 
 def _drop(spark: SparkSession, name: str, branch: str, head: int) -> None:
     """Remove a branch if it is still at the snapshot that was examined; newer records keep it."""
 
-    def drop() -> None:
-        table = jvm.load_table(spark, name)
-        if (there := table.refs().get(branch)) is not None and there.snapshotId() == head:
-            table.manageSnapshots().removeBranch(branch).commit()
+    def drop(table: jvm.JavaTable, refs: Any) -> Any:
+        there = table.refs().get(branch)
+        return refs.removeBranch(branch) if there is not None and there.snapshotId() == head else None
 
-    _patiently(drop)
+    with _one_at_a_time:
+        jvm.change_refs(spark, name, drop)
 
 
-def _patiently(do: Callable[[], Any], alone: bool = True) -> Any:
-    """Repeat an action that lost a race against batches of other tables; `alone` excludes those of this process."""
-    for attempt in range(8):
-        try:
-            with _one_at_a_time if alone else nullcontext():
-                return do()
-        except Exception as error:
-            if attempt == 7 or not jvm.is_known_failure(error):
-                raise
-        time.sleep(0.05 * 2**attempt)
-    return None
+def _repeated(do: Callable[[], Any], alone: bool = True) -> Any:
+    """Repeat an idempotent commit that lost a race against batches of other tables; `alone` excludes those of this process."""
+
+    def attempt() -> Any:
+        with _one_at_a_time if alone else nullcontext():
+            return do()
+
+    return until_committed(attempt, attempts=ATTEMPTS)
 
 
 def _is_committed(spark: SparkSession, target: str, batch: str, on: dict) -> bool | None:
@@ -246,7 +245,7 @@ def purge(spark: SparkSession, name: str, source: str, days: float) -> int:
     rows.createOrReplaceTempView(view)
     try:
         if count := rows.count():
-            _patiently(lambda: spark.sql(f"DELETE FROM {name} WHERE {of} AND id IN (SELECT id FROM {view})"))
+            _repeated(lambda: spark.sql(f"DELETE FROM {name} WHERE {of} AND id IN (SELECT id FROM {view})"))
         return count
     finally:
         spark.catalog.dropTempView(view)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.dms.position import Position
-from frazil.errors import FrazilError
-from frazil.lake import commit, jvm, jvm_rowdelta, jvm_schema
-from frazil.lake.commit import BusyError, Commit, PositionMovedError
+from frazil.lake import jvm, jvm_rowdelta, jvm_schema
+from frazil.lake.commit import Commit, Facts, commit_of, once, require_position
 from frazil.lake.deltafiles import NewFile, in_order, partition_sql, write_deletes, write_rows
 from frazil.lake.fold import Fold
 from frazil.lake.keyindex import key_sql
 from frazil.lake.locator import Locator, MismatchError, UnfitError, live_rows
-from frazil.lake.tables import BATCH, POSITION, TAG, Base, read_base
+from frazil.lake.tables import Base, read_base
 
 if TYPE_CHECKING:
     from pyarrow import Table
     from pyspark.sql import DataFrame, SparkSession
-
-MOVED = "its position moved while a batch was written"
 
 
 class RowDelta:
@@ -72,56 +68,37 @@ class RowDelta:
     ) -> Commit:
         """Commit a collapsed batch, `shaped` and collected, with its position and other properties, in one swap.
 
-        Raise PositionMovedError if another run moved the position, BusyError if others committed first each time, and
-        UnfitError if a MERGE has to write the batch.
+        Raise what `once` raises, and UnfitError if a MERGE has to write the batch.
         """
-        rows = in_order(rows)
-        summary = {**summary, BATCH: position.batch, POSITION: position.to_json()}
-        written: list[NewFile] | None = None
-        seen = base.snapshot
-        for attempt in range(1, commit.ATTEMPTS + 1):
-            table = jvm.load_table(self.spark, self.name)
-            if table.properties().get(POSITION) != base.stored:
-                raise PositionMovedError(f"{self.name}: {MOVED}", "run again")
-            if table.currentSnapshot().snapshotId() != seen:  # others committed: check what they did
-                seen = read_base(self.spark, self.name).snapshot
-            fields = jvm_schema.partition_fields(self.spark, table)
-            if fields != (self.partitioning or []):
-                self.partitioning = None
-                raise MismatchError(
-                    f"{self.name} got another partition spec meanwhile", "the merge lane writes this batch"
-                )
-            self.rows.sync(table)
-            if written is None:
-                written = write_rows(self.spark, table, rows, self.spec, fields)
-            try:
-                done = self._commit(table, position, rows, written, (summary, properties))
-                if self.small.due:  # if that fails, the batch is found below
-                    self.small.fold(self.spark, self.rows, self.spec, fields)
-                return done
-            except FrazilError:
-                raise
-            except Exception as error:
-                if done := commit.find(self.spark, self.name, position.batch):
-                    return done  # the index does not have it yet: the next batch catches up
-                if not commit.may_try_again(error):
-                    raise
-                now = read_base(self.spark, self.name)
-                if now.stored != base.stored:
-                    raise PositionMovedError(f"{self.name}: {MOVED}", "run again") from error
-                if attempt == commit.ATTEMPTS:
-                    raise (BusyError(self.name) if now.snapshot != self.rows.snapshot else error) from error
-                time.sleep(0.05 * (2**attempt - 2))  # the first retry does not wait: the other commit is done
-        raise AssertionError("unreachable")
+        rows, written = in_order(rows), []
+        facts, name = Facts(position, summary, properties), self.name
 
-    def _commit(
-        self,
-        table: jvm.JavaTable,
-        position: Position,
-        rows: Table,
-        written: list[NewFile],
-        told: tuple[dict[str, str], dict[str, str]],
-    ) -> Commit:
+        def attempt(on: Base) -> Commit:
+            table = jvm.load_table(self.spark, name)
+            require_position(table, name, base)
+            if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
+                read_base(self.spark, name)
+            fields = self._fields(table)
+            self.rows.sync(table)
+            if not written:
+                written.extend(write_rows(self.spark, table, rows, self.spec, fields))
+            done = self._commit(table, rows, written, facts)
+            if self.small.due:  # if that fails, the batch is found in the table
+                self.small.fold(self.spark, self.rows, self.spec, fields)
+            return done
+
+        # A batch that is only found is not in the index yet: the next batch catches up.
+        return once(self.spark, name, base, position.batch, attempt)
+
+    def _fields(self, table: jvm.JavaTable) -> list[tuple[int, str, str]]:
+        """Return the partition fields; raise MismatchError if they are not those of the rows' partition values."""
+        fields = jvm_schema.partition_fields(self.spark, table)
+        if fields != (self.partitioning or []):
+            self.partitioning = None
+            raise MismatchError(f"{self.name} got another partition spec meanwhile", "the merge lane writes this batch")
+        return fields
+
+    def _commit(self, table: jvm.JavaTable, rows: Table, written: list[NewFile], facts: Facts) -> Commit:
         at, plan = self.rows, self.rows.plan
         old = at.locate(rows)
         if strange := [p for p in old if p not in plan]:  # a vector for such a file would be ignored, and rows doubled
@@ -139,10 +116,8 @@ class RowDelta:
                     f"{self.name} would have {live_rows(head):,} rows, its index {live:,}", "run again: it is rebuilt"
                 )
 
-        head = jvm_rowdelta.commit(
-            self.spark, table, at.snapshot, [f.file for f in written], list(entries.values()), replaced, list(vectors),
-            TAG, POSITION, position.to_json, told[0], check, told[1],
-        )  # fmt: skip
+        delta = jvm_rowdelta.Delta([f.file for f in written], list(entries.values()), replaced, list(vectors))
+        head = jvm_rowdelta.commit(self.spark, table, at.snapshot, delta, facts.stamp, check)
         for path, vector in vectors.items():
             plan[path].deletes = [d for d in plan[path].deletes if d not in plan[path].own] + [entries[path]]
             plan[path].vector = vector
@@ -151,7 +126,7 @@ class RowDelta:
         at.committed(rows, [(f.path, f.rows) for f in written], vectors, head, live)
         at.save(at_once=False)
         self.small.remember(rows, written, head.snapshotId())
-        return commit.commit_of(self.spark, head, position.batch)
+        return commit_of(self.spark, head, facts.position.batch)
 
     def _grown(self, table: jvm.JavaTable, path: str, positions: Any) -> Any:
         from pyroaring import BitMap64

@@ -95,7 +95,7 @@ def create_table(
     if table.currentSnapshot() is None:
         jvm_schema.ascii_partitions(spark, table)
         first = (position or Position()).to_json
-        jvm.start_position(table, TAG, POSITION, first, {COLUMNS: columns_of(spark, table)})
+        jvm.start_position(table, jvm.Stamp(TAG, POSITION, first, {COLUMNS: columns_of(spark, table)}))
     elif POSITION not in table.properties():
         _require_position(table, name)
         raise TableError(
@@ -223,7 +223,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
             change.makeColumnOptional(f.name())
     change.commit()
     table.refresh()
-    jvm.start_position(table, TAG, POSITION, position.to_json, {COLUMNS: columns_of(spark, table)})
+    jvm.start_position(table, jvm.Stamp(TAG, POSITION, position.to_json, {COLUMNS: columns_of(spark, table)}))
     parent = jvm.load_table(spark, name).currentSnapshot().parentId()
     if parent != (held and held.snapshotId()):
         spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}', '{COLUMNS}')")

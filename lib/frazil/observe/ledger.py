@@ -19,6 +19,7 @@ from frazil.config.sql import literal
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
+from frazil.lake.attempts import until_committed
 from frazil.lake.frames import frame
 from frazil.lake.lookup import VISIBLE
 from frazil.lake.tables import TableError, create_namespaces
@@ -77,14 +78,8 @@ def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[s
         rows.createOrReplaceTempView(view)
         change = "WHEN MATCHED THEN UPDATE SET * " if which == "maintenance" else ""
         same = " AND ".join(f"l.{c} = r.{c}" for c in on)
-        for attempt in range(5):
-            try:
-                book.spark.sql(f"MERGE INTO {name} l USING {view} r ON {same} {change}WHEN NOT MATCHED THEN INSERT *")
-                return
-            except Exception as error:
-                if attempt == 4 or not jvm.is_known_failure(error):
-                    raise
-                time.sleep(0.2 * 2**attempt)
+        statement = f"MERGE INTO {name} l USING {view} r ON {same} {change}WHEN NOT MATCHED THEN INSERT *"
+        until_committed(lambda: book.spark.sql(statement))  # by id, so a second time changes nothing
 
 
 def _existing(book: Workbook) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from frazil.changes.types import value_type
 from frazil.config.spec import Column, TableSpec
@@ -70,21 +70,29 @@ def require_one_meaning(spec: TableSpec, names: list[set[str]]) -> None:
             )
 
 
+@dataclass(frozen=True)
+class Difference:
+    """How a control record's columns differ from the known ones: its shape, the columns that disappeared, those that appeared."""
+
+    shape: Shape
+    gone: list[str]
+    new: list[str]
+
+
 def events(
     told: Definition,
     spec: TableSpec,
     mappings: Mappings,
-    one: Shape,
-    gone: list[str],
-    new: list[str],
+    difference: Difference,
     promotes: Callable[[str, str], bool],
 ) -> tuple[Event, ...]:
     """Return what to keep of a control record.
 
     This is a rename, columns that a policy adds or drops, or types that no promotion leads to. It is a rename if the
-    record says so, one column disappeared (`gone`) and one appeared (`new`). A column that is left out of the lake may
-    be renamed as well, and stays out. Raises SchemaError for what no policy allows.
+    record says so, one column disappeared and one appeared. A column that is left out of the lake may be renamed as
+    well, and stays out. Raises SchemaError for what no policy allows.
     """
+    gone, new = difference.gone, difference.new
     added = mappings.listed(spec)
     here = {*added, *(_known(told, spec, mappings).get(n) for n in told.columns)}
     lost = [*gone, *(c for c in mappings.file_columns(spec) if c not in spec.names and c not in here)]
@@ -96,7 +104,7 @@ def events(
     if gone and new:
         return ()  # a choice that must be declared; the check of gone and new columns says so
     dropped = [("drop", n) for n in gone if spec.changes.gone == "drop" and n not in spec.key]
-    return (*_added(told, spec, new), *dropped, *_retyped(told, one, spec, mappings, promotes))
+    return (*_added(told, spec, new), *dropped, *_retyped(told, difference.shape, spec, mappings, promotes))
 
 
 def _added(told: Definition, spec: TableSpec, new: list[str]) -> list[Event]:

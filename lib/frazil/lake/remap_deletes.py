@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import bisect
 import json
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
 from frazil.lake import jvm_rewrite, jvm_rowdelta
-from frazil.lake.deltafiles import read_vector, write_deletes
+from frazil.lake.deltafiles import deleted_rows, write_deletes
 from frazil.lake.frames import frame
 
 if TYPE_CHECKING:
+    from pyroaring import BitMap64
     from pyspark.sql import DataFrame, SparkSession
 
 ORDER = "frazil.order"
@@ -48,54 +48,54 @@ def file_name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
-def carried_deletes(
-    spark: SparkSession, table: Any, before: jvm_rewrite.Tasks, now: jvm_rewrite.Tasks, files: tuple[str, ...],
-    new: list[Any], moved: DataFrame, order: dict[str, dict[str, int]],
-) -> tuple[list[Any], int]:  # fmt: skip
+@dataclass(frozen=True)
+class Rewrite:
+    """New files that hold the live rows of old `files`: Iceberg's DataFiles, and where each row went.
+
+    `moved` has old_file, old_row, new_file and new_row, in memory or on disk. `order` is its `order_of`.
+    """
+
+    files: tuple[str, ...]
+    new: list[Any]
+    moved: DataFrame
+    order: dict[str, dict[str, int]]
+
+
+def remapped_deletes(
+    spark: SparkSession, table: Any, before: jvm_rewrite.Tasks, now: jvm_rewrite.Tasks, rewrite: Rewrite
+) -> tuple[list[Any], int]:
     """Write the deletes that old files got between two scans as deletes of the new files; return them, and the number of rows."""
-    touched = [p for p in files if now.told[p].get("delete-files") != before.told[p].get("delete-files")]
     arrived = {}
-    for path in touched:
-        known = _deleted(spark, table, before, path)
-        if rows := _live_rows(_deleted(spark, table, now, path) - known, known):
+    for path in rewrite.files:
+        old, new = (tasks.told[path].get("delete-files") or [] for tasks in (before, now))
+        if old == new:
+            continue
+        known = deleted_rows(spark, table, path, old)
+        if rows := _live_rows(deleted_rows(spark, table, path, new) - known, known):
             arrived[path] = rows
-    places = _places(spark, moved, order, arrived)
-    return _write(spark, table, now.told[files[0]]["data-file"], new, places), sum(map(len, places.values()))
+    places = _places(spark, rewrite, arrived)
+    alike = now.told[rewrite.files[0]]["data-file"]
+    return new_deletes(spark, table, alike, places), sum(map(len, places.values()))
 
 
-def _deleted(spark: SparkSession, table: Any, tasks: jvm_rewrite.Tasks, path: str) -> set[int]:
-    """Return the deleted positions of a data file. A deletion vector is decoded here if possible: Iceberg would need many calls."""
-    deletes = tasks.told[path].get("delete-files") or []
-    blob = read_vector(deletes) if deletes else None
-    with suppress(ImportError):
-        from pyroaring import BitMap64
-
-        if blob:
-            return set(BitMap64.deserialize(blob))
-    return jvm_rewrite.deleted(spark, table, tasks[path])
-
-
-def _live_rows(positions: set[int], deleted: set[int]) -> list[int]:
+def _live_rows(positions: BitMap64, deleted: BitMap64) -> list[int]:
     """Turn positions in a file into row numbers among the rows that were live when the rewrite read it."""
-    gone = sorted(deleted)
-    return [at - bisect.bisect_left(gone, at) for at in positions]
+    return [at - deleted.rank(at) for at in positions]
 
 
-def _places(
-    spark: SparkSession, moved: DataFrame, order: dict[str, dict[str, int]], arrived: dict[str, list[int]]
-) -> dict[str, list[int]]:
+def _places(spark: SparkSession, rewrite: Rewrite, arrived: dict[str, list[int]]) -> dict[str, list[int]]:
     """Map rows deleted from old files to positions in the new files; raise CompactionError if one is not found."""
     if not arrived:
         return {}
     found: dict[str, list[int]] = {}
-    if order:
-        for new, first in order.items():
+    if rewrite.order:
+        for new, first in rewrite.order.items():
             if rows := [first[old] + row for old in first.keys() & arrived.keys() for row in arrived[old]]:
                 found[new] = rows
     else:
         rows = ((path, row) for path, rows in arrived.items() for row in rows)
         gone = frame(spark, rows, "old_file string, old_row long")
-        there = moved.join(gone.hint("broadcast"), ["old_file", "old_row"])
+        there = rewrite.moved.join(gone.hint("broadcast"), ["old_file", "old_row"])
         for row in there.select("new_file", "new_row").collect():
             found.setdefault(row.new_file, []).append(row.new_row)
     if sum(map(len, found.values())) != sum(map(len, arrived.values())):
@@ -103,12 +103,10 @@ def _places(
     return found
 
 
-def _write(spark: SparkSession, table: Any, alike: dict, new: list[Any], places: dict[str, list[int]]) -> list[Any]:
-    """Write deletes for new files and return them; spec and partition are those of an old file (`alike`)."""
-    try:
-        from pyroaring import BitMap64
-    except ImportError:
-        return jvm_rewrite.write_deletes(spark, table, {f.location(): f for f in new}, places)
+def new_deletes(spark: SparkSession, table: Any, alike: dict, places: dict[str, list[int]]) -> list[Any]:
+    """Write deletes of new files and return them; spec and partition are those of another data file in JSON (`alike`)."""
+    from pyroaring import BitMap64
+
     files = {path: jvm_rowdelta.LiveFile(alike["spec-id"], alike.get("partition"), 0) for path in places}
     entries = write_deletes(spark, table, files, {path: BitMap64(at) for path, at in places.items()})
     return [d for part in jvm_rowdelta.delete_files(spark, table, list(entries.values())) for d in part]
