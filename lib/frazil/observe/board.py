@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import threading
 import time
 from collections.abc import Callable
 
 from frazil.errors import safe
 from frazil.observe.progress import watched
+from frazil.observe.render import render
 
 
 class Board:
@@ -31,7 +31,7 @@ class Board:
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
+        return render("live_status.html.j2", bars=[], text=repr(self))
 
     def set(self, table: str, line: str, important: bool = False) -> None:
         """Show a table's newest line; outside a notebook at most one every `every_s` seconds unless it is important."""

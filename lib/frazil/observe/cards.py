@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import Message, safe
+from frazil.observe.render import render
 from frazil.observe.report import Grid
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ class Card:
         return "\n".join([head, *(line.rstrip() for line in lines)])
 
     def _repr_html_(self) -> str:
-        lines = "white-space:pre-line;" if "\n" in self.verdict else ""
-        edge = f"{lines}border-left:4px solid {_COLOURS[self.level]};padding:.2em .8em"
-        head = f'<p style="{edge}"><b style="color:{_COLOURS[self.level]}">{_MARKS[self.level]}</b> {html.escape(self.verdict)}</p>'
-        return head + (self.grid.html([_tint(level) for level in self.levels]) if self.grid.rows else "")
+        head = {"colour": _COLOURS[self.level], "mark": _MARKS[self.level], "verdict": self.verdict}
+        return render("card.html.j2", **head, **self.grid.shown([_tint(level) for level in self.levels]))
 
 
 def _tint(level: str) -> str:

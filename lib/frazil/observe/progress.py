@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from frazil.errors import safe
+from frazil.observe.render import render
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,10 +51,8 @@ class Bars:
         return [f"{safe(group)}: {done} of {total} tasks done" for group, (done, total) in self.tasks.items()]
 
     def _repr_html_(self) -> str:
-        return "".join(
-            f'<div><progress value="{done}" max="{total}"></progress> {html.escape(safe(group))}: {done} of {total} tasks</div>'
-            for group, (done, total) in self.tasks.items()
-        )
+        bars = [(safe(group), done, total) for group, (done, total) in self.tasks.items()]
+        return render("live_status.html.j2", bars=bars, text="")
 
 
 @contextmanager

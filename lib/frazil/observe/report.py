@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frazil.errors import Message, safe, safe_facts
-from frazil.flows.workbook import TableResult, raise_if_failed
+from frazil.observe.render import render
+
+if TYPE_CHECKING:
+    from frazil.flows.workbook import TableResult
 
 RECORD = "application/vnd.frazil.result+json"
 
@@ -53,22 +55,12 @@ class Grid:
         return ["\n".join(text(row, n) for n in range(max(len(c) for c in row))) for row in cells]
 
     def _repr_html_(self) -> str:
-        return self.html([""] * len(self.rows)) if self.rows else "<p><em>nothing to show</em></p>"
+        return render("table.html.j2", **self.shown())
 
-    def html(self, styles: Sequence[str]) -> str:
-        """Return the rows as an HTML table, each with its own style."""
-        aligned = ["right" if self._is_number(c) else "left" for c in self.columns]
-
-        def line(tag: str, values: Sequence[str], style: str = "") -> str:
-            cells = (
-                f'<{tag} style="text-align:{a};white-space:pre-line">{html.escape(v)}</{tag}>'
-                for v, a in zip(values, aligned, strict=True)
-            )
-            return f'<tr style="{style}">{"".join(cells)}</tr>' if style else f"<tr>{''.join(cells)}</tr>"
-
-        head = line("th", [safe(c).replace("_", " ") for c in self.columns])
-        body = "".join(line("td", row, style) for row, style in zip(self._cells(), styles, strict=True))
-        return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+    def shown(self, styles: Sequence[str] = ()) -> dict[str, Any]:
+        """Return what the template of a table needs; `styles` has a style for each row."""
+        columns = [(safe(c).replace("_", " "), "right" if self._is_number(c) else "left") for c in self.columns]
+        return {"columns": columns, "rows": list(zip(styles or [""] * len(self.rows), self._cells(), strict=True))}
 
 
 class Record:
@@ -90,6 +82,8 @@ def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> Record:
     Several results of one table become one: the failed one, or else the last that did something, with the counts of the
     others.
     """
+    from frazil.flows.workbook import raise_if_failed
+
     failed = any(r.failed for r in done)
     telling = sorted(done, key=lambda r: (r.failed, r.status != "unchanged"))
     tables: dict[str, dict[str, Any]] = {}
