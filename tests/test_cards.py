@@ -15,9 +15,9 @@ import pytest
 
 from frazil.errors import FrazilError, Message
 from frazil.flows.workbook import TableResult
-from frazil.observe import cards, progress, runs
-from frazil.observe.board import Board
-from frazil.observe.report import Grid
+from frazil.report import cards, progress, runs
+from frazil.report.board import Board
+from frazil.report.summary import Grid
 from frazil_demo.report import write_report
 
 HOSTILE = "<script>&\"'</td>{{ 7 * 7 }}<style>"
@@ -190,6 +190,6 @@ def test_a_wheel_has_the_templates(tmp_path):
     assert templates and templates == {
         f.relative_to(tmp_path / "installed") for f in (tmp_path / "installed").rglob("*.j2")
     }
-    code = "import frazil_demo.report\nfrom frazil.observe.report import Grid\nprint(frazil_demo.__file__, Grid([{'a': 1}])._repr_html_())"
+    code = "import frazil_demo.report\nfrom frazil.report.summary import Grid\nprint(frazil_demo.__file__, Grid([{'a': 1}])._repr_html_())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")})  # fmt: skip
     assert str(tmp_path / "installed") in ran.stdout and "<table>" in ran.stdout, ran.stderr

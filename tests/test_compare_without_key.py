@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from frazil.flows import reconcile
-from frazil.observe import cards, runs
+from frazil.report import cards, runs
 from frazil_demo.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.spark

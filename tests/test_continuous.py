@@ -12,7 +12,7 @@ import pytest
 
 from frazil.flows import cdc
 from frazil.flows.stop import stop_requests
-from frazil.observe import board
+from frazil.report import board
 from helpers import FILE1, FILE2, U
 
 spark = pytest.mark.spark

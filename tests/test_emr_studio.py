@@ -12,7 +12,7 @@ import pytest
 import reference
 from frazil.config import lakes
 from frazil.flows.workbook import TablesFailedError
-from frazil.observe import runs
+from frazil.report import runs
 
 ROOT = Path(__file__).parent.parent
 
@@ -94,7 +94,7 @@ def test_the_library_is_imported_from_a_zip(tmp_path):
         "import pkgutil, importlib, frazil\n"
         "names = [m.name for m in pkgutil.walk_packages(frazil.__path__, 'frazil.') if not m.name.endswith('__main__')]\n"
         "for name in names: importlib.import_module(name)\n"
-        "from frazil.observe.report import Grid\n"
+        "from frazil.report.summary import Grid\n"
         "print(len(names), frazil.__file__, Grid([{'a': '<b>'}])._repr_html_())"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": "frazil.zip", "PATH": "/usr/bin:/bin"})  # fmt: skip

@@ -12,7 +12,7 @@ from frazil.config.settings import ExploreSettings, MaintenanceSettings, Paramet
 from frazil.flows import explore, trace, watch
 from frazil.flows.explore import ExploreError
 from frazil.lake import history
-from frazil.observe import cards
+from frazil.report import cards
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U
 
 pytestmark = pytest.mark.spark

@@ -338,7 +338,7 @@ os.environ["FRAZIL_PARAMS"] = {params!r}
 from frazil.config.settings import resolve
 from frazil.flows import cdc
 from frazil.flows.workbook import Workbook
-from frazil.observe import cards
+from frazil.report import cards
 run_for_s, trigger_s, max_batch_files = {run_for_s}, 1.0, 1
 book = Workbook(resolve("cdc_merge", globals()).settings)
 done = cdc.run(book)

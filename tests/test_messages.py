@@ -12,8 +12,8 @@ from frazil.config.settings import ParameterError, SetupSettings, resolve
 from frazil.errors import FrazilError
 from frazil.flows import setup
 from frazil.flows.workbook import TableResult
-from frazil.observe import cards, runs
-from frazil.observe.report import Grid, finish
+from frazil.report import cards, runs
+from frazil.report.summary import Grid, finish
 from helpers import I
 
 CONTROL = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), "\u2028", "\u2029", "\u202e"]

@@ -24,7 +24,7 @@ from frazil.dms.position import Position, PositionError
 from frazil.flows import full_load, setup, watch
 from frazil.flows.workbook import TableResult, TablesFailedError, Workbook
 from frazil.lake import lookup
-from frazil.observe import report, runs
+from frazil.report import runs, summary
 
 ROOT = Path(__file__).parent.parent
 
@@ -270,7 +270,7 @@ def test_what_tables_come_to_is_what_the_run_comes_to():
 
 def test_of_several_results_of_a_table_that_stands_which_says_most():
     def come_of(*results):
-        record = report.finish("cdc_merge", [TableResult("t", *r) for r in results])
+        record = summary.finish("cdc_merge", [TableResult("t", *r) for r in results])
         return runs.outcome(list(record.facts["tables"].values())), record.facts["tables"]["t"]["status"]
 
     assert come_of(("replayed",), ("unchanged",)) == ("ok", "replayed")
@@ -290,7 +290,7 @@ def test_a_run_says_what_it_did_again():
         "load reloaded: c (3 rows); load replayed: a (1,200 rows); 02_cdc_merge applies their change files again"
     )
     results = TableResult("a", "replayed", counts={"replayed": 4, "still_bad": 1}), TableResult("a", "merged", counts={"changes": 2})  # fmt: skip
-    record = report.finish("cdc_merge", results)
+    record = summary.finish("cdc_merge", results)
     assert runs.restored(record.facts["tables"]) == "4 row(s) of the quarantine replayed: a"
     assert runs.restored({"a": {"status": "merged", "changes": 3}}) == ""
 
@@ -307,7 +307,7 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
     ran.wait()
     assert runs.read(made / "runs/demo")[-1]["outcome"] == "failed"
     assert 'class="bad"' in runs.write_index(made / "runs/demo").read_text()
-    finish = 'from frazil.observe.report import Record\nRecord("setup", "ok", tables={"t": {"status": "created"}})'
+    finish = 'from frazil.report.summary import Record\nRecord("setup", "ok", tables={"t": {"status": "created"}})'
     code, out = ended(frazil(with_stub(made, finish), "run", "00_setup", "--env", "demo"))
     assert code == runs.OK, out
 
@@ -315,7 +315,7 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
 WAITS = """
 from pathlib import Path
 from frazil.flows.stop import stop_requests
-from frazil.observe.report import Record
+from frazil.report.summary import Record
 with stop_requests(print) as stop:
     Path("there").touch()
     stop.wait(200)

@@ -7,7 +7,7 @@ from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import parse_spec
 from frazil.dms.read import reading
 from frazil.flows import maintenance
-from frazil.observe import ledger
+from frazil.report import ledger
 from helpers import FILE1, D, I, U, spec_of
 from lake_reader import lake_rows
 

@@ -6,9 +6,9 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from frazil.observe import runs
-from frazil.observe.render import render
-from frazil.observe.report import Grid
+from frazil.report import runs
+from frazil.report.render import render
+from frazil.report.summary import Grid
 
 CHARTS = {
     "timeline": "What was committed, how late it was, and what maintenance did beside it.",

@@ -23,7 +23,7 @@ from frazil.lake.arrival import ChangedWhileReadError, State, require_unchanged,
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.record import Update, await_files, remember_same
 from frazil.lake.tables import Base, read_base
-from frazil.observe.board import Board
+from frazil.report.board import Board
 
 
 def _held(there: TableObjects, position: Position, pending: int, own: bool) -> str:

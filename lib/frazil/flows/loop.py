@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from frazil.config.spec import TableSpec
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.observe.board import Board, status
+from frazil.report.board import Board, status
 
 LOOK_S, LONGEST_PAUSE_S = 0.2, 60.0
 

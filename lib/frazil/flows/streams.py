@@ -45,8 +45,8 @@ from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.evolution import look
 from frazil.lake.tables import Base, read_base
-from frazil.observe import latency
-from frazil.observe.board import Board
+from frazil.report import latency
+from frazil.report.board import Board
 
 SETTLE_S = 900
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from frazil.errors import safe
-from frazil.observe.progress import watched
-from frazil.observe.render import render
+from frazil.report.progress import watched
+from frazil.report.render import render
 
 
 class Board:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frazil.observe.plots import COLOURS, clock, seconds_axis, span, styled, times
+from frazil.report.charts import COLOURS, clock, seconds_axis, span, styled, times
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from frazil.config.settings import MaintenanceSettings
-    from frazil.observe.analysis import Analysis
+    from frazil.report.analysis import Analysis
 
 ACTIONS = {
     "compact": "#b0506a", "rewrite manifests": "#e0a030", "expire snapshots": "#3b6ea5", "tag states": "#7a6aa8",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frazil.observe.latency_charts import STAGE_COLOURS
-from frazil.observe.plots import durations, new_figure, span, styled, times
+from frazil.report.charts import durations, new_figure, span, styled, times
+from frazil.report.latency_charts import STAGE_COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import Message, safe, safe_facts
-from frazil.observe.render import render
+from frazil.report.render import render
 
 if TYPE_CHECKING:
     from frazil.flows.workbook import TableResult

@@ -7,14 +7,14 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import LatencySettings
-from frazil.observe.advice import DAY, Model, Setting, fit, seen
-from frazil.observe.plots import COLOURS, span, styled
+from frazil.report.advice import DAY, Model, Setting, fit, seen
+from frazil.report.charts import COLOURS, span, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from frazil.dms.endpoint import Endpoint
-    from frazil.observe.analysis import Analysis
+    from frazil.report.analysis import Analysis
 
 INTERVALS_S, TRIGGERS_S, SPEEDS = (1, 2, 5, 10, 20, 60, 120, 300), (0, 1, 3, 10, 30, 60, 300, 900), (0.5, 1, 2, 4)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import Message, safe
-from frazil.observe.render import render
-from frazil.observe.report import Grid
+from frazil.report.render import render
+from frazil.report.summary import Grid
 
 if TYPE_CHECKING:
     from frazil.flows.explore import AsOf, Changed

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frazil.observe.analysis import STAGES, TOTAL
-from frazil.observe.anatomy import steps_of
-from frazil.observe.plots import span, times
+from frazil.report.analysis import STAGES, TOTAL
+from frazil.report.anatomy import steps_of
+from frazil.report.charts import span, times
 
 if TYPE_CHECKING:
-    from frazil.observe.analysis import Analysis
+    from frazil.report.analysis import Analysis
 
 NOTHING = "No commit in this window tells of source commit times: DMS writes none without TimestampColumnName."
 WHY = {

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from frazil.errors import safe
-from frazil.observe.render import render
+from frazil.report.render import render
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

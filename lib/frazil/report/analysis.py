@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.observe.latency import OF_FILES, QUANTILES, shares
+from frazil.report.latency import OF_FILES, QUANTILES, shares
 
 if TYPE_CHECKING:
     import pandas as pd

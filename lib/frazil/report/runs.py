@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.errors import safe, safe_facts
-from frazil.observe.render import loader, render
+from frazil.report.render import loader, render
 
 OK, FAILED, WRONG, SOME_FAILED, DECISION, TIMED_OUT, BREACH, NOTHING, SKIPPED = 0, 1, 2, 3, 4, 5, 6, 10, 11
 EXIT_CODES = {

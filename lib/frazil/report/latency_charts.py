@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.observe.analysis import STAGES
-from frazil.observe.plots import COLOURS, clock, colour_of, durations, new_figure, seconds_axis, span, styled, times
+from frazil.report.analysis import STAGES
+from frazil.report.charts import COLOURS, clock, colour_of, durations, new_figure, seconds_axis, span, styled, times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from frazil.observe.analysis import Analysis
+    from frazil.report.analysis import Analysis
 
 STAGE_COLOURS = dict(zip(STAGES, ("#3b6ea5", "#8fb3d9", "#e0a030", "#5aa469", "#7a6aa8"), strict=True))
 BLUE, RED, GREY = COLOURS[0], COLOURS[3], COLOURS[7]

@@ -25,10 +25,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import LatencySettings
-from frazil.observe.analysis import LEVELS
+from frazil.report.analysis import LEVELS
 
 if TYPE_CHECKING:
-    from frazil.observe.analysis import Analysis
+    from frazil.report.analysis import Analysis
 
 FIXED = 0.5
 """Share of a small batch's time that a larger worker does not shorten: planning and committing on the driver."""
