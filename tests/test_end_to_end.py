@@ -13,7 +13,7 @@ from frazil.flows import cdc, full_load, maintenance, reconcile, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake.tables import read_base
 from frazil.report import captions, ledger
-from frazil.report.analysis import Analysis
+from frazil.report.latency import Analysis
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator

@@ -14,10 +14,9 @@ from frazil.config.settings import LatencySettings
 from frazil.dms.objects import DmsObject
 from frazil.flows import batch, freshness, visible
 from frazil.lake import jvm
-from frazil.report import anatomy, captions, lake_charts, latency_charts, ledger
+from frazil.report import captions, lake_charts, latency_charts, ledger
 from frazil.report.advice import Seen, Setting, fit
-from frazil.report.analysis import Analysis
-from frazil.report.latency import OF_FILES, QUANTILES, measures, sample, shares, sketch
+from frazil.report.latency import OF_FILES, QUANTILES, Analysis, measures, sample, shares, sketch
 from helpers import FILE2, FILE3, D, I, U
 
 SCHEMA = """table string, snapshot_id long, committed_ms long, visible_ms long, changes long, files long, bytes long, picked_up_ms long,
@@ -165,7 +164,7 @@ def test_a_few_commits_without_source_times_still_tell_of_the_stages_that_are_kn
         assert draw(a) is None
     assert captions.all_day(a) == captions.NOTHING
     assert "TimestampColumnName" in captions.tables(a)
-    assert anatomy.anatomy(a.slowest()) is None
+    assert latency_charts.slowest_commit(a.slowest()) is None
 
 
 @pytest.mark.spark
@@ -179,7 +178,7 @@ def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(anal
         ("expire snapshots", NOON - 900_000, NOON - 890_000),
     ]
     actions = pd.DataFrame([{"action": k, "began_ms": b, "ended_ms": e} for k, b, e in ran])
-    told = lake_charts.beside(a, actions)
+    told = captions.timeline(a, actions)
     assert "(1 × compact)" in told
     assert "p95 of such a slice was 9.0 s (median), of the others 3.0 s" in told
     figure = lake_charts.timeline(a, actions)
@@ -189,7 +188,7 @@ def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(anal
         analysed(*(commit(at_s=at) for at in (0, 100, 200))), actions
     )  # 200 slices, 3 with commits
     assert {line.get_marker() for line in lone.axes[1].lines if line.get_label() in ("p50", "p95")} == {"."}
-    assert lake_charts.beside(a, actions[1:]) == "No maintenance ran beside ingestion in this window."
+    assert captions.timeline(a, actions[1:]) == "No maintenance ran beside ingestion in this window."
 
 
 @pytest.mark.spark

@@ -29,8 +29,7 @@ from frazil.lake import jvm
 from frazil.lake.tables import create_namespaces
 from frazil.report import ledger
 from frazil.report.advice import Seen, Setting, fit, seen
-from frazil.report.analysis import Analysis
-from frazil.report.latency import OF_FILES, QUANTILES
+from frazil.report.latency import OF_FILES, QUANTILES, Analysis
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator

@@ -27,8 +27,8 @@ from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake import compact, jvm, jvm_rewrite
 from frazil.report import lake_charts, ledger
-from frazil.report.analysis import Analysis, frame
 from frazil.report.charts import Chart
+from frazil.report.latency import Analysis, frame
 
 RATE = 1_000
 SPEC = {

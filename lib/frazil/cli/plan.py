@@ -11,8 +11,7 @@ from frazil.flows import watch
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
-from frazil.report.cards import shared
-from frazil.report.summary import Grid
+from frazil.report.summary import Grid, shared
 
 
 def add(parser: argparse.ArgumentParser) -> None:

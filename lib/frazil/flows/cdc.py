@@ -23,7 +23,7 @@ from frazil.lake.arrival import ChangedWhileReadError, State, require_unchanged,
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.record import Update, await_files, remember_same
 from frazil.lake.tables import Base, read_base
-from frazil.report.board import Board
+from frazil.report.live_status import LiveStatus
 
 
 def _held(there: TableObjects, position: Position, pending: int, own: bool) -> str:
@@ -58,18 +58,18 @@ def run(book: Workbook) -> list[TableResult]:
     follow_source(book)
 
     def work(spec: TableSpec) -> TableResult:
-        return _one_pass(book, spec, total[spec.source].counts.get("batches", 0), lambda so_far: show(board, so_far))
+        return _one_pass(book, spec, total[spec.source].counts.get("batches", 0), lambda so_far: show(live, so_far))
 
     if not book.settings.run_for_s:
         for result in book.each_table(work):
             total[result.table].add(result)
         book.lanes.save()
         return list(total.values())
-    board = Board(book.progress)
+    live = LiveStatus(book.progress)
 
     def done(spec: TableSpec, result: TableResult) -> None:
         total[spec.source].add(result)
-        show(board, result)
+        show(live, result)
 
     keep_on(book, work, done)
     book.lanes.save()

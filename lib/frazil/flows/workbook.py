@@ -40,7 +40,7 @@ from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.tables import format_version
 from frazil.pipeline.clock import require_right_clock
 from frazil.pipeline.lake_trouble import explained, require_metadata
-from frazil.report.progress import heartbeat
+from frazil.report.live_status import heartbeat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

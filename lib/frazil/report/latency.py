@@ -1,8 +1,12 @@
-"""The latency sketch of a batch: measured in the batch's own job, stored in its snapshot's summary.
+"""Latency: a sketch of each batch, measured in its own job and stored in its snapshot's summary, and many commits together.
 
 A sketch has points of a distribution at fixed shares. It is not a KLL or a t-digest: Spark 3.5 has no SQL functions for
-these. One of useful size would also exceed the half kilobyte that each kept summary can afford. `analysis` merges
-sketches.
+these. One of useful size would also exceed the half kilobyte that each kept summary can afford.
+
+`Analysis` lets Spark merge the sketches into one small histogram, from which everything else is computed. Percentiles
+over commits are those of the mixture of their sketches: every point of a sketch represents its share of the commit's
+changes. They are never means of percentiles. Seconds are rounded to 2 % so that 100,000 commits become some thousand
+rows; maxima are exact.
 """
 
 from __future__ import annotations
@@ -12,12 +16,14 @@ import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import UTC
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from frazil.dms.newest import moment
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import Column, DataFrame
 
     from frazil.dms.objects import DmsObject
@@ -28,6 +34,18 @@ OF_FILES = (0.0, 0.5, 0.95, 0.99, 1.0)
 """The quantiles kept of delays per file."""
 AGE = "- unix_millis(commit_ts)"
 P50, P99 = QUANTILES.index(0.5), QUANTILES.index(0.99)
+TOTAL = "source_to_commit"
+STAGES = {
+    "source_to_dms": "source commit → DMS wrote",
+    "dms_to_landed": "written → landed",
+    "landed_to_pickup": "landed → picked up",
+    "pickup_to_commit": "picked up → committed",
+    "commit_to_visible": "committed → seen by another engine",
+}
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
+WIDTHS_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800)
+SLICES = 96
+"""Maximum number of slices in a window."""
 
 
 def shares(points: Sequence[float]) -> tuple[float, ...]:
@@ -73,7 +91,7 @@ def picked_up(observed: dict[str, Any], at: float) -> dict[str, Any]:
     return {**observed, "age": points and json.dumps([p + round(at * 1000) for p in points])}
 
 
-def _points(delays: list[tuple[float, int]]) -> list[int]:
+def _quantiles(delays: list[tuple[float, int]]) -> list[int]:
     """Return the quantiles of weighted delays (given in seconds), in milliseconds."""
     if not delays:
         return []
@@ -92,8 +110,8 @@ def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject
     facts["read"] = round((time.time() - picked_up) * 1000)
     delays: dict[str, list[int]] = {name: json.loads(observed[name] or "[]") for name in ("age", "dms")}
     timed = [(f.landed - moment(f.name).replace(tzinfo=UTC).timestamp(), f) for f in files if f.landed]
-    delays["land"] = _points([(late, max(f.size, 1)) for late, f in timed])
-    delays["wait"] = _points([(picked_up - f.landed, max(f.size, 1)) for _, f in timed])
+    delays["land"] = _quantiles([(late, max(f.size, 1)) for late, f in timed])
+    delays["wait"] = _quantiles([(picked_up - f.landed, max(f.size, 1)) for _, f in timed])
     return json.dumps({**facts, **delays}, separators=(",", ":"))
 
 
@@ -101,3 +119,174 @@ def lag(observed: dict[str, Any], since_pick_up_s: float) -> dict[str, float]:
     """Return p50 and p99 of source commit → table commit over one batch, in seconds; empty without a timestamp column."""
     age = json.loads(observed["age"] or "[]")
     return {f"lag_{n}_s": age[i] / 1000 + since_pick_up_s for n, i in (("p50", P50), ("p99", P99)) if age}
+
+
+def _points_sql() -> str:
+    """Return the SQL of one commit's points: stage, milliseconds, share of the changes."""
+
+    def sketched(stage: str, column: str, at: tuple[float, ...]) -> str:
+        weights = f"array({', '.join(f'{s:.6f}D' for s in shares(at))})"
+        return f"""transform(coalesce({column}, cast(array() as array<bigint>)),
+            (ms, i) -> named_struct('stage', '{stage}', 'ms', ms, 'share', {weights}[i]))"""
+
+    def single(stage: str, ms: str) -> str:
+        return f"array(named_struct('stage', '{stage}', 'ms', {ms}, 'share', 1.0D))"
+
+    return f"""concat({sketched(TOTAL, "latency_ms", QUANTILES)}, {sketched("source_to_dms", "dms_ms", QUANTILES)},
+        {sketched("dms_to_landed", "land_ms", OF_FILES)}, {sketched("landed_to_pickup", "wait_ms", OF_FILES)},
+        {single("pickup_to_commit", "committed_ms - picked_up_ms")}, {single("commit_to_visible", "visible_ms - committed_ms")})"""
+
+
+class Analysis:
+    """The commits of a window (`ledger.commits`), split into `slices` of time; returned frames are small pandas DataFrames."""
+
+    def __init__(self, commits: DataFrame):
+        from pyspark.sql import functions as F
+
+        self.commits = commits.where("changes > 0 and picked_up_ms is not null").cache()
+        count, first, last, changes = self.commits.agg(
+            F.count("*"), F.min("committed_ms"), F.max("committed_ms"), F.sum("changes")
+        ).first()
+        self.count, self.changes, self.first_ms, self.last_ms = count, changes or 0, first or 0, last or 0
+        span = (self.last_ms - self.first_ms) / 1000
+        self.width_s = next((w for w in WIDTHS_S if span / w <= SLICES), WIDTHS_S[-1])
+        self.histogram = self._histogram().cache()
+
+    def _histogram(self) -> DataFrame:
+        """Return the weight (in thousandths of a change) of each table, slice, stage and latency rounded to 2 %."""
+        width, hour = self.width_s * 1000, max(self.width_s, 3600) * 1000
+        exploded = self.commits.selectExpr(
+            "table", f"committed_ms div {width} * {width} slice", f"committed_ms div {hour} * {hour} hour", "changes",
+            f"inline({_points_sql()})",
+        ).where("ms is not null")  # fmt: skip
+        seconds = "signum(ms) * exp(round(ln(greatest(abs(ms), 1)) * 50) / 50) / 1000"
+        weighted = exploded.selectExpr(
+            "table", "slice", "hour", "stage", f"{seconds} seconds", "ms / 1000 exact",
+            "cast(ceil(changes * share * 1000) as bigint) weight",
+        )  # fmt: skip
+        grouped = weighted.groupBy("table", "slice", "hour", "stage", "seconds")
+        return grouped.agg({"weight": "sum", "exact": "max"}).selectExpr(
+            "table", "slice", "hour", "stage", "seconds", "`sum(weight)` weight", "`max(exact)` top"
+        )
+
+    @cached_property
+    def _measured(self) -> pd.DataFrame:
+        """All percentiles, computed in one job; `by` names the grouping of each row."""
+        grouped = ", ".join(f"if(grouping({n}) = 0, '{n}', null)" for n in ("table", "slice", "hour"))
+        levels = ", ".join(f"{q}D" for q in LEVELS)
+        rows = self.histogram.sparkSession.sql(
+            f"""select concat_ws(' ', {grouped}) by, table, slice, hour, stage, cast(round(sum(weight) / 1000) as bigint) changes,
+                       sum(seconds * weight) / sum(weight) mean, percentile(seconds, array({levels}), weight) p, max(top) max
+                from {{rows}} group by grouping sets ((stage), (table, stage), (slice, stage), (table, hour, stage))""",
+            rows=self.histogram,
+        )
+        points = [
+            f"least(p[{i}], max) p{100 * q:g}" for i, q in enumerate(LEVELS)
+        ]  # rounding must not exceed the maximum
+        return frame(rows.selectExpr("by", "table", "slice", "hour", "stage", "changes", "mean", "max", *points))
+
+    def percentiles(self, *by: str) -> pd.DataFrame:
+        """Return changes, mean, max and p10 … p99 (`LEVELS`) in seconds by `table`, `slice`, or `table` and `hour`, and by `stage`.
+
+        Times are epoch milliseconds. Without `stage` the latencies are those from source commit to committed.
+        """
+        rows = self._measured[self._measured["by"] == " ".join(n for n in by if n != "stage")]
+        rows = rows if "stage" in by else rows[rows["stage"] == TOTAL]
+        kept = [*by, *self._measured.columns[5:]]
+        return rows[kept].sort_values(list(by or ["p50"])).reset_index(drop=True)
+
+    def shares(self, *by: str, fineness: int = 50) -> pd.DataFrame:
+        """Return the weight of each total latency by these columns, in steps of 1/`fineness` of its logarithm."""
+        seconds = f"exp(round(ln(greatest(seconds, 0.001)) * {fineness}) / {fineness}) seconds"
+        rows = self.histogram.where(f"stage = '{TOTAL}'").selectExpr(*by, seconds, "weight")
+        return frame(rows.groupBy(*by, "seconds").agg(_expr("sum(weight) weight")))
+
+    @cached_property
+    def slices(self) -> pd.DataFrame:
+        """One row per table and slice: commits, changes, and the newest and oldest source commit among them (epoch ms)."""
+        width = self.width_s * 1000
+        rows = self.commits.selectExpr(
+            "table", f"committed_ms div {width} * {width} slice", "changes", "files", "bytes", "committed_ms",
+            "picked_up_ms - age_ms[0] newest", f"picked_up_ms - age_ms[{len(QUANTILES) - 1}] oldest",
+        )  # fmt: skip
+        sums = ["count(*) commits", "sum(changes) changes", "sum(files) files", "sum(bytes) bytes"]
+        ends = ["max(newest) newest_ms", "min(oldest) oldest_ms", "max(committed_ms) committed_ms"]
+        return frame(rows.groupBy("table", "slice").agg(*map(_expr, sums + ends)).orderBy("slice", "table"))
+
+    @cached_property
+    def seconds_per_change(self) -> float:
+        """Seconds that each change adds to a batch; 0 if the number of changes explains little of its duration."""
+        work = "(committed_ms - picked_up_ms) / 1000, changes"
+        slope, explained = self.commits.selectExpr(f"regr_slope({work})", f"regr_r2({work})").first()
+        return max(slope, 0.0) if self.count >= 20 and (explained or 0) > 0.3 else 0.0
+
+    def slowest(self) -> dict[str, Any]:
+        """Return the commit with the longest p99 of the total latency; empty if no commit has one."""
+        at = QUANTILES.index(0.99)
+        rows = self.commits.where("latency_ms is not null").orderBy(_expr(f"latency_ms[{at}]").desc()).limit(1)
+        return next((r.asDict() for r in rows.collect()), {})
+
+    def newest(self, count: int = 10) -> list[dict[str, Any]]:
+        """Return the newest commits, one row each, newest first, with seconds of the total latency."""
+        at = {"p50": QUANTILES.index(0.5), "p95": QUANTILES.index(0.95), "p99": QUANTILES.index(0.99), "max": -1}
+        return [
+            {"committed": r.at, "table": r.table, "changes": r.changes, "files": r.files,
+             **{n: round(r.latency_ms[i] / 1000, 2) if r.latency_ms else None for n, i in at.items()}}
+            for r in self.commits.selectExpr("*", "date_format(timestamp_millis(committed_ms), 'yyyy-MM-dd HH:mm:ss') at")
+            .orderBy("committed_ms", ascending=False).limit(count).collect()
+        ]  # fmt: skip
+
+    @cached_property
+    def behind(self) -> pd.DataFrame:
+        """One row per slice, at its end: `waiting_s`, the wait of the longest waiting change of any table, and `quiet_s`.
+
+        `quiet_s` is the time since the newest source commit in the lake. If nothing waits, the lake is fresh however
+        long the source has been quiet.
+        """
+        import pandas as pd
+
+        known = self.slices.dropna(subset=["newest_ms", "oldest_ms"])
+        if known.empty:
+            return pd.DataFrame(columns=["slice", "waiting_s", "quiet_s"])
+        width = self.width_s * 1000
+        at = pd.Index(range(int(known["slice"].min()), int(known["slice"].max()) + width, width), name="slice")
+        oldest = known.pivot(index="slice", columns="table", values="oldest_ms").reindex(at)
+        newest = known.pivot(index="slice", columns="table", values="newest_ms").reindex(at).cummax().ffill()
+        to_come = oldest[::-1].cummin().ffill()[::-1].shift(-1)  # the oldest change that a later slice commits
+        ends = pd.Series(at + width, index=at)
+        waiting = to_come.rsub(ends, axis=0).clip(lower=0).max(axis=1).fillna(0)
+        quiet = (ends - newest.max(axis=1)).clip(lower=0)
+        return pd.DataFrame({"slice": at, "waiting_s": waiting.to_numpy() / 1000, "quiet_s": quiet.to_numpy() / 1000})
+
+    @cached_property
+    def skew(self) -> list[dict[str, Any]]:
+        """One row per table and stage with negative durations: the clocks at its two ends contradict each other.
+
+        `at_least_s` is the minimum by which the later clock is slow. File names have milliseconds, and S3 has whole
+        seconds. So up to a second before `landed` is no contradiction.
+        """
+        least = {"source_to_dms": ("dms_ms[0]", 1), "dms_to_landed": ("land_ms[0]", 1000), "landed_to_pickup": ("wait_ms[0]", 50),
+                 "pickup_to_commit": ("committed_ms - picked_up_ms", 50), "commit_to_visible": ("visible_ms - committed_ms", 50),
+                 TOTAL: ("latency_ms[0]", 1)}  # fmt: skip
+        counts = [f"count_if({e} < -{t}) n_{s}" for s, (e, t) in least.items()]
+        worst = [f"-min({e}) / 1000 s_{s}" for s, (e, _) in least.items()]
+        found = self.commits.groupBy("table").agg(*map(_expr, ["count(*) commits", *counts, *worst])).orderBy("table")
+        return [
+            {"table": r["table"], "stage": stage, "commits": r[f"n_{stage}"], "of": r.commits, "at_least_s": round(r[f"s_{stage}"], 3)}
+            for r in found.collect() for stage in least if r[f"n_{stage}"]
+        ]  # fmt: skip
+
+
+def frame(rows: DataFrame) -> pd.DataFrame:
+    """Collect a few rows as a pandas DataFrame; numeric columns stay numeric if values are missing."""
+    import pandas as pd
+
+    found = pd.DataFrame([r.asDict() for r in rows.collect()], columns=rows.columns)
+    numbers = [c for c, kind in rows.dtypes if kind in ("bigint", "double")]
+    return found.astype({c: "float64" if found[c].isna().any() else found[c].dtype for c in numbers})
+
+
+def _expr(sql: str):
+    from pyspark.sql import functions as F
+
+    return F.expr(sql)

@@ -15,8 +15,8 @@ import pytest
 
 from frazil.errors import FrazilError, Message
 from frazil.flows.workbook import TableResult
-from frazil.report import cards, progress, runs
-from frazil.report.board import Board
+from frazil.report import live_status, runs, summary
+from frazil.report.live_status import LiveStatus
 from frazil.report.summary import Grid
 from frazil_demo.report import write_report
 
@@ -34,20 +34,20 @@ def of(*statuses: str, **counts: int) -> list[TableResult]:
 @pytest.mark.parametrize(
     ("card", "head"),
     [
-        (cards.results(of("merged", "unchanged", "failed", changes=5)), "✘ 1 table failed; 1 table merged; 1 table unchanged; 15 changes"),
-        (cards.results(of("merged", "held")), "! 1 table held; 1 table merged"),
-        (cards.results(of("unchanged", "unchanged")), "· 2 tables unchanged"),
-        (cards.results([]), "· no tables"),
-        (cards.plan([{"table": "a", "action": "apply changes", "mb": 1.25}, {"table": "b", "action": "nothing new"}]),
+        (summary.results(of("merged", "unchanged", "failed", changes=5)), "✘ 1 table failed; 1 table merged; 1 table unchanged; 15 changes"),
+        (summary.results(of("merged", "held")), "! 1 table held; 1 table merged"),
+        (summary.results(of("unchanged", "unchanged")), "· 2 tables unchanged"),
+        (summary.results([]), "· no tables"),
+        (summary.plan([{"table": "a", "action": "apply changes", "mb": 1.25}, {"table": "b", "action": "nothing new"}]),
          "✔ 1 table to apply changes; 1 table with nothing to do; 1.2 MB to read"),
-        (cards.plan([{"table": "a", "action": "stops", "decision": "say how"}]), "✘ 1 table needs you to decide or mend something"),
-        (cards.plan([{"table": "a", "action": "held until the full load is applied"}]), "! 1 table held"),
-        (cards.plan([{"table": "a", "action": "nothing new", "impossible": "x"}]), "! 1 table with nothing to do"),
-        (cards.plan([]), "· nothing to do"),
-        (cards.compared(of("equal", "equal", source_rows=1000, differing_rows=0)), "✔ equal: 2 tables, 2,000 rows"),
-        (cards.compared(of("differs", source_rows=9, differing_rows=3)), "✘ 3 row(s) differ, in shop.t0"),
-        (cards.compared([]), "· not compared with the source: see check_source"),
-        (cards.health([{"table": "a", "rows": 7, "data_files": 2, "mb": 0.5, "health": "compact"}]),
+        (summary.plan([{"table": "a", "action": "stops", "decision": "say how"}]), "✘ 1 table needs you to decide or mend something"),
+        (summary.plan([{"table": "a", "action": "held until the full load is applied"}]), "! 1 table held"),
+        (summary.plan([{"table": "a", "action": "nothing new", "impossible": "x"}]), "! 1 table with nothing to do"),
+        (summary.plan([]), "· nothing to do"),
+        (summary.compared(of("equal", "equal", source_rows=1000, differing_rows=0)), "✔ equal: 2 tables, 2,000 rows"),
+        (summary.compared(of("differs", source_rows=9, differing_rows=3)), "✘ 3 row(s) differ, in shop.t0"),
+        (summary.compared([]), "· not compared with the source: see check_source"),
+        (summary.health([{"table": "a", "rows": 7, "data_files": 2, "mb": 0.5, "health": "compact"}]),
          "! 1 table with 7 rows in 2 files (0.5 MB); 1 table needs maintenance"),
     ],
 )  # fmt: skip
@@ -57,7 +57,7 @@ def test_the_first_line_is_the_verdict(card, head):
 
 
 def test_what_needs_somebody_stands_out_and_a_text_of_several_lines_stays_in_its_column():
-    card = cards.results(of("merged", "failed"), "table", "status", "note")
+    card = summary.results(of("merged", "failed"), "table", "status", "note")
     lines = repr(card).splitlines()
     assert [line[0] for line in lines] == ["✘", " ", " ", "✘", " ", " "]
     column = lines[3].index("2 bad row(s)")
@@ -77,18 +77,18 @@ def test_a_problem_of_the_user_is_two_lines_and_its_trace_is_in_the_log(caplog):
     finally:
         log.propagate = propagated
     assert len({id(r) for r in caplog.records}) == 1  # pytest hears it twice where an earlier test stopped its way up
-    assert "Traceback" in caplog.text and "test_cards.py" in caplog.text
+    assert "Traceback" in caplog.text and "test_summary.py" in caplog.text
 
 
 def test_bars_are_for_those_who_watch(monkeypatch):
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    assert not progress.watched()
+    assert not live_status.watched()
     monkeypatch.setenv("JPY_SESSION_NAME", "02_cdc_merge.ipynb")
-    assert not progress.watched()  # no kernel here
+    assert not live_status.watched()  # no kernel here
     said = []
-    Board(said.append).set("shop.t0", "5 changes/s", important=True)
+    LiveStatus(said.append).set("shop.t0", "5 changes/s", important=True)
     assert said == ["shop.t0: 5 changes/s"]
-    bars = progress.Bars()
+    bars = live_status.ProgressBars()
     bars.tasks = {"shop.t0": (3, 8)}
     assert repr(bars) == "shop.t0: 3 of 8 tasks done" and 'value="3" max="8"' in bars._repr_html_()
 
@@ -127,10 +127,10 @@ def hostile_run(folder: Path) -> Path:
 
 @pytest.mark.parametrize("text", [HOSTILE, Message(HOSTILE), Markup(HOSTILE)], ids=["text", "message", "markup"])
 def test_no_text_in_a_notebook_becomes_markup(text):
-    bars, board = progress.Bars(), Board([].append)
+    bars, status = live_status.ProgressBars(), LiveStatus([].append)
     bars.tasks = {text: (1, 2)}
-    board.set(text, text)
-    shown = [Grid([{text: text}]), cards.Card(cards.BAD, text, [{text: text}]), cards.results([TableResult(text, "failed", text)]), bars, board]  # fmt: skip
+    status.set(text, text)
+    shown = [Grid([{text: text}]), summary.Summary(summary.BAD, text, [{text: text}]), summary.results([TableResult(text, "failed", text)]), bars, status]  # fmt: skip
     for value in shown:
         page = Elements(value._repr_html_())
         assert page.names <= {"table", "thead", "tbody", "tr", "th", "td", "p", "b", "div", "progress", "pre"}
@@ -172,12 +172,12 @@ def test_the_report_of_the_demo_shows_the_proof_the_charts_and_the_notebooks(tmp
     monkeypatch.setattr(runs, "as_page", lambda notebook: notebook.with_suffix(".html"))
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts/heat.png").write_bytes(b"picture")
-    summary = {"reconciled": True, "tables": {"shop.<a>": {"source_rows": 9000, "lake_rows": 9000}},
+    demo = {"reconciled": True, "tables": {"shop.<a>": {"source_rows": 9000, "lake_rows": 9000}},
                "notebooks": {"00_setup": {"status": "ok", "seconds": 1.5}}, "transactions": {"order": 3}}  # fmt: skip
-    page = write_report(tmp_path, summary).read_text()
+    page = write_report(tmp_path, demo).read_text()
     assert all(text in page for text in ("equal: 9,000 rows", "shop.&lt;a&gt;</td>", ">order</td>", '<a href="notebooks/00_setup.html">00_setup</a>: ok, 1.5 s'))  # fmt: skip
     assert page.count("<img") == 1 and base64.b64encode(b"picture").decode() in page
-    assert "Source and lake differ" in write_report(tmp_path, {**summary, "reconciled": False}).read_text()
+    assert "Source and lake differ" in write_report(tmp_path, {**demo, "reconciled": False}).read_text()
 
 
 def test_a_wheel_has_the_templates(tmp_path):
