@@ -12,8 +12,8 @@ from frazil.dms.position import Position
 from frazil.flows import maintenance
 from frazil.flows.adopt import AdoptError, adopt
 from frazil.lake.tables import TableError
-from frazil.observe import ledger, runs
-from frazil.observe.ledger import LedgerError
+from frazil.report import ledger, runs
+from frazil.report.ledger import LedgerError
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark

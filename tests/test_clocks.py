@@ -16,7 +16,7 @@ from frazil.config.settings import FullLoadSettings, MaintenanceSettings, Operat
 from frazil.flows import maintenance, watch
 from frazil.flows.plan import plan
 from frazil.lake.clock import ClockError
-from frazil.observe import runs
+from frazil.report import runs
 from helpers import FILE2, FILE3, I, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
 

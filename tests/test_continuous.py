@@ -12,7 +12,7 @@ import pytest
 
 from frazil.flows import cdc
 from frazil.flows.stop import stop_requests
-from frazil.observe import board
+from frazil.report import live_status
 from helpers import FILE1, FILE2, U
 
 spark = pytest.mark.spark
@@ -74,7 +74,7 @@ def test_a_backlog_shows_each_batch_and_what_came_meanwhile(world, monkeypatch):
         if ", 0 file" in line and ", 0 file" not in "".join(lines[:-1]):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(board.Board, "set", shown)
+    monkeypatch.setattr(live_status.LiveStatus, "set", shown)
     world.merge(run_for_s=120, trigger_s=0.1, max_batch_files=2)
     left = [line.rsplit(", ", 1)[1] for line in lines]
     assert left[:3] == ["4 file(s) pending", "4 file(s) pending", "2 file(s) pending"], lines
@@ -132,9 +132,9 @@ def test_the_second_signal_is_not_held_back():
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_board_speaks_now_and_then_and_at_once_where_it_matters():
+def test_a_live_status_speaks_now_and_then_and_at_once_where_it_matters():
     said = []
-    shown = board.Board(said.append, every_s=60)
+    shown = live_status.LiveStatus(said.append, every_s=60)
     for n in range(5):
         shown.set("t", f"line {n}")
     shown.set("t", "failed: x", important=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from frazil.config.spec import load_specs
-from frazil.observe import runs
+from frazil.report import runs
 
 pytestmark = [pytest.mark.notebooks, pytest.mark.slow]
 ROOT = Path(__file__).parent.parent

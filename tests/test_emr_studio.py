@@ -12,7 +12,7 @@ import pytest
 import reference
 from frazil.config import lakes
 from frazil.flows.workbook import TablesFailedError
-from frazil.observe import runs
+from frazil.report import runs
 
 ROOT = Path(__file__).parent.parent
 
@@ -88,18 +88,18 @@ def test_the_notebooks_run_beside_a_session_that_is_there_and_without_ipython(sp
 def test_the_library_is_imported_from_a_zip(tmp_path):
     """That is how it comes to a cluster; nothing may look for files beside the modules."""
     with zipfile.ZipFile(tmp_path / "frazil.zip", "w") as kept:
-        for file in sorted((ROOT / "lib/frazil").rglob("*.py")):
-            if "demo" not in file.parts:
-                kept.write(file, file.relative_to(ROOT / "lib"))
+        for file in sorted(f for f in (ROOT / "lib/frazil").rglob("*") if f.suffix in (".py", ".j2")):
+            kept.write(file, file.relative_to(ROOT / "lib"))
     code = (
         "import pkgutil, importlib, frazil\n"
         "names = [m.name for m in pkgutil.walk_packages(frazil.__path__, 'frazil.') if not m.name.endswith('__main__')]\n"
         "for name in names: importlib.import_module(name)\n"
-        "print(len(names), frazil.__file__)"
+        "from frazil.report.summary import Grid\n"
+        "print(len(names), frazil.__file__, Grid([{'a': '<b>'}])._repr_html_())"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": "frazil.zip", "PATH": "/usr/bin:/bin"})  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
-    assert int(ran.stdout.split()[0]) > 80 and "frazil.zip" in ran.stdout
+    assert int(ran.stdout.split()[0]) > 80 and "frazil.zip" in ran.stdout and "&lt;b&gt;</td>" in ran.stdout
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda f: f.name)

@@ -12,8 +12,8 @@ from frazil.config.settings import resolve
 from frazil.flows import cdc, full_load, maintenance, reconcile, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake.tables import read_base
-from frazil.observe import ledger, says
-from frazil.observe.analysis import Analysis
+from frazil.report import captions, ledger
+from frazil.report.latency import Analysis
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator
@@ -120,6 +120,6 @@ def test_latency_is_told_by_the_commits_themselves(world):
     shown = analysis.percentiles().iloc[0]
     assert abs(shown["changes"] - sum(r.changes for r in rows)) <= len(rows)
     assert 0 < shown["p50"] <= shown["p95"] <= shown["max"] * 1.02
-    assert says.skew(analysis).startswith("No stage took less than no time")
+    assert captions.skew(analysis).startswith("No stage took less than no time")
     stages = analysis.percentiles("stage").set_index("stage")["mean"]
     assert abs(stages.drop("source_to_commit").sum() - stages["source_to_commit"]) < 0.3 * stages["source_to_commit"]

@@ -12,7 +12,7 @@ from frazil.config.settings import ExploreSettings, MaintenanceSettings, Paramet
 from frazil.flows import explore, trace, watch
 from frazil.flows.explore import ExploreError
 from frazil.lake import history
-from frazil.observe import cards
+from frazil.report import summary
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -94,7 +94,7 @@ def test_two_states_are_compared(book, module_world):
     assert {(r["change"], r["id"], r["before"], r["after"]) for r in found.sample} == {
         ("inserted", 10, None, None), ("deleted", 3, "c", None), ("updated", 1, "a", "a4"), ("updated", 2, "b", "b again"),
     }  # fmt: skip
-    assert "1 inserted, 2 updated, 1 deleted" in repr(cards.difference(found))
+    assert "1 inserted, 2 updated, 1 deleted" in repr(summary.difference(found))
     by_time = explore.difference(book, "public.t", "2024-01-01 10:00:01", "2024-01-01 10:02", by="source")
     assert by_time.counts == {"inserted": 1, "updated": 2, "deleted": 0}
 
@@ -119,7 +119,7 @@ def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypat
     assert "no kept snapshot" in early.rows[0]["action"]
     with pytest.raises(ExploreError, match="cannot be shown"):
         early.table("public.t")
-    assert "2 tables cannot be shown" in repr(cards.as_of(early))
+    assert "2 tables cannot be shown" in repr(summary.as_of(early))
 
 
 def test_tables_tell_how_fresh_they_are(book, module_world):
@@ -140,7 +140,7 @@ def test_tables_tell_how_fresh_they_are(book, module_world):
         (module_world.root / "source/public/u" / FILE1).unlink()
     assert (t["rows"], t["fresh_to"], t["pending"], t["health"]) == (3, "2024-01-01 10:02:30.000", 0, "healthy")
     assert u["pending"] == 1 and u["waiting_s"] > 86_400
-    assert repr(cards.health([t, u])).startswith("✔ 2 tables with 4 rows")
+    assert repr(summary.health([t, u])).startswith("✔ 2 tables with 4 rows")
 
 
 @pytest.mark.parametrize(

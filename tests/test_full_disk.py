@@ -12,7 +12,7 @@ import pytest
 
 import reference
 from frazil.cli import main
-from frazil.observe import runs
+from frazil.report import runs
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount the small disk that these tests fill")
@@ -59,7 +59,7 @@ def with_notebook(place: Path, code: str) -> None:
 
 
 RESULT = """
-from frazil.observe.report import Record
+from frazil.report.summary import Record
 Record("setup", "ok", tables={"app.person": {"status": "created"}})
 """
 FILLS = """

@@ -9,7 +9,7 @@ from frazil.cli import main
 from frazil.config.settings import resolve
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
-from frazil.observe import runs
+from frazil.report import runs
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator, Slot
 from lake_reader import lake_rows

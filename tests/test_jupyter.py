@@ -338,11 +338,11 @@ os.environ["FRAZIL_PARAMS"] = {params!r}
 from frazil.config.settings import resolve
 from frazil.flows import cdc
 from frazil.flows.workbook import Workbook
-from frazil.observe import cards
+from frazil.report import summary
 run_for_s, trigger_s, max_batch_files = {run_for_s}, 1.0, 1
 book = Workbook(resolve("cdc_merge", globals()).settings)
 done = cdc.run(book)
-cards.results(done)
+summary.results(done)
 """
 
 

@@ -14,10 +14,9 @@ from frazil.config.settings import LatencySettings
 from frazil.dms.objects import DmsObject
 from frazil.flows import batch, freshness, visible
 from frazil.lake import jvm
-from frazil.observe import anatomy, lake_charts, latency_charts, ledger, says
-from frazil.observe.advice import Seen, Setting, fit
-from frazil.observe.analysis import Analysis
-from frazil.observe.latency import OF_FILES, QUANTILES, measures, sample, shares, sketch
+from frazil.report import captions, lake_charts, latency_charts, ledger
+from frazil.report.advice import Seen, Setting, fit
+from frazil.report.latency import OF_FILES, QUANTILES, Analysis, measures, sample, shares, sketch
 from helpers import FILE2, FILE3, D, I, U
 
 SCHEMA = """table string, snapshot_id long, committed_ms long, visible_ms long, changes long, files long, bytes long, picked_up_ms long,
@@ -130,7 +129,7 @@ def test_an_idle_source_is_not_lag_and_a_backlog_is(analysed):
     assert 100 < quiet["quiet_s"] < 150
     waiting = rows.loc[NOON + 840_000]
     assert 330 < waiting["waiting_s"] < 380
-    assert "waited for longest" in says.behind(analysed(*busy, late))
+    assert "waited for longest" in captions.behind(analysed(*busy, late))
 
 
 @pytest.mark.spark
@@ -147,7 +146,7 @@ def test_clocks_that_contradict_each_other_are_shown_and_not_cut_off(analysed):
         10,
         2.5,
     )
-    assert "2.5 s" in says.skew(a)
+    assert "2.5 s" in captions.skew(a)
     stages = a.percentiles("table", "stage").set_index(["table", "stage"])
     assert stages.loc[("shop.events", "source_to_dms")]["p50"] == pytest.approx(-2.5, rel=0.02)
     assert latency_charts.stages(a) is not None
@@ -163,9 +162,9 @@ def test_a_few_commits_without_source_times_still_tell_of_the_stages_that_are_kn
     assert stages["commit_to_visible"] == pytest.approx(0.4, rel=0.02)
     for draw in (latency_charts.heat, latency_charts.behind, latency_charts.ecdf, latency_charts.tables_by_hour):
         assert draw(a) is None
-    assert says.all_day(a) == says.NOTHING
-    assert "TimestampColumnName" in says.tables(a)
-    assert anatomy.anatomy(a.slowest()) is None
+    assert captions.all_day(a) == captions.NOTHING
+    assert "TimestampColumnName" in captions.tables(a)
+    assert latency_charts.slowest_commit(a.slowest()) is None
 
 
 @pytest.mark.spark
@@ -179,7 +178,7 @@ def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(anal
         ("expire snapshots", NOON - 900_000, NOON - 890_000),
     ]
     actions = pd.DataFrame([{"action": k, "began_ms": b, "ended_ms": e} for k, b, e in ran])
-    told = lake_charts.beside(a, actions)
+    told = captions.timeline(a, actions)
     assert "(1 × compact)" in told
     assert "p95 of such a slice was 9.0 s (median), of the others 3.0 s" in told
     figure = lake_charts.timeline(a, actions)
@@ -189,15 +188,15 @@ def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(anal
         analysed(*(commit(at_s=at) for at in (0, 100, 200))), actions
     )  # 200 slices, 3 with commits
     assert {line.get_marker() for line in lone.axes[1].lines if line.get_label() in ("p50", "p95")} == {"."}
-    assert lake_charts.beside(a, actions[1:]) == "No maintenance ran beside ingestion in this window."
+    assert captions.timeline(a, actions[1:]) == "No maintenance ran beside ingestion in this window."
 
 
 @pytest.mark.spark
 def test_no_commit_at_all_is_said(analysed):
     a = analysed()
     assert (a.count, a.skew, a.newest(), a.slowest()) == (0, [], [], {})
-    for say in (says.all_day, says.behind, says.tables, says.stages):
-        assert say(a) == says.NOTHING
+    for say in (captions.all_day, captions.behind, captions.tables, captions.stages):
+        assert say(a) == captions.NOTHING
     assert latency_charts.stages(a) is None
 
 
@@ -247,7 +246,7 @@ def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_
     world.changes("t", D(1), name=FILE3)
     (now,) = freshness.now(book, Analysis(ledger.commits(book)))
     assert (now["state"], now["pending_files"]) == ("behind", 1)
-    assert says.fresh_now([now]).startswith("Not fresh: 1 of 1 tables")
+    assert captions.fresh_now([now]).startswith("Not fresh: 1 of 1 tables")
 
 
 # --- advice

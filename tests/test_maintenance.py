@@ -14,7 +14,7 @@ from frazil.flows import cdc
 from frazil.flows import maintenance as flow
 from frazil.lake import commit, compact, jvm, jvm_rewrite, maintenance
 from frazil.lake.health import health, states_to_tag
-from frazil.observe import ledger
+from frazil.report import ledger
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark

@@ -24,7 +24,7 @@ from frazil.dms.position import Position, PositionError
 from frazil.flows import full_load, setup, watch
 from frazil.flows.workbook import TableResult, TablesFailedError, Workbook
 from frazil.lake import lookup
-from frazil.observe import report, runs
+from frazil.report import runs, summary
 
 ROOT = Path(__file__).parent.parent
 
@@ -142,8 +142,8 @@ def test_wrong_parameters_are_refused_before_anything_starts(tmp_path, given, sa
     run = last_run(made)
     assert (run["notebook"], run["outcome"], str(run["folder"])) == ("02_cdc_merge", told["outcome"], told["folder"])
     assert [f.name for f in run["folder"].iterdir()] == [runs.FILE]
-    row = (made / "runs/demo/index.html").read_text().partition("</th></tr>")[2]
-    assert 'class="bad"' in row and f">{runs.WRONG}</td>" in row and html.escape(says) in row
+    row = html.unescape((made / "runs/demo/index.html").read_text()).partition("</th></tr>")[2]
+    assert 'class="bad"' in row and f">{runs.WRONG}</td>" in row and says in row
 
 
 def test_what_no_run_can_come_of_is_on_the_page_if_the_environment_is_there(tmp_path, capsys, monkeypatch):
@@ -155,8 +155,8 @@ def test_what_no_run_can_come_of_is_on_the_page_if_the_environment_is_there(tmp_
     assert main(["run", "02_cdc_murge", "--env", "demo"]) == runs.WRONG
     (made / "params/demo.yml").write_text("comon: {}\n")
     assert main(["run", "02_cdc_merge", "--env", "demo"]) == runs.WRONG
-    page = (made / "runs/demo/index.html").read_text()
-    assert all(html.escape(word) in page for word in ("no notebook '02_cdc_murge'", "unknown section 'comon'"))
+    page = html.unescape((made / "runs/demo/index.html").read_text())
+    assert all(word in page for word in ("no notebook '02_cdc_murge'", "unknown section 'comon'"))
 
 
 @pytest.mark.notebooks
@@ -270,7 +270,7 @@ def test_what_tables_come_to_is_what_the_run_comes_to():
 
 def test_of_several_results_of_a_table_that_stands_which_says_most():
     def come_of(*results):
-        record = report.finish("cdc_merge", [TableResult("t", *r) for r in results])
+        record = summary.finish("cdc_merge", [TableResult("t", *r) for r in results])
         return runs.outcome(list(record.facts["tables"].values())), record.facts["tables"]["t"]["status"]
 
     assert come_of(("replayed",), ("unchanged",)) == ("ok", "replayed")
@@ -290,7 +290,7 @@ def test_a_run_says_what_it_did_again():
         "load reloaded: c (3 rows); load replayed: a (1,200 rows); 02_cdc_merge applies their change files again"
     )
     results = TableResult("a", "replayed", counts={"replayed": 4, "still_bad": 1}), TableResult("a", "merged", counts={"changes": 2})  # fmt: skip
-    record = report.finish("cdc_merge", results)
+    record = summary.finish("cdc_merge", results)
     assert runs.restored(record.facts["tables"]) == "4 row(s) of the quarantine replayed: a"
     assert runs.restored({"a": {"status": "merged", "changes": 3}}) == ""
 
@@ -307,7 +307,7 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
     ran.wait()
     assert runs.read(made / "runs/demo")[-1]["outcome"] == "failed"
     assert 'class="bad"' in runs.write_index(made / "runs/demo").read_text()
-    finish = 'from frazil.observe.report import Record\nRecord("setup", "ok", tables={"t": {"status": "created"}})'
+    finish = 'from frazil.report.summary import Record\nRecord("setup", "ok", tables={"t": {"status": "created"}})'
     code, out = ended(frazil(with_stub(made, finish), "run", "00_setup", "--env", "demo"))
     assert code == runs.OK, out
 
@@ -315,7 +315,7 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
 WAITS = """
 from pathlib import Path
 from frazil.flows.stop import stop_requests
-from frazil.observe.report import Record
+from frazil.report.summary import Record
 with stop_requests(print) as stop:
     Path("there").touch()
     stop.wait(200)

@@ -7,7 +7,7 @@ from frazil.cli import main
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
 from frazil.flows import maintenance, watch
 from frazil.flows.plan import plan
-from frazil.observe import runs
+from frazil.report import runs
 from helpers import FILE1, FILE2, FILE3, D, I, U
 from lake_reader import duckdb_rows, lake_rows
 

@@ -8,7 +8,7 @@ import yaml
 from frazil.cli import main
 from frazil.config.settings import FullLoadSettings
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
-from frazil.observe import runs
+from frazil.report import runs
 from helpers import FILE1, FILE2, LOAD1, I, U
 from stream_world import KafkaWorld
 

@@ -11,7 +11,7 @@ from frazil.cli import check, main
 from frazil.config.settings import OperateSettings, resolve
 from frazil.flows import cdc, full_load
 from frazil.flows.workbook import Workbook
-from frazil.observe import runs
+from frazil.report import runs
 from helpers import FILE1, FILE2, FILE3, LOAD1, I
 from lake_reader import lake_rows, lake_table
 

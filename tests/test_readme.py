@@ -28,7 +28,7 @@ from frazil.config import settings  # noqa: E402
 from frazil.config.columns import UNREPRESENTABLE  # noqa: E402
 from frazil.config.spec import TYPES, Column, TableSpec, load_specs  # noqa: E402
 from frazil.dms.endpoint import read_endpoint, read_mappings  # noqa: E402
-from frazil.observe.report import Grid  # noqa: E402
+from frazil.report.summary import Grid  # noqa: E402
 
 FILE, PARAMS, LIB, RUN = ROOT / "README.md", ROOT / "params/README.md", ROOT / "lib/README.md", ROOT / "runs/demo"
 PARAMETERS, DEMO = ("<!-- parameters:", "<!-- end of parameters -->"), ("<!-- demo:", "<!-- end of demo -->")

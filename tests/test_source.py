@@ -24,7 +24,7 @@ from frazil.flows.source import QUERIES, SourceTable, as_declared, read_catalog
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake import evolution, jvm, jvm_schema
 from frazil.lake.evolution import SchemaError
-from frazil.observe import runs
+from frazil.report import runs
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator, Slot

@@ -24,7 +24,7 @@ from frazil.dms.storage import StorageError
 from frazil.flows import cdc, maintenance
 from frazil.lake import lookup
 from frazil.lake.tables import MADE, POSITION
-from frazil.observe import runs
+from frazil.report import runs
 from frazil_demo.seaweed import Seaweed
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
 

@@ -13,7 +13,7 @@ from frazil.config.settings import ExploreSettings, MaintenanceSettings
 from frazil.config.sql import identifier
 from frazil.flows import explore, maintenance, trace
 from frazil.flows.plan import plan
-from frazil.observe import runs
+from frazil.report import runs
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, csv_field, spec_of
 from lake_reader import duckdb_rows, lake_rows, lake_table, lake_tables
 from stream_world import KafkaWorld

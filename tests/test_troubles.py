@@ -13,7 +13,7 @@ import pytest
 import frazil
 from frazil import cli
 from frazil.errors import FrazilError
-from frazil.observe import runs
+from frazil.report import runs
 
 DOCS = Path(__file__).parent.parent / "lib/docs"
 SCHEDULES, TROUBLES = ((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("schedules", "troubles"))

@@ -8,7 +8,7 @@ from frazil.config.spec import parse_spec
 from frazil.dms.read import reading
 from frazil.engine import load, small_batch
 from frazil.flows import maintenance
-from frazil.observe import ledger
+from frazil.report import ledger
 from helpers import FILE1, D, I, U, spec_of
 from lake_reader import lake_rows
 

@@ -26,7 +26,7 @@ from frazil.config.spec import TableSpec, load_specs
 from frazil.errors import FrazilError
 from frazil.flows import visible
 from frazil.flows.workbook import Workbook
-from frazil.observe.report import Grid, read_record
+from frazil.report.summary import Grid, read_record
 from frazil_demo import engines, shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.report import write_report

@@ -18,7 +18,7 @@ from frazil.lake import jvm
 from frazil.lake.commit import new_batch
 from frazil.lake.record import Update
 from frazil.lake.tables import read_base
-from frazil.observe import runs
+from frazil.report import runs
 from frazil.source.applied import Applied
 
 ROOT = Path(__file__).parents[2]

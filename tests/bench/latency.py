@@ -27,10 +27,9 @@ from frazil.flows import cdc, full_load, maintenance, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake import jvm
 from frazil.lake.tables import create_namespaces
-from frazil.observe import ledger
-from frazil.observe.advice import Seen, Setting, fit, seen
-from frazil.observe.analysis import Analysis
-from frazil.observe.latency import OF_FILES, QUANTILES
+from frazil.report import ledger
+from frazil.report.advice import Seen, Setting, fit, seen
+from frazil.report.latency import OF_FILES, QUANTILES, Analysis
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator

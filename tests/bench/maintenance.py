@@ -27,9 +27,9 @@ from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake import compact, jvm, jvm_rewrite
 from frazil.lake.remap_deletes import new_deletes
-from frazil.observe import lake_charts, ledger
-from frazil.observe.analysis import Analysis, frame
-from frazil.observe.plots import Chart
+from frazil.report import lake_charts, ledger
+from frazil.report.charts import Chart
+from frazil.report.latency import Analysis, frame
 
 RATE = 1_000
 SPEC = {

@@ -11,7 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import TextIO
 
 from frazil.errors import FrazilError, safe_output
-from frazil.observe.runs import EXIT_CODES, FAILED, outcome_of
+from frazil.report.runs import EXIT_CODES, FAILED, outcome_of
 
 COMMANDS = {
     "init": "write params/ for a source and its DMS task",

@@ -7,7 +7,7 @@ import argparse
 from frazil.config.settings import resolve
 from frazil.flows.adopt import adopt
 from frazil.flows.workbook import Workbook
-from frazil.observe import runs
+from frazil.report import runs
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from frazil.errors import FrazilError, nearest
 from frazil.flows import watch
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
-from frazil.observe import runs
+from frazil.report import runs
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
 from frazil.lake.scratch import PREFIX
 from frazil.lake.tables import ADOPTED, POSITION
-from frazil.observe import runs
+from frazil.report import runs
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

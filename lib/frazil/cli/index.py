@@ -6,7 +6,7 @@ import argparse
 
 from frazil.config.private_files import open_runs
 from frazil.config.settings import resolve
-from frazil.observe import runs
+from frazil.report import runs
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -23,7 +23,7 @@ from frazil.dms.endpoint import endpoint_from
 from frazil.dms.lint import LOSS, lint
 from frazil.dms.mappings import Mappings, read_mappings
 from frazil.flows.source import SourceTable, read_catalog
-from frazil.observe import runs
+from frazil.report import runs
 
 NEW_TARGET: dict[str, Any] = {"S3Settings": {
     "DataFormat": "csv", "Rfc4180": True, "CsvNullValue": "__DMS_NULL__", "AddColumnName": True, "IncludeOpForFullLoad": True,

@@ -10,9 +10,8 @@ from frazil.config.settings import resolve
 from frazil.flows import watch
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
 from frazil.flows.workbook import Workbook
-from frazil.observe import runs
-from frazil.observe.cards import shared
-from frazil.observe.report import Grid
+from frazil.report import runs
+from frazil.report.summary import Grid, shared
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -39,8 +39,8 @@ from frazil.dms.streams import UnreachableError
 from frazil.errors import FrazilError, nearest
 from frazil.flows import watch
 from frazil.flows.workbook import Workbook
-from frazil.observe import runs
-from frazil.observe.report import read_record
+from frazil.report import runs
+from frazil.report.summary import read_record
 
 if TYPE_CHECKING:
     import psutil

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from frazil.observe import runs
+from frazil.report import runs
 
 
 class RunFolder:

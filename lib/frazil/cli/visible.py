@@ -9,7 +9,7 @@ from frazil.config.settings import resolve
 from frazil.flows import visible
 from frazil.flows.stop import stop_requests
 from frazil.flows.workbook import Workbook
-from frazil.observe.runs import OK
+from frazil.report.runs import OK
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -35,8 +35,8 @@ from frazil.lake.commit import Commit, Facts
 from frazil.lake.locator import arrow
 from frazil.lake.rowdelta import RowDelta, UnfitError
 from frazil.lake.tables import Base
-from frazil.observe import latency
 from frazil.pipeline.unpacked_size import unpacked_bytes
+from frazil.report import latency
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -29,7 +29,7 @@ from frazil.lake.arrival import Reading
 from frazil.lake.record import Update
 from frazil.lake.rowdelta import RowDelta
 from frazil.lake.tables import Base
-from frazil.observe import latency
+from frazil.report import latency
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -25,7 +25,7 @@ from frazil.lake.arrival import ChangedWhileReadError, State, require_unchanged,
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.record import Update, await_files, remember_same
 from frazil.lake.tables import Base, read_base
-from frazil.observe.board import Board
+from frazil.report.live_status import LiveStatus
 
 
 def _held(there: TableObjects, position: Position, pending: int, own: bool) -> str:
@@ -61,7 +61,7 @@ def run(book: Workbook) -> list[TableResult]:
 
     def tell(so_far: TableResult, text: str) -> None:
         if book.settings.run_for_s:
-            show(board, so_far)
+            show(live, so_far)
         else:
             book.progress(text)
 
@@ -73,11 +73,11 @@ def run(book: Workbook) -> list[TableResult]:
             total[result.table].add(result)
         book.lanes.save()
         return list(total.values())
-    board = Board(book.progress)
+    live = LiveStatus(book.progress)
 
     def done(spec: TableSpec, result: TableResult) -> None:
         total[spec.source].add(result)
-        show(board, result)
+        show(live, result)
 
     keep_on(book, work, done)
     book.lanes.save()

@@ -19,7 +19,7 @@ from frazil.lake import history, maintenance
 from frazil.lake.health import health
 from frazil.lake.history import Snapshot
 from frazil.lake.tables import Base, read_base
-from frazil.observe.latency import QUANTILES
+from frazil.report.latency import QUANTILES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

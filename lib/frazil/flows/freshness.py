@@ -9,7 +9,7 @@ from frazil.config.spec import TableSpec
 from frazil.flows.watch import behind
 from frazil.flows.workbook import Workbook
 from frazil.lake.tables import read_base
-from frazil.observe.analysis import Analysis
+from frazil.report.latency import Analysis
 
 
 def now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:

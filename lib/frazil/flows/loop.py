@@ -8,17 +8,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from frazil.config.spec import TableSpec
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.observe.board import Board, status
+from frazil.report.live_status import LiveStatus, status
 
 LOOK_S, LONGEST_PAUSE_S = 0.2, 60.0
 
 
-def show(board: Board, result: TableResult) -> None:
+def show(live: LiveStatus, result: TableResult) -> None:
     """Show the result of a table's turn, if it failed or did something."""
     if result.failed:
-        board.set(result.table, f"failed: {result.note}", important=True)
+        live.set(result.table, f"failed: {result.note}", important=True)
     elif result.live:
-        board.set(result.table, status(result.counts["changes"], result.seconds, **result.live))
+        live.set(result.table, status(result.counts["changes"], result.seconds, **result.live))
 
 
 def keep_on(

@@ -16,7 +16,7 @@ from frazil.lake.clock import require_table_in_past
 from frazil.lake.health import health as measure
 from frazil.lake.maintenance import Action
 from frazil.lake.tables import require_sound
-from frazil.observe import ledger
+from frazil.report import ledger
 
 PURGE = "purge quarantine"
 

@@ -45,7 +45,7 @@ from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.evolution import look
 from frazil.lake.tables import Base, read_base
-from frazil.observe.board import Board
+from frazil.report.live_status import LiveStatus
 
 SETTLE_S = 900
 
@@ -80,21 +80,21 @@ class _Run:
         self.made: dict[str, str] = {}
         self.first: set[str] = set()
         """Tables whose first load has to be searched for in the whole stream."""
-        self.board = Board(book.progress) if book.settings.run_for_s else None
+        self.live = LiveStatus(book.progress) if book.settings.run_for_s else None
 
     def _each(self, work: Callable[[TableSpec], TableResult]) -> None:
         """Process every table that is not skipped; one that fails or waits is skipped for this run, or for a while."""
-        self._take(self.book.each_table(work, skip=list(self.out), quiet=self.board is not None))
+        self._take(self.book.each_table(work, skip=list(self.out), quiet=self.live is not None))
 
     def _take(self, results: list[TableResult]) -> None:
         for result in results:
             table, stuck = result.table, result.status in ("failed", "held", "skipped")
             self.total[table].add(result)
-            if self.board is not None:
-                show(self.board, result)
+            if self.live is not None:
+                show(self.live, result)
             if stuck:
                 self.pause[table] = min(max(2 * self.pause.get(table, 0), 1.0), LONGEST_PAUSE_S)
-                self.out[table] = time.monotonic() + self.pause[table] if self.board is not None else float("inf")
+                self.out[table] = time.monotonic() + self.pause[table] if self.live is not None else float("inf")
             elif result.status == "merged":
                 self.pause.pop(table, None)
 

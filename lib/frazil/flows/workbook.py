@@ -38,9 +38,9 @@ from frazil.lake import arrival, attempts, jvm
 from frazil.lake.arrival import clock_went_back
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.tables import format_version
-from frazil.observe.progress import heartbeat
 from frazil.pipeline.clock import require_right_clock
 from frazil.pipeline.lake_trouble import explained, require_metadata
+from frazil.report.live_status import heartbeat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

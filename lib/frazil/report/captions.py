@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frazil.observe.analysis import STAGES, TOTAL
-from frazil.observe.anatomy import steps_of
-from frazil.observe.plots import span, times
+from frazil.report.advice import FEWEST
+from frazil.report.charts import span, times
+from frazil.report.latency import STAGES, TOTAL
+from frazil.report.latency_charts import commit_steps
 
 if TYPE_CHECKING:
-    from frazil.observe.analysis import Analysis
+    import pandas as pd
+
+    from frazil.report.advice import Advice
+    from frazil.report.latency import Analysis
 
 NOTHING = "No commit in this window tells of source commit times: DMS writes none without TimestampColumnName."
 WHY = {
@@ -116,9 +120,9 @@ def stages(a: Analysis) -> str:
     return text + f" Another engine saw a commit {span(seen['p50'])} (p50) and {span(seen['p99'])} (p99) after it."
 
 
-def anatomy(commit: dict[str, Any]) -> str:
+def slowest_commit(commit: dict[str, Any]) -> str:
     """Describe where one commit spent its time."""
-    steps = steps_of(commit)
+    steps = commit_steps(commit)
     if not steps:
         return NOTHING
     begins = [begin for _, begin, _, _ in steps[1:]] + [steps[-1][2]]
@@ -142,4 +146,71 @@ def skew(a: Analysis) -> str:
         f"Clocks contradict each other: '{name}' of {worst['table']} took less than no time in {worst['commits']} of {worst['of']} "
         f"commits, by up to {span(worst['at_least_s'])}. The clock at its end is behind that at its beginning by at least as much, so "
         "this stage is longer than shown, and the next one shorter."
+    )
+
+
+def advice(found: Advice) -> str:
+    """Describe the present setting, and a quicker one for the same money or a cheaper one of the same latency."""
+    if not found.model:
+        return f"There is no advice: it needs {FEWEST} commits that tell of source commit times and of when their files landed."
+    now = found.rows[0]
+    text = (
+        f"Now: p95 {span(found.now.p95)} measured, {span(now['p95_s'])} by the model, about ${now['usd_a_day']:,.2f} a day on AWS "
+        f"for {found.settings.worker_vcpu:g} vCPUs at prices of {found.settings.prices.get('as_of')}."
+    )
+
+    def told(r: dict[str, Any]) -> str:
+        return (
+            f"CdcMaxBatchInterval {r['max_batch_interval_s']:g} s, a trigger of {r['trigger_s']:g} s and a worker × {r['worker']:g} would come to "
+            f"p95 {span(r['p95_s'])} for ${r['usd_a_day']:,.2f}"
+        )
+
+    same = [r for r in found.rows if r["worker"] == 1 and r["usd_a_day"] <= now["usd_a_day"] * 1.02]
+    quicker = min(same, key=lambda r: r["p95_s"])
+    cheaper = min((r for r in found.rows if r["p95_s"] <= now["p95_s"] * 1.02), key=lambda r: r["usd_a_day"])
+    if quicker["p95_s"] < 0.9 * now["p95_s"]:
+        text += f" Quicker for no more money, on the same worker: {told(quicker)}."
+    if cheaper["usd_a_day"] < 0.9 * now["usd_a_day"]:
+        text += f" As quick and cheaper: {told(cheaper)}; of another worker's size that is a model, not a measurement."
+    if text.endswith(f"{found.settings.prices.get('as_of')}."):
+        text += " No setting tried is a tenth better in one without being worse in the other."
+    return text
+
+
+def timeline(a: Analysis, actions: pd.DataFrame) -> str:
+    """Describe the maintenance in the window, and the latency during and outside it."""
+    lines = a.percentiles("slice")
+    done = actions.dropna(subset=["ended_ms"])
+    done = done[(done["ended_ms"] >= a.first_ms) & (done["began_ms"] <= a.last_ms)]
+    if lines.empty or done.empty:
+        return "No maintenance ran beside ingestion in this window."
+    width = a.width_s * 1000
+    busy = lines["slice"].map(lambda at: bool(((done["began_ms"] < at + width) & (done["ended_ms"] > at)).any()))
+    kinds = ", ".join(f"{n} × {k}" for k, n in done["action"].value_counts().items())
+    text = (
+        f"Maintenance was at work in {busy.sum()} of {len(lines)} slices of {span(a.width_s)} with commits ({kinds})."
+    )
+    if busy.all() or not busy.any():
+        return text
+    there, else_ = lines["p95"][busy].median(), lines["p95"][~busy].median()
+    return f"{text} The p95 of such a slice was {span(there)} (median), of the others {span(else_)}."
+
+
+def health(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
+    """Describe in one sentence what maintenance changed."""
+    pairs = [
+        (b, a)
+        for b, a in zip(before, after, strict=True)
+        if a.get("data_files") is not None and b.get("data_files") is not None
+    ]
+    if not pairs:
+        return "No table could be measured."
+
+    def sums(field: str) -> str:
+        old, new = (sum(p[i][field] for p in pairs) for i in (0, 1))
+        return f"{old:,} → {new:,}"
+
+    return (
+        f"Over {len(pairs)} tables: data files {sums('data_files')}, small ones {sums('small_files')}, delete files {sums('delete_files')}, "
+        f"snapshots {sums('snapshots')}, manifests {sums('manifests')}."
     )

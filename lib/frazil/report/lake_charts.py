@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frazil.observe.plots import COLOURS, clock, seconds_axis, span, styled, times
+from frazil.report.charts import COLOURS, clock, seconds_axis, styled, times
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from frazil.config.settings import MaintenanceSettings
-    from frazil.observe.analysis import Analysis
+    from frazil.report.latency import Analysis
 
 ACTIONS = {
     "compact": "#b0506a", "rewrite manifests": "#e0a030", "expire snapshots": "#3b6ea5", "tag states": "#7a6aa8",
@@ -70,25 +70,6 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
     below.grid(axis="y", visible=False)
     clock(below, "UTC")
     return figure
-
-
-def beside(a: Analysis, actions: pd.DataFrame) -> str:
-    """Describe the maintenance in the window, and the latency during and outside it."""
-    lines = a.percentiles("slice")
-    done = actions.dropna(subset=["ended_ms"])
-    done = done[(done["ended_ms"] >= a.first_ms) & (done["began_ms"] <= a.last_ms)]
-    if lines.empty or done.empty:
-        return "No maintenance ran beside ingestion in this window."
-    width = a.width_s * 1000
-    busy = lines["slice"].map(lambda at: bool(((done["began_ms"] < at + width) & (done["ended_ms"] > at)).any()))
-    kinds = ", ".join(f"{n} × {k}" for k, n in done["action"].value_counts().items())
-    text = (
-        f"Maintenance was at work in {busy.sum()} of {len(lines)} slices of {span(a.width_s)} with commits ({kinds})."
-    )
-    if busy.all() or not busy.any():
-        return text
-    there, else_ = lines["p95"][busy].median(), lines["p95"][~busy].median()
-    return f"{text} The p95 of such a slice was {span(there)} (median), of the others {span(else_)}."
 
 
 @styled
@@ -169,23 +150,3 @@ def file_sizes(rows: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | N
     axes.set_yticks(range(len(known)), [r["table"] for r in known], fontsize=9)
     axes.set_ylim(-0.6, len(known) + 0.1)
     return figure
-
-
-def health_sentence(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
-    """Describe in one sentence what maintenance changed."""
-    pairs = [
-        (b, a)
-        for b, a in zip(before, after, strict=True)
-        if a.get("data_files") is not None and b.get("data_files") is not None
-    ]
-    if not pairs:
-        return "No table could be measured."
-
-    def sums(field: str) -> str:
-        old, new = (sum(p[i][field] for p in pairs) for i in (0, 1))
-        return f"{old:,} → {new:,}"
-
-    return (
-        f"Over {len(pairs)} tables: data files {sums('data_files')}, small ones {sums('small_files')}, delete files {sums('delete_files')}, "
-        f"snapshots {sums('snapshots')}, manifests {sums('manifests')}."
-    )

@@ -22,17 +22,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import LatencySettings
-from frazil.observe.analysis import LEVELS
+from frazil.report.latency import LEVELS
 
 if TYPE_CHECKING:
-    from frazil.observe.analysis import Analysis
+    from frazil.dms.endpoint import Endpoint
+    from frazil.report.latency import Analysis
 
 FIXED = 0.5
 """Share of a small batch's time that a larger worker does not shorten: planning and committing on the driver."""
 DAY, LOOK_S = 86_400.0, 0.2
+INTERVALS_S, TRIGGERS_S, SPEEDS = (1, 2, 5, 10, 20, 60, 120, 300), (0, 1, 3, 10, 30, 60, 300, 900), (0.5, 1, 2, 4)
+
+FEWEST = 20
+"""With fewer commits there is no advice."""
 
 
 @dataclass(frozen=True)
@@ -204,3 +210,63 @@ def fit(measured: Sequence[Seen], parallel: float | None = None) -> Model:
         return best.look_window(x.setting, best.batch(x.setting)[0]) / 2
 
     return replace(best, epsilon=mean([x.wait_s - look_wait(x) for x in measured]))
+
+
+class Advice:
+    """The model fitted to an analysis, and its results for other settings; `model` is None if stages are missing."""
+
+    def __init__(self, a: Analysis, s: LatencySettings, endpoint: Endpoint, parallel: float = 2.0):
+        self.settings, self.model = s, None
+        now = (
+            seen(a, Setting(endpoint.max_batch_interval_s, endpoint.min_file_kb, s.trigger_s or 0.0))
+            if a.count >= FEWEST
+            else None
+        )
+        if now is None:
+            return
+        if s.trigger_s is None:
+            now = replace(now, setting=replace(now.setting, trigger_s=round(2 * max(now.wait_s, 0.0), 1)))
+        self.now, self.model = now, fit([now], parallel)
+        self.rows = [self._row(now.setting, self.model, "now")]
+        for interval, trigger, speed in product(INTERVALS_S, TRIGGERS_S, SPEEDS):
+            self.rows.append(self._row(Setting(interval, now.setting.min_file_kb, trigger, speed), self.model))
+        self.rows = [r for r in self.rows if r["label"] or r["p95_s"] < DAY]  # otherwise its lag would grow for ever
+        best = float("inf")
+        for row in sorted(self.rows, key=lambda r: (r["usd_a_day"], r["p95_s"])):
+            row["front"] = row["p95_s"] < best
+            best = min(best, row["p95_s"])
+
+    def _row(self, setting: Setting, model: Model, label: str = "") -> dict[str, Any]:
+        p50, p95 = model.latency(setting)
+        return {"label": label, "max_batch_interval_s": setting.interval_s, "min_file_kb": setting.min_file_kb, "trigger_s": setting.trigger_s,
+                "worker": setting.speed, "p50_s": round(p50, 2), "p95_s": round(p95, 2),
+                "usd_a_day": round(model.cost(setting, self.settings), 2)}  # fmt: skip
+
+    @property
+    def front(self) -> list[dict[str, Any]]:
+        """The settings that no other beats in both latency and cost, cheapest first."""
+        return sorted((r for r in self.rows if r["front"]), key=lambda r: r["usd_a_day"]) if self.model else []
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The settings of the front that differ enough: each is at least a fifth quicker than the cheaper one before."""
+        kept: list[dict[str, Any]] = []
+        for row in self.front:
+            if not kept or row["p95_s"] < 0.8 * kept[-1]["p95_s"]:
+                kept.append(row)
+        return kept
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Return the present setting, the effect of single changes, and the front, as rows for a grid."""
+        if not self.model:
+            return []
+        s, rows = self.now.setting, [self.rows[0]]
+        for label, other in (
+            ("CdcMaxBatchInterval halved", replace(s, interval_s=s.interval_s / 2)),
+            ("CdcMinFileSize a tenth", replace(s, min_file_kb=max(s.min_file_kb / 10, 1))),
+            ("looked twice as often", replace(s, trigger_s=s.trigger_s / 2)),
+            ("worker twice as large (a model)", replace(s, speed=2.0)),
+            ("worker half as large (a model)", replace(s, speed=0.5)),
+        ):
+            rows.append(self._row(other, self.model, label))
+        return rows + [{**r, "label": "on the front"} for r in self.steps if not r["label"]]

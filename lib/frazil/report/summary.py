@@ -1,26 +1,75 @@
-"""Results for people: a verdict in one line, coloured in a notebook, followed by its rows."""
+"""What notebooks show: tables, results with a verdict in one line, and the record of the result."""
 
 from __future__ import annotations
 
-import html
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import Message, safe
-from frazil.observe.report import Grid
+from frazil.errors import Message, safe, safe_facts
+from frazil.report.render import render
 
 if TYPE_CHECKING:
     from frazil.flows.explore import AsOf, Changed
     from frazil.flows.workbook import TableResult
 
+RECORD = "application/vnd.frazil.result+json"
 GOOD, STILL, CARE, BAD = "good", "still", "care", "bad"
 IDLE = ("nothing", "nothing new", "loaded", "empty", "healthy")
 _COLOURS = {GOOD: "#2e7d4f", STILL: "#777777", CARE: "#b26a00", BAD: "#b3261e"}
 _MARKS = {GOOD: "✔", STILL: "·", CARE: "!", BAD: "✘"}
 
 
-class Card:
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, int | float):
+        return f"{value:,}"
+    return value if isinstance(value, Message) else safe(str(value))
+
+
+class Grid:
+    """Rows of dicts as a table: HTML in a notebook, aligned text in a terminal or a log."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]], *columns: str):
+        self.rows = list(rows)
+        self.columns = list(columns) or list(dict.fromkeys(k for row in self.rows for k in row))
+
+    def _cells(self) -> list[list[str]]:
+        return [["" if c not in row else _shown(row[c]) for c in self.columns] for row in self.rows]
+
+    def _is_number(self, column: str) -> bool:
+        return all(isinstance(row.get(column, 0), int | float) for row in self.rows)
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines()) if self.rows else "(nothing to show)"
+
+    def lines(self) -> list[str]:
+        """Return the head and each row as aligned text; texts of several lines make rows of several lines."""
+        cells = [[c.split("\n") for c in row] for row in [[safe(c) for c in self.columns], *self._cells()]]
+        width = [max(len(line) for row in cells for line in row[i]) for i in range(len(self.columns))]
+        right = [self._is_number(c) for c in self.columns]
+
+        def text(row: list[list[str]], number: int) -> str:
+            parts = (c[number] if number < len(c) else "" for c in row)
+            return "  ".join(
+                v.rjust(w) if r else v.ljust(w) for v, w, r in zip(parts, width, right, strict=True)
+            ).rstrip()
+
+        return ["\n".join(text(row, n) for n in range(max(len(c) for c in row))) for row in cells]
+
+    def _repr_html_(self) -> str:
+        return render("table.html.j2", **self.shown())
+
+    def shown(self, styles: Sequence[str] = ()) -> dict[str, Any]:
+        """Return what the template of a table needs; `styles` has a style for each row."""
+        columns = [(safe(c).replace("_", " "), "right" if self._is_number(c) else "left") for c in self.columns]
+        return {"columns": columns, "rows": list(zip(styles or [""] * len(self.rows), self._cells(), strict=True))}
+
+
+class Summary:
     """A verdict, its rows, and the level of each row: a coloured edge in a notebook, a mark before the line in text."""
 
     def __init__(self, level: str, verdict: str, rows: Sequence[dict[str, Any]], columns: Sequence[str] = (), of: Callable[[dict[str, Any]], str] | None = None):  # fmt: skip
@@ -40,10 +89,8 @@ class Card:
         return "\n".join([head, *(line.rstrip() for line in lines)])
 
     def _repr_html_(self) -> str:
-        lines = "white-space:pre-line;" if "\n" in self.verdict else ""
-        edge = f"{lines}border-left:4px solid {_COLOURS[self.level]};padding:.2em .8em"
-        head = f'<p style="{edge}"><b style="color:{_COLOURS[self.level]}">{_MARKS[self.level]}</b> {html.escape(self.verdict)}</p>'
-        return head + (self.grid.html([_tint(level) for level in self.levels]) if self.grid.rows else "")
+        head = {"colour": _COLOURS[self.level], "mark": _MARKS[self.level], "verdict": self.verdict}
+        return render("summary.html.j2", **head, **self.grid.shown([_tint(level) for level in self.levels]))
 
 
 def _tint(level: str) -> str:
@@ -70,7 +117,7 @@ def shared(rows: Sequence[dict[str, Any]], column: str) -> dict[str, list[str]]:
     return found
 
 
-def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
+def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
     """Show a notebook's plan: the actions, their numbers of tables, and the tables that need a decision.
 
     An impossibility that several tables share is shown once, above the rows.
@@ -105,10 +152,10 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
         {**row, "impossible": "; ".join(t for t in shared([row], "impossible") if t not in several)} if several else row
         for row in rows
     ]
-    return Card(worst, verdict, shown, columns, lambda row: next(each))
+    return Summary(worst, verdict, shown, columns, lambda row: next(each))
 
 
-def results(done: Sequence[TableResult], *columns: str) -> Card:
+def results(done: Sequence[TableResult], *columns: str) -> Summary:
     """Show what happened to each table in a run or pass; if columns are named, show only those."""
 
     def level(row: dict[str, Any]) -> str:
@@ -126,28 +173,28 @@ def results(done: Sequence[TableResult], *columns: str) -> Card:
     said = [_tables(count, word) for word, count in words.items()]
     said += [f"{total:,} {word}" for word in ("rows", "changes") if (total := sum(r.counts.get(word, 0) for r in done))]
     worst = next((x for x in (BAD, CARE, GOOD) if levels[x]), STILL)
-    return Card(worst, "; ".join(said) or "no tables", rows, columns, level)
+    return Summary(worst, "; ".join(said) or "no tables", rows, columns, level)
 
 
-def compared(done: Sequence[TableResult], *columns: str) -> Card:
+def compared(done: Sequence[TableResult], *columns: str) -> Summary:
     """Show a comparison with the source: equal, or the number of differing rows and their tables."""
-    card = results(done, *columns)
+    shown = results(done, *columns)
     differing = [r for r in done if r.counts.get("differing_rows")]
     if not done:
-        card.verdict = "not compared with the source: see check_source"
+        shown.verdict = "not compared with the source: see check_source"
     elif differing:
         count = sum(r.counts["differing_rows"] for r in differing)
-        card.level, card.verdict = BAD, f"{count:,} row(s) differ, in " + ", ".join(r.table for r in differing)
-    elif card.level == GOOD:
-        card.verdict = (
+        shown.level, shown.verdict = BAD, f"{count:,} row(s) differ, in " + ", ".join(r.table for r in differing)
+    elif shown.level == GOOD:
+        shown.verdict = (
             f"equal: {_tables(len(done), '')}, {sum(r.counts.get('source_rows', 0) for r in done):,} rows".replace(
                 " ,", ","
             )
         )
-    return card
+    return shown
 
 
-def health(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
+def health(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
     """Show the state of tables; a row whose `health` (see `explore.tables`) is not `healthy` needs care."""
 
     def level(row: dict[str, Any]) -> str:
@@ -162,17 +209,17 @@ def health(rows: Sequence[dict[str, Any]], *columns: str) -> Card:
     said += [_tables(levels[BAD], "cannot be looked at")] if levels[BAD] else []
     pending = _sum(rows, "pending")
     said += [f"{pending:,} file(s) pending"] if pending else []
-    return Card(next((x for x in (BAD, CARE) if levels[x]), GOOD), "; ".join(said), rows, columns, level)
+    return Summary(next((x for x in (BAD, CARE) if levels[x]), GOOD), "; ".join(said), rows, columns, level)
 
 
-def difference(found: Changed) -> Card:
+def difference(found: Changed) -> Summary:
     """Show the differences between two states of a table."""
     counts = {word: n for word, n in found.counts.items() if n}
     said = ", ".join(f"{n:,} {word}" for word, n in counts.items()) or "the same rows"
-    return Card(GOOD if counts else STILL, f"{found.table}: {said}", found.sample)
+    return Summary(GOOD if counts else STILL, f"{found.table}: {said}", found.sample)
 
 
-def as_of(found: AsOf) -> Card:
+def as_of(found: AsOf) -> Summary:
     """Show all tables at one time of the source: the chosen states, and what is uncertain."""
 
     def level(row: dict[str, Any]) -> str:
@@ -183,4 +230,53 @@ def as_of(found: AsOf) -> Card:
     said += [_tables(levels[CARE], "with something unsure")] if levels[CARE] else []
     said += [_tables(levels[BAD], "cannot be shown")] if levels[BAD] else []
     worst = next((x for x in (BAD, CARE) if levels[x]), GOOD)
-    return Card(worst, f"as of {found.when}: " + "; ".join(said), found.rows, (), level)
+    return Summary(worst, f"as of {found.when}: " + "; ".join(said), found.rows, (), level)
+
+
+class Record:
+    """The result of a notebook as data; `read_record` finds it in the executed copy."""
+
+    def __init__(self, notebook: str, status: str, **facts: Any):
+        self.facts = safe_facts({"notebook": notebook, "status": status, **facts})
+
+    def __repr__(self) -> str:
+        return f"{self.facts['notebook']}: {self.facts['status']}"
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
+        return {RECORD: self.facts, "text/plain": repr(self)}
+
+
+def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> Record:
+    """Return the notebook's record as the last cell's value; if a table failed, show the record and raise with the causes.
+
+    Several results of one table become one: the failed one, or else the last that did something, with the counts of the
+    others.
+    """
+    from frazil.flows.workbook import raise_if_failed
+
+    failed = any(r.failed for r in done)
+    telling = sorted(done, key=lambda r: (r.failed, r.status != "unchanged"))
+    tables: dict[str, dict[str, Any]] = {}
+    for r in telling:
+        tables[r.table] = {**tables.get(r.table, {}), **{k: v for k, v in r.row().items() if k != "table"}}
+    record = Record(notebook, "failed" if failed else "ok", tables=tables, **facts)
+    if failed:
+        _display(record)
+    raise_if_failed(list(done))
+    return record
+
+
+def _display(record: Record) -> None:
+    try:
+        from IPython.display import display
+    except ImportError:
+        print(json.dumps(record.facts, default=str))
+    else:
+        display(record)
+
+
+def read_record(executed: Path) -> dict[str, Any] | None:
+    """Return the record in an executed notebook's outputs, or None."""
+    notebook = json.loads(Path(executed).read_text(encoding="utf-8"))
+    found = [o["data"][RECORD] for c in notebook["cells"] for o in c.get("outputs", ()) if RECORD in o.get("data", {})]
+    return found[-1] if found else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import shutil
@@ -12,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from frazil.errors import safe_facts
+from frazil.errors import safe, safe_facts
+from frazil.report.render import loader, render
 
 OK, FAILED, WRONG, SOME_FAILED, DECISION, TIMED_OUT, BREACH, NOTHING, SKIPPED = 0, 1, 2, 3, 4, 5, 6, 10, 11
 EXIT_CODES = {
@@ -94,21 +94,12 @@ def write(folder: Path, **facts: Any) -> dict[str, Any]:
     return known
 
 
-NOTHING_FROM_OUTSIDE = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:">"""
-"""Keeps a browser from loading or running anything: a page contains rows and messages as they are."""
-_PAGE = f"""{{% extends 'lab/index.html.j2' %}}
-{{% block html_head_js %}}{NOTHING_FROM_OUTSIDE}{{% endblock %}}
-{{% block jupyter_widgets %}}{{% endblock %}}
-{{% block html_head_js_mathjax %}}{{% endblock %}}
-{{% block html_head_js_mermaidjs %}}{{% endblock %}}"""
-
-
 def as_page(notebook: Path, page: Path | None = None) -> Path:
     """Render an executed notebook as a self-contained HTML page, next to it or as `page`."""
     from nbconvert import HTMLExporter
 
     page = page or notebook.with_suffix(".html")
-    exporter = HTMLExporter(embed_images=True, raw_template=_PAGE)
+    exporter = HTMLExporter(embed_images=True, template_file="notebook.html.j2", extra_loaders=[loader()])
     page.write_text(exporter.from_filename(str(notebook))[0], encoding="utf-8")
     return page
 
@@ -159,38 +150,20 @@ def retain(folder: Path, keep: int) -> list[Path]:
     return old
 
 
-_STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222}
-table{border-collapse:collapse;width:100%}td,th{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:left}
-td.n{text-align:right}td.c{white-space:pre-line}tr.bad{background:#fbe3e1}tr.bad .o{color:#a11;font-weight:600}tr.still{color:#888}
-"""
-
-
-def _line(run: dict[str, Any]) -> str:
-    """Render one run: red for errors, grey if nothing happened."""
-    code, name = EXIT_CODES.get(run["outcome"]), run["folder"].name
-    kind = "" if not code else "bad" if code < NOTHING else "still"
-    links = " ".join(
-        f'<a href="{name}/{f.name}">{f.suffix[1:]}</a>' for f in sorted(run["folder"].iterdir()) if f.name[0] != "."
-    )
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(run["began"]))
-    lag = f"{run['worst_lag_s']:,.1f}" if run.get("worst_lag_s") is not None else ""
-    cells = [f"<td>{began}</td><td>{html.escape(run['notebook'])}</td><td class=o>{html.escape(run['outcome'])}</td>"]
-    cells += [f"<td class=n>{'' if code is None else code}</td>"]
-    cells += [f"<td class=n>{v}</td>" for v in (f"{run.get('seconds', 0):,.1f}", f"{run.get('rows', 0) or 0:,}", lag)]
-    return f'<tr class="{kind}">{"".join(cells)}<td>{links}</td><td class=c>{html.escape(run.get("cause", "")[:300])}</td></tr>'
-
-
 def write_index(folder: Path) -> Path:
     """Write `index.html` over all runs of an environment: links, outcome, duration, rows, the worst latency."""
-    heads = ("began (UTC)", "notebook", "outcome", "exit code", "seconds", "rows", "worst lag, s", "files", "cause")
-    body = "\n".join(_line(r) for r in read(folder))
     page, new = folder / "index.html", folder / f".index.{os.getpid()}"
-    new.write_text(
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{NOTHING_FROM_OUTSIDE}<title>Runs of {html.escape(folder.name)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>Runs of {html.escape(folder.name)}</h1>"
-        f"<table><tr>{''.join(f'<th>{h}</th>' for h in heads)}</tr>\n{body}\n</table></body></html>",
-        encoding="utf-8",
-    )
+    runs = [_row(run) for run in read(folder)]
+    new.write_text(render("runs.html.j2", environment=safe(folder.name), runs=runs), encoding="utf-8")
     os.replace(new, page)
     return page
+
+
+def _row(run: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of a run."""
+    code = EXIT_CODES.get(run["outcome"])
+    kind = "" if not code else "bad" if code < NOTHING else "still"
+    files = sorted(f for f in run["folder"].iterdir() if f.name[0] != ".")
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(run["began"]))
+    known = {"seconds": 0, "rows": 0, "worst_lag_s": None, "cause": ""} | run
+    return {**known, "at": began, "code": "" if code is None else code, "kind": kind, "files": files}

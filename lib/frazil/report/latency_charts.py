@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from frazil.observe.analysis import STAGES
-from frazil.observe.plots import COLOURS, clock, colour_of, durations, new_figure, seconds_axis, span, styled, times
+from frazil.report.advice import SPEEDS
+from frazil.report.charts import COLOURS, clock, colour_of, durations, new_figure, seconds_axis, span, styled, times
+from frazil.report.latency import STAGES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from frazil.observe.analysis import Analysis
+    from frazil.report.advice import Advice
+    from frazil.report.latency import Analysis
 
 STAGE_COLOURS = dict(zip(STAGES, ("#3b6ea5", "#8fb3d9", "#e0a030", "#5aa469", "#7a6aa8"), strict=True))
 BLUE, RED, GREY = COLOURS[0], COLOURS[3], COLOURS[7]
@@ -198,4 +200,129 @@ def stages(a: Analysis) -> Figure | None:
     durations(bottom.xaxis)
     bottom.grid(axis="y", visible=False)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    return figure
+
+
+@styled
+def slowest_commit(commit: dict[str, Any]) -> Figure | None:
+    """Draw one commit from the source's commits to the second engine, on one time axis; the commit to the lake is 0."""
+    steps = commit_steps(commit)
+    if not steps:
+        return None
+    when = times([commit["committed_ms"]])[0]
+    title = f"One commit: {commit['table']}, {when:%d %b %H:%M:%S} UTC, {commit['changes']:,} changes"
+    figure, axes = new_figure(title, height=1.2 + 0.36 * len(steps))
+    low, high = min(s[1] for s in steps), max(s[2] for s in steps)
+    least = (high - low) / 250 or 0.01
+    for y, (label, begin, end, colour) in enumerate(reversed(steps)):
+        axes.barh(y, max(end - begin, least), left=begin, color=colour, height=0.6)
+        text = f"{label}  {span(end - begin)}" if end - begin >= 0.001 else label
+        right = begin + max(end - begin, least) < low + 0.62 * (high - low)
+        axes.annotate(text, (begin + max(end - begin, least), y) if right else (begin, y), textcoords="offset points",
+                      xytext=(5, 0) if right else (-5, 0), va="center", ha="left" if right else "right", fontsize=9)  # fmt: skip
+    axes.axvline(0, color="black", linewidth=1)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("before and after the commit to the lake")
+    durations(axes.xaxis)
+    axes.margins(x=0.02)
+    return figure
+
+
+def commit_steps(c: dict[str, Any]) -> list[tuple[str, float, float, str]]:
+    """Return the known steps of a commit's changes: label, begin and end in seconds from the commit, colour."""
+    if not c or c.get("picked_up_ms") is None:
+        return []
+    picked, colour, steps = (c["picked_up_ms"] - c["committed_ms"]) / 1000, STAGE_COLOURS, []
+    if c["age_ms"]:
+        steps.append(
+            (
+                "committed at the source",
+                picked - c["age_ms"][-1] / 1000,
+                picked - c["age_ms"][0] / 1000,
+                colour["source_to_dms"],
+            )
+        )
+    if c["wait_ms"]:
+        first, last = picked - c["wait_ms"][-1] / 1000, picked - c["wait_ms"][0] / 1000
+        late = c["land_ms"][1] / 1000
+        steps.append(("files written by DMS", first - late, last - late, colour["dms_to_landed"]))
+        steps.append(("files landed and waited", first, picked, colour["landed_to_pickup"]))
+    read = picked + (c["read_ms"] or 0) / 1000
+    steps += [
+        ("read and collapsed", picked, read, colour["pickup_to_commit"]),
+        ("written and committed", read, 0.0, "#3f7f50"),
+    ]
+    if c["visible_ms"] is not None:
+        end = (c["visible_ms"] - c["committed_ms"]) / 1000
+        steps.append(("seen by another engine", 0.0, end, colour["commit_to_visible"]))
+    return steps
+
+
+@styled
+def advice(found: Advice) -> Figure | None:
+    """Draw p95 against the cost of a day: every setting tried, the front, and the present setting by the model and as measured."""
+    if not found.model:
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4.4), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title("Latency against cost, by the model fitted on these commits")
+    shades = dict(zip(SPEEDS, ("#c9d8e8", "#8fb3d9", "#3b6ea5", "#1f3d5c"), strict=True))
+    for speed in SPEEDS:
+        some = [r for r in found.rows if r["worker"] == speed and not r["label"]]
+        axes.scatter(
+            [r["usd_a_day"] for r in some],
+            [r["p95_s"] for r in some],
+            s=22,
+            color=shades[speed],
+            label=f"worker × {speed:g}",
+            linewidth=0,
+            alpha=0.55,
+        )
+    front = found.front
+    axes.step(
+        [r["usd_a_day"] for r in front],
+        [r["p95_s"] for r in front],
+        where="post",
+        color=COLOURS[2],
+        linewidth=1.8,
+        label="Pareto front",
+    )
+    steps = found.steps
+    for r in steps[:: max(1, len(steps) // 6)]:
+        told = f"batch {r['max_batch_interval_s']:g} s, trigger {r['trigger_s']:g} s, × {r['worker']:g}"
+        axes.annotate(told, (r["usd_a_day"], r["p95_s"]), textcoords="offset points", xytext=(-6, -5), ha="right", va="top",
+                      fontsize=7.5, color="#2f6b43")  # fmt: skip
+    now = found.rows[0]
+    axes.plot(
+        now["usd_a_day"],
+        now["p95_s"],
+        "*",
+        color=COLOURS[3],
+        markersize=17,
+        markeredgecolor="white",
+        label="now, by the model",
+        linestyle="",
+    )
+    axes.plot(
+        now["usd_a_day"],
+        found.now.p95,
+        "x",
+        color=COLOURS[3],
+        markersize=9,
+        markeredgewidth=2,
+        label="now, measured",
+        linestyle="",
+    )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda x, _: f"{x:,g}")
+        axis.set_minor_formatter(lambda x, _: "")
+    axes.set_xlim(left=front[0]["usd_a_day"] / 8)
+    axes.set_xlabel(f"dollars a day (prices of {found.settings.prices.get('as_of', 'an unknown date')})")
+    axes.set_ylabel("p95, source commit → committed, s")
+    figure.legend(loc="outside right upper", fontsize=8)
     return figure

@@ -1,0 +1,195 @@
+"""What a notebook shows: a verdict that is right at a glance, in text and in HTML."""
+
+import base64
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from frazil.errors import FrazilError, Message
+from frazil.flows.workbook import TableResult
+from frazil.report import live_status, runs, summary
+from frazil.report.live_status import LiveStatus
+from frazil.report.summary import Grid
+from frazil_demo.report import write_report
+
+HOSTILE = "<script>&\"'</td>{{ 7 * 7 }}<style>"
+LIB = Path(__file__).parent.parent / "lib"
+LOST = Message("2 bad row(s)\n  a.csv row 2: 'x' does not fit INT4\n  cure: correct the file")
+
+
+def of(*statuses: str, **counts: int) -> list[TableResult]:
+    return [
+        TableResult(f"shop.t{n}", s, LOST if s == "failed" else "", 1.0, dict(counts)) for n, s in enumerate(statuses)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("card", "head"),
+    [
+        (summary.results(of("merged", "unchanged", "failed", changes=5)), "✘ 1 table failed; 1 table merged; 1 table unchanged; 15 changes"),
+        (summary.results(of("merged", "held")), "! 1 table held; 1 table merged"),
+        (summary.results(of("unchanged", "unchanged")), "· 2 tables unchanged"),
+        (summary.results([]), "· no tables"),
+        (summary.plan([{"table": "a", "action": "apply changes", "mb": 1.25}, {"table": "b", "action": "nothing new"}]),
+         "✔ 1 table to apply changes; 1 table with nothing to do; 1.2 MB to read"),
+        (summary.plan([{"table": "a", "action": "stops", "decision": "say how"}]), "✘ 1 table needs you to decide or mend something"),
+        (summary.plan([{"table": "a", "action": "held until the full load is applied"}]), "! 1 table held"),
+        (summary.plan([{"table": "a", "action": "nothing new", "impossible": "x"}]), "! 1 table with nothing to do"),
+        (summary.plan([]), "· nothing to do"),
+        (summary.compared(of("equal", "equal", source_rows=1000, differing_rows=0)), "✔ equal: 2 tables, 2,000 rows"),
+        (summary.compared(of("differs", source_rows=9, differing_rows=3)), "✘ 3 row(s) differ, in shop.t0"),
+        (summary.compared([]), "· not compared with the source: see check_source"),
+        (summary.health([{"table": "a", "rows": 7, "data_files": 2, "mb": 0.5, "health": "compact"}]),
+         "! 1 table with 7 rows in 2 files (0.5 MB); 1 table needs maintenance"),
+    ],
+)  # fmt: skip
+def test_the_first_line_is_the_verdict(card, head):
+    assert repr(card).splitlines()[0] == head
+    assert head[2:] in card._repr_html_()
+
+
+def test_what_needs_somebody_stands_out_and_a_text_of_several_lines_stays_in_its_column():
+    card = summary.results(of("merged", "failed"), "table", "status", "note")
+    lines = repr(card).splitlines()
+    assert [line[0] for line in lines] == ["✘", " ", " ", "✘", " ", " "]
+    column = lines[3].index("2 bad row(s)")
+    assert lines[4].index("a.csv") == lines[5].index("cure:") == column + 2
+    assert card._repr_html_().count("box-shadow") == 1
+
+
+def test_a_problem_of_the_user_is_two_lines_and_its_trace_is_in_the_log(caplog):
+    log = logging.getLogger("frazil")
+    propagated, log.propagate = log.propagate, True
+    try:
+        try:
+            raise FrazilError("no such thing", "name another")
+        except FrazilError as e:
+            for _ in range(2):  # IPython asks twice
+                assert e._render_traceback_() == ["FrazilError: no such thing\n  cure: name another"]
+    finally:
+        log.propagate = propagated
+    assert len({id(r) for r in caplog.records}) == 1  # pytest hears it twice where an earlier test stopped its way up
+    assert "Traceback" in caplog.text and "test_summary.py" in caplog.text
+
+
+def test_bars_are_for_those_who_watch(monkeypatch):
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    assert not live_status.watched()
+    monkeypatch.setenv("JPY_SESSION_NAME", "02_cdc_merge.ipynb")
+    assert not live_status.watched()  # no kernel here
+    said = []
+    LiveStatus(said.append).set("shop.t0", "5 changes/s", important=True)
+    assert said == ["shop.t0: 5 changes/s"]
+    bars = live_status.ProgressBars()
+    bars.tasks = {"shop.t0": (3, 8)}
+    assert repr(bars) == "shop.t0: 3 of 8 tasks done" and 'value="3" max="8"' in bars._repr_html_()
+
+
+class Markup(str):
+    """A text that claims to be HTML already."""
+
+    def __html__(self) -> str:
+        return str(self)
+
+
+class Elements(HTMLParser):
+    """The names of all elements of a page, its texts, and its attributes' values."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.names, self.texts, self.values = set(), [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.add(tag)
+        self.values += [value for _, value in attrs]
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def hostile_run(folder: Path) -> Path:
+    """Return the page of runs whose names and causes are all hostile."""
+    run = folder / "<b>&\"'{{ 7 * 7 }}" / 'r<i>"1'
+    run.mkdir(parents=True)
+    (run / "a.<u>").write_text("")
+    runs.write(run, notebook=HOSTILE, outcome="failed", cause=HOSTILE, began=1.0, pid=1)
+    return runs.write_index(run.parent)
+
+
+@pytest.mark.parametrize("text", [HOSTILE, Message(HOSTILE), Markup(HOSTILE)], ids=["text", "message", "markup"])
+def test_no_text_in_a_notebook_becomes_markup(text):
+    bars, status = live_status.ProgressBars(), LiveStatus([].append)
+    bars.tasks = {text: (1, 2)}
+    status.set(text, text)
+    shown = [Grid([{text: text}]), summary.Summary(summary.BAD, text, [{text: text}]), summary.results([TableResult(text, "failed", text)]), bars, status]  # fmt: skip
+    for value in shown:
+        page = Elements(value._repr_html_())
+        assert page.names <= {"table", "thead", "tbody", "tr", "th", "td", "p", "b", "div", "progress", "pre"}
+        assert HOSTILE in "".join(page.texts) and not [v for v in page.values if "<" in v]
+
+
+def test_no_text_of_a_run_becomes_markup_on_the_page_of_runs(tmp_path):
+    file = hostile_run(tmp_path)
+    page = Elements(file.read_text(encoding="utf-8"))
+    assert page.names <= {"html", "head", "meta", "title", "style", "body", "h1", "table", "tr", "th", "td", "a"}
+    assert page.texts.count(HOSTILE) == 2 and f"Runs of {file.parent.name}" in page.texts
+    assert "r%3Ci%3E%221/a.%3Cu%3E" in page.values
+
+
+def test_the_page_of_runs_shows_each_outcome_in_its_colour_with_its_files(tmp_path):
+    for n, outcome in enumerate(("ok", "failed", "nothing to do")):
+        (folder := tmp_path / f"r{n}").mkdir()
+        (folder / "run.log").write_text("")
+        runs.write(
+            folder, notebook="02_cdc_merge", outcome=outcome, began=1e9 + n, pid=1, seconds=1234.56, rows=n and None
+        )
+    runs.write(folder, worst_lag_s=1.25, rows=5000)
+    page = runs.write_index(tmp_path).read_text()
+    assert re.findall(r'<tr class="(\w*)">', page) == ["still", "bad", ""], "newest first"
+    assert re.findall(r'class="n">([^<]*)<', page)[:4] == ["10", "1,234.6", "5,000", "1.2"]
+    assert page.count(">log</a>") == 3 and 'href="r1/run.log"' in page and "Content-Security-Policy" in page
+
+
+def test_the_page_of_an_executed_notebook_runs_and_loads_nothing(tmp_path):
+    cell = nbformat.v4.new_code_cell(
+        "1", outputs=[nbformat.v4.new_output("display_data", {"text/html": "<p>shown</p>"})]
+    )
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "n.ipynb")
+    page = runs.as_page(tmp_path / "n.ipynb").read_text(encoding="utf-8")
+    assert "<p>shown</p>" in page and "default-src 'none'" in page and not re.search("<script|MathJax", page)
+
+
+def test_the_report_of_the_demo_shows_the_proof_the_charts_and_the_notebooks(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "as_page", lambda notebook: notebook.with_suffix(".html"))
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts/heat.png").write_bytes(b"picture")
+    demo = {"reconciled": True, "tables": {"shop.<a>": {"source_rows": 9000, "lake_rows": 9000}},
+               "notebooks": {"00_setup": {"status": "ok", "seconds": 1.5}}, "transactions": {"order": 3}}  # fmt: skip
+    page = write_report(tmp_path, demo).read_text()
+    assert all(text in page for text in ("equal: 9,000 rows", "shop.&lt;a&gt;</td>", ">order</td>", '<a href="notebooks/00_setup.html">00_setup</a>: ok, 1.5 s'))  # fmt: skip
+    assert page.count("<img") == 1 and base64.b64encode(b"picture").decode() in page
+    assert "Source and lake differ" in write_report(tmp_path, {**demo, "reconciled": False}).read_text()
+
+
+def test_a_wheel_has_the_templates(tmp_path):
+    """`build_py` copies what a wheel holds; the pages then come from there."""
+    pytest.importorskip("setuptools")
+    shutil.copytree(LIB, tmp_path / "lib", ignore=shutil.ignore_patterns("*.egg-info", "build", "docs", "__pycache__"))
+    command = "from setuptools import setup; setup(script_args=['-q', 'build_py', '-d', '../installed'])"
+    subprocess.run([sys.executable, "-c", command], cwd=tmp_path / "lib", check=True, capture_output=True)
+    templates = {f.relative_to(LIB) for f in LIB.rglob("*.j2")}
+    assert templates and templates == {
+        f.relative_to(tmp_path / "installed") for f in (tmp_path / "installed").rglob("*.j2")
+    }
+    code = "import frazil_demo.report\nfrom frazil.report.summary import Grid\nprint(frazil_demo.__file__, Grid([{'a': 1}])._repr_html_())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")})  # fmt: skip
+    assert str(tmp_path / "installed") in ran.stdout and "<table>" in ran.stdout, ran.stderr
