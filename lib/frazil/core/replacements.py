@@ -63,6 +63,8 @@ def times_as_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     import pyarrow.compute as pc
 
     wall = values.cast(pa.timestamp(values.type.unit)) if pa.types.is_timestamp(values.type) else values
+    if pa.types.is_timestamp(wall.type) and wall.type.unit == "ns":  # which holds years near 2000 only
+        return wall.cast(pa.string()), pa.array([False] * len(wall))
     first, last = (date.min, date.max) if pa.types.is_date(wall.type) else (datetime.min, datetime.max)
     before, after = pc.less(wall, pa.scalar(first, wall.type)), pc.greater(wall, pa.scalar(last, wall.type))
     years = _years(wall)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,15 +14,14 @@ from frazil.changes.collapse import passed_keys
 from frazil.changes.quarantine import set_aside
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
-from frazil.core.bad_rows import SHOWN
+from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.key_numbers import has_numbers
 from frazil.core.texts import driver_rows
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.dms.read import has_stray_quote
 from frazil.engine import collapsed, load, small_batch
 from frazil.engine.collapsed import Collapsed, Wanted
-from frazil.engine.quarantine_records import RecordOf, record_frame
-from frazil.engine.read_files import require_readable
+from frazil.engine.read_files import FileToRead, require_readable
 from frazil.engine.write_rows import Written
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
@@ -191,8 +190,7 @@ def _commit_appended(
     read_at, position = time.time(), given.after(commit.new_batch())
     summary = _summary(stats, written.rows, given, picked_up)
     summary |= {"frazil.lane": "append", "frazil.lane-reason": "the table keeps every change"}
-    common = RecordOf(spec, position.batch, base.sequence)
-    records = partial(record_frame, book.spark, written.bad, written.files, common)
+    records = partial(_records, book, spec, base, position.batch, (written.bad, written.files))
     with quarantine.beside(book, spec, base, position.batch, OfBatch(written.bad.count, records)) as ready:
 
         def write(branch: str, properties: dict[str, str]) -> None:
@@ -229,13 +227,22 @@ def _commit_collapsed(
     def as_frame() -> DataFrame:
         return found.frame if found.frame is not None else collapsed.frame_of(book.spark, found.rows, spec)
 
-    common = RecordOf(spec, position.batch, base.sequence)
-    of_batch = OfBatch(found.bad.count, lambda: record_frame(book.spark, found.bad, found.files, common), as_frame)
+    records = partial(_records, book, spec, base, position.batch, (found.bad, found.files))
+    of_batch = OfBatch(found.bad.count, records, as_frame)
     with quarantine.beside(book, spec, base, position.batch, of_batch) as ready:
         how = WritePath(as_frame, why, lane, rows, found.bounds)
         done = commit_batch(book, spec, base, facts, how, ready)
     _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
     return _counts(stats, found.keys, done, picked_up, read_at)
+
+
+def _records(
+    book: Workbook, spec: TableSpec, base: Base, batch: str, read: tuple[BadRows, Sequence[FileToRead]]
+) -> DataFrame:
+    """Return the quarantine's records of a batch's bad rows."""
+    from frazil.engine.quarantine_records import RecordOf, record_frame
+
+    return record_frame(book.spark, *read, RecordOf(spec, batch, base.sequence))
 
 
 def _tell(

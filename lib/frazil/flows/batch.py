@@ -19,7 +19,7 @@ from frazil.dms.endpoint import EndpointError
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes
 from frazil.dms.read import CHANGE_PHASE, may_be_split, may_hide_open_text, read_rows
-from frazil.engine import large_batch, small_batch
+from frazil.engine import small_batch
 from frazil.engine.collapsed import Collapsed, Wanted
 from frazil.engine.load import FilesToWrite, write_data_files
 from frazil.engine.write_rows import Written
@@ -140,6 +140,8 @@ def of_files(
         sent = book.endpoint, book.mappings
         if small or wanted.in_process:
             return small_batch.collapse_files(spec, sent, files, wanted)
+        from frazil.engine import large_batch
+
         return large_batch.collapse_files(book.spark, spec, sent, files, wanted)
 
     def write(table: JavaTable, most_bad: int, in_process: bool) -> Written:

@@ -13,7 +13,7 @@ from frazil.dms.read import CHANGE_PHASE
 from frazil.dms.shapes import first_alike
 from frazil.engine.small_batch import MOST_MB, must_be_small
 from frazil.errors import FrazilError
-from frazil.flows import full_load, quarantine, watch
+from frazil.flows import quarantine, watch
 from frazil.flows.apply import apply_batch
 from frazil.flows.batch import of_files
 from frazil.flows.loop import keep_on, show
@@ -153,6 +153,8 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         if not pending:
             break
         if base.position.awaits_load and there.loads:
+            from frazil.flows import full_load
+
             done.add(full_load.apply_load(book, spec, there, base, "load"))
             continue
         here = book.tasks_fail or must_be_small(spec, book.endpoint)
