@@ -70,9 +70,10 @@ ELSEWHERE = re.compile(
 """Errors that no file causes: memory, disks, the lake, a limit of Spark."""
 
 
-def lacks_python(error: Exception) -> bool:
-    """Return whether a Spark job failed because its executors have no Python, or lack one of its packages."""
-    return "aborted due to stage failure" in str(error) and bool(NO_PYTHON.search(str(error)))
+def missing_python(error: Exception) -> str:
+    """Return what of Python the executors lack, if a Spark job failed for that; else an empty text."""
+    found = NO_PYTHON.search(str(error)) if "aborted due to stage failure" in str(error) else None
+    return found[0][:200] if found else ""
 
 
 @contextmanager
@@ -82,9 +83,9 @@ def reading(spec: TableSpec, header: bool = False) -> Iterator[None]:
         yield
     except Exception as e:
         at = re.search(r"(?:reading file|reading from) (\S+?)\.(?:\s|$)", text := str(e))
-        if not at and lacks_python(e) and (found := NO_PYTHON.search(text)):
+        if not at and (missing := missing_python(e)):
             raise SessionError(
-                f"Spark's executors cannot run Python: {found[0][:200]}",
+                f"Spark's executors cannot run Python: {missing}",
                 "install Python on each of them, with boto3 for Kinesis, and name it by PYSPARK_PYTHON",
             ) from None
         elsewhere = ELSEWHERE.search(text)

@@ -98,6 +98,8 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
 
     named = {w: _table_named(w.line, file, plan.rules) for w in records.wrong_width}
     wrong = [w for w, table in named.items() if table in (None, plan.rules.table)]
+    if not bad and not wrong:
+        return ()
     misshapen = [wrong_width(w, plan.spec, names_table=named[w] is not None) for w in wrong]
     places = np.searchsorted(records.numbers, [row.number for row in bad])
     fields = pa.Table.from_batches([

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from frazil.config.spec import TableSpec
-from frazil.dms.read import lacks_python
+from frazil.dms.read import missing_python
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm
 
 T = TypeVar("T")
 
@@ -27,8 +26,8 @@ def in_tasks_or_here(book: Workbook, spec: TableSpec, read: Callable[[bool], T])
     except FrazilError:
         raise
     except Exception as error:
-        if not lacks_python(error):
+        if not (missing := missing_python(error)):
             raise
-        book.progress(f"{spec.source}: this process reads the files, as Spark's executors cannot: {jvm.cause(error)}")
+        book.progress(f"{spec.source}: this process reads the files, as Spark's executors cannot: {missing}")
         book.tasks_fail = True
         return read(True)
