@@ -109,10 +109,10 @@ def test_a_column_that_files_no_longer_carry_stops_the_table_or_keeps_its_values
     assert table(source)[3] == {"v": "C", "n": None}, "once it is gone, no policy is needed"
 
 
-def test_files_of_before_and_after_in_one_batch_keep_what_each_row_carried(source):
+def test_files_of_before_and_after_a_column_went_keep_what_each_row_carried(source):
     put(source, FILE1, "id,v,n", "I,3,c,30", "U,1,A,11")
     put(source, FILE2, "id,v", "U,3,C", "U,2,B")
-    assert source.merge(changes={"gone": "keep"})["t"].counts["batches"] == 1
+    assert source.merge(changes={"gone": "keep"})["t"].counts["batches"] == 2
     assert table(source) == {1: {"v": "A", "n": 11}, 2: {"v": "B", "n": 20}, 3: {"v": "C", "n": 30}}
 
 
@@ -135,7 +135,7 @@ def test_a_column_that_the_spec_no_longer_lists_is_refused_kept_or_dropped(sourc
 
 def test_a_declared_rename_keeps_the_column_by_its_id_and_old_files_readable(source):
     was = ids(source)
-    put(source, FILE1, "id,v,n", "U,1,A,11")
+    put(source, FILE1, "id,v,n", "U,1,A,11").merged()
     put(source, FILE2, "id,name,n", "U,2,B,22", "I,3,c,30")
     refused(
         source,
