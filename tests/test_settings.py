@@ -182,8 +182,16 @@ def test_a_single_key_may_be_written_without_brackets_and_the_target_left_out():
         ({"columns": [{"name": "id", "type": "NUMERIC"}]}, "no usable precision and scale"),
         ({"columns": [{"name": "id", "type": "NUMERIC(39,2)"}]}, "no usable precision and scale"),
         ({"columns": [{"name": "id", "type": "NUMERIC(4,5)"}]}, "no usable precision and scale"),
-        ({"columns": [{"name": "id"}]}, "needs a name and a type"),
-        ({"columns": ["id INT8"]}, "needs a name and a type"),
+        ({"columns": [{"name": "id"}]}, "column 'id': no type\n  cure: write type: INT8"),
+        (
+            {"columns": ["id INT8"]},
+            "columns: 'id INT8' is not of the form `name: value`\n  cure: write {name: order_id, type",
+        ),
+        ({"columns": [{"name": True, "type": "INT8"}]}, "name: True should be a valid string"),
+        (
+            {"columns": [{"name": "id", "type": "INT8", "utc": "yes"}]},
+            "utc: 'yes' should be a valid boolean\n  cure: write utc: true",
+        ),
         ({"columns": [{"name": "id", "type": "INT8", "nulable": True}]}, "did you mean 'nullable'"),
         ({"columns": [{"name": "id", "type": "INT8"}] * 2}, "is listed twice"),
     ],

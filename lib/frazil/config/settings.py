@@ -12,7 +12,7 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 import yaml
 
 from frazil.config import cells, redaction
-from frazil.config.spec import WITHOUT_KEY
+from frazil.config.changes import WITHOUT_KEY
 from frazil.errors import FrazilError, nearest
 
 cells.follow()  # the cell of parameters runs after the one that imports this module
