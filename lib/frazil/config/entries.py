@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self, TypeVar
+from datetime import date
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
 from pydantic.json_schema import GenerateJsonSchema
 
 from frazil.errors import FrazilError, nearest
 
+
+def _text(value: Any) -> Any:
+    """Return the text of a value that YAML reads as a number or a time."""
+    return str(value) if isinstance(value, int | float | date) and not isinstance(value, bool) else value
+
+
 M = TypeVar("M", bound="Entries")
+Text = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | float)]
+Name = Annotated[Text, Field(min_length=1)]
+Flag, Number, Real = Annotated[bool, Strict()], Annotated[int, Strict()], Annotated[float, Strict()]
 
 
 def flow(value: Any) -> str:
@@ -33,7 +43,7 @@ class Entries(BaseModel):
     @classmethod
     def _explained(cls, raw: Any, handler) -> Self:
         if not isinstance(raw, dict):
-            raise FrazilError(f"{raw!r} is not of the form `name: value`", f"write {flow(cls.example())}")
+            raise FrazilError(f"{cls.shown('', raw)} is not of the form `name: value`", f"write {flow(cls.example())}")
         known = [f.alias or n for n, f in cls.model_fields.items()]
         for name in raw:
             if name not in known:
@@ -42,6 +52,15 @@ class Entries(BaseModel):
             return handler({n: v for n, v in raw.items() if v is not None})
         except ValidationError as e:
             raise cls._refusal(e.errors(include_url=False)[0]) from None
+
+    @classmethod
+    def shown(cls, entry: str, value: Any) -> str:
+        """Return a value as messages show it; `entry`: its name, empty for all entries together."""
+        return repr(value)
+
+    def given(self) -> dict[str, Any]:
+        """Return the entries that were written, by their names."""
+        return {n: getattr(self, n) for n in type(self).model_fields if n in self.model_fields_set}
 
     @classmethod
     def example(cls) -> dict[str, Any]:
@@ -61,11 +80,20 @@ class Entries(BaseModel):
         if found["type"] == "literal_error":
             known = context["expected"].replace("' or '", "', '").strip("'").split("', '")
             return FrazilError(f"unknown {entry} '{wrong}'", nearest(str(wrong), known))
-        example = next(f.examples for n, f in cls.model_fields.items() if entry in (n, f.alias))
-        cure = f"write {entry}: {flow(example[0])}" if example else "correct it"
+        cure = cls._cure(entry, found["type"], wrong)
         if found["type"] in ("missing", "too_short"):
             return FrazilError(f"no {entry}", cure)
-        return FrazilError(f"{entry}: {wrong!r} {found['msg'].partition(' ')[2]}", cure)  # "Input should be …"
+        what = found["msg"].partition(" ")[2]  # of "Input should be …"
+        return FrazilError(f"{entry}: {cls.shown(entry, wrong)} {what}", cure)
+
+    @classmethod
+    def _cure(cls, entry: str, fault: str, wrong: Any) -> str:
+        if fault == "list_type" and isinstance(wrong, str):
+            return f"write {entry}: {flow([wrong])}"
+        if fault == "string_type" and not isinstance(wrong, list | dict):
+            return "put it in quotes"
+        examples = next(f.examples for n, f in cls.model_fields.items() if entry in (n, f.alias))
+        return f"write {entry}: {flow(examples[0])}" if examples else "correct it"
 
 
 def checked(model: type[M], raw: Any, where: str, error: type[FrazilError]) -> M:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from datetime import date
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from frazil.config.changes import ON_BAD_ROWS, POLICIES, WITHOUT_KEY, PastLayout
 from frazil.config.columns import TYPES, Column, SpecError, require_fit, require_type
-from frazil.config.entries import Entries
+from frazil.config.entries import Entries, Flag, Name, Number, Real, Text
 from frazil.config.sql import identifier
 from frazil.errors import nearest
 
 TRANSFORM = r"(?:(year|month|day|hour)\((.+)\)|(bucket|truncate)\((\d+), *(.+)\)|([^()]+))"
 """One entry of `partition`: `region`, `day(ordered_at)`, `bucket(16, id)`, `truncate(4, name)`."""
-
-
-def _text(value: Any) -> Any:
-    """Return the text of a value that YAML reads as a number or a time."""
-    return str(value) if isinstance(value, int | float | date) and not isinstance(value, bool) else value
 
 
 def _two_parts(source: str) -> str:
@@ -40,9 +34,6 @@ _TYPES = {"anyOf": [
     {"pattern": rf"^ *{_in_any_case('NUMERIC')} *\( *[0-9]+ *, *[0-9]+ *\)$", "type": "string"},
 ]}  # fmt: skip
 
-Text = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | float)]
-Name = Annotated[Text, Field(min_length=1)]
-Flag = Annotated[bool, Strict()]
 Names = Annotated[
     list[Name], BeforeValidator(lambda v: [v] if isinstance(v, str) else v, json_schema_input_type=list[Name] | Name)
 ]
@@ -75,7 +66,7 @@ class ColumnEntries(Entries):
     """Earlier names, the newest first: the lake's column is renamed, with its history, and files with an old name are still read."""
     replace: dict[Text, Text | None] = Field({}, examples=[{"zero_date": None}])
     """What to store instead of a value that the lake's type does not have: null, or a value of the type."""
-    source_id: Annotated[int, Strict()] = 0
+    source_id: Number = 0
     """Number that the source's catalog gives the column for life. `frazil init` writes it."""
 
     def column(self) -> Column:
@@ -166,9 +157,9 @@ class TableEntries(Entries):
     """Headerless files that were written earlier, the oldest first: their columns, and in `without` the columns that rules of the task added only later."""
     on_bad_rows: Literal[ON_BAD_ROWS] = Field("", examples=["quarantine"])
     """What to do with rows that do not fit: `stop` the table, or `quarantine` them. If you leave it out, the parameter applies."""
-    max_bad_rows: Annotated[int, Strict(), Field(ge=0)] = Field(None, examples=[100])
+    max_bad_rows: Annotated[Number, Field(ge=0)] = Field(None, examples=[100])
     """Maximum number of bad rows per batch or load; above it the table stops."""
-    max_bad_percent: Annotated[float, Strict(), Field(ge=0)] = Field(None, examples=[0.5])
+    max_bad_percent: Annotated[Real, Field(ge=0)] = Field(None, examples=[0.5])
     """Maximum percentage of bad rows per batch or load; above it the table stops."""
 
     @property
