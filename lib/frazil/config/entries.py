@@ -6,20 +6,29 @@ from datetime import date
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.json_schema import GenerateJsonSchema
 
 from frazil.errors import FrazilError, nearest
 
 
-def _text(value: Any) -> Any:
+def as_text(value: Any) -> Any:
     """Return the text of a value that YAML reads as a number or a time."""
     return str(value) if isinstance(value, int | float | date) and not isinstance(value, bool) else value
 
 
 M = TypeVar("M", bound="Entries")
-Text = Annotated[str, BeforeValidator(_text, json_schema_input_type=str | float)]
-Name = Annotated[Text, Field(min_length=1)]
+Text = Annotated[str, BeforeValidator(as_text), WithJsonSchema({"type": ["string", "number"]})]
+Name = Annotated[Text, Field(min_length=1, json_schema_extra={"minLength": 1})]
 Flag, Number, Real = Annotated[bool, Strict()], Annotated[int, Strict()], Annotated[float, Strict()]
 
 

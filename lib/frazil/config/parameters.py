@@ -7,10 +7,10 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 
 from frazil.config import redaction
-from frazil.config.entries import Entries, Flag, Number, Real, Text
+from frazil.config.entries import Entries, Flag, Number, Real, Text, as_text
 from frazil.config.spec_entries import ChangesEntries
 
 
@@ -27,7 +27,11 @@ class Parameters(Entries):
         return "this" if options else repr(redaction.shown(name, value))
 
 
-_Option = Annotated[Text, BeforeValidator(lambda v: str(v).lower() if isinstance(v, bool) else v, json_schema_input_type=str | float | bool)]  # fmt: skip
+_Option = Annotated[
+    str,
+    BeforeValidator(lambda v: str(v).lower() if isinstance(v, bool) else as_text(v)),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
 _Seconds = Annotated[Real, BeforeValidator(lambda v: float(v) if v == "inf" else v, json_schema_input_type=float | Literal["inf"])]  # fmt: skip
 _KINDS = {bool: Flag, int: Number, float: _Seconds, dict[str, str]: dict[Text, _Option]}
 

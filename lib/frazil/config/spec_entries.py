@@ -35,7 +35,7 @@ _TYPES = {"anyOf": [
 ]}  # fmt: skip
 
 Names = Annotated[
-    list[Name], BeforeValidator(lambda v: [v] if isinstance(v, str) else v, json_schema_input_type=list[Name] | Name)
+    list[Name], BeforeValidator(lambda v: v if isinstance(v, list) else [v], json_schema_input_type=list[Name] | Name)
 ]
 """Names; one may stand without a list."""
 Source = Annotated[Text, AfterValidator(_two_parts), WithJsonSchema({"type": "string", "pattern": r"^[^.]*\.[^.]*$"})]
@@ -144,7 +144,7 @@ class TableEntries(Entries):
     exclude: list[Name] = Field([], examples=[["a", "b"]])
     """Columns that the lake does not have; `columns` still lists them."""
     partition: list[Transform] = Field([], examples=[["region", "day(ordered_at)", "bucket(16, order_id)"]])
-    """Also `year`, `month`, `hour`, `truncate(4, name)`. You may use columns outside the key: updates move their row, and deletes find it by key."""
+    """Columns, or `year`, `month`, `day`, `hour`, `bucket(16, c)`, `truncate(4, c)` of a column. You may use columns outside the key: updates move their row, and deletes find it by key."""
     sort: list[Name] = Field([], examples=[["customer", "ordered_at desc"]])
     """Order of rows inside new files."""
     changes: ChangesEntries = Field(
