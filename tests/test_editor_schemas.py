@@ -11,6 +11,8 @@ from jsonschema import Draft7Validator
 from frazil.cli import main, schema
 from frazil.config.settings import ParameterError, resolve
 from frazil.config.spec import SpecError, parse_spec
+from frazil.dms.documents import EndpointError, read_endpoint_document
+from frazil.dms.endpoint import read_endpoint
 
 PARAMS = Path(__file__).parent.parent / "params"
 SHIPPED = sorted(PARAMS.rglob("*.yml"))
@@ -43,10 +45,20 @@ def test_every_shipped_file_fits_the_schema_that_its_first_line_names(file):
     assert wrong(document, yaml.safe_load(text)) == []
 
 
+@pytest.mark.parametrize("file", sorted(PARAMS.glob("*.endpoint.json")), ids=lambda f: f.name)
+def test_every_shipped_endpoint_names_its_schema_and_fits_it(file):
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert content["$schema"] == "schema/endpoint.json"
+    assert wrong("endpoint", content) == []
+
+
 RIGHT_SPECS = [
     {"key": "id"},
     {"key": ["id"], "partition": ["id", "bucket(16, id)"], "sort": ["id desc"], "target": "lake.t", "comment": 5},
-    {"columns": [{"name": 5, "type": "numeric(12, 2)", "lake": "decimal(14,2)", "replace": {"NaN": 0}}], "key": 5},
+    {
+        "columns": [{"name": 5, "type": "INT8"}, {"name": "n", "type": "numeric(12, 2)", "replace": {"NaN": 0}}],
+        "key": 5,
+    },
     {"changes": {"new": "add"}, "layouts": [{"until": 20240101, "columns": ["id"], "load": True}]},
     {"on_bad_rows": "quarantine", "max_bad_rows": 5, "max_bad_percent": 1},
 ]
@@ -147,6 +159,48 @@ def test_schema_and_reader_refuse_the_same_environments(environment, content):
     assert wrong("environment", content)
     with pytest.raises(ParameterError, match="\n  cure: .+"):
         environment(content)
+
+
+S3 = {"CsvNullValue": "NULL"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {**S3, "AddColumnName": "true", "MaxFileSize": "1000", "CompressionType": "GZIP", "DataFormat": "CSV"},
+        {"S3Settings": {**S3, "CannedAclForObjects": "none"}, "FrazilSettings": {"OpValues": {"INSERT": "I"}}},
+        {"Endpoints": [{"EndpointIdentifier": "lake", "EngineName": "s3", "EndpointType": "TARGET", "S3Settings": S3}]},
+        {"ExtraConnectionAttributes": "csvNullValue=NULL;addColumnName=true"},
+    ],
+    ids=str,
+)
+def test_schema_and_reader_take_the_same_endpoints(tmp_path, content):
+    assert wrong("endpoint", content) == []
+    (tmp_path / "endpoint.json").write_text(json.dumps({"$schema": "schema/endpoint.json", **content}))
+    assert read_endpoint(tmp_path / "endpoint.json").null_value == "NULL"
+    assert read_endpoint_document(tmp_path / "endpoint.json")["UnknownSettings"] == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {**S3, "AddColumnName": "yes"},
+        {**S3, "AddColumnName": 1},
+        {"S3Settings": {**S3, "MaxFileSize": "large"}},
+        {"S3Settings": {**S3, "MaxFileSize": -1}},
+        {"S3Settings": {**S3, "DataFormat": "parqet"}},
+        {"S3Settings": {**S3, "DatePartitionSequence": "YYYYMMD"}},
+        {"S3Settings": S3, "FrazilSettings": {"OpColumName": "x"}},
+        {"S3Settings": S3, "FrazilSettings": {"OpValues": {"INSERT": "insert"}}},
+        {"Endpoints": [{"EngineName": "s3", "S3Settings": {**S3, "Rfc4180": "maybe"}}]},
+    ],
+    ids=str,
+)
+def test_schema_and_reader_refuse_the_same_endpoints(tmp_path, content):
+    assert wrong("endpoint", content)
+    (tmp_path / "endpoint.json").write_text(json.dumps(content))
+    with pytest.raises(EndpointError, match="\n  cure: .+"):
+        read_endpoint(tmp_path / "endpoint.json")
 
 
 def test_the_command_prints_one_schema_and_writes_all(tmp_path, monkeypatch, capsys):

@@ -64,7 +64,10 @@ def main(options: argparse.Namespace) -> int:
     mappings, task = _task(options, mappings, specs)
     files = {
         f"{options.env}.yml": _environment(options.env, target.source, bool(task)),
-        f"{options.env}.endpoint.json": json.dumps(_without_passwords(target.document), indent=2) + "\n",
+        f"{options.env}.endpoint.json": json.dumps(
+            {"$schema": "schema/endpoint.json", **_without_passwords(target.document)}, indent=2
+        )
+        + "\n",
         **({f"{options.env}.mappings.json": task} if task else {}),
         **_specs(options.env, list(specs.values()), mappings),
     }

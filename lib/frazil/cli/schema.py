@@ -9,7 +9,7 @@ from pathlib import Path
 from frazil.config.settings import find_params
 from frazil.observe import runs
 
-DOCUMENTS = ("spec", "environment")
+DOCUMENTS = ("spec", "environment", "endpoint")
 HEAD = "# yaml-language-server: $schema={place}schema/{document}.json\n"
 """The first line of a YAML file, which names its schema; `place`: the way from the file to `params/`."""
 
@@ -42,6 +42,7 @@ def text(document: str) -> str:
     from frazil.config.entries import json_schema
     from frazil.config.settings import environment
     from frazil.config.spec_entries import TableEntries
+    from frazil.dms.endpoint_entries import EndpointDocument
 
-    model = {"spec": TableEntries, "environment": environment()}[document]
+    model = {"spec": TableEntries, "environment": environment(), "endpoint": EndpointDocument}[document]
     return json.dumps(json_schema(model), indent=1, ensure_ascii=False) + "\n"

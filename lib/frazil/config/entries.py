@@ -26,6 +26,11 @@ def as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float | date) and not isinstance(value, bool) else value
 
 
+def in_any_case(word: str) -> str:
+    """Return a pattern of a word in any case, as all editors read it."""
+    return "".join(f"[{c.upper()}{c.lower()}]" if c.isalpha() else c for c in word)
+
+
 M = TypeVar("M", bound="Entries")
 Text = Annotated[str, BeforeValidator(as_text), WithJsonSchema({"type": ["string", "number"]})]
 Name = Annotated[Text, Field(min_length=1, json_schema_extra={"minLength": 1})]
@@ -55,7 +60,7 @@ class Entries(BaseModel):
             raise FrazilError(f"{cls.shown('', raw)} is not of the form `name: value`", f"write {flow(cls.example())}")
         known = [f.alias or n for n, f in cls.model_fields.items()]
         for name in raw:
-            if name not in known:
+            if name not in known and cls.model_config["extra"] == "forbid":
                 raise FrazilError(f"unknown {cls.kind} '{name}'", nearest(str(name), known))
         try:
             return handler({n: v for n, v in raw.items() if v is not None})

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 
 from frazil.config.changes import ON_BAD_ROWS, POLICIES, WITHOUT_KEY, PastLayout
 from frazil.config.columns import TYPES, Column, SpecError, require_fit, require_type
-from frazil.config.entries import Entries, Flag, Name, Number, Real, Text
+from frazil.config.entries import Entries, Flag, Name, Number, Real, Text, in_any_case
 from frazil.config.sql import identifier
 from frazil.errors import nearest
 
@@ -23,15 +23,11 @@ def _two_parts(source: str) -> str:
     return source
 
 
-def _in_any_case(name: str) -> str:
-    return "".join(f"[{c}{c.lower()}]" if c.isalpha() else c for c in name)
-
-
-_WORDS = "|".join(_in_any_case(t) for t in sorted(TYPES - {"NUMERIC"}))
+_WORDS = "|".join(in_any_case(t) for t in sorted(TYPES - {"NUMERIC"}))
 _TYPES = {"anyOf": [
     {"enum": sorted(TYPES - {"NUMERIC"})},
     {"pattern": rf"^ *({_WORDS}) *(\([0-9, ]+\))?$", "type": "string"},
-    {"pattern": rf"^ *{_in_any_case('NUMERIC')} *\( *[0-9]+ *, *[0-9]+ *\)$", "type": "string"},
+    {"pattern": rf"^ *{in_any_case('NUMERIC')} *\( *[0-9]+ *, *[0-9]+ *\)$", "type": "string"},
 ]}  # fmt: skip
 
 Names = Annotated[
