@@ -30,12 +30,9 @@ class Changes:
 
 @dataclass(frozen=True)
 class PastLayout:
-    """The fields of headerless files written up to and including `until`: a file's name, or a time as in file names."""
+    """The fields of headerless files up to and including `until` (`spec_entries.LayoutEntries` describes them)."""
 
     until: str
     columns: tuple[str, ...] = ()
-    """The source's columns at that time; empty: the same as now."""
     load: bool = False
-    """Whether the load files also have this layout; otherwise they have the present one."""
     without: tuple[str, ...] = ()
-    """Columns that rules of the task add now and did not add then, including before-image columns."""

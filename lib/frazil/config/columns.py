@@ -43,20 +43,16 @@ class SpecError(FrazilError):
 
 @dataclass(frozen=True)
 class Column:
-    """A source column, with the DMS data type of the source endpoint (DMS type names, any case)."""
+    """A source column; `spec_entries.ColumnEntries` describes its entries."""
 
     name: str
     type: str
     nullable: bool = True
     comment: str = ""
     utc: bool = False
-    """DATETIME only: the values are instants in UTC (`timestamp`), not wall-clock times (`timestamp_ntz`)."""
     lake: str = ""
-    """The Spark SQL type in the lake, if not the usual one: `string`, or a wider one (see `WIDER`)."""
     mask: str = ""
-    """`sha256`: the lake holds the hash of each value as hex text, and messages never show the value."""
     renamed_from: tuple[str, ...] = ()
-    """Earlier names of the column, newest first: the lake's column is renamed, and files with the old names are still read."""
     replace: tuple[tuple[str, str | None], ...] = ()
     """Replacements of values that the lake's type cannot hold, by the names in `UNREPRESENTABLE`: a text, or None for null."""
     source_id: int = 0

@@ -141,23 +141,13 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
 
     table = checked(TableEntries, raw, where, SpecError)
     columns, kept = table.file_columns, table.lake_columns
+    same = ("source", "comment", "without_key", "on_bad_rows", "max_bad_rows", "max_bad_percent")
     spec = TableSpec(
-        table.source,
-        table.target or table.source,
-        tuple(table.key),
-        kept,
-        table.comment,
-        where,
-        all_columns=columns if kept != columns else (),
-        partition=table.partition_sql(),
-        sort=table.sort_sql(),
-        without_key=table.without_key,
-        changes=Changes(**dict(table.changes)),
-        layouts=tuple(past.layout() for past in table.layouts),
-        on_bad_rows=table.on_bad_rows,
-        max_bad_rows=table.max_bad_rows,
-        max_bad_percent=table.max_bad_percent,
-    )
+        **{name: getattr(table, name) for name in same},
+        target=table.target or table.source, key=tuple(table.key), columns=kept, file=where,
+        all_columns=columns if kept != columns else (), partition=table.partition_sql(), sort=table.sort_sql(),
+        changes=Changes(**dict(table.changes)), layouts=tuple(past.layout() for past in table.layouts),
+    )  # fmt: skip
     return replace(spec, problem=name_problem(spec))
 
 

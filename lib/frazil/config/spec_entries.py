@@ -103,7 +103,7 @@ class LayoutEntries(Entries):
     load: Flag = False
     """Whether the load files have this layout too."""
     without: list[Name] = Field([], examples=[["src"]])
-    """Columns that rules of the task add now and did not add then."""
+    """Columns that rules of the task add now and did not add then, including before-image columns."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
