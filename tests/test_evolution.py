@@ -339,8 +339,8 @@ def test_without_layouts_a_file_of_another_width_is_refused_row_by_row(bare):
     ("entry", "says"),
     [
         ({"changes": {"now": "add"}}, "did you mean 'new'"),
-        ({"changes": {"new": "ad"}}, "write refuse, add, ignore"),
-        ({"layouts": [{"columns": ["id"]}]}, "write {until:"),
+        ({"changes": {"new": "ad"}}, "changes: unknown new 'ad'\n  cure: did you mean 'add'"),
+        ({"layouts": [{"columns": ["id"]}]}, "layouts: no until\n  cure: write until: 2024"),
         ({"layouts": [{"until": "x", "columns": ["id"], "loads": True}]}, "unknown entry 'loads'"),
     ],
 )

@@ -114,7 +114,7 @@ def test_an_error_in_the_environments_file_shows_no_value_of_an_option(environme
     environment.file.write_text("common:\n  catalog_options: [token, MARK0001]\n")
     assert main(["check", "--env", "demo"]) == runs.WRONG
     told = capsys.readouterr().err
-    assert "MARK" not in told and "not YAML" in told and "line 3" in told and "'catalog_options' from demo.yml: common" in told  # fmt: skip
+    assert "MARK" not in told and "not YAML" in told and "line 3" in told and "demo.yml: common: catalog_options: this should be" in told  # fmt: skip
 
 
 def test_a_credential_is_hidden_wherever_a_text_repeats_it(environment, capsys):

@@ -125,8 +125,8 @@ def test_the_notebook_alone_starts_no_spark_where_nothing_is_pending(place, tmp_
     ("given", "says"),
     [
         (("max_batch_mbs", "5"), "did you mean 'max_batch_mb'?"),
-        (("max_batch_mb", "much"), "is not of type int"),
-        (("tables", "app.person"), "write ['app.person']"),
+        (("max_batch_mb", "much"), "max_batch_mb: 'much' should be a valid integer"),
+        (("tables", "app.person"), "write tables: [app.person]"),
         (("tables", "[app.persom]"), "did you mean 'app.person'?"),
         (("tables", "[app.person"), "is no YAML"),
     ],

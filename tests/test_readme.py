@@ -1,6 +1,6 @@
 """What the pages say about files, commands, parameters and names of the library is so; the user's pages are short and plain.
 
-python tests/test_readme.py           writes the table of parameters in params/README.md again
+python tests/test_readme.py           writes the tables of parameters and entries in params/README.md again
 python tests/test_readme.py --demo    also the demo's table in README.md, from the last finished run in runs/demo
 python tests/test_readme.py --bench   also the pictures of the last benches (make bench BENCH="maintenance rowdelta")
 """
@@ -26,12 +26,16 @@ from frazil import cli  # noqa: E402
 from frazil.changes.types import lake_type  # noqa: E402
 from frazil.config import settings  # noqa: E402
 from frazil.config.columns import UNREPRESENTABLE  # noqa: E402
+from frazil.config.entries import Entries, flow  # noqa: E402
 from frazil.config.spec import TYPES, Column, TableSpec, load_specs  # noqa: E402
+from frazil.config.spec_entries import ColumnEntries, TableEntries  # noqa: E402
 from frazil.dms.endpoint import read_endpoint, read_mappings  # noqa: E402
 from frazil.report.summary import Grid  # noqa: E402
 
 FILE, PARAMS, LIB, RUN = ROOT / "README.md", ROOT / "params/README.md", ROOT / "lib/README.md", ROOT / "runs/demo"
-PARAMETERS, DEMO = ("<!-- parameters:", "<!-- end of parameters -->"), ("<!-- demo:", "<!-- end of demo -->")
+PARAMETERS, DEMO, OF_TABLE, OF_COLUMN = (
+    (f"<!-- {n}:", f"<!-- end of {n} -->") for n in ("parameters", "demo", "table entries", "column entries")
+)
 FOLDERS = [ROOT / folder / "README.md" for folder in ("params", "notebooks", "tests")]
 PAGES = {str(f.relative_to(ROOT)): f for f in [FILE, *FOLDERS, *sorted((ROOT / "lib/docs").glob("*.md"))]}
 """The user's pages."""
@@ -74,6 +78,24 @@ def parameter_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def entry_table(model: type[Entries]) -> str:
+    """Render the entries of a spec with their descriptions."""
+    lines = ["| entry | meaning |", "|---|---|"]
+    for name, entry in model.model_fields.items():
+        shown = flow({name: entry.examples[0]})[1:-1] if entry.examples else name
+        meaning = entry.description.replace("|", "\\|")
+        lines.append(f"| `{shown}` | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {
+    "parameters": (PARAMETERS, parameter_table),
+    "table entries": (OF_TABLE, lambda: entry_table(TableEntries)),
+    "column entries": (OF_COLUMN, lambda: entry_table(ColumnEntries)),
+}
+"""The tables of params/README.md that are made from the library."""
+
+
 def demo_table(summary: dict) -> str:
     """Render the table that a run of the demo closes with."""
     rows = Grid([{"table": name, **row} for name, row in summary["tables"].items()])
@@ -81,8 +103,10 @@ def demo_table(summary: dict) -> str:
     return f"```text\n{rows!r}\n\n{verdict}: see runs/demo/report.html\n```\n"
 
 
-def test_the_table_of_parameters_is_that_of_the_settings():
-    assert block(read(PARAMS), PARAMETERS)[2] == parameter_table(), "run: python tests/test_readme.py"
+@pytest.mark.parametrize("table", TABLES)
+def test_the_tables_of_parameters_and_entries_are_those_of_the_library(table):
+    marks, rendered = TABLES[table]
+    assert block(read(PARAMS), marks)[2] == rendered(), "run: python tests/test_readme.py"
 
 
 def test_the_demos_table_is_one_that_ended_equal_with_all_tables():
@@ -307,7 +331,8 @@ def test_every_name_of_the_library_on_its_page_exists():
 
 def main() -> None:
     """Write the generated blocks again."""
-    PARAMS.write_text(replaced(read(PARAMS), PARAMETERS, parameter_table()), encoding="utf-8")
+    for marks, rendered in TABLES.values():
+        PARAMS.write_text(replaced(read(PARAMS), marks, rendered()), encoding="utf-8")
     if "--demo" in sys.argv[1:]:
         summary = json.loads((RUN / "summary.json").read_text(encoding="utf-8"))
         FILE.write_text(replaced(read(), DEMO, demo_table(summary)), encoding="utf-8")

@@ -78,14 +78,14 @@ def test_what_is_no_plain_value_in_the_cell_is_left_alone(params):
         ({"paralel_tables": 1}, "did you mean 'parallel_tables'"),
         ({"x": 1}, "unknown parameter 'x'"),
         ({"env": "dmeo"}, "did you mean 'demo'"),
-        ({"parallel_tables": "2"}, "is not of type int"),
-        ({"parallel_tables": True}, "is not of type int"),
-        ({"parallel_tables": 2.0}, "is not of type int"),
-        ({"tables": "public.t"}, "list"),
-        ({"tables": [1]}, "list"),
-        ({"source": 1}, "is not of type str"),
-        ({"parallel_tables": 0}, "write 1 or more"),
-        ({"env": 1}, "is not of type str"),
+        ({"parallel_tables": "2"}, "parallel_tables: '2' should be a valid integer"),
+        ({"parallel_tables": True}, "parallel_tables: True should be a valid integer"),
+        ({"parallel_tables": 2.0}, "parallel_tables: 2.0 should be a valid integer"),
+        ({"tables": "public.t"}, "should be a valid list\n  cure: write tables: \\[public.t\\]"),
+        ({"tables": [1]}, "tables: 1 should be a valid string\n  cure: put it in quotes"),
+        ({"source": 1}, "source: 1 should be a valid string"),
+        ({"parallel_tables": 0}, "0 should be greater than or equal to 1"),
+        ({"env": 1}, "the notebook's cell: env: 1 should be a valid string"),
     ],
 )
 def test_a_wrong_cell_is_refused(params, cell, says):
@@ -97,13 +97,13 @@ def test_a_wrong_cell_is_refused(params, cell, says):
     ("sections", "says"),
     [
         ({"comon": {}}, "unknown section 'comon'\n  cure: did you mean 'common'"),
-        ({"common": {"sorce": "x"}}, "unknown parameter 'sorce' in section 'common'\n  cure: did you mean 'source'"),
-        ({"common": {"max_batch_mb": 1}}, "unknown parameter 'max_batch_mb' in section 'common'"),
+        ({"common": {"sorce": "x"}}, "common: unknown parameter 'sorce'\n  cure: did you mean 'source'"),
+        ({"common": {"max_batch_mb": 1}}, "common: unknown parameter 'max_batch_mb'"),
         ({"cdc_merge": {"max_batch_md": 1}}, "did you mean 'max_batch_mb'"),
         ({"common": {"env": "x"}}, "unknown parameter 'env'"),
-        ({"common": {"parallel_tables": "2"}}, "from demo.yml: common is not of type int"),
-        ({"common": ["source"]}, "its sections are not all `name: value`\n  cure: "),
-        ({"common": "source"}, "its sections are not all `name: value`\n  cure: "),
+        ({"common": {"parallel_tables": "2"}}, "demo.yml: common: parallel_tables: '2' should be a valid integer"),
+        ({"common": ["source"]}, "common: this is not of the form `name: value`\n  cure: "),
+        ({"common": "source"}, "common: this is not of the form `name: value`\n  cure: "),
     ],
 )
 def test_a_wrong_file_is_refused(params, sections, says):
@@ -113,7 +113,7 @@ def test_a_wrong_file_is_refused(params, sections, says):
 
 
 def test_a_wrong_policy_is_refused(params):
-    with pytest.raises(ParameterError, match="write refuse, reload or replay"):
+    with pytest.raises(ParameterError, match="unknown on_changed_load 'replace'\n  cure: did you mean 'replay'"):
         resolve("full_load", {"on_changed_load": "replace"})
 
 
@@ -122,7 +122,7 @@ def test_broken_yaml_is_refused(params, tmp_path):
     with pytest.raises(ParameterError, match="not YAML.*\n  cure: mend the file$"):
         resolve("setup", {})
     (tmp_path / "demo.yml").write_text("- common")
-    with pytest.raises(ParameterError, match="its sections are not all"):
+    with pytest.raises(ParameterError, match="demo.yml: this is not of the form"):
         resolve("setup", {})
 
 
@@ -182,8 +182,16 @@ def test_a_single_key_may_be_written_without_brackets_and_the_target_left_out():
         ({"columns": [{"name": "id", "type": "NUMERIC"}]}, "no usable precision and scale"),
         ({"columns": [{"name": "id", "type": "NUMERIC(39,2)"}]}, "no usable precision and scale"),
         ({"columns": [{"name": "id", "type": "NUMERIC(4,5)"}]}, "no usable precision and scale"),
-        ({"columns": [{"name": "id"}]}, "needs a name and a type"),
-        ({"columns": ["id INT8"]}, "needs a name and a type"),
+        ({"columns": [{"name": "id"}]}, "column 'id': no type\n  cure: write type: INT8"),
+        (
+            {"columns": ["id INT8"]},
+            "columns: 'id INT8' is not of the form `name: value`\n  cure: write {name: order_id, type",
+        ),
+        ({"columns": [{"name": True, "type": "INT8"}]}, "name: True should be a valid string"),
+        (
+            {"columns": [{"name": "id", "type": "INT8", "utc": "yes"}]},
+            "utc: 'yes' should be a valid boolean\n  cure: write utc: true",
+        ),
         ({"columns": [{"name": "id", "type": "INT8", "nulable": True}]}, "did you mean 'nullable'"),
         ({"columns": [{"name": "id", "type": "INT8"}] * 2}, "is listed twice"),
     ],

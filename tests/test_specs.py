@@ -59,7 +59,7 @@ def test_columns_are_left_out_either_way():
     [
         ({"partition": ["days(at)"]}, "partition: 'days(at)' is no column"),
         ({"partition": ["day(att)"]}, "partition: 'day(att)' is no column"),
-        ({"partition": "id"}, "partition is no list"),
+        ({"partition": "id"}, "partition: 'id' should be a valid list\n  cure: write partition: [id]"),
         ({"partition": ["n"], "exclude": ["n"]}, "is no column of the lake"),
         ({"sort": ["idd"]}, "sort: no column 'idd'"),
         ({"exclude": ["nn"]}, "exclude: no column 'nn'"),

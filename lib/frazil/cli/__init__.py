@@ -22,8 +22,12 @@ COMMANDS = {
     "visible": "watch when a second engine sees the commits, for the latency notebook",
     "adopt": "take over a table that another pipeline has fed",
     "repair": "bring back, without loss, what stops tables: columns that others changed, snapshots from the future",
+    "schema": "write the JSON schemas by which editors complete and check YAML files",
     "down": "list what an environment has made, then delete it",
 }
+
+WITHOUT_ENV = ("schema",)
+"""Commands that concern no single environment."""
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
@@ -33,7 +37,8 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     for name, told in COMMANDS.items():
         one = commands.add_parser(name, help=told, description=told)
         if name in argv[:1]:
-            one.add_argument("--env", required=True, help="names the environment file params/ENV.yml")
+            if name not in WITHOUT_ENV:
+                one.add_argument("--env", required=True, help="names the environment file params/ENV.yml")
             importlib.import_module(f"frazil.cli.{name}").add(one)
     return parser
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from frazil.cli import schema
 from frazil.config.connection import ENGINES, SourceDatabaseError, source_connection
 from frazil.config.jars import PACKAGES
 from frazil.config.session import get_spark
@@ -63,11 +64,15 @@ def main(options: argparse.Namespace) -> int:
     mappings, task = _task(options, mappings, specs)
     files = {
         f"{options.env}.yml": _environment(options.env, target.source, bool(task)),
-        f"{options.env}.endpoint.json": json.dumps(_without_passwords(target.document), indent=2) + "\n",
+        f"{options.env}.endpoint.json": json.dumps(
+            {"$schema": "schema/endpoint.json", **_without_passwords(target.document)}, indent=2
+        )
+        + "\n",
         **({f"{options.env}.mappings.json": task} if task else {}),
         **_specs(options.env, list(specs.values()), mappings),
     }
     _write(files, params)
+    schema.write(params)
     _say_losses(target, mappings, specs)
     for note in notes:
         print(note, file=sys.stderr)
@@ -243,7 +248,8 @@ def _environment(env: str, source: str, mappings: bool) -> str:
         "catalog_options": {"type": "jdbc", "uri": f"jdbc:sqlite:{place}/catalog.db", "warehouse": f"{place}/warehouse"},
         "readers": ["spark", "duckdb", "pyiceberg"],
     }  # fmt: skip
-    told = "# Where DMS writes, how, and where the lake is. See params/README.md for what else you can set here.\n"
+    told = schema.HEAD.format(place="", document="environment")
+    told += "# Where DMS writes, how, and where the lake is. See params/README.md for what else you can set here.\n"
     return told + yaml.safe_dump({"common": common}, sort_keys=False)
 
 
@@ -258,7 +264,8 @@ def _specs(env: str, tables: list[SourceTable], mappings: Mappings) -> dict[str,
         name = _free(
             file_name(spec).removesuffix(".yml"), {f.removeprefix(f"{env}/").removesuffix(".yml") for f in files}
         )
-        files[f"{env}/{name}.yml"] = spec_text(replace(spec, target=target, comment=t.comment))
+        head = schema.HEAD.format(place="../", document="spec")
+        files[f"{env}/{name}.yml"] = head + spec_text(replace(spec, target=target, comment=t.comment))
     return files
 
 

@@ -43,20 +43,16 @@ class SpecError(FrazilError):
 
 @dataclass(frozen=True)
 class Column:
-    """A source column, with the DMS data type of the source endpoint (DMS type names, any case)."""
+    """A source column; `spec_entries.ColumnEntries` describes its entries."""
 
     name: str
     type: str
     nullable: bool = True
     comment: str = ""
     utc: bool = False
-    """DATETIME only: the values are instants in UTC (`timestamp`), not wall-clock times (`timestamp_ntz`)."""
     lake: str = ""
-    """The Spark SQL type in the lake, if not the usual one: `string`, or a wider one (see `WIDER`)."""
     mask: str = ""
-    """`sha256`: the lake holds the hash of each value as hex text, and messages never show the value."""
     renamed_from: tuple[str, ...] = ()
-    """Earlier names of the column, newest first: the lake's column is renamed, and files with the old names are still read."""
     replace: tuple[tuple[str, str | None], ...] = ()
     """Replacements of values that the lake's type cannot hold, by the names in `UNREPRESENTABLE`: a text, or None for null."""
     source_id: int = 0
@@ -74,39 +70,25 @@ class Column:
         return tuple(int(x) for x in inside.group(1).split(",")) if inside else ()
 
 
-def require_known(what: dict, allowed, where: str) -> None:
-    """Raise SpecError for an unknown entry, with the nearest known one."""
-    for name in what:
-        if name not in allowed:
-            raise SpecError(f"{where}: unknown entry '{name}'", nearest(name, allowed))
+def require_type(type: str) -> str:
+    """Return a DMS type; raise SpecError if there is none of that name, or if a number has no usable digits."""
+    name, digits = Column("", type).dms_type, re.search(r"\((\s*\d+\s*),(\s*\d+\s*)\)", type)
+    if name not in TYPES:
+        raise SpecError(f"unknown DMS type '{type}'", nearest(name, TYPES))
+    if name == "NUMERIC" and not (digits and int(digits[2]) <= int(digits[1]) <= 38):
+        raise SpecError(f"'{type}' has no usable precision and scale", "write NUMERIC(p,s), p up to 38")
+    return type
 
 
-def parse_column(entry, where: str) -> Column:
-    """Parse one entry of `columns`; raise SpecError that names what is wrong with it."""
-    if not isinstance(entry, dict) or not entry.get("name") or not entry.get("type"):
-        raise SpecError(f"{where}: a column needs a name and a type, not {entry!r}", "write {name: id, type: INT8}")
-    where = f"{where}: column '{entry['name']}'"
-    require_known(entry, list(Column.__dataclass_fields__), where)
-    old = entry.get("renamed_from") or ()
-    old = tuple(str(n) for n in ([old] if isinstance(old, str) else old))
-    given = {"name": str(entry["name"]), "type": str(entry["type"]), "renamed_from": old}
-    column = Column(**{**entry, **given, "replace": _replace(entry.get("replace"), where)})
-    if column.dms_type not in TYPES:
-        raise SpecError(f"{where}: unknown DMS type '{column.type}'", nearest(column.dms_type, TYPES))
-    if column.dms_type == "NUMERIC" and not (
-        len(column.arguments) == 2 and 0 <= column.arguments[1] <= column.arguments[0] <= 38
-    ):
-        raise SpecError(f"{where}: '{column.type}' has no usable precision and scale", "write NUMERIC(p,s), p up to 38")
-    if column.mask not in ("", "sha256"):
-        raise SpecError(f"{where}: unknown mask '{column.mask}'", "write mask: sha256")
+def require_fit(column: Column) -> None:
+    """Raise SpecError if the column's type in the lake, or a replacement, cannot hold its values."""
     for name, value in column.replace:
-        _require_replacement(column, name, value, where)
+        _require_replacement(column, name, value)
     if column.lake and not _is_wider(column):
         raise SpecError(
-            f"{where}: '{column.lake}' may not hold every {column.type}",
+            f"lake: '{column.lake}' may not hold every {column.type}",
             "write string, or for integers bigint, for REAL4 double, for NUMERIC a decimal with room for all its digits",
         )
-    return column
 
 
 def unrepresentable(column: Column) -> dict[str, str]:
@@ -116,16 +98,10 @@ def unrepresentable(column: Column) -> dict[str, str]:
     return {name: pattern for name, (kinds, pattern) in UNREPRESENTABLE.items() if column.dms_type in kinds}
 
 
-def _replace(raw, where: str) -> tuple[tuple[str, str | None], ...]:
-    if not isinstance(raw or {}, dict):
-        raise SpecError(f"{where}: replace = {raw!r}", "write replace: {zero_date: null}")
-    return tuple((str(n), None if value is None else str(value)) for n, value in (raw or {}).items())
-
-
-def _require_replacement(column: Column, name: str, value: str | None, where: str) -> None:
+def _require_replacement(column: Column, name: str, value: str | None) -> None:
     """Raise SpecError if the column's type can hold the value to replace, or cannot hold the replacement."""
     if name not in (known := unrepresentable(column)):
-        what = f"{where}: replace: '{name}' is nothing that {column.type}{' as text' * bool(column.lake)} lacks"
+        what = f"replace: '{name}' is nothing that {column.type}{' as text' * bool(column.lake)} lacks"
         raise SpecError(what, nearest(name, known) if known else "leave it out")
     if value is None or name == "U+FFFD":
         return
@@ -138,7 +114,7 @@ def _require_replacement(column: Column, name: str, value: str | None, where: st
             raise ValueError
     except (ValueError, ArithmeticError):
         example = {"DATE": "9999-12-31", "DATETIME": "9999-12-31 23:59:59"}.get(column.dms_type, "0")
-        raise SpecError(f"{where}: replace: {name}: {value!r} is no {column.type}", f"write null, or a value such as {example}") from None  # fmt: skip
+        raise SpecError(f"replace: {name}: {value!r} is no {column.type}", f"write null, or a value such as {example}") from None  # fmt: skip
 
 
 def _is_wider(column: Column) -> bool:

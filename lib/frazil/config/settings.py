@@ -7,13 +7,16 @@ import os
 import types
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 
 from frazil.config import cells, redaction
-from frazil.config.spec import WITHOUT_KEY
+from frazil.config.changes import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
 from frazil.errors import FrazilError, nearest
+
+if TYPE_CHECKING:
+    from frazil.config.entries import Entries
 
 cells.follow()  # the cell of parameters runs after the one that imports this module
 
@@ -22,11 +25,12 @@ class ParameterError(FrazilError):
     """A parameter or environment file is unknown, misspelt or of the wrong type."""
 
 
-def parameter(default: Any, help: str) -> Any:
-    """Declare a parameter with its default and its help text."""
+def parameter(default: Any, help: str, choices: Any = (), least: int | None = None) -> Any:
+    """Declare a parameter: its default and help; the values that it may have, or for options {name: values}; the smallest one."""
+    declared = {"help": help, "choices": choices, "least": least}
     if isinstance(default, list | dict):
-        return field(default_factory=lambda: type(default)(default), metadata={"help": help})
-    return field(default=default, metadata={"help": help})
+        return field(default_factory=lambda: type(default)(default), metadata=declared)
+    return field(default=default, metadata=declared)
 
 
 @dataclass(frozen=True)
@@ -64,21 +68,25 @@ class Settings:
         "What to do with stream messages that name no table (such as invalid JSON). `stop` the tables they may "
         "belong to, `quarantine` them once, or `report` and skip them. `max_bad_rows` and `max_bad_percent` limit "
         "quarantining, per read.",
+        choices=("stop", "quarantine", "report"),
     )
     unknown_tables: str = parameter(
         "ignore",
         "What to do with stream messages for tables without a spec: `ignore` (count, name and skip them), `stop`, or "
         "`create`. `create` makes spec and table from DMS's control record.",
+        choices=("ignore", "create", "stop"),
     )
     without_key: str = parameter(
         "refuse",
         "How changes apply to a table without a primary key that `unknown_tables: create` finds: `refuse` (do not "
         "create it), `append` or `multiset`. Frazil writes the choice to the table's spec.",
+        choices=WITHOUT_KEY,
     )
     changes: dict[str, str] = parameter(
         {},
         "What to do when a table's columns change, unless its spec says so: `new: refuse|add|ignore`, `gone: "
         "refuse|keep|drop`, `type: refuse|beside`, `key: refuse|keep`. The first of each is the default.",
+        choices=POLICIES,
     )
     follow_source: bool = parameter(
         False,
@@ -88,12 +96,13 @@ class Settings:
         "stop",
         "What to do with rows that do not fit: `stop` their table, or `quarantine` them and go on. A spec may "
         "override this and the two limits.",
+        choices=ON_BAD_ROWS,
     )
     max_bad_rows: int = parameter(10_000, "Maximum number of bad rows per batch or load; above it the table stops.")
     max_bad_percent: float = parameter(
         100.0, "Maximum percentage of bad rows per batch or load; above it the table stops."
     )
-    parallel_tables: int = parameter(2, "Number of tables to process at the same time.")
+    parallel_tables: int = parameter(2, "Number of tables to process at the same time.", least=1)
     spark_options: dict[str, str] = parameter(
         {},
         "Spark settings for a session that Frazil builds. `spark.jars.packages` adds to Frazil's own jars.",
@@ -144,12 +153,14 @@ class FullLoadSettings(Settings):
         "What to do when the load files differ from those applied: `refuse`, `reload` or `replay`. `reload`: DMS "
         "loaded again, and the new load holds all changes applied so far. `replay`: files came late or changed, so "
         "load again, then apply every change file again.",
+        choices=("refuse", "reload", "replay"),
     )
 
     old_load_files: str = parameter(
         "refuse",
         "What to do with load files that were not written with the others: `refuse`, or `accept` them as part of "
         "this load. They are often of an older load.",
+        choices=("refuse", "accept"),
     )
 
     stream_start: str = parameter(
@@ -179,6 +190,7 @@ class CdcMergeSettings(Settings):
     lane: str = parameter(
         "merge",
         "How to write batches: `merge`, `rowdelta` (by key index), or `auto` (whichever is expected to be faster).",
+        choices=("auto", "merge", "rowdelta"),
     )
     rowdelta_max_mb: int = parameter(
         64,
@@ -205,6 +217,7 @@ class CdcMergeSettings(Settings):
         "What to do with unapplied change files whose names are before the position: `refuse` or `after`. `after` "
         "applies them after the last batch (DMS's clock went back), unless their commit times show that they came "
         "late.",
+        choices=("refuse", "after"),
     )
     go_on_without: list[str] = parameter(
         [], "Names of change files that vanished before they were applied: go on without them and lose their changes."
@@ -213,6 +226,7 @@ class CdcMergeSettings(Settings):
         "show",
         "What to do with rows that wait in the quarantine, before the merge: `show` what a replay would do, `replay` "
         "them, or `discard` them.",
+        choices=("show", "replay", "discard"),
     )
     check_source: bool = parameter(False, "Compare each table with the source database (environment: FRAZIL_SOURCE_*).")
 
@@ -362,17 +376,6 @@ NOTEBOOKS: dict[str, type[Settings]] = {
 
 GIVEN = "FRAZIL_GIVEN"
 """The environment variable in which `frazil run` passes on parameters that may hold a credential, as JSON."""
-CHOICES = {
-    "on_changed_load": ("refuse", "reload", "replay"),
-    "old_load_files": ("refuse", "accept"),
-    "late_files": ("refuse", "after"),
-    "on_bad_rows": ("stop", "quarantine"),
-    "on_unreadable": ("stop", "quarantine", "report"),
-    "lane": ("auto", "merge", "rowdelta"),
-    "quarantine": ("show", "replay", "discard"),
-    "unknown_tables": ("ignore", "create", "stop"),
-    "without_key": WITHOUT_KEY,
-}
 
 
 def find_params() -> Path:
@@ -406,36 +409,21 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
         sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as e:
         raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "mend the file") from None
-    if not isinstance(sections, dict) or not all(isinstance(s or {}, dict) for s in sections.values()):
-        raise ParameterError(f"{file}: its sections are not all `name: value`", "see params/demo.yml: `common:`, below it `source: …`")  # fmt: skip
-    known = ["common", *NOTEBOOKS]
-    for name, section in sections.items():
-        if name not in known:
-            raise ParameterError(f"{file}: unknown section '{name}'", nearest(name, known))
-        allowed = {f.name for f in fields(NOTEBOOKS.get(name, Settings))} - {"env"}
-        for key in section or {}:
-            if key not in allowed:
-                raise ParameterError(f"{file}: unknown parameter '{key}' in section '{name}'", nearest(key, allowed))
-    return file, sections
+    return file, {name: section.given() for name, section in _checked(environment(), sections, str(file)).items()}
 
 
-def _checked(name: str, value: Any, kind: Any, where: str) -> Any:
-    """Return the value if it has the parameter's type; else raise ParameterError. A float may also be an int or the text `inf`."""
-    base = get_origin(kind) or kind
-    if base is float and (type(value) is int or value == "inf"):  # YAML reads inf as a text
-        return float(value)
-    good = type(value) is base
-    if good and base is list:
-        good = all(type(v) is get_args(kind)[0] for v in value)
-    if good and base is dict:
-        return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
-    if not good:
-        wanted = getattr(kind, "__name__", str(kind)) if base is kind else str(kind)
-        listed = [str(v) for v in (value if isinstance(value, list) else [value])]
-        cure = f"write {listed}" if kind == list[str] else "correct the value"
-        given = f" = {redaction.shown(name, value)!r}" if base is not dict else ""  # options may hold a credential
-        raise ParameterError(f"parameter '{name}'{given} from {where} is not of type {wanted}", cure)
-    return value
+def environment() -> type[Entries]:
+    """Return the model of an environment file."""
+    from frazil.config.parameters import environment_model
+
+    return environment_model((("common", Settings), *NOTEBOOKS.items()))
+
+
+def _checked(model: type[Entries], raw: Any, where: str) -> dict[str, Any]:
+    """Return what is stated, with the types of its parameters; else raise ParameterError."""
+    from frazil.config.entries import checked
+
+    return checked(model, raw, where, ParameterError).given()
 
 
 _PLAIN = (str, int, float, bool, list, dict, tuple, type(None))
@@ -481,26 +469,21 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     The cell wins over the notebook's section of the file, the section over `common`, and `common` over the default.
     Raise ParameterError for an unknown parameter, with the nearest known one.
     """
-    cls = NOTEBOOKS[notebook]
-    hints, known = get_type_hints(cls), {f.name for f in fields(cls)}
-    found = _cell_values(cell, known)
-    env = _checked("env", found.get("env", cls.env), str, "the notebook's cell")
-    file, sections = _environment(env)
+    from frazil.config.parameters import model_of
+
+    cls, here = NOTEBOOKS[notebook], "the notebook's cell"
+    found = _checked(model_of(cls), _cell_values(cell, {f.name for f in fields(cls)}), here)
+    file, sections = _environment(found.get("env", cls.env))
     values, origin = {"root": str(file.parent.parent)}, {"root": "the folder that holds params/"}
     for where, given in (
-        (f"{file.name}: common", sections.get("common")),
-        (f"{file.name}: {notebook}", sections.get(notebook)),
-        ("the notebook's cell", found),
-        ("the command", json.loads(os.environ.get(GIVEN, "{}"))),
+        (f"{file.name}: common", sections.get("common", {})),
+        (f"{file.name}: {notebook}", sections.get(notebook, {})),
+        (here, found),
+        ("the command", _checked(model_of(cls), json.loads(os.environ.get(GIVEN, "{}")), "the command")),
     ):
-        for name, value in (given or {}).items():
-            values[name], origin[name] = _checked(name, value, hints[name], where), where
+        values |= given
+        origin |= dict.fromkeys(given, where)
     settings = cls(**values)
-    for name, known in CHOICES.items():
-        if (value := getattr(settings, name, known[0])) not in known:
-            raise ParameterError(f"{name} = '{value}'", f"write {', '.join(known[:-1])} or {known[-1]}")
-    if settings.parallel_tables < 1:
-        raise ParameterError(f"parallel_tables = {settings.parallel_tables}", "write 1 or more")
     redaction.hide_credentials(settings)
     cell["_frazil_resolved"] = types.MappingProxyType(origin)
     return Resolved(settings, {f.name: origin.get(f.name, "default") for f in fields(cls)})

@@ -9,22 +9,14 @@ from pathlib import Path
 
 import yaml
 
-from frazil.config.changes import POLICIES, Changes, PastLayout, parse_changes, parse_layouts
-from frazil.config.columns import TYPES, Column, SpecError, parse_column, require_known
-from frazil.config.sql import identifier
-from frazil.errors import nearest
+from frazil.config.changes import POLICIES, Changes, PastLayout
+from frazil.config.columns import TYPES, Column, SpecError
 
-WITHOUT_KEY = ("refuse", "append", "multiset")
-"""Policies for a table without a key: take no rows; append every change; keep the source's rows, including duplicates."""
-ON_BAD_ROWS = ("stop", "quarantine")
-"""What a bad row does: stop its table, or move to the quarantine while the good rows of its batch are applied."""
 RESERVED = {
     "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number",
     "_change_type", "_change_ordinal", "_commit_snapshot_id",
 }  # fmt: skip
 """Names, in any case, of the columns that Iceberg adds to reads: a table with a column of such a name cannot be read."""
-TRANSFORM = r"(?:(year|month|day|hour)\((.+)\)|(bucket|truncate)\((\d+), *(.+)\)|([^()]+))"
-"""One entry of `partition`: `region`, `day(ordered_at)`, `bucket(16, id)`, `truncate(4, name)`."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +61,7 @@ class TableSpec:
 
     @property
     def policy(self) -> str:
-        """How changes find their row: `key`, or the declared policy for a table without one (`WITHOUT_KEY`)."""
+        """How changes find their row: `key`, or the declared policy for a table without one (`changes.WITHOUT_KEY`)."""
         return "key" if self.key else self.without_key
 
     @property
@@ -108,48 +100,6 @@ class TableSpec:
         return next(c for c in (*self.file_columns, *self.columns) if c.name == name)
 
 
-def _kept(raw: dict, columns: tuple[Column, ...], where: str) -> tuple[Column, ...]:
-    """Return the columns that the lake gets, by `include` or `exclude`."""
-    names = [c.name for c in columns]
-    for entry in ("include", "exclude"):
-        for name in raw.get(entry) or ():
-            if name not in names:
-                raise SpecError(f"{where}: {entry}: no column '{name}'", nearest(name, names))
-    if raw.get("include") and raw.get("exclude"):
-        raise SpecError(f"{where}: include and exclude together", "keep one of them")
-    wanted = raw.get("include") or [n for n in names if n not in (raw.get("exclude") or ())]
-    return tuple(c for c in columns if c.name in wanted)
-
-
-def _partition(entries, names: list[str], where: str) -> tuple[str, ...]:
-    """Return partition fields as Spark SQL."""
-    fields = []
-    for entry in entries or ():
-        found = re.fullmatch(TRANSFORM, str(entry).strip())
-        column = found and (found[2] or found[5] or found[6]).strip()
-        if not found or column not in names:
-            raise SpecError(
-                f"{where}: partition: '{entry}' is no column of the lake, nor a transform of one",
-                "write a column's name, year(c), month(c), day(c), hour(c), bucket(16, c) or truncate(4, c)",
-            )
-        inner = identifier(column)
-        fields.append(
-            f"{found[1]}s({inner})" if found[1] else f"{found[3]}({found[4]}, {inner})" if found[3] else inner
-        )
-    return tuple(fields)
-
-
-def _sort(entries, names: list[str], where: str) -> tuple[str, ...]:
-    """Return sort fields as Spark SQL."""
-    fields = []
-    for entry in entries or ():
-        found = re.fullmatch(r"(.+?)(?: +(asc|desc))?", str(entry).strip(), re.I)
-        if not found or found[1] not in names:
-            raise SpecError(f"{where}: sort: no column '{entry}' in the lake", "write a column's name, or 'name desc'")
-        fields.append(f"{identifier(found[1])} {(found[2] or 'asc').upper()}")
-    return tuple(fields)
-
-
 def name_problem(spec: TableSpec) -> SpecError | None:
     """Return why the lake cannot hold a table under its spec's names, with the entry that helps; None if it can."""
     parts = spec.target.split(".")
@@ -184,98 +134,29 @@ def rename_cure(name: str, spec: TableSpec) -> str:
     return f"give it another name in the lake, which loses nothing: name: {new}, renamed_from: {name}{out}"
 
 
-def _of_bad_rows(raw: dict, where: str) -> dict:
-    policy, rows, share = (raw.get(e) for e in ("on_bad_rows", "max_bad_rows", "max_bad_percent"))
-    if policy not in (None, *ON_BAD_ROWS):
-        raise SpecError(f"{where}: on_bad_rows: '{policy}'", nearest(str(policy), ON_BAD_ROWS))
-    for entry, value, kinds in (("max_bad_rows", rows, (int,)), ("max_bad_percent", share, (int, float))):
-        if value is not None and (type(value) not in kinds or value < 0):
-            raise SpecError(f"{where}: {entry}: {value!r}", "write a number, 0 or more")
-    return {"on_bad_rows": policy or "", "max_bad_rows": rows, "max_bad_percent": share}
-
-
-def _require_entries(raw: dict, where: str) -> None:
-    """Raise SpecError unless all entries are known, and lists where lists belong."""
-    if not isinstance(raw, dict):
-        raise SpecError(f"{where}: not a table spec", "see params/shop for examples")
-    allowed = ("source", "target", "comment", "key", "without_key", "columns", "include", "exclude", "partition", "sort",
-               "changes", "layouts", "on_bad_rows", "max_bad_rows", "max_bad_percent")  # fmt: skip
-    require_known(raw, allowed, where)
-    for entry in ("include", "exclude", "partition", "sort", "layouts"):
-        if not isinstance(raw.get(entry) or [], list):
-            raise SpecError(f"{where}: {entry} is no list", f"write {entry}: [a, b]")
-
-
-def _source(raw: dict, where: str) -> str:
-    """Return the source table as schema.table."""
-    source = str(raw.get("source") or "")
-    if source.count(".") != 1:
-        raise SpecError(f"{where}: source '{source}' is not schema.table", "write source: public.orders")
-    return source
-
-
-def _columns(raw: dict, where: str) -> tuple[Column, ...]:
-    """Return the columns that DMS writes: at least one, and none twice."""
-    columns = tuple(parse_column(c, where) for c in raw.get("columns") or ())
-    names = [c.name for c in columns]
-    if not columns:
-        raise SpecError(f"{where}: no columns", "list them in the order in which DMS writes them")
-    if twice := {n for n in names if names.count(n) > 1}:
-        raise SpecError(f"{where}: column {sorted(twice)} is listed twice", "remove one")
-    return columns
-
-
-def _key(raw: dict) -> tuple[str, ...]:
-    """Return the names of the key's columns; one may stand without a list."""
-    key = raw.get("key") or ()
-    return tuple(str(k) for k in ([key] if isinstance(key, str) else key))
-
-
-def _without_key(raw: dict, key: tuple[str, ...], where: str) -> str:
-    """Return the policy for a table without a key (`WITHOUT_KEY`)."""
-    without_key = str(raw.get("without_key") or "refuse")
-    if without_key not in WITHOUT_KEY:
-        raise SpecError(f"{where}: without_key: '{without_key}'", nearest(without_key, WITHOUT_KEY))
-    if key and "without_key" in raw:
-        raise SpecError(f"{where}: a key, and without_key", "keep one of them")
-    return without_key
-
-
-def _require_key_in_lake(
-    key: tuple[str, ...], columns: tuple[Column, ...], kept: tuple[Column, ...], where: str
-) -> None:
-    """Raise SpecError unless the lake gets every column of the key with values that tell rows apart."""
-    names, lake_names = [c.name for c in columns], [c.name for c in kept]
-    for k in key:
-        if k not in names:
-            raise SpecError(f"{where}: key column '{k}' is not among the columns", nearest(k, names))
-        if next(c for c in columns if c.name == k).replace:
-            raise SpecError(
-                f"{where}: key column '{k}' has replace, and rows would share a key", "write lake: string there"
-            )
-        if k not in lake_names:
-            raise SpecError(f"{where}: key column '{k}' is left out of the lake", "keep it; a mask hides its values")
-
-
 def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     """Check one spec as read from YAML and return it; every error names the file, the entry and the cure."""
-    _require_entries(raw, where)
-    source = _source(raw, where)
-    columns = _columns(raw, where)
-    key = _key(raw)
-    without_key = _without_key(raw, key, where)
-    kept = _kept(raw, columns, where)
-    _require_key_in_lake(key, columns, kept, where)
-    lake_names = [c.name for c in kept]
-    if without_key == "multiset" and kept != columns:
-        raise SpecError(f"{where}: a multiset without some columns", "whole rows are compared: keep every column")
+    from frazil.config.entries import checked
+    from frazil.config.spec_entries import TableEntries
+
+    table = checked(TableEntries, raw, where, SpecError)
+    columns, kept = table.file_columns, table.lake_columns
+    same = ("source", "comment", "without_key", "on_bad_rows", "max_bad_rows", "max_bad_percent")
     spec = TableSpec(
-        source, str(raw.get("target") or source), key, kept, str(raw.get("comment") or ""), where,
-        columns if kept != columns else (), _partition(raw.get("partition"), lake_names, where),
-        _sort(raw.get("sort"), lake_names, where), without_key, parse_changes(raw.get("changes"), where),
-        parse_layouts(raw.get("layouts"), where), **_of_bad_rows(raw, where),
+        **{name: getattr(table, name) for name in same},
+        target=table.target or table.source, key=tuple(table.key), columns=kept, file=where,
+        all_columns=columns if kept != columns else (), partition=table.partition_sql(), sort=table.sort_sql(),
+        changes=Changes(**dict(table.changes)), layouts=tuple(past.layout() for past in table.layouts),
     )  # fmt: skip
     return replace(spec, problem=name_problem(spec))
+
+
+def parse_changes(raw: dict, where: str) -> Changes:
+    """Check the policies of `changes`, of a spec or of the settings."""
+    from frazil.config.entries import checked
+    from frazil.config.spec_entries import ChangesEntries
+
+    return Changes(**dict(checked(ChangesEntries, raw, where, SpecError)))
 
 
 def require_own_place(spec: TableSpec, others: Iterable[TableSpec]) -> None:

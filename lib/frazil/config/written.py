@@ -6,8 +6,6 @@ import re
 import unicodedata
 from typing import Any
 
-import yaml
-
 from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
 
@@ -31,19 +29,16 @@ def _word(name: str) -> str:
 
 def spec_text(spec: TableSpec) -> str:
     """Return a spec as YAML: names, key (or `without_key`) and columns."""
+    from frazil.config.entries import flow
+
     comment = {"comment": spec.comment} if spec.comment else {}
     key = {"key": list(spec.key)} if spec.key or spec.without_key == "refuse" else {"without_key": spec.without_key}
     head = {"source": spec.source, "target": spec.target, **comment, **key}
-    lines = [f"{k}: {_flow(v)}\n" for k, v in head.items()]
-    return "".join([*lines, "columns:\n", *[f"  - {_flow(_entry(c))}\n" for c in spec.columns]])
+    lines = [f"{k}: {flow(v)}\n" for k, v in head.items()]
+    return "".join([*lines, "columns:\n", *[f"  - {flow(_entry(c))}\n" for c in spec.columns]])
 
 
 def _entry(c: Column) -> dict[str, Any]:
     more = {"nullable": False} if not c.nullable else {}
     more |= {k: v for k, v in (("utc", c.utc), ("comment", c.comment), ("source_id", c.source_id)) if v}
     return {"name": c.name, "type": c.type, **more}
-
-
-def _flow(value: Any) -> str:
-    """Write a value as YAML on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True).strip().removesuffix("\n...").strip()  # fmt: skip

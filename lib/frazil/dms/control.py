@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from frazil.config.columns import TYPES, Column, SpecError, parse_column
+from frazil.config.columns import TYPES, Column, SpecError, require_type
 
 CREATE, RENAME = "create-table", "rename-column"
 MAY_DROP, MAY_RETYPE = ("drop-column", "change-columns"), ("column-type-change", "change-columns")
@@ -54,6 +54,6 @@ def _column(name: str, told: dict, own: bool) -> Column | None:
     if kind == "NUMERIC":  # Assumed: if the digits are given, then under these names.
         kind = f"NUMERIC({told.get('precision')},{told.get('scale', 0)})" if told.get("precision") else ""
     try:
-        return parse_column({"name": name, "type": kind, "nullable": told.get("nullable", True)}, "")
-    except (SpecError, ValueError):
+        return Column(name, require_type(kind), told.get("nullable", True))
+    except SpecError:
         return None

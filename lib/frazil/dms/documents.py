@@ -211,12 +211,3 @@ def number(settings: Mapping[str, Any], name: str, default: int, where: str) -> 
     if isinstance(value, bool) or not str(value).isdigit():
         raise EndpointError(f"{where}: {name} = {value!r} is no whole number", "correct it")
     return int(value)
-
-
-def choice(settings: Mapping[str, Any], name: str, known: tuple[str, ...], where: str) -> str:
-    """Return the listed spelling of a known word, in whatever case it is written; the first word is the default."""
-    value = settings.get(name)
-    for word in known:
-        if value is None or str(value).lower() == word.lower():
-            return word
-    raise EndpointError(f"{where}: {name} = {value!r} is no value of it", nearest(str(value), known))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from frazil.config.spec import TableSpec
-from frazil.dms.documents import EndpointError, boolean, choice, number, read_endpoint_document
+from frazil.dms.documents import EndpointError, read_endpoint_document
 from frazil.dms.mappings import BeforeImage, Mappings, read_mappings
-from frazil.errors import nearest
-from frazil.source.setting_names import OWN
+
+if TYPE_CHECKING:
+    from frazil.dms.endpoint_entries import S3Settings
 
 OPERATIONS = ("I", "U", "D")
 
@@ -39,33 +40,32 @@ class DatePartition:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The S3 target's settings about the bytes of its files; names in comments are DMS's own."""
+    """The S3 target's settings about the bytes of its files; `endpoint_entries.S3Settings` has DMS's names and describes them."""
 
-    null_value: str | None = None  # CsvNullValue; None: not stated, which only Parquet allows
-    delimiter: str = ","  # CsvDelimiter
-    row_delimiter: str = "\n"  # CsvRowDelimiter
-    rfc4180: bool = True  # Rfc4180
-    header: bool = False  # AddColumnName; does not apply to Parquet
-    op_in_load: bool = False  # IncludeOpForFullLoad
-    timestamp_column: str = ""  # TimestampColumnName
-    max_batch_interval_s: float = 60.0  # CdcMaxBatchInterval
-    min_file_kb: int = 32_000  # CdcMinFileSize
-    max_file_kb: int = 1_048_576  # MaxFileSize
-    data_format: str = "csv"  # DataFormat: csv, parquet
-    compression: str = "none"  # CompressionType: none, gzip
-    inserts_only: bool = False  # CdcInsertsOnly
-    inserts_and_updates: bool = False  # CdcInsertsAndUpdates
-    no_sup_value: str | None = None  # CsvNoSupValue, if UseCsvNoSupValue is on
-    preserve_transactions: bool = False  # PreserveTransactions
-    cdc_path: str = ""  # CdcPath
-    date_partition: DatePartition = DatePartition()  # DatePartition...
-    parquet_timestamp_ms: bool = False  # ParquetTimestampInMillisecond
-    bucket: str = ""  # BucketName
-    bucket_folder: str = ""  # BucketFolder
-    op_column: str = "Op"  # FrazilSettings.OpColumnName: another name for DMS's column Op
+    null_value: str | None = None  # None: not stated, which only Parquet allows
+    delimiter: str = ","
+    row_delimiter: str = "\n"
+    rfc4180: bool = True
+    header: bool = False  # not of Parquet
+    op_in_load: bool = False
+    timestamp_column: str = ""
+    max_batch_interval_s: float = 60.0
+    min_file_kb: int = 32_000
+    max_file_kb: int = 1_048_576
+    data_format: str = "csv"
+    compression: str = "none"
+    inserts_only: bool = False
+    inserts_and_updates: bool = False
+    no_sup_value: str | None = None
+    preserve_transactions: bool = False
+    cdc_path: str = ""
+    date_partition: DatePartition = DatePartition()
+    parquet_timestamp_ms: bool = False
+    bucket: str = ""
+    bucket_folder: str = ""
+    op_column: str = "Op"
     op_values: Mapping[str, str] = field(default_factory=lambda: {o: o for o in OPERATIONS}, hash=False)
-    """FrazilSettings.OpValues: the texts in that column, and which of I, U, D each means."""
-    cdc_has_op: bool | None = None  # FrazilSettings.CdcHasOp; None: as DMS documents it
+    cdc_has_op: bool | None = None
 
     @property
     def op_in_changes(self) -> bool:
@@ -92,19 +92,8 @@ class Endpoint:
             )
 
 
-def _unescape(text: str) -> str:
-    """Return a delimiter with the characters that DMS prints as `\\n`, `\\r`, `\\t`."""
-    return text.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t")
-
-
-def _date_partition(s: Mapping[str, Any], where: str) -> DatePartition:
-    sequences = ("YYYYMMDD", "YYYYMMDDHH", "YYYYMM", "MMYYYYDD", "DDMMYYYY")
-    found = DatePartition(
-        boolean(s, "DatePartitionEnabled", False, where),
-        choice(s, "DatePartitionSequence", sequences, where),
-        choice(s, "DatePartitionDelimiter", ("SLASH", "UNDERSCORE", "DASH", "NONE"), where),
-        s.get("DatePartitionTimezone") or "",
-    )
+def _date_partition(s: S3Settings, where: str) -> DatePartition:
+    found = DatePartition(s.partitioned, s.partition_sequence, s.partition_delimiter, s.partition_timezone)
     try:
         _ = found.repeats_an_hour
     except (KeyError, ValueError, OSError):
@@ -113,17 +102,6 @@ def _date_partition(s: Mapping[str, Any], where: str) -> DatePartition:
             "write an IANA name such as Europe/Berlin (on Windows also: pip install tzdata)",
         ) from None
     return found
-
-
-def _op_values(given: Any, where: str) -> dict[str, str]:
-    if given is None:
-        return {o: o for o in OPERATIONS}
-    if not isinstance(given, dict) or not given or not set(given.values()) <= set(OPERATIONS):
-        raise EndpointError(
-            f"{where}: FrazilSettings.OpValues = {given!r}",
-            'map each text in the column to I, U or D: {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}',
-        )
-    return dict(given)
 
 
 def read_endpoint(path: Path) -> Endpoint:
@@ -137,50 +115,26 @@ def read_endpoint(path: Path) -> Endpoint:
     return endpoint_from(raw["S3Settings"], raw["FrazilSettings"], str(path))
 
 
-def endpoint_from(s: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Endpoint:
+def endpoint_from(settings: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Endpoint:
     """Return the endpoint that `S3Settings` and `FrazilSettings` describe."""
+    from frazil.config.entries import checked
+    from frazil.dms.endpoint_entries import FrazilSettings, S3Settings
 
-    def on(name: str, default: bool = False) -> bool:
-        return boolean(s, name, default, where)
-
-    for name in own:
-        if name not in OWN:
-            raise EndpointError(f"{where}: unknown FrazilSettings.{name}", nearest(name, OWN))
-    data_format = choice(s, "DataFormat", ("csv", "parquet"), where)
-    has_op = boolean(own, "CdcHasOp", False, f"{where}: FrazilSettings") if own.get("CdcHasOp") is not None else None
-    endpoint = Endpoint(
-        null_value=s.get("CsvNullValue"),
-        delimiter=_unescape(s.get("CsvDelimiter") or ","),
-        row_delimiter=_unescape(s.get("CsvRowDelimiter") or "\n"),
-        rfc4180=on("Rfc4180", True),
-        header=on("AddColumnName") and data_format == "csv",
-        op_in_load=on("IncludeOpForFullLoad"),
-        timestamp_column=s.get("TimestampColumnName") or "",
-        max_batch_interval_s=float(number(s, "CdcMaxBatchInterval", 60, where)),
-        min_file_kb=number(s, "CdcMinFileSize", 32_000, where),
-        max_file_kb=number(s, "MaxFileSize", 1_048_576, where),
-        data_format=data_format,
-        compression=choice(s, "CompressionType", ("none", "gzip"), where),
-        inserts_only=on("CdcInsertsOnly"),
-        inserts_and_updates=on("CdcInsertsAndUpdates"),
-        no_sup_value=s.get("CsvNoSupValue") if on("UseCsvNoSupValue") else None,
-        preserve_transactions=on("PreserveTransactions"),
-        cdc_path=(s.get("CdcPath") or "").strip("/"),
-        date_partition=_date_partition(s, where),
-        parquet_timestamp_ms=on("ParquetTimestampInMillisecond"),
-        bucket=s.get("BucketName") or "",
-        bucket_folder=(s.get("BucketFolder") or "").strip("/"),
-        op_column=own.get("OpColumnName") or "Op",
-        op_values=_op_values(own.get("OpValues"), where),
-        cdc_has_op=has_op,
-    )
-    for wrong, problem, cure in _impossible(endpoint, s, on):
+    s = checked(S3Settings, dict(settings), where, EndpointError)
+    stated = {**dict(s), **dict(checked(FrazilSettings, dict(own), f"{where}: FrazilSettings", EndpointError))}
+    endpoint = Endpoint(**{
+        **{f.name: stated[f.name] for f in fields(Endpoint) if f.name in stated},
+        "header": s.header and s.data_format == "csv",
+        "no_sup_value": s.no_sup_value if s.uses_no_sup_value else None,
+        "date_partition": _date_partition(s, where),
+    })  # fmt: skip
+    for wrong, problem, cure in _impossible(endpoint, s):
         if wrong:
             raise EndpointError(f"{where}: {problem}", cure)
     return endpoint
 
 
-def _impossible(e: Endpoint, s: Mapping[str, Any], on) -> Iterable[tuple[bool, str, str]]:
+def _impossible(e: Endpoint, s: S3Settings) -> Iterable[tuple[bool, str, str]]:
     """Yield the conditions that make reading impossible: whether each holds, a description, and its cure."""
     yield (
         e.null_value is None and (e.data_format == "csv" or e.preserve_transactions),
@@ -199,13 +153,13 @@ def _impossible(e: Endpoint, s: Mapping[str, Any], on) -> Iterable[tuple[bool, s
         'look into a change file and add beside S3Settings "FrazilSettings": {"CdcHasOp": true} or false',
     )
     yield (
-        on("UseCsvNoSupValue") and e.data_format == "csv" and not e.no_sup_value,
+        s.uses_no_sup_value and e.data_format == "csv" and not e.no_sup_value,
         "UseCsvNoSupValue is on and CsvNoSupValue is not stated",
         "state the text that DMS writes for a column that the source's log does not carry",
     )
     if e.preserve_transactions:
         yield not e.cdc_path, "PreserveTransactions is on and CdcPath is not stated", "state the folder: CdcPath"
-        yield on("AddColumnName"), "PreserveTransactions and AddColumnName are both on", "turn AddColumnName off"
+        yield s.header, "PreserveTransactions and AddColumnName are both on", "turn AddColumnName off"
         yield (
             e.date_partition.enabled,
             "PreserveTransactions and DatePartitionEnabled are both on",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frazil.config.spec import TableSpec
-from frazil.dms.documents import boolean, read_stream_settings
+from frazil.dms.documents import EndpointError, read_stream_settings
 from frazil.dms.position import Position
 from frazil.dms.streams import Kept, Offsets, StreamError, furthest
 from frazil.flows.workbook import Workbook
@@ -44,13 +44,17 @@ def look(book: Workbook) -> list[dict]:
 
 def findings(book: Workbook) -> list[dict]:
     """Return what the endpoint's stream settings will lose, one row per finding."""
-    given = read_stream_settings(book.settings.path("endpoint"))
+    from frazil.config.entries import checked
+    from frazil.dms.endpoint_entries import StreamSettings
+
+    path = book.settings.path("endpoint")
+    stated = checked(StreamSettings, read_stream_settings(path), str(path), EndpointError)
     says = {
-        "IncludeNullAndEmpty": "an empty text cannot be told from a null: both are left out, and become null",
-        "IncludeTransactionDetails": "no commit time: no latency, and no second witness of the order",
-        "IncludeTableAlterOperations": "changes of the tables' columns are not announced",
+        "null_and_empty": "an empty text cannot be told from a null: both are left out, and become null",
+        "transaction_details": "no commit time: no latency, and no second witness of the order",
+        "table_alters": "changes of the tables' columns are not announced",
     }
     return [
-        {"setting": name, "value": False, "kind": "warning", "files": None, "says": what, "cure": "switch it on", "example": ""}
-        for name, what in says.items() if not boolean(given, name, False, book.settings.endpoint)
+        {"setting": StreamSettings.model_fields[entry].alias, "value": False, "kind": "warning", "files": None, "says": what,
+         "cure": "switch it on", "example": ""} for entry, what in says.items() if not getattr(stated, entry)
     ]  # fmt: skip

@@ -29,7 +29,7 @@ STREAM = (
 OWN = ("OpColumnName", "OpValues", "CdcHasOp")
 """Entries of `FrazilSettings`, for which DMS has no setting."""
 ENDPOINT = (
-    "CertificateArn", "DatabaseName", "Endpoint", "EndpointArn", "EndpointIdentifier", "EndpointType", "Endpoints",
+    "$schema", "CertificateArn", "DatabaseName", "Endpoint", "EndpointArn", "EndpointIdentifier", "EndpointType", "Endpoints",
     "EngineDisplayName", "EngineName", "ExternalId", "ExtraConnectionAttributes", "FrazilSettings", "IsReadOnly",
     "KafkaSettings", "KinesisSettings", "KmsKeyId", "Marker", "Password", "Port", "ReplicationTasks", "ResourceIdentifier",
     "S3Settings", "ServerName", "SslMode", "Status", "TableStatistics", "Tags", "Username", "rules",

@@ -1,0 +1,48 @@
+"""`frazil schema`: JSON schemas by which VS Code and JupyterLab complete and check specs, environment files and settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from frazil.config.settings import find_params
+from frazil.observe import runs
+
+DOCUMENTS = ("spec", "environment", "endpoint")
+HEAD = "# yaml-language-server: $schema={place}schema/{document}.json\n"
+"""The first line of a YAML file, which names its schema; `place`: the way from the file to `params/`."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("document", nargs="?", choices=DOCUMENTS, help="the schema to print; left out: all are written into params/schema/")  # fmt: skip
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print one schema, or write all; return `runs.OK`."""
+    if options.document:
+        print(text(options.document), end="")
+    else:
+        write(find_params())
+    return runs.OK
+
+
+def write(params: Path) -> None:
+    """Write all schemas into `schema/` of a folder of environment files, over older ones."""
+    (params / "schema").mkdir(exist_ok=True)
+    for document in DOCUMENTS:
+        file = params / "schema" / f"{document}.json"
+        file.write_text(text(document), encoding="utf-8")
+        print(f"wrote {file}")
+
+
+def text(document: str) -> str:
+    """Return the schema of a document as JSON."""
+    from frazil.config.entries import json_schema
+    from frazil.config.settings import environment
+    from frazil.config.spec_entries import TableEntries
+    from frazil.dms.endpoint_entries import EndpointDocument
+
+    model = {"spec": TableEntries, "environment": environment(), "endpoint": EndpointDocument}[document]
+    return json.dumps(json_schema(model), indent=1, ensure_ascii=False) + "\n"
