@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from frazil.config.settings import find_params
-from frazil.observe import runs
+from frazil.report import runs
 
 DOCUMENTS = ("spec", "environment", "endpoint")
 HEAD = "# yaml-language-server: $schema={place}schema/{document}.json\n"
