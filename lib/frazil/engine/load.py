@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
@@ -19,9 +19,10 @@ from frazil.dms.storage import endpoint_url
 from frazil.dms.transactions import NAME
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead
-from frazil.engine.write_rows import WritePlan, Written, write_files
+from frazil.engine.write_rows import WritePlan, Written, write_elsewhere, write_files
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from frazil.lake.jvm import JavaTable
@@ -68,17 +69,28 @@ def write_load(
 
     Raises FrazilError for a file that cannot be read; the error names it.
     """
-    from frazil.lake.jvm import package
-
     planned, read = plan_files(spec, *sent, files, LOAD_PHASE)
-    to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
-    write = WritePlan(to_json(table.operations().current()), storage_properties(table))
+    write = _write_plan(spark, table)
     if sum(f.size for f in files) <= IN_PROCESS:
         return write_files(planned, read, write)
     from frazil.engine.on_spark import load_files
 
     sizes = [f.size for f in files]
     return load_files(spark, groups_of(planned, sizes, spark.sparkContext.defaultParallelism), read, write)
+
+
+def _write_plan(spark: SparkSession, table: JavaTable) -> WritePlan:
+    from frazil.lake.jvm import package
+
+    to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
+    return WritePlan(to_json(table.operations().current()), storage_properties(table))
+
+
+def write_sample(
+    spark: SparkSession, table: JavaTable, spec: TableSpec, rows: pa.Table, folder: str
+) -> list[dict[str, Any]]:
+    """Write rows as data files of a table, but into a local folder; return them in Iceberg's JSON form."""
+    return write_elsewhere(rows, spec, _write_plan(spark, table), folder)
 
 
 def storage_properties(table: JavaTable) -> dict[str, str]:

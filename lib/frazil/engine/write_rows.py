@@ -69,6 +69,22 @@ def write_files(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -
     return Written(writer.close(), good, bad, first_bad)
 
 
+def write_elsewhere(rows: pa.Table, spec: TableSpec, write: WritePlan, folder: str) -> list[dict[str, Any]]:
+    """Write rows as a table's data files, but into a local folder; return them in Iceberg's JSON form."""
+    from pyiceberg.io import load_file_io
+    from pyiceberg.table.metadata import TableMetadataUtil
+
+    from frazil.lake.data_files import DataFileWriter
+
+    metadata = TableMetadataUtil.parse_raw(write.metadata)
+    kept = {k: v for k, v in metadata.properties.items() if k != "write.data.path"}
+    moved = metadata.model_copy(update={"location": folder, "properties": kept})
+    writer = DataFileWriter(moved, load_file_io({}, folder))
+    for batch in rows.to_batches():
+        writer.write(lake_rows(batch, spec, writer.names))
+    return writer.close()
+
+
 def _writer(write: WritePlan) -> DataFileWriter:
     from pyiceberg.io import load_file_io
     from pyiceberg.table.metadata import TableMetadataUtil
