@@ -51,7 +51,7 @@ def test_the_latest_row_per_key_is_what_the_run_then_commits(world):
     assert wrote == {1: ("d", "3.00"), 7: ("z", "9.99"), 9: ("y", "1.00")} == {k: lake[k] for k in wrote}
     assert deleted == {2, 3, 8} and not deleted & lake.keys()
     assert lake.keys() == (before | wrote.keys()) - deleted
-    assert written == {"rows to write": 3, "keys to delete": 3, "changes without effect": 5}
+    assert written == {"rows to write": 3, "keys to delete": 3, "replaced changes": 5}
     assert world.history("t")[0].summary()["frazil.counts"].count('"keys":6')
 
 

@@ -239,7 +239,7 @@ class Batch(_Preview):
         counts = {
             "rows to write": (len(ops) - ops.count("D"), "the last change of their key is an insert or an update"),
             "keys to delete": (ops.count("D"), "the last change of their key is a delete, or gave the row another key"),
-            "changes without effect": (len(self.sample.outlived), "a later change of their key replaces them"),
+            "replaced changes": (len(self.sample.outlived), "a later change of their key came after them"),
         }
         rows = [{"what": what, "how many": count, "because": because} for what, (count, because) in counts.items()]
         what = "the batch" if self.whole else f"the first {many(self.sample.records, 'record')} of the batch"
