@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
@@ -21,9 +21,10 @@ from frazil.dms.storage import endpoint_url
 from frazil.engine.collapsed import BYTES_A_CHANGE, SAMPLED
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead
-from frazil.engine.write_rows import WritePlan, Written, write_files
+from frazil.engine.write_rows import WritePlan, Written, write_elsewhere, write_files
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from frazil.lake.jvm import JavaTable
@@ -80,20 +81,30 @@ def write_data_files(
 
     Raises FrazilError for a file that cannot be read; the error names it.
     """
-    from frazil.lake.jvm import package
-
     files = sorted(given.files, key=lambda f: f.name) if given.phase == CHANGE_PHASE else given.files
     planned, read = plan_files(given.spec, *sent, files, given.phase)
     size = sum(f.size for f in files)
-    to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
-    every = max(1, size // BYTES_A_CHANGE // SAMPLED)
-    write = WritePlan(to_json(table.operations().current()), storage_properties(table), given.most_bad, every)
+    write = _write_plan(spark, table, given.most_bad, max(1, size // BYTES_A_CHANGE // SAMPLED))
     if given.in_process or size <= IN_PROCESS:
         return write_files(planned, read, write)
     from frazil.engine.on_spark import load_files
 
     sizes = [f.size for f in files]
     return load_files(spark, groups_of(planned, sizes, spark.sparkContext.defaultParallelism), read, write)
+
+
+def _write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, every: int = 1) -> WritePlan:
+    from frazil.lake.jvm import package
+
+    to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
+    return WritePlan(to_json(table.operations().current()), storage_properties(table), most_bad, every)
+
+
+def write_sample(
+    spark: SparkSession, table: JavaTable, spec: TableSpec, rows: pa.Table, folder: str
+) -> list[dict[str, Any]]:
+    """Write rows as data files of a table, but into a local folder; return them in Iceberg's JSON form."""
+    return write_elsewhere(rows, spec, _write_plan(spark, table), folder)
 
 
 def storage_properties(table: JavaTable) -> dict[str, str]:

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
 from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
-from frazil.core.csv import Dialect, Records, read_records
+from frazil.core.csv import BLOCK, Dialect, Records, read_records
 from frazil.dms.objects import SourceError
 from frazil.dms.storage import chunks, is_s3, read
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
 ROWS = 1 << 17
 """Rows of Parquet that are typed together."""
+CHUNK = 4 << 20
+"""Bytes that are fetched together."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,24 @@ class ReadPlan:
     rules: FieldRules = field(default_factory=FieldRules)
 
 
+@dataclass(frozen=True)
+class Extent:
+    """How much of a file is read together: rows of Parquet, bytes of CSV. `most` bytes of CSV are read in all."""
+
+    rows: int = ROWS
+    block: int = BLOCK
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Records of a file, each with its number there, and the changes that they mean."""
+
+    fields: pa.RecordBatch
+    numbers: np.ndarray
+    changes: Changes
+
+
 def require_readable(paths: Sequence[str]) -> None:
     """Raise SourceError for the first Parquet file that cannot be read to its end; Spark does not always name it."""
     import pyarrow as pa
@@ -68,10 +89,16 @@ def require_readable(paths: Sequence[str]) -> None:
 
 def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
     """Yield a file's changes in order, and its bad rows; raise SourceError, which names the file, if it cannot be read."""
+    for block in read_blocks(file, plan):
+        yield block.changes
+
+
+def read_blocks(file: FileToRead, plan: ReadPlan, extent: Extent = Extent()) -> Iterator[Block]:  # noqa: B008
+    """Yield a file's records in order, with their changes; raise SourceError as `read_changes` does."""
     import pyarrow as pa
 
     try:
-        yield from _parquet(file, plan) if file.is_parquet else _csv(file, plan)
+        yield from _parquet(file, plan, extent) if file.is_parquet else _csv(file, plan, extent)
     except (gzip.BadGzipFile, EOFError, zlib.error, pa.ArrowException, OSError) as error:
         raise cannot_be_read(file.path, error) from None
 
@@ -82,13 +109,13 @@ def cannot_be_read(path: str, error: Exception) -> SourceError:
     return SourceError(f"{path} cannot be read: {type(error).__name__}: {reason}", "fetch it again")
 
 
-def _csv(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
-    with _Chunks(file.path) as stream:
-        for records in read_records(stream, len(file.roles), file.dialect, file.path):
+def _csv(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block]:
+    with _Chunks(file.path, extent) as stream:
+        for records in read_records(stream, len(file.roles), file.dialect, file.path, extent.block):
             changes = type_records(records.fields, records.numbers, file.roles, plan.spec, plan.rules)
             if changes.bad or records.wrong_width:
                 changes = Changes(changes.rows, _bad_of_csv(file, plan, records, changes.bad))
-            yield changes
+            yield Block(records.fields, records.numbers, changes)
 
 
 def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[BadRow, ...]) -> tuple[BadRow, ...]:
@@ -123,19 +150,19 @@ def _table_named(line: str, file: FileToRead, rules: FieldRules) -> tuple[str, s
     return (schema, table) if schema and table else None
 
 
-def _parquet(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
+def _parquet(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block]:
+    import numpy as np
     import pyarrow as pa
 
     first = 1
     with _opened(file.path) as opened:
-        for batch in opened.iter_batches(ROWS, use_threads=False):
+        for batch in opened.iter_batches(extent.rows, use_threads=False):
             changes = type_columns(batch, first, file.roles, plan.spec, plan.rules)
             if changes.bad:
                 values = batch.take(pa.array([row.number - first for row in changes.bad]))
-                changes = Changes(
-                    changes.rows, tuple(with_values(changes.bad, values, file.roles, plan.spec, plan.rules))
-                )
-            yield changes
+                bad = with_values(changes.bad, values, file.roles, plan.spec, plan.rules)
+                changes = Changes(changes.rows, tuple(bad))
+            yield Block(batch, np.arange(first, first + batch.num_rows), changes)
             first += batch.num_rows
 
 
@@ -150,12 +177,21 @@ def _opened(path: str) -> pq.ParquetFile:
 class _Chunks:
     """A file's bytes as a stream; the storage chooses the size of each piece."""
 
-    def __init__(self, path: str):
-        self._parts = chunks(path)
+    def __init__(self, path: str, extent: Extent):
+        self._path, self._left = path, extent.most
+        self._parts = chunks(path, min(CHUNK, extent.block))
 
     def read(self, n: int = -1) -> bytes:
         """Return the next bytes; none at the end."""
-        return next(self._parts, b"")
+        part = next(self._parts, b"")
+        if part and self._left is not None:
+            if self._left <= 0:
+                raise SourceError(
+                    f"{self._path}: a row is too long to be shown, or a quoted text does not end",
+                    "a run reads it to its end, and says which",
+                )
+            self._left -= len(part)
+        return part
 
     def __enter__(self) -> _Chunks:
         return self

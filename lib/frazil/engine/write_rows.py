@@ -71,12 +71,28 @@ def write_files(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -
     good, bad, ages = dict.fromkeys(OPERATIONS, 0), BadRows(write.most_bad), Ages(write.every)
     for file in files:
         for changes in read_changes(file, read):
-            writer.write(lake_rows(changes.rows, read.spec, writer.names, file))
+            writer.write(lake_rows(changes.rows, read.spec, writer.names, file.path))
             for op, count in operations(changes.rows["op"]).items():
                 good[op] += count
             bad.add(file.order, changes.bad)
             ages.add(changes.rows, file.written_at_s)
     return Written(writer.close(), good, bad, ages, files)
+
+
+def write_elsewhere(rows: pa.Table, spec: TableSpec, write: WritePlan, folder: str) -> list[dict[str, Any]]:
+    """Write rows as a table's data files, but into a local folder; return them in Iceberg's JSON form."""
+    from pyiceberg.io import load_file_io
+    from pyiceberg.table.metadata import TableMetadataUtil
+
+    from frazil.lake.data_files import DataFileWriter
+
+    metadata = TableMetadataUtil.parse_raw(write.metadata)
+    kept = {k: v for k, v in metadata.properties.items() if k != "write.data.path"}
+    moved = metadata.model_copy(update={"location": folder, "properties": kept})
+    writer = DataFileWriter(moved, load_file_io({}, folder))
+    for batch in rows.to_batches():
+        writer.write(lake_rows(batch, spec, writer.names))
+    return writer.close()
 
 
 def _writer(write: WritePlan) -> DataFileWriter:
@@ -89,7 +105,7 @@ def _writer(write: WritePlan) -> DataFileWriter:
     return DataFileWriter(metadata, load_file_io(write.io_properties, metadata.location))
 
 
-def lake_rows(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str], file: FileToRead) -> pa.RecordBatch:
+def lake_rows(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str], path: str = "") -> pa.RecordBatch:
     """Return the columns of changes as in the lake: in its order, masked by the spec, null if the spec lacks them.
 
     Tables that keep every change (`append`) also get `OPERATION_COLUMNS`.
@@ -98,7 +114,7 @@ def lake_rows(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str], file:
 
     values = {c.name: masked(c, rows[f"new_{i}"]) for i, c in enumerate(spec.columns)}
     if spec.policy == "append":
-        name = pa.array([file.path.rsplit("/", 1)[-1]] * rows.num_rows, pa.string())
+        name = pa.array([path.rsplit("/", 1)[-1]] * rows.num_rows, pa.string())
         own = [rows["op"], rows["commit_ts"], rows["change_seq"], name, rows["number"].cast(pa.int32())]
         values |= zip(OPERATION_COLUMNS, own, strict=True)
     absent = pa.nulls(rows.num_rows)

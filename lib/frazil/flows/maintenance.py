@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from frazil.config.spec import TableSpec
+from frazil.config.times import clock
 from frazil.errors import FrazilError
+from frazil.flows.stages import Stage, many, size, stage
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import attempts, jvm, maintenance
 from frazil.lake import quarantine as kept
 from frazil.lake.clock import require_table_in_past
+from frazil.lake.compact import slices
 from frazil.lake.health import health as measure
 from frazil.lake.maintenance import Action
 from frazil.lake.tables import require_sound
 from frazil.report import ledger
 
 PURGE = "purge quarantine"
+SHOWN = 8
+"""The number of groups and of snapshots that are shown before a run."""
 
 
 def health(book: Workbook) -> list[dict[str, Any]]:
@@ -45,6 +51,52 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
         {"table": source, "action": PURGE, "why": why, "cost": f"rewrites files of {book.ops('quarantine')}"}
         for source, why in _ended(book).items()
     ]
+
+
+@stage
+def rewrites(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "") -> Stage:
+    """Return the groups of data files that a compaction rewrites: of the first table with one in the plan, or of `table`."""
+    spec = _planned_for(book, planned, "compact", table)
+    if not spec:
+        return Stage("no table's data files are to be rewritten")
+    s, name = book.settings, book.name(spec)
+    groups = slices(book.spark, jvm.load_table(book.spark, name), s)
+    if not groups:
+        return Stage(f"{spec.source}: no two of its files lie in one partition and may be rewritten now")
+    rows = [
+        {"group": n, "files": len(g.files), "size": size(g.bytes), "live rows": g.rows,
+         "becomes": many(-(-g.bytes // (s.target_file_mb << 20)), "file") if g.rows else "nothing: all rows are deleted"}
+        for n, g in enumerate(groups[:SHOWN], 1)
+    ]  # fmt: skip
+    files, total = sum(len(g.files) for g in groups), sum(g.bytes for g in groups)
+    return Stage(
+        f"{spec.source}: {many(files, 'file')}, {size(total)}, in {many(groups, 'group')}, each with a commit of its own",
+        rows,
+    )
+
+
+@stage
+def expiring(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "") -> Stage:
+    """Return the oldest snapshots that expire: of the first table with some in the plan, or of `table`."""
+    spec = _planned_for(book, planned, "expire snapshots", table)
+    if not spec:
+        return Stage("no snapshot expires")
+    s, there = book.settings, jvm.load_table(book.spark, book.name(spec))
+    gone = jvm.expirable(there, s.keep_hours, s.min_snapshots)
+    rows = [
+        {"snapshot": str(x.snapshotId()), "committed": clock(x.timestampMillis()), "by": x.summary().get("frazil.kind") or x.operation()}
+        for x in gone[:SHOWN]
+    ]  # fmt: skip
+    kept = there.snapshots().size() - len(gone)
+    return Stage(
+        f"{spec.source}: {many(gone, 'snapshot')} older than {s.keep_hours:g} h; {kept:,} stay, for their age, a tag or a branch",
+        rows,
+    )
+
+
+def _planned_for(book: Workbook, planned: Sequence[dict[str, Any]], action: str, table: str) -> TableSpec | None:
+    found = (r["table"] for r in planned if r["action"] == action and r["table"] == (table or r["table"]))
+    return book.specs.get(next(found, ""))
 
 
 def _ended(book: Workbook) -> dict[str, str]:

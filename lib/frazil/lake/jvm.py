@@ -266,8 +266,13 @@ def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTabl
 
 def snapshots_to_expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> tuple[int, int]:
     """Return the number of a table's snapshots, and how many an expiry would remove (`apply()` only computes)."""
-    total = table.snapshots().size()
-    return total, _expire(table, keep_hours, keep_at_least).apply().size() if total else 0
+    return table.snapshots().size(), len(expirable(table, keep_hours, keep_at_least))
+
+
+def expirable(table: JavaTable, keep_hours: float, keep_at_least: int) -> list[JavaSnapshot]:
+    """Return the snapshots that an expiry would remove, oldest first."""
+    found = _expire(table, keep_hours, keep_at_least).apply() if table.snapshots().size() else ()
+    return sorted(found, key=lambda snapshot: snapshot.timestampMillis())
 
 
 def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) -> int:

@@ -12,7 +12,9 @@ from frazil.errors import Message, safe, safe_facts
 from frazil.report.render import render
 
 if TYPE_CHECKING:
+    from frazil.config.settings import Resolved
     from frazil.flows.explore import AsOf, Changed
+    from frazil.flows.stages import Stage
     from frazil.flows.workbook import TableResult
 
 RECORD = "application/vnd.frazil.result+json"
@@ -96,6 +98,25 @@ class Summary:
 def _tint(level: str) -> str:
     """Return the style of a row; rows that need no attention get none."""
     return f"box-shadow:inset 4px 0 {_COLOURS[level]};background:{_COLOURS[level]}14" if level in (CARE, BAD) else ""
+
+
+class Parameters:
+    """The parameters of a notebook with their origins: those that are set, and in HTML the others folded."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]]):
+        self.all = Grid(rows)
+        self.set, self.others = ([r for r in rows if (r["from"] == "default") == by] for by in (False, True))
+
+    def __repr__(self) -> str:
+        return repr(self.all)
+
+    def _repr_html_(self) -> str:
+        return render("parameters.html.j2", set=Grid(self.set).shown(), others=Grid(self.others).shown())
+
+
+def parameters(resolved: Resolved) -> Parameters:
+    """Show the parameters that a notebook runs with."""
+    return Parameters(resolved.rows())
 
 
 def _tables(count: int, what: str) -> str:
@@ -217,6 +238,12 @@ def difference(found: Changed) -> Summary:
     counts = {word: n for word, n in found.counts.items() if n}
     said = ", ".join(f"{n:,} {word}" for word, n in counts.items()) or "the same rows"
     return Summary(GOOD if counts else STILL, f"{found.table}: {said}", found.sample)
+
+
+def stage(found: Stage) -> Summary:
+    """Show one stage of a batch, a load or maintenance: its sentence, and rows of which the bad ones stand out."""
+    level = CARE if found.failed else STILL
+    return Summary(level, found.said, found.rows, (), lambda row: BAD if "bad row" in row else STILL)
 
 
 def as_of(found: AsOf) -> Summary:

@@ -1,0 +1,367 @@
+"""Shows a step of a notebook on a few values before it runs: a batch or a load, stage by stage, and what maintenance rewrites.
+
+The functions of a run read the first records of the first files. Nothing is changed. A preview never stops a notebook:
+what cannot be shown is a sentence.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from frazil.changes.types import lake_type
+from frazil.config.paths import readable
+from frazil.config.spec import TableSpec
+from frazil.config.times import clock
+from frazil.core.masks import java_real
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.objects import DmsObject
+from frazil.dms.position import take_batch
+from frazil.dms.shapes import first_alike
+from frazil.engine import load as engine
+from frazil.engine.collapsed import lake_columns
+from frazil.engine.file_plan import plan_files
+from frazil.engine.sample import Key, Place, Record, Sample, read_sample
+from frazil.errors import HIDDEN, nearest
+from frazil.flows import quarantine
+from frazil.flows.shape import shape
+from frazil.flows.stages import Stage, failed, many, size, stage
+from frazil.flows.workbook import Workbook
+from frazil.lake.arrival import State, with_known_loads
+from frazil.lake.tables import Base, load, read_base
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_FILES = 10
+"""The number of files whose first records may be read."""
+SHOWN, OF_ONE_KEY, LONGEST = 8, 5, 60
+"""Number of rows that a stage shows, the most of them that have one key, and the length at which a value is cut."""
+OPERATIONS = {"I": "insert", "U": "update", "D": "delete"}
+BAD = "bad row"
+"""The column of a stage that says what is wrong with a record."""
+NOTHING = Stage("nothing to show")
+
+
+@dataclass
+class _Preview:
+    """The next files of one table, and a sample of their records; `why` tells what keeps one of them from being shown."""
+
+    book: Workbook
+    spec: TableSpec | None = None
+    taken: Sequence[DmsObject] = ()
+    left: int = 0
+    sample: Sample | None = None
+    why: Stage = NOTHING
+
+    phase, word, whole_word = CHANGE_PHASE, "change", "the next batch"
+
+    # --- stages
+
+    @stage
+    def files(self, most: int = SHOWN) -> Stage:
+        """Return the files of the batch or load."""
+        if not self.taken:
+            return self.why
+        total = size(sum(f.size for f in self.taken))
+        more = f"; {self.left:,} more wait for later batches" if self.left else ""
+        rows = [
+            {"file": f.name, "landed": clock(f.landed * 1000) if f.landed else None, "size": size(f.size)}
+            for f in self.taken[:most]
+        ]
+        return Stage(f"{self.spec.source}: {self.whole_word} is {many(self.taken, 'file')} of {total}{more}", rows)
+
+    @stage
+    def records(self, most: int = SHOWN) -> Stage:
+        """Return records as DMS wrote them, with the names of their fields."""
+        if not self.sample:
+            return self.why if self.taken else NOTHING
+        some = "all" if self.whole else "the first"
+        said = f"{some} {many(self.sample.records, 'record')} of {many(self.sample.files, 'file')}"
+        if key := self._example():
+            said += f"; {len(self.sample.places_by_key[key])} of them are of key {self._shown_key(key)}"
+        return Stage(said, [self._record(r) for r in self._chosen(most)])
+
+    def _typed(self, most: int) -> Stage:
+        if not self.sample:
+            return NOTHING
+        bad = [r for r in self.sample.records if r.bad]
+        said = f"{many(self.sample.changes, self.word)} in these records"
+        if bad:
+            aside = quarantine.sets_aside(self.book, self.spec)[0]
+            said += f"; {many(bad, BAD)}, to be quarantined" if aside else f"; {many(bad, BAD)}: the table will stop"
+        chosen = self._chosen(most)
+        good = [r.index for r in chosen if r.index is not None]
+        values = dict(zip(good, self._values(self.sample.changes, good), strict=True))
+        return Stage(said, [self._change(r, values.get(r.index, {})) for r in chosen])
+
+    @property
+    def whole(self) -> bool:
+        """Whether the sample has all records of the batch or load."""
+        return self.sample is not None and self.sample.whole and len(self.taken) <= MOST_FILES
+
+    # --- rows
+
+    def _place(self, place: Place) -> dict[str, Any]:
+        return {"file": self.taken[place[0]].name, "row": str(place[1])}
+
+    def _record(self, record: Record) -> dict[str, Any]:
+        fields, roles = self.sample.fields(record.place), self.sample.files[record.place[0]].roles
+        names = {"op": self.book.endpoint.op_column, "ts": self.book.endpoint.timestamp_column, "seq": "sequence"}
+        unsure = record.bad is not None and self.spec.hides  # a field of a bad row may be another column's
+        values: dict[str, Any] = {}
+        for role, value in zip(roles, fields or (), strict=bool(fields)):
+            image, _, column = role.partition(":")
+            if role in names or column in self.spec.names:  # what the lake leaves out is not shown either
+                name = names.get(role) or (f"{column} before" if image == "before" else column)
+                masked = column in self.spec.names and self.spec.column(column).mask
+                values[name] = HIDDEN if unsure or masked else _text(value)
+        reason = {BAD: record.bad.reason} if record.bad else {}
+        return _beside({**self._place(record.place), **reason}, values)
+
+    def _change(self, record: Record, values: dict[str, Any]) -> dict[str, Any]:
+        facts = self._place(record.place)
+        if record.bad:
+            return {**facts, BAD: record.bad.reason}
+        typed = {f"{c.name}: {lake_type(c)}": values[c.name] for c in self.spec.columns}
+        return _beside({**facts, **self._facts(record)}, typed)
+
+    def _facts(self, record: Record) -> dict[str, Any]:
+        return {}
+
+    def _values(self, rows: pa.Table | None, places: Sequence[int]) -> list[dict[str, Any]]:
+        """Return some rows' columns as the lake holds them, as texts."""
+        import pyarrow as pa
+
+        found: list[dict[str, Any]] = [{} for _ in places]
+        columns = lake_columns(rows.take(pa.array(places)), self.spec).values() if places else ()
+        for name, column in zip(self.spec.names, columns, strict=bool(places)):
+            for row, value in zip(found, column.to_pylist(), strict=True):
+                row[name] = _text(value, pa.types.is_float32(column.type))
+        return found
+
+    # --- which rows are shown
+
+    def _example(self) -> Key | None:
+        """Return the key with most changes; None if each has one."""
+        places = self.sample.places_by_key if self.spec.policy == "key" else {}
+        key = max(places, key=lambda k: len(places[k]), default=None)
+        return key if key is not None and len(places[key]) > 1 else None
+
+    def _chosen(self, most: int) -> list[Record]:
+        """Return the records to show, in order: those of the example's key, bad rows, one per operation, the first."""
+        key, records = self._example(), self.sample.records
+        followed = set(self.sample.places_by_key[key][-OF_ONE_KEY:] if key else ())
+        of_key = [r for r in records if r.place in followed]
+        ops = self.sample.changes["op"].to_pylist() if self.sample.changes else []
+        first_of_each = {ops[r.index]: r for r in reversed(records) if r.index is not None}.values()
+        wanted = [*of_key, *[r for r in records if r.bad][:2], *first_of_each, *records]
+        return sorted(list(dict.fromkeys(wanted))[:most], key=lambda r: r.place)
+
+    def _shown_key(self, key: Key) -> str:
+        parts = [HIDDEN if self.spec.column(k).mask else _text(v) for k, v in zip(self.spec.key, key, strict=True)]
+        return ", ".join(map(str, parts))
+
+
+class Batch(_Preview):
+    """The next batch of a table, from files to what it writes."""
+
+    lane: tuple[str, str] = ("", "")
+
+    @stage
+    def changes(self, most: int = SHOWN) -> Stage:
+        """Return the changes in the records: typed, in order, with what replaces each."""
+        return self._typed(most)
+
+    def _facts(self, record: Record) -> dict[str, Any]:
+        row, place = self.sample.changes.slice(record.index, 1), record.place
+        word, by = OPERATIONS[row["op"][0].as_py()], None
+        if self.spec.policy == "key":
+            by = self.sample.outlived.get(place)
+            if place in self.sample.left:
+                (old,) = self._values(self.sample.steps, [self.sample.left[place]])
+                word += f" of the key, was {', '.join(str(old[k]) for k in self.spec.key)}"
+        where = "" if by is None or by[0] == place[0] else f" of {self.taken[by[0]].name}"
+        return {
+            "operation": word,
+            "source commit": _text(row["commit_ts"][0].as_py()),
+            "replaced by": f"row {by[1]}{where}" if by else "",
+        }
+
+    @stage
+    def latest(self, most: int = SHOWN) -> Stage:
+        """Return the latest row per key, of the keys that the other stages show."""
+        if reason := self._without_latest():
+            return reason
+        rows, by_key = self.sample.latest.rows, self.sample.places_by_key
+        shown = {r.place for r in self._chosen(most)}
+        keys = self.sample.keys_of(rows)
+        places = [i for i, key in enumerate(keys) if shown.intersection(by_key[key])]
+        ops = rows["op"].to_pylist()
+        found = [
+            self._key_row(values, ops[i], by_key[keys[i]])
+            for i, values in zip(places, self._values(rows, places), strict=True)
+        ]
+        said = f"{many(self.sample.changes, 'change')} of {many(keys, 'key')}: the last one of each key stands"
+        return Stage(said, found)
+
+    def _key_row(self, values: dict[str, Any], op: str, places: list[Place]) -> dict[str, Any]:
+        facts = {"changes": len(places), "last": "row {row} of {file}".format(**self._place(places[-1]))}
+        facts["then"] = "delete the row" if op == "D" else "write the row"
+        return _beside(facts, {n: v for n, v in values.items() if op != "D" or n in self.spec.key})
+
+    def _without_latest(self) -> Stage | None:
+        """Return why no row per key is shown; None if one is."""
+        if not self.sample:
+            return NOTHING
+        if self.spec.policy == "append":
+            return Stage("the table has no key: each change becomes a row (without_key: append)")
+        if self.spec.policy == "multiset":
+            return Stage("the table has no key: whole rows are compared (without_key: multiset)")
+        return None if self.sample.latest else Stage("these records have no change to apply")
+
+    @stage
+    def written(self) -> Stage:
+        """Return what a run writes for the records of the sample, and how."""
+        if not self.sample:
+            return NOTHING
+        lane, why = self.lane
+        how = {"merge": "MERGE", "rowdelta": "row delta"}[lane] + f" ({'parameter lane' if why == 'set' else why})"
+        if reason := self._without_latest():
+            return Stage(f"{reason.said}; in one commit by {how}")
+        ops = self.sample.latest.rows["op"].to_pylist()
+        counts = {
+            "rows to write": (len(ops) - ops.count("D"), "the last change of their key is an insert or an update"),
+            "keys to delete": (ops.count("D"), "the last change of their key is a delete, or gave the row another key"),
+            "replaced changes": (len(self.sample.outlived), "a later change of their key came after them"),
+        }
+        rows = [{"what": what, "how many": count, "because": because} for what, (count, because) in counts.items()]
+        what = "the batch" if self.whole else f"the first {many(self.sample.records, 'record')} of the batch"
+        return Stage(f"{what}: {many(self.sample.changes, 'change')}, in one commit by {how}", rows)
+
+
+class Load(_Preview):
+    """The load of a table, from files to data files."""
+
+    phase, word, whole_word = LOAD_PHASE, "row", "the load"
+
+    @stage
+    def rows(self, most: int = SHOWN) -> Stage:
+        """Return the rows in the records, typed and masked."""
+        return self._typed(most)
+
+    @stage
+    def written(self, most: int = SHOWN) -> Stage:
+        """Return the data files that the sample's rows make; they are written to a temporary folder, and deleted."""
+        if not self.sample or not self.sample.changes:
+            return NOTHING
+        table = load(self.book.spark, self.book.name(self.spec))
+        if reason := engine.why_not(table):
+            return Stage(f"Spark writes the data files of this load: {reason}")
+        with tempfile.TemporaryDirectory() as folder:
+            entries = engine.write_sample(self.book.spark, table, self.spec, self.sample.changes, folder)
+        parts = [e["file-path"].split(folder, 1)[1].removeprefix("/data/").rpartition("/")[0] for e in entries]
+        rows = [
+            {"partition": part or "none", "rows": e["record-count"], "size": size(e["file-size-in-bytes"])}
+            for part, e in zip(parts, entries, strict=True)
+        ]
+        total = size(sum(e["file-size-in-bytes"] for e in entries))
+        said = f"{many(self.sample.changes, 'row')} make {many(entries, 'Parquet file')} of {total}"
+        return Stage(f"{said}; the load writes below {readable(table.location())}/data, in one commit", rows[:most])
+
+
+# --- which table, and its files
+
+
+def first_batch(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "") -> Batch:
+    """Return the next batch of a table: of the one with most pending files by its plan, or of `table`."""
+    chosen = _choose(book, planned, "changes", table) or Stage("no change file is to be applied now")
+    return _filled(Batch(book), chosen, _next_batch)
+
+
+def first_load(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "") -> Load:
+    """Return the load of a table: of the one with most load files to apply by its plan, or of `table`."""
+    chosen = _choose(book, planned, "load", table) or Stage("no table is to be loaded now")
+    return _filled(Load(book), chosen, _next_load)
+
+
+def _choose(book: Workbook, planned: Sequence[dict[str, Any]], what: str, table: str) -> TableSpec | Stage | None:
+    if book.stream:
+        return Stage("the tables are read from a stream, whose messages are not shown here")
+    if table and table not in book.specs:
+        return Stage(f"no table '{table}': {nearest(table, book.specs)}")
+    ready = [r for r in planned if r.get(what) and not r["decision"] and not r["action"].startswith("held")]
+    ready = [r for r in ready if not table or r["table"] == table]
+    most = max(ready, key=lambda r: (r[what], r["mb"]), default=None)
+    return book.specs[most["table"]] if most else None
+
+
+def _filled(preview: _Preview, chosen: TableSpec | Stage, look: Callable[[Any], Base | None]) -> Any:
+    """Return a preview with its table's files and sample, as far as they can be read."""
+    if isinstance(chosen, Stage):
+        preview.why = chosen
+        return preview
+    preview.spec = chosen
+    try:
+        base = look(preview)
+        first = list(preview.taken[:MOST_FILES])
+        if preview.phase == CHANGE_PHASE and preview.book.endpoint.no_sup_value is not None:
+            preview.why = Stage("rows of these files may lack columns, and keep what the lake has there")
+        else:
+            preview.sample = _sample(preview, base, first)
+    except Exception as error:
+        preview.why = failed(error)
+    return preview
+
+
+def _next_batch(batch: Batch) -> Base:
+    """Find a table's next batch as `cdc.run` does."""
+    book, spec, s = batch.book, batch.spec, batch.book.settings
+    base = read_base(book.spark, book.name(spec))
+    state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
+    there, _ = with_known_loads(book.objects(spec, base.position, record=base.record), state)
+    pending = book.arrivals(spec, state, there).pending
+    taken = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
+    batch.taken = first_alike(spec, book.endpoint, book.mappings, taken)
+    batch.left = len(pending) - len(batch.taken)
+    return base
+
+
+def _next_load(load: Load) -> Base | None:
+    book, spec = load.book, load.spec
+    load.taken = book.objects(spec).loads
+    return read_base(book.spark, book.name(spec)) if book.exists(spec) else None
+
+
+def _sample(preview: _Preview, base: Base | None, files: list[DmsObject]) -> Sample:
+    book = preview.book
+    preview.spec = spec = shape(book, preview.spec, base, files, preview.phase).spec
+    if isinstance(preview, Batch):
+        megabytes = sum(f.size for f in preview.taken) / 1e6
+        preview.lane = book.lanes.expect(book.name(spec), spec, megabytes, bool(spec.optional or spec.narrow))
+    planned, read = plan_files(spec, book.endpoint, book.mappings, files, preview.phase)
+    return read_sample(spec, planned, read, files)
+
+
+# --- texts
+
+
+def _beside(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Add a row's values to facts; a column with the name of a fact says that it is one."""
+    return facts | {f"{c} (column)" if c in facts else c: value for c, value in values.items()}
+
+
+def _text(value: Any, single: bool = False) -> str | None:
+    """Return a value as a short text without separators; null stays None, and an empty text is quoted."""
+    if value is None:
+        return None
+    texts: dict[type, Callable[[Any], str]] = {
+        bytes: lambda v: v.hex(), bool: lambda v: str(v).lower(), Decimal: lambda v: f"{v:f}",
+        float: lambda v: java_real(v, single), datetime: lambda v: v.isoformat(" "),
+    }  # fmt: skip
+    text = texts.get(type(value), str)(value)
+    return '""' if text == "" else text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
