@@ -5,13 +5,13 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from frazil.observe.report import Grid
 
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings
 from frazil.engine import read_files, sample
 from frazil.flows import maintenance, preview
 from frazil.flows.plan import plan
 from frazil.report import summary
+from frazil.report.summary import Grid
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark

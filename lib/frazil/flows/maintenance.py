@@ -16,7 +16,7 @@ from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import attempts, jvm, maintenance
 from frazil.lake import quarantine as kept
 from frazil.lake.clock import require_table_in_past
-from frazil.lake.compact import slices
+from frazil.lake.compact import file_groups
 from frazil.lake.health import health as measure
 from frazil.lake.maintenance import Action
 from frazil.lake.tables import require_sound
@@ -60,7 +60,7 @@ def rewrites(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "")
     if not spec:
         return Stage("no table's data files are to be rewritten")
     s, name = book.settings, book.name(spec)
-    groups = slices(book.spark, jvm.load_table(book.spark, name), s)
+    groups = file_groups(book.spark, jvm.load_table(book.spark, name), s)
     if not groups:
         return Stage(f"{spec.source}: no two of its files lie in one partition and may be rewritten now")
     rows = [

@@ -18,8 +18,8 @@ from frazil.changes.keyless import appended
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.dms.again import read_again
-from frazil.dms.csv import JSON, SHARED
-from frazil.dms.layout import CHANGE_PHASE, tells_origin
+from frazil.dms.csv import JSON
+from frazil.dms.layout import CHANGE_PHASE
 from frazil.flows import quarantine, unreadable, watch
 from frazil.flows.apply import WritePath, commit_batch
 from frazil.flows.shape import every_column, follow
@@ -79,7 +79,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
                 "table": spec.source, "column": g.column_name, "rows": g.rows, "key_known": g["keys"],
                 "since": f"{g.since:%Y-%m-%d %H:%M:%S}", "replay": g.outcome,
                 "because": g.first.why if g.first.why and g.first.why != g.first.reason else "",
-                "example": f"{_place(g.first, spec)}: {g.first.reason}",
+                "example": f"{_place(g.first)}: {g.first.reason}",
             }
             for g in groups
         ]  # fmt: skip
@@ -104,13 +104,9 @@ def _unreadable(book: Workbook) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _place(record: Row, spec: TableSpec) -> str:
-    """Return the place of a row; in files of several tables a record counts the rows that its table reads."""
-    path = readable(record.path)
-    if record.form == JSON:
-        return f"{path} offset {record.row_no}"
-    shared = record.form == SHARED or tells_origin(record.layout or ())
-    return f"{path} row {record.row_no}{f' of {spec.source}' if shared else ''}"
+def _place(record: Row) -> str:
+    """Return the place of a row in words."""
+    return f"{readable(record.path)} {'offset' if record.form == JSON else 'row'} {record.row_no}"
 
 
 def run(book: Workbook) -> list[TableResult]:
