@@ -1,24 +1,26 @@
 """A large batch of change files as a Spark job.
 
-Tasks read and type the files, exchange blocks by key, and keep the last change per key.
+Tasks read and type the files, exchange blocks by key, and keep the last change per key. `message_blocks` does the same
+with messages.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
+from frazil.core.changes import Changes
 from frazil.core.key_numbers import key_numbers
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
-from frazil.engine.collapsed import Ages, Collapsed, lake_columns, merge_rows, micros_sql, operations
+from frazil.engine.collapsed import Ages, Collapsed, bounds, lake_columns, merge_rows, micros_sql, operations
 from frazil.engine.exchange import BLOCK_SCHEMA, from_blocks, to_blocks
 from frazil.engine.file_plan import plan_files
 from frazil.engine.load import groups_of
@@ -26,6 +28,7 @@ from frazil.engine.partitions import bucket_of_each_partition
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
@@ -69,29 +72,42 @@ def collapse_files(
     written = {p.order: moment(f.name).replace(tzinfo=UTC).timestamp() for p, f in zip(planned, in_order, strict=True)}
     size = sum(f.size for f in files)
     batch = BatchFiles(planned, written, read, max(1, size // BYTES_A_CHANGE // SAMPLED))
-    job = _job(spark, batch, [f.size for f in in_order])
+    sizes = [f.size for f in in_order]
+    partitions = max(spark.sparkContext.defaultParallelism, size // BUCKET_BYTES)
+    return collapse_blocks(_read(spark, batch, sizes, partitions), spec, partitions, quantiles, to_driver)
+
+
+def collapse_blocks(
+    read: DataFrame, spec: TableSpec, partitions: int, quantiles: Sequence[float], to_driver: bool
+) -> Collapsed | None:
+    """Return the last change per key of a frame of `counted_blocks`, whose buckets are those of `partitions`."""
+    from frazil.lake.locator import arrow
+
+    job = read.repartition(partitions, "bucket").mapInArrow(collapsing(spec), _schema(spec))
     if to_driver:
-        rows, facts = _in_driver(job, spec)
-        return _told(facts, quantiles, rows=rows, keys=rows.num_rows)
+        return collapsed_rows(arrow(job), spec, quantiles)
     kept, found = job.persist(), None
     try:
-        facts, keys, bounds = _facts_of(kept, spec)
+        facts, keys, ends = _facts_of(kept, spec)
         frame = merge_rows(kept.where("op is not null"), spec)
-        found = _told(facts, quantiles, frame=frame, keys=keys, bounds=bounds, release=kept.unpersist)
+        found = _told(facts, quantiles, frame=frame, keys=keys, bounds=ends, release=kept.unpersist)
         return found
     finally:
         if found is None:
             kept.unpersist()
 
 
-def _job(spark: SparkSession, batch: BatchFiles, sizes: Sequence[int]) -> DataFrame:
-    """Return the frame of a batch's last changes (`op`, `key0` …, `c0` …), mixed with rows that hold a `fact`."""
-    cores = spark.sparkContext.defaultParallelism
-    groups = groups_of(batch.files, sizes, cores, LEAST_GROUP)
-    partitions = max(cores, sum(sizes) // BUCKET_BYTES)
+def collapsed_rows(found: pa.Table, spec: TableSpec, quantiles: Sequence[float]) -> Collapsed | None:
+    """Return the result of `collapsing` tasks whose rows are in this process."""
+    rows, facts = _in_driver(found, spec)
+    return _told(facts, quantiles, rows=rows, keys=rows.num_rows, bounds=bounds(rows, spec))
+
+
+def _read(spark: SparkSession, batch: BatchFiles, sizes: Sequence[int], partitions: int) -> DataFrame:
+    """Return the frame of a batch's changes in blocks, in the buckets of `partitions`."""
+    groups = groups_of(batch.files, sizes, spark.sparkContext.defaultParallelism, LEAST_GROUP)
     buckets = bucket_of_each_partition(partitions)
-    read = spark.range(0, len(groups), 1, len(groups)).mapInArrow(_reading(groups, batch, buckets), BLOCK_SCHEMA)
-    return read.repartition(partitions, "bucket").mapInArrow(_collapsing(batch.read.spec), _schema(batch.read.spec))
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(_reading(groups, batch, buckets), BLOCK_SCHEMA)
 
 
 def _schema(spec: TableSpec) -> str:
@@ -137,16 +153,28 @@ def _reading(groups: Sequence[Sequence[FileToRead]], batch: BatchFiles, buckets:
 
 
 def _blocks_of(file: FileToRead, batch: BatchFiles, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    ages, counts = Ages(batch.every), {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0}
-    for changes in read_changes(file, batch.read):
+    written = batch.written_at_s[file.order]
+    parts = ((changes, file.order, written) for changes in read_changes(file, batch.read))
+    return counted_blocks(parts, batch.read.spec, batch.every, buckets)
+
+
+def counted_blocks(
+    parts: Iterable[tuple[Changes, int, float | np.ndarray]], spec: TableSpec, every: int, buckets: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield changes as blocks by bucket, then a fact about all of them; only a fact once one is bad.
+
+    Each part is some changes, their place in the order, and when DMS wrote them.
+    """
+    ages, counts = Ages(every), {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0}
+    for changes, order, written_at_s in parts:
         if changes.bad:
             yield _rows_of([(FACT, json.dumps({"bad": len(changes.bad)}).encode())])
             return
-        ages.add(changes.rows, batch.written_at_s[file.order])
+        ages.add(changes.rows, written_at_s)
         counts["changes"] += changes.rows.num_rows
         for op, count in operations(changes.rows["op"]).items():
             counts[op] += count
-        blocks = to_blocks(changes.rows, file.order, batch.read.spec, len(buckets))
+        blocks = to_blocks(changes.rows, order, spec, len(buckets))
         if rows := [(buckets[bucket], block) for bucket, block in blocks]:
             yield _rows_of(rows)
     yield _rows_of([(FACT, json.dumps(counts | {"ages": ages.to_dict()}).encode())])
@@ -161,7 +189,7 @@ def _rows_of(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:
     )
 
 
-def _collapsing(spec: TableSpec) -> Callable:
+def collapsing(spec: TableSpec) -> Callable:
     """Return the function of an ordering task.
 
     It takes the blocks of its buckets, and returns rows in the form of `_schema` and facts.
@@ -222,15 +250,13 @@ def _as_micros(column: pa.Array) -> pa.Array:
 # --- what the driver makes of it
 
 
-def _in_driver(job: DataFrame, spec: TableSpec) -> tuple[pa.Table, list[dict[str, Any]]]:
-    """Collect the rows of a batch in the driver; return them, with typed times, and its facts."""
+def _in_driver(found: pa.Table, spec: TableSpec) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """Return the rows of a batch, with typed times, and its facts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from frazil.core.types import arrow_type
-    from frazil.lake.locator import arrow
 
-    found = arrow(job)
     facts = [json.loads(text) for text in found["fact"].drop_null().to_pylist()]
     rows = found.filter(pc.is_valid(found["op"])).drop_columns(["fact"]).combine_chunks()
     for i, column in enumerate(spec.columns):
