@@ -156,7 +156,7 @@ def _of_partition(partition: str, messages: pa.Table, first: int, before_field: 
         values = some["value"].to_pylist()
         for key, rows in gather(values, before_field).items():
             mine = some.select(["number", "offset", "arrived"]).take(pa.array([row[0] for row in rows]))
-            facts.append(_facts(partition, key, mine, [values[row[0]] or b"" for row in rows], rows))
+            facts.append(_facts(partition, key, mine, [values[row[0]] for row in rows], rows))
             if is_change(*key[:4]):
                 found = columns_of(key, rows, mine["number"])
                 found = found.append_column("place", mine["offset"]).append_column("arrived", mine["arrived"])
@@ -181,7 +181,7 @@ def is_change(kind: str | None, operation: str | None, schema: str | None, table
     return kind == "data" and operation not in (None, "load") and schema is not None and table is not None
 
 
-def _facts(partition: str, key: Key, places: pa.Table, values: list[bytes], rows: list[tuple]) -> dict[str, Any]:
+def _facts(partition: str, key: Key, places: pa.Table, values: list[bytes | None], rows: list[tuple]) -> dict[str, Any]:
     """Return what the driver learns about some messages: see `stream_groups.Group`."""
     import pyarrow.compute as pc
 
@@ -191,14 +191,14 @@ def _facts(partition: str, key: Key, places: pa.Table, values: list[bytes], rows
         records = [(row[1] or "", int(p), _shown(value)) for row, p, value in zip(rows, at, values, strict=True)]
     return {
         "object": partition, "kind": key.kind, "operation": key.operation, "schema": key.schema, "table": key.table,
-        "count": len(values), "bytes": sum(map(len, values)),
+        "count": len(values), "bytes": sum(len(value or b"") for value in values),
         "first": int(ends["min"].as_py()), "last": int(ends["max"].as_py()), "arrived": pc.min(places["arrived"]).as_py(),
-        "sample": _shown(values[0])[:SAMPLE], "columns": key.data if key.kind == "data" else (), "records": records,
+        "sample": None if values[0] is None else _shown(values[0])[:SAMPLE], "columns": key.data if key.kind == "data" else (), "records": records,
     }  # fmt: skip
 
 
-def _shown(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+def _shown(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "replace")
 
 
 # --- blocks into a collapsed batch
