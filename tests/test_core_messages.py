@@ -6,11 +6,22 @@ from datetime import datetime
 from decimal import Decimal
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.changes import COMMIT_TIME, FIELDS, KEY, OP
-from frazil.core.messages import MessageNames, parse_message, type_messages, unknown_columns
+from frazil.core.messages import (
+    MessageNames,
+    columns_of,
+    gather,
+    parse_message,
+    parse_unusual,
+    seconds_of,
+    type_columns,
+    type_messages,
+    unknown_columns,
+)
 from helpers import spec_of
 
 SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(99)", "n NUMERIC(38,10)", "at DATETIME", "w REAL8"))
@@ -33,7 +44,7 @@ def typed(*texts, partitions=1):
 
 def test_a_message_says_which_table_it_is_of():
     m = parse_message(message(id=1).encode())
-    assert (m.kind, m.operation, m.schema, m.table, m.data) == ("data", "insert", "public", "t", {"id": "1"})
+    assert (m.kind, m.operation, m.schema, m.table, m.data) == ("data", "insert", "public", "t", {"id": 1})
 
 
 def test_numbers_keep_all_their_digits():
@@ -83,7 +94,7 @@ def test_each_kind_of_fault_is_named():
         message(id=None), message("truncate", id=1), message(id=1, committed="2024-01-01 00:00:00"), message(id=1, n="abc"),
         message(id=1, v="\ud83d"), message(id=1, v="😀"), message(id=1, at="2024-01-01T00:00:00+02:00"),
     )  # fmt: skip
-    assert [b.column for b in changes.bad] == [KEY, OP, COMMIT_TIME, "n", FIELDS, "at"]
+    assert [b.column for b in changes.bad] == [KEY, OP, COMMIT_TIME, "n", "v", "at"]
     assert changes.rows["new_1"].to_pylist() == ["😀"]
 
 
@@ -132,3 +143,70 @@ def test_a_mutated_message_is_read_right_or_is_bad():
             assert row["new_0"] == Decimal(said["id"]), text
             assert row["new_1"] == said.get("v"), text
             assert row["new_2"] == (Decimal(said["n"]) if said.get("n") is not None else None), text
+
+
+# --- many messages as columns
+
+ODD = [
+    None, b"", b"null", b"[]", b"7", b'"x"', b"{}", b"\xff", b"\xef\xbb\xbf{}", b"{" * 5000, b'{"metadata": {}}', b'{"metadata": []}',
+    b'{"metadata": {"record-type": "data"}}', b'{"data": null, "metadata": {"record-type": "data", "operation": "insert"}}',
+    b'{"data": [], "metadata": {"record-type": "data", "operation": 5, "table-name": {"a": [1]}}}',
+]  # fmt: skip
+VALUES = [
+    "null", "true", "false", "0", "-0.0", "1", "-5", "1.50", "1e3", "1E400", "1e-400", "9" * 25, "9" * 5000, "0." + "1" * 400, "NaN", "-Infinity",
+    '""', '"x"', '"7"', '"\\u0000"', '"\\ud83d\\ude00"', '"\\ud83d"', '"\\ude00x"', '"\\ud83d\\u0041"', '"\u00e9"', '"\U0001f600"', '"\ufffd"', "[1]", '{"a": 1.5}',
+    '"2024-01-01T00:00:00Z"', '"2024-01-01T00:00:00.123456789Z"', '"2024-01-01 00:00:00"', '"Z"', '"ZZ"', '"00ff"',
+]  # fmt: skip
+
+
+def _odd_message(r: random.Random) -> bytes | None:
+    if r.random() < 0.1:
+        return r.choice(ODD)
+    names = r.sample(["id", "v", "n", "at", "w", "old_v", "BI_id", "new", "\u00f6"], r.randint(1, 8))
+    data = ", ".join(f'"{n}": {"1" if n == "id" and r.random() < 0.8 else r.choice(VALUES)}' for n in names)
+    old = f', "before-image": {{"id": {r.choice(VALUES)}}}' if r.random() < 0.3 else ""
+    about = {
+        "record-type": r.choice(["data"] * 9 + ["control", None, 5]), "operation": r.choice(["insert", "update", "delete", "load", "truncate", None]),
+        "schema-name": "p", "table-name": r.choice(["t", "u", None]), "timestamp": r.choice(["2024-01-01T00:00:00Z", "soon", None]),
+        "commit-timestamp": r.choice(["2024-01-01T00:00:00.5Z", "2024-01-01 00:00:00", "", None, "Z"]), "transaction-id": r.choice([1, None, "x"]),
+        "partition-key-type": r.choice(["schema-table", "primary-key", "transaction-id", None]),
+    }  # fmt: skip
+    raw = f'{{"data": {{{data}}}{old}, "metadata": {json.dumps(about)}}}'.encode()
+    at = r.randrange(len(raw))
+    return r.choice([raw] * 6 + [
+        raw[:at], raw[:at] + bytes([raw[at] ^ 1 << r.randrange(8)]) + raw[at + 1 :], raw + raw, raw + b" x", raw + b"\n", b"\x0b" + raw,
+        raw[:at] + r.choice([b'"', b"{", b"\xff", b"\n", b"\\", b"\xed\xa0\xbd"]) + raw[at:],
+    ])  # fmt: skip
+
+
+def _outcome(changes) -> tuple[list, list]:
+    rows = changes.rows.sort_by("number")
+    return [str(row) for row in rows.to_pylist()], [(b.number, b.column) for b in changes.bad]  # NaN equals its text
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_many_messages_as_columns_mean_what_each_means_alone(partitions):
+    r = random.Random(partitions)
+    values = [_odd_message(r) for _ in range(500)]
+    alone = [parse_unusual(value, "before-image") for value in values]
+    found = gather(values, "before-image")
+    assert sorted(row[0] for rows in found.values() for row in rows) == list(range(len(values)))
+    for key, rows in found.items():
+        places = [row[0] for row in rows]
+        for name in ("kind", "operation", "schema", "table", "spread"):
+            assert {getattr(alone[i], name) for i in places} == {getattr(key, name)}, key
+        assert {(alone[i].fault or None, tuple(alone[i].data), tuple(alone[i].old)) for i in places} == {key[5:]}
+        columns = columns_of(key, rows, pa.array(places))
+        one_by_one = type_messages([alone[i] for i in places], np.array(places), SPEC, NAMES, partitions)
+        assert _outcome(type_columns(columns, SPEC, NAMES, partitions)) == _outcome(one_by_one), key
+    assert [parse_message(v).fault for v in values] == [m.fault for m in alone]
+    assert len(found) > 100 and sum(not m.fault for m in alone) > 250
+
+
+def test_when_dms_built_messages_is_known_to_the_microsecond():
+    times = ["2024-01-01T00:00:00.000001Z", None, "2024-01-01T00:00:00+02:00"]
+    assert seconds_of(pa.array(times)).tolist()[::2] == [1704067200.000001, 1704060000.0]
+    mixed = seconds_of(pa.array([*times, "2024-01-01T00:00:00", "soon"]))
+    assert (
+        mixed[[0, 2, 3]].tolist() == [1704067200.000001, 1704060000.0, 1704067200.0] and np.isnan(mixed[[1, 4]]).all()
+    )

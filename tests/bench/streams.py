@@ -1,4 +1,4 @@
-"""Figures: Kafka's JSON into the change set, against plain `from_json`; and a backlog of messages for six tables into Iceberg."""
+"""Figures: Kafka's JSON into typed changes, against plain `from_json`; and a backlog of messages for six tables into Iceberg."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from statistics import median
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
-from frazil.changes.changeset import change_set  # noqa: E402
 from frazil.config.session import get_spark  # noqa: E402
 from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.kafka import Kafka  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
-from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  # noqa: E402
+from frazil.dms.messages import message_names  # noqa: E402
+from frazil.engine.message_blocks import Part, Reading, changes_of_part, message_blocks  # noqa: E402
 from frazil_demo.kafka import Kafka as Broker  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from stream_world import KafkaWorld  # noqa: E402
@@ -86,19 +86,20 @@ def _parse_ratio(spark, broker: Broker, quick: bool) -> dict:
         sender.send(_message(i, i, r.choice(("insert", "update", "update", "delete")), "orders", r), i)
     sender.done()
     source = Kafka.from_address(f"kafka://{broker.brokers}/parse")
+    reading = Reading(
+        spec, message_names(spec, Mappings(())), Part(("public", "orders"), {}), {"parse/0": 0, "parse/1": 1}, 2, 8
+    )
     plain, ours = [], []
     for _ in range(times + 1):
         taken = source.take(spark, source.earliest()).frame
         plain.append(_seconds(taken.select("object", "offset", F.from_json(F.col("value").cast("string"), TYPED).alias("m")).select("object", "offset", "m.*")))  # fmt: skip
-        rows = routed(source.take(spark, source.earliest()).frame, common_fields([spec], Mappings(()), "before-image"))
-        rows = rows.where("kind = 'data' and schema = 'public' and table = 'orders' and operation <> 'load'")
-        raw = raw_rows(rows, spec, Mappings(()), "before-image", CHANGE_PHASE, "kafka://", 2)
-        ours.append(_seconds(change_set(raw, spec)))
+        blocks = message_blocks(source.take(spark, source.earliest()).frame, "before-image")
+        ours.append(_seconds(changes_of_part(blocks, reading, [0, 1])))
     ratio = median(p / o for p, o in zip(plain[1:], ours[1:], strict=True))
     return {
         "name": "parse_ratio_kafka", "value": round(ratio, 2), "unit": "ratio",
         "conditions": f"{count:,} messages of {len(spec.columns)} columns in 2 partitions, local[2], Spark {spark.version}; plain from_json "
-        f"{count / median(plain[1:]):,.0f}/s, change set {count / median(ours[1:]):,.0f}/s; median of {times} pairs of runs",
+        f"{count / median(plain[1:]):,.0f}/s, typed changes {count / median(ours[1:]):,.0f}/s; median of {times} pairs of runs",
     }  # fmt: skip
 
 

@@ -18,15 +18,17 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
 import numpy as np  # noqa: E402
+import pyarrow as pa  # noqa: E402
 
 from frazil.changes.changeset import change_set  # noqa: E402
 from frazil.changes.collapse import last_per_key  # noqa: E402
 from frazil.changes.quarantine import unreadable  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
-from frazil.core.messages import MessageNames, type_messages  # noqa: E402
+from frazil.core.messages import MessageNames, columns_of, gather, type_columns, type_messages  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
 from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  # noqa: E402
 from frazil.engine.held_messages import changes_of, parse_messages  # noqa: E402
+from frazil.engine.message_blocks import is_change  # noqa: E402
 from frazil.flows.stream_groups import groups_of, groups_of_messages  # noqa: E402
 from frazil.flows.unreadable import READABLE  # noqa: E402
 from helpers import spec_of  # noqa: E402
@@ -251,11 +253,13 @@ def _check_core(sent: list[bytes], seed: int) -> dict[str, int]:
     found = type_messages(
         [m.message for m in mine], np.array([m.place for m in mine]), SPEC, MessageNames({n: n for n in NAMES})
     )
-    bad = {row.number for row in found.bad}
-    values = zip(*[found.rows[f"new_{i}"].to_pylist() for i in range(len(NAMES))], strict=True)
-    good = dict(
-        zip(found.rows["number"].to_pylist(), zip(found.rows["op"].to_pylist(), values, strict=True), strict=True)
-    )
+    bad, good = {row.number for row in found.bad}, _rows(found)
+    together = {}
+    for key, rows in gather(sent, "before-image").items():
+        if (key.schema, key.table) == ("public", "t") and is_change(*key[:4]):
+            columns = columns_of(key, rows, pa.array([row[0] for row in rows]))
+            together |= _rows(type_columns(columns, SPEC, MessageNames({n: n for n in NAMES})))
+    assert repr(sorted(together.items())) == repr(sorted(good.items())), f"seed {seed}: many messages differ from few"
     assert sorted([*good, *bad]) == [m.place for m in mine], f"seed {seed}: the core lost a message"
     for n, raw in enumerate(sent):
         said = judge(raw)
@@ -273,6 +277,13 @@ def _check_core(sent: list[bytes], seed: int) -> dict[str, int]:
     missed = set().union(*(_unknown(sent[n]) for n in good)) - named
     assert not missed, f"seed {seed}: the core did not name unknown columns {missed}"
     return {"right rows by the core": len(good), "left by the core to Spark": len(bad)}
+
+
+def _rows(changes) -> dict[int, tuple]:
+    """The operation and the values of each good row, by its number."""
+    rows = changes.rows
+    values = zip(*[rows[f"new_{i}"].to_pylist() for i in range(len(NAMES))], strict=True)
+    return dict(zip(rows["number"].to_pylist(), zip(rows["op"].to_pylist(), values, strict=True), strict=True))
 
 
 def _doubtful(raw: bytes) -> bool:

@@ -110,6 +110,8 @@ class BadRows:
         """Return a form that JSON can hold."""
         rows = [(order, asdict(row)) for order, row in self.rows]
         for _, row in rows:
+            if row["kept"] is None:
+                continue
             row["kept"]["raw"] = base64.b64encode(row["kept"]["raw"]).decode()
         return {"count": self.count, "operations": self.operations, "rows": rows}
 
@@ -128,6 +130,8 @@ class BadRows:
 
 def _row_of(row: Mapping[str, Any]) -> BadRow:
     kept = row["kept"]
+    if kept is None:
+        return BadRow(**row)
     kept = kept | {"raw": base64.b64decode(kept["raw"]), **{name: tuple(kept[name]) for name in ("key", "old_key")}}
     return BadRow(**{**row, "kept": KeptRow(**kept)})
 

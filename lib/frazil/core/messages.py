@@ -1,16 +1,26 @@
-"""DMS's JSON messages: their metadata, and the changes in those of one table.
+"""DMS's JSON messages: their metadata, their values as columns of texts, and the changes in those of one table.
 
 A number keeps its digits: it never becomes a double. A null and a missing column are both null, since DMS writes whole
-rows and leaves out nulls.
+rows and leaves out nulls. The messages of one table and with the same names become a table with these columns:
+
+| column | meaning |
+|---|---|
+| `number` | the message's place in the order of its partition |
+| `operation`, `built`, `committed`, `spread` | its metadata; see `METADATA` |
+| `fault` | why it cannot be read as a whole; null: it can |
+| `data.id` …, `old.id` … | its values as texts, and the old ones of its before-image |
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import FIELDS, BadRow, Changes, change_rows
@@ -21,22 +31,41 @@ if TYPE_CHECKING:
 
 OPERATIONS = {"load": "I", "insert": "I", "update": "U", "delete": "D"}
 NOT_JSON = "not JSON as DMS writes it"
-HALF_A_PAIR = "half of a surrogate pair, which is no character"
 CROSSES = (
     "an update of the key, and messages are spread over partitions by it: let DMS use partition-key-type schema-table"
 )
 SPREAD = (
     "changes of a row are spread over partitions, which loses their order: let DMS use partition-key-type schema-table"
 )
+METADATA = {
+    "kind": "record-type", "operation": "operation", "schema": "schema-name", "table": "table-name",
+    "built": "timestamp", "committed": "commit-timestamp", "spread": "partition-key-type",
+}  # fmt: skip
+"""The names of a message's metadata here, and in the message."""
 _DECODE = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str).raw_decode
 """Reads JSON with numbers as their texts; created once, since that takes as long as reading a message."""
 _METADATA_ALONE = re.compile(r'"metadata":\s*(\{[^{}\\]*\})\s*\}\s*$')
-_ALONE = re.compile("[\ud800-\udfff]")
+
+
+class Key(NamedTuple):
+    """What messages have in common that become one table; `data` and `old` are the names of their values."""
+
+    kind: str | None
+    operation: str | None
+    schema: str | None
+    table: str | None
+    spread: str | None
+    fault: str | None
+    data: tuple[str, ...]
+    old: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Message:
-    """One message: its metadata, its values as texts, and its fault as a whole (`fault`, empty: none)."""
+    """One message: its metadata, its values, and its fault as a whole (`fault`, empty: none).
+
+    A value is a text, a whole number, a boolean or null; any other number is its text.
+    """
 
     kind: str | None = None
     operation: str | None = None
@@ -61,6 +90,34 @@ class MessageNames:
 
 def parse_message(value: bytes | str | None, before_field: str = "before-image") -> Message:
     """Return a message's content; one whose row cannot be read still has its metadata, if these can."""
+    try:
+        found = _decoder(before_field)(value)
+    except Exception:
+        return parse_unusual(value, before_field)
+    about, fault = found.metadata, NOT_JSON if found.data is None and found.metadata.kind == "data" else ""
+    return Message(*(getattr(about, name) for name in METADATA), found.data or {}, found.old or {}, fault)
+
+
+@cache
+def _decoder(before_field: str) -> Callable[[Any], Any]:
+    """Return the decoder of usual messages: it raises where `parse_unusual` might read another thing.
+
+    But it reads -0 as 0, and does not call it a fault if a row has no data.
+    """
+    import msgspec
+
+    def part(name: str, fields: list[tuple]) -> type:
+        return msgspec.defstruct(name, fields, gc=False)
+
+    texts = [(name, str | None, msgspec.field(name=said, default=None)) for name, said in METADATA.items()]
+    row = dict[str, Any] | None
+    image = ("old", row, msgspec.field(name=before_field, default=None))
+    data = part("Data", [("metadata", part("Metadata", texts)), ("data", row, None), image])
+    return msgspec.json.Decoder(data, float_hook=str).decode
+
+
+def parse_unusual(value: bytes | str | None, before_field: str) -> Message:
+    """Return the content of any message, slowly: also of one that is no JSON, or not only JSON."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
     try:
         whole, end = _DECODE(text := text.lstrip())
@@ -101,6 +158,99 @@ def unknown_columns(messages: Sequence[Message], known: set[str]) -> set[str]:
     return {name for message in messages for name in message.data} - known
 
 
+# --- messages as columns
+
+
+def gather(values: Iterable[bytes | None], before_field: str) -> dict[Key, list[tuple]]:
+    """Return rows of messages by what they have in common.
+
+    A row is the message's index, `built`, `committed`, then the values in the data, and the old ones.
+    """
+    decode, found = _decoder(before_field), {}
+    for index, value in enumerate(values):
+        try:
+            message = decode(value)
+            about, data, old = message.metadata, message.data or {}, message.old or {}
+            fault = NOT_JSON if message.data is None and about.kind == "data" else None
+        except Exception:
+            message = about = parse_unusual(value, before_field)
+            data, old, fault = message.data, message.old, message.fault or None
+        said = about.kind, about.operation, about.schema, about.table, about.spread, fault, tuple(data), tuple(old)
+        row = index, about.built, about.committed, *data.values(), *old.values()
+        if said in found:
+            found[said].append(row)
+        else:
+            found[said] = [row]
+    return {Key(*said): rows for said, rows in found.items()}
+
+
+def columns_of(key: Key, rows: Sequence[tuple], numbers: pa.Array) -> pa.Table:
+    """Return the table of messages that `gather` put together; `numbers` are their places in order."""
+    import pyarrow as pa
+
+    names = ["built", "committed", *(f"data.{_text(n)}" for n in key.data), *(f"old.{_text(n)}" for n in key.old)]
+    _, *values = zip(*rows, strict=True)
+    same = {n: pa.repeat(pa.scalar(getattr(key, n), pa.string()), len(rows)) for n in ("operation", "spread", "fault")}
+    return pa.table({"number": numbers, **same, **{n: _texts(v) for n, v in zip(names, values, strict=True)}})
+
+
+def _columns_of_messages(messages: Sequence[Message], numbers: np.ndarray, names: MessageNames) -> pa.Table:
+    """Return the table of messages that may have different names, with the columns of `names`."""
+    import pyarrow as pa
+
+    columns = {n: _texts([getattr(m, n) for m in messages]) for n in ("operation", "built", "committed", "spread")}
+    columns |= {"number": pa.array(numbers), "fault": _texts([m.fault or None for m in messages])}
+    old = {*names.columns.values()}
+    data = {*old, *names.old_columns.values(), *(n for former in names.former.values() for n in former)}
+    columns |= {f"data.{n}": _texts([m.data.get(n) for m in messages]) for n in data}
+    return pa.table(columns | {f"old.{n}": _texts([m.old.get(n) for m in messages]) for n in old})
+
+
+def _texts(values: Sequence[Any]) -> pa.Array:
+    """Return values as texts in the form of files; half of a surrogate pair, which is no character, as U+FFFD."""
+    import pyarrow as pa
+
+    kinds = set(map(type, values)) - {type(None)}
+    try:
+        if kinds <= {str}:
+            return pa.array(values, pa.string())
+        if kinds == {int}:
+            return pa.array(values, pa.int64()).cast(pa.string())
+    except (OverflowError, UnicodeEncodeError):  # beyond 64 bits, or half of a pair
+        pass
+    return pa.array([None if value is None else _text(value) for value in values], pa.string())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return json.dumps(_DECODE(json.dumps(value))[0])
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def seconds_of(built: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Return when DMS built messages, in seconds; NaN for one without a time."""
+    import numpy as np
+    import pyarrow as pa
+
+    try:
+        micros = built.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(pa.float64(), safe=False)
+        return micros.fill_null(math.nan).to_numpy(zero_copy_only=False) / 1e6
+    except pa.ArrowInvalid:
+        return np.array([_seconds(text) for text in built.to_pylist()])
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        at = datetime.fromisoformat(text or "")
+    except ValueError:
+        return math.nan
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+# --- the changes in them
+
+
 def type_messages(
     messages: Sequence[Message], numbers: np.ndarray, spec: TableSpec, names: MessageNames, partitions: int = 1
 ) -> Changes:
@@ -108,81 +258,94 @@ def type_messages(
 
     With several `partitions`, one holds the order of a key: an update that moves a row to a key of another one is bad.
     """
-    import numpy as np
+    return type_columns(_columns_of_messages(messages, numbers, names), spec, names, partitions)
 
-    faults = {i: fault for i, m in enumerate(messages) if (fault := m.fault or _order_lost(m, spec, names, partitions))}
-    texts: dict[str, list[str | None]] = {
-        "op": [OPERATIONS.get(m.operation or "", m.operation) for m in messages],
-        "ts": [_commit_time(m.committed) for m in messages],
-    }
+
+def type_columns(messages: pa.Table, spec: TableSpec, names: MessageNames, partitions: int = 1) -> Changes:
+    """Return the same of messages as columns."""
+    import pyarrow.compute as pc
+
+    faults = pc.coalesce(messages["fault"], _order_lost(messages, spec, names, partitions))
+    good = messages.filter(pc.is_null(faults))
+    texts = {"op": _operations(good["operation"]), "ts": _commit_times(good["committed"])}
     for column, name in names.columns.items():
-        texts[f"after:{column}"] = _values([m.data for m in messages], [name, *names.former.get(column, [])])
+        texts[f"after:{column}"] = _first(good, [f"data.{n}" for n in (name, *names.former.get(column, []))])
     for column in spec.identity:
-        texts[f"before:{column}"] = _old_values(messages, names.columns.get(column), names.old_columns.get(column))
+        texts[f"before:{column}"] = _old_values(good, column, names)
     for role, values in texts.items():
-        _plain(values, _is_moment(role, spec), faults)
-    good = np.array([i for i in range(len(messages)) if i not in faults], "int64")
-    arrays = {role: _strings([values[i] for i in good]) for role, values in texts.items()}
-    changes = change_rows(arrays, numbers[good], spec)
-    bad = [BadRow(int(numbers[i]), FIELDS, fault) for i, fault in faults.items()]
+        is_moment = ":" in role and spec.column(role.split(":", 1)[1]).dms_type == "DATETIME"
+        texts[role] = _whole(_without_z(values) if is_moment else values)
+    changes = change_rows(texts, good["number"].to_numpy(), spec)
+    numbers = messages["number"].to_pylist() if len(good) < len(messages) else []
+    bad = [BadRow(n, FIELDS, fault) for n, fault in zip(numbers, faults.to_pylist(), strict=False) if fault]
     rows = _with_sequence(changes.rows)
     return Changes(rows, tuple(sorted([*changes.bad, *bad], key=lambda row: row.number)))
 
 
-def _order_lost(message: Message, spec: TableSpec, names: MessageNames, partitions: int) -> str:
-    """Return why a message's place does not show when its change was made; empty: it does."""
-    if partitions < 2 or not spec.key or message.operation == "load":
-        return ""
-    if message.spread in ("transaction-id", "attribute-name"):
-        return SPREAD
-    if message.spread == "primary-key" and message.operation == "update":
-        for key in spec.key:
-            old = _old_value(message, names.columns.get(key), names.old_columns.get(key))
-            if old is not None and old != message.data.get(names.columns.get(key, "")):
-                return CROSSES
-    return ""
+def _whole(values: pa.ChunkedArray) -> pa.Array:
+    import pyarrow as pa
+
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
-def _values(rows: list[dict[str, Any]], names: list[str]) -> list[Any]:
-    """Return each row's value under the first of several names that it has."""
-    values = [row.get(names[0]) for row in rows]
-    for name in names[1:]:
-        values = [row.get(name) if value is None else value for value, row in zip(values, rows, strict=True)]
-    return values
+def _first(messages: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
+    """Return each message's value in the first of several columns that it has."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = [messages[n] for n in names if n in messages.column_names]
+    return pc.coalesce(*found) if found else pa.chunked_array([pa.nulls(len(messages), pa.string())])
 
 
-def _old_values(messages: Sequence[Message], name: str | None, in_data: str | None) -> list[Any]:
-    return [_old_value(m, name, in_data) if m.operation == "update" else None for m in messages]
+def _old_values(messages: pa.Table, column: str, names: MessageNames) -> pa.ChunkedArray:
+    """Return the old values of a column: from the before-image, or from its column among the new values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    name, in_data = names.columns.get(column), names.old_columns.get(column)
+    values = _first(messages, [*([f"old.{name}"] if name else []), *([f"data.{in_data}"] if in_data else [])])
+    updates = pc.fill_null(pc.equal(messages["operation"], "update"), False)
+    return pc.if_else(updates, values, pa.scalar(None, pa.string()))
 
 
-def _old_value(message: Message, name: str | None, in_data: str | None) -> Any:
-    """Return the old value of a column: from the before-image, or from its column among the new values."""
-    value = message.old.get(name) if name else None
-    return message.data.get(in_data) if value is None and in_data else value
+def _order_lost(messages: pa.Table, spec: TableSpec, names: MessageNames, partitions: int) -> pa.ChunkedArray:
+    """Return why a message's place does not show when its change was made; null: it does."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    nothing = pa.scalar(None, pa.string())
+    if partitions < 2 or not spec.key:
+        return nothing
+    moved = pa.scalar(False)
+    for key in spec.key:
+        old = _old_values(messages, key, names)
+        same = pc.fill_null(pc.equal(old, _first(messages, [f"data.{names.columns.get(key, '')}"])), False)
+        moved = pc.or_(moved, pc.and_(pc.is_valid(old), pc.invert(same)))
+    by_key = pc.equal(messages["spread"], "primary-key")
+    apart = pc.is_in(messages["spread"], pa.array(["transaction-id", "attribute-name"]))
+    is_load = pc.fill_null(pc.equal(messages["operation"], "load"), False)
+    why = pc.if_else(apart, SPREAD, pc.if_else(pc.fill_null(pc.and_(by_key, moved), False), CROSSES, nothing))
+    return pc.if_else(is_load, nothing, why)
 
 
-def _is_moment(role: str, spec: TableSpec) -> bool:
-    return ":" in role and spec.column(role.split(":", 1)[1]).dms_type == "DATETIME"
+def _operations(texts: pa.ChunkedArray) -> pa.Array:
+    """Return operations as I, U and D; an unknown one stays."""
+    coded = _whole(texts).dictionary_encode()
+    return _strings([OPERATIONS.get(op, op) for op in coded.dictionary.to_pylist()]).take(coded.indices)
 
 
-def _plain(values: list[Any], moments: bool, faults: dict[int, str]) -> None:
-    """Convert values to the form that files have, in place: booleans as words, timestamps without their Z."""
-    for i, value in enumerate(values):
-        if value is None or i in faults:
-            continue
-        if not isinstance(value, str):
-            values[i] = str(value).lower() if isinstance(value, bool) else json.dumps(value)
-        elif moments and value.endswith("Z"):
-            values[i] = value[:-1]
-        elif not value.isascii() and _ALONE.search(value):
-            faults[i] = HALF_A_PAIR
+def _without_z(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.ends_with(texts, "Z"), pc.utf8_slice_codeunits(texts, 0, -1), texts)
 
 
-def _commit_time(text: str | None) -> str | None:
-    """Return a commit time without its Z; a time in another form stays as it is, and is found to be bad."""
-    if text is None or (text.endswith("Z") and text[10:11] == "T"):
-        return text and text[:-1]
-    return f"{text} (no Z)"
+def _commit_times(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return commit times without their Z; a time in another form is found to be bad."""
+    import pyarrow.compute as pc
+
+    usual = pc.and_(pc.ends_with(texts, "Z"), pc.equal(pc.utf8_slice_codeunits(texts, 10, 11), "T"))
+    return pc.if_else(usual, pc.utf8_slice_codeunits(texts, 0, -1), pc.binary_join_element_wise(texts, "(no Z)", " "))
 
 
 def _strings(values: list[str | None]) -> pa.Array:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 20
 ELECTING = (5, 6, 74, 75)
 """Kafka's errors LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: a broker has just started."""
+FEWEST = 50_000
+"""Minimum number of messages for a further task that reads a partition."""
 LOGIN = {
     "FRAZIL_KAFKA_SECURITY_PROTOCOL": "security.protocol",
     "FRAZIL_KAFKA_SASL_MECHANISM": "sasl.mechanism",
@@ -200,9 +202,14 @@ class Kafka:
             spark.read.format("kafka").option("kafka.bootstrap.servers", self.brokers).options(**given)
             .option("assign", json.dumps({t: [int(n) for n in parts] for t, parts in told(end).items()}))
             .option("startingOffsets", json.dumps(told(begin))).option("endingOffsets", json.dumps(told(end)))
-            .option("failOnDataLoss", "true").option("kafkaConsumer.pollTimeoutMs", PATIENCE_S * 1000)
+            .option("minPartitions", self._parts(spark, begin, end)).option("failOnDataLoss", "true").option("kafkaConsumer.pollTimeoutMs", PATIENCE_S * 1000)
             .load().selectExpr("concat_ws('/', topic, partition) as object", "offset", "timestamp as arrived", "value")
         )  # fmt: skip
+
+    def _parts(self, spark: SparkSession, begin: Offsets, end: Offsets) -> int:
+        """Return the number of tasks for a read: a partition with many messages is read by several."""
+        count, partitions = sum(end[p] - begin[p] for p in end), sum(begin[p] < end[p] for p in end)
+        return max(partitions, min(spark.sparkContext.defaultParallelism, count // FEWEST))
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return the number of messages after a position, and the age of the oldest in seconds."""

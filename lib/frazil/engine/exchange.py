@@ -30,7 +30,7 @@ def to_blocks(changes: pa.RecordBatch, file_order: int, spec: TableSpec, buckets
     order = np.argsort(bucket, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(bucket[order])) + 1):
         if len(places):
-            yield int(bucket[places[0]]), _packed(steps.take(pa.array(places)))
+            yield int(bucket[places[0]]), packed(steps.take(pa.array(places)))
 
 
 def from_blocks(blocks: Iterable[bytes], spec: TableSpec) -> Latest:
@@ -44,7 +44,8 @@ def from_blocks(blocks: Iterable[bytes], spec: TableSpec) -> Latest:
     return last_events(steps.take(pa.array(np.lexsort(keys))), spec)
 
 
-def _packed(rows: pa.Table) -> bytes:
+def packed(rows: pa.Table) -> bytes:
+    """Return rows as one block."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

@@ -1,19 +1,20 @@
 """A large batch of change files as a Spark job.
 
-Tasks read and type the files, exchange blocks by key, and keep the last change per key.
+Tasks read and type the files, exchange blocks by key, and keep the last change per key. `message_blocks` does the same
+with messages.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import BadRows
-from frazil.core.changes import OPERATIONS
+from frazil.core.bad_rows import SHOWN, BadRows
+from frazil.core.changes import OPERATIONS, Changes
 from frazil.core.key_numbers import key_numbers
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
@@ -25,6 +26,7 @@ from frazil.engine.collapsed import (
     Ages,
     Collapsed,
     Wanted,
+    bounds,
     counts,
     lake_columns,
     merge_rows,
@@ -39,6 +41,7 @@ from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
@@ -91,31 +94,41 @@ def collapse_files(
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
     size = sum(f.size for f in files)
     batch = BatchFiles(planned, read, wanted, max(1, size // BYTES_A_CHANGE // SAMPLED))
-    job = _job(spark, batch, [f.size for f in in_order])
+    partitions = max(spark.sparkContext.defaultParallelism, size // BUCKET_BYTES)
+    blocks = _read(spark, batch, [f.size for f in in_order], partitions)
+    return replace(collapse_blocks(blocks, batch.form, partitions, wanted), files=planned)
+
+
+def collapse_blocks(read: DataFrame, form: RowForm, partitions: int, wanted: Wanted) -> Collapsed:
+    """Return the last change per key of a frame of `counted_blocks`, whose buckets are those of `partitions`."""
+    from frazil.lake.locator import arrow
+
+    job = read.repartition(partitions, "bucket").mapInArrow(collapsing(form), _schema(form))
     if wanted.in_driver:
-        rows, passed, facts = _in_driver(job, spec)
-        return _with_facts(facts, batch, rows=rows, keys=rows.num_rows, passed=passed)
+        return collapsed_rows(arrow(job), form, wanted)
     kept, found = job.persist(), None
     try:
-        facts, keys, bounds = _facts_of(kept, spec)
-        frame, passed = (
-            merge_rows(kept.where(condition), spec) for condition in (f"op <> '{PASSED}'", f"op = '{PASSED}'")
-        )
-        found = _with_facts(facts, batch, frame=frame, keys=keys, bounds=bounds, passed=passed, release=kept.unpersist)
+        facts, keys, ends = _facts_of(kept, form.spec)
+        conditions = (f"op <> '{PASSED}'", f"op = '{PASSED}'")
+        frame, passed = (merge_rows(kept.where(condition), form.spec) for condition in conditions)
+        found = _with_facts(facts, wanted, frame=frame, keys=keys, bounds=ends, passed=passed, release=kept.unpersist)
         return found
     finally:
         if found is None:
             kept.unpersist()
 
 
-def _job(spark: SparkSession, batch: BatchFiles, sizes: Sequence[int]) -> DataFrame:
-    """Return the frame of a batch's last changes (`op`, `key0` …, `c0` …), mixed with rows that hold a `fact`."""
-    cores = spark.sparkContext.defaultParallelism
-    groups = groups_of(batch.files, sizes, cores, LEAST_GROUP)
-    partitions = max(cores, sum(sizes) // BUCKET_BYTES)
+def collapsed_rows(found: pa.Table, form: RowForm, wanted: Wanted) -> Collapsed:
+    """Return the result of `collapsing` tasks whose rows are in this process."""
+    rows, passed, facts = _in_driver(found, form.spec)
+    return _with_facts(facts, wanted, rows=rows, keys=rows.num_rows, bounds=bounds(rows, form.spec), passed=passed)
+
+
+def _read(spark: SparkSession, batch: BatchFiles, sizes: Sequence[int], partitions: int) -> DataFrame:
+    """Return the frame of a batch's changes in blocks, in the buckets of `partitions`."""
+    groups = groups_of(batch.files, sizes, spark.sparkContext.defaultParallelism, LEAST_GROUP)
     buckets = bucket_of_each_partition(partitions)
-    read = spark.range(0, len(groups), 1, len(groups)).mapInArrow(_reading(groups, batch, buckets), BLOCK_SCHEMA)
-    return read.repartition(partitions, "bucket").mapInArrow(_collapsing(batch.form), _schema(batch.form))
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(_reading(groups, batch, buckets), BLOCK_SCHEMA)
 
 
 def _schema(form: RowForm) -> str:
@@ -162,20 +175,34 @@ def _reading(groups: Sequence[Sequence[FileToRead]], batch: BatchFiles, buckets:
 
 
 def _blocks_of(file: FileToRead, batch: BatchFiles, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    ages, bad, found = Ages(batch.every), BadRows(batch.wanted.most_bad), {"good": 0, **dict.fromkeys(OPERATIONS, 0)}
+    parts = ((changes, file.order, file.written_at_s) for changes in read_changes(file, batch.read))
     try:
-        for changes in read_changes(file, batch.read):
-            bad.add(file.order, changes.bad)
-            ages.add(changes.rows, file.written_at_s)
-            found["good"] += changes.rows.num_rows
-            for op, count in operations(changes.rows["op"]).items():
-                found[op] += count
-            blocks = to_blocks(changes.rows, file.order, batch.read.spec, len(buckets))
-            if rows := [(buckets[bucket], block) for bucket, block in blocks]:
-                yield _rows_of(rows)
+        yield from counted_blocks(parts, batch.read.spec, batch.every, buckets, batch.wanted.most_bad)
     except FrazilError as error:  # its class would not survive the way to the driver
         yield _fact({"error": [file.order, error.problem, error.cure]})
-        return
+
+
+def counted_blocks(
+    parts: Iterable[tuple[Changes, int, float | np.ndarray]],
+    spec: TableSpec,
+    every: int,
+    buckets: Sequence[int],
+    most_bad: int = SHOWN,
+) -> Iterator[pa.RecordBatch]:
+    """Yield good changes as blocks by bucket, then a fact about all of them.
+
+    Each part is some changes, their place in the order, and when DMS wrote them.
+    """
+    ages, bad, found = Ages(every), BadRows(most_bad), {"good": 0, **dict.fromkeys(OPERATIONS, 0)}
+    for changes, order, written_at_s in parts:
+        bad.add(order, changes.bad)
+        ages.add(changes.rows, written_at_s)
+        found["good"] += changes.rows.num_rows
+        for op, count in operations(changes.rows["op"]).items():
+            found[op] += count
+        blocks = to_blocks(changes.rows, order, spec, len(buckets))
+        if rows := [(buckets[bucket], block) for bucket, block in blocks]:
+            yield _rows_of(rows)
     yield _fact(found | {"ages": ages.to_dict(), "bad": bad.to_dict()})
 
 
@@ -192,7 +219,7 @@ def _rows_of(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:
     )
 
 
-def _collapsing(form: RowForm) -> Callable:
+def collapsing(form: RowForm) -> Callable:
     """Return the function of an ordering task.
 
     It takes the blocks of its buckets, and returns rows in the form of `_schema` and facts.
@@ -269,15 +296,13 @@ def _as_micros(column: pa.Array) -> pa.Array:
 # --- what the driver makes of it
 
 
-def _in_driver(job: DataFrame, spec: TableSpec) -> tuple[pa.Table, pa.Table, list[dict[str, Any]]]:
-    """Collect a batch in the driver; return its rows, with typed times, the keys that rows only passed, and its facts."""
+def _in_driver(found: pa.Table, spec: TableSpec) -> tuple[pa.Table, pa.Table, list[dict[str, Any]]]:
+    """Return a batch's rows, with typed times, the keys that rows only passed, and its facts."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from frazil.core.types import arrow_type
-    from frazil.lake.locator import arrow
 
-    found = arrow(job)
     facts = [json.loads(text) for text in found["fact"].drop_null().to_pylist()]
     rows = found.filter(pc.is_valid(found["op"])).drop_columns(["fact"]).combine_chunks()
     for i, column in enumerate(spec.columns):
@@ -305,7 +330,7 @@ def _facts_of(kept: DataFrame, spec: TableSpec) -> tuple[list[dict[str, Any]], i
     return [json.loads(text) for text in texts], keys, (low, high)
 
 
-def _with_facts(facts: list[dict[str, Any]], batch: BatchFiles, **found: Any) -> Collapsed:
+def _with_facts(facts: list[dict[str, Any]], wanted: Wanted, **found: Any) -> Collapsed:
     """Return a batch with its combined facts."""
     if errors := sorted(f["error"] for f in facts if "error" in f):
         raise SourceError(errors[0][1], errors[0][2])
@@ -313,5 +338,5 @@ def _with_facts(facts: list[dict[str, Any]], batch: BatchFiles, **found: Any) ->
     bad = BadRows.together(f["bad"] for f in facts if "bad" in f)
     order = {name: totals[name] for name in ("out_of_sequence", "passed")}
     ages = Ages.together([f["ages"] for f in facts if "ages" in f])
-    seen = counts(totals["good"], totals, bad) | order | ages.points(batch.wanted.quantiles)
-    return Collapsed(seen=seen, bad=bad, files=batch.files, **found)
+    seen = counts(totals["good"], totals, bad) | order | ages.points(wanted.quantiles)
+    return Collapsed(seen=seen, bad=bad, **found)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
@@ -12,7 +10,7 @@ from frazil.core.bad_rows import BadRows
 from frazil.core.changes import no_changes
 from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import contradictions, latest_per_key
-from frazil.core.messages import MessageNames, type_messages
+from frazil.core.messages import MessageNames, seconds_of, type_messages
 from frazil.core.partial_rows import fill
 from frazil.core.whole_rows import net_rows
 from frazil.dms.endpoint import Endpoint, Mappings
@@ -24,7 +22,6 @@ from frazil.engine.held_messages import HeldMessage
 from frazil.engine.read_files import FileToRead, read_changes
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
 
 MOST_MB, MOST_PACKED_MB = 32, 4
@@ -71,6 +68,7 @@ def collapse_messages(
 ) -> Collapsed | None:
     """Return the same for a table's own messages, given the number of their partitions; None also for a bad one."""
     import numpy as np
+    import pyarrow as pa
 
     in_order = sorted(messages, key=lambda m: (m.partition, m.place))
     numbers = np.arange(len(in_order))  # Kinesis's sequence numbers are too long for any number type
@@ -78,22 +76,8 @@ def collapse_messages(
     if changes.bad or not changes.rows.num_rows:
         return None
     ages = Ages()
-    ages.add(changes.rows, _written_at_s(in_order))
+    ages.add(changes.rows, seconds_of(pa.array([m.message.built for m in in_order], pa.string())))
     return _collapsed([changes.rows], spec, wanted, ages, (BadRows(), ()))
-
-
-def _written_at_s(messages: Sequence[HeldMessage]) -> np.ndarray:
-    """Return when DMS built messages, in seconds; NaN for one without a time."""
-    import numpy as np
-
-    def seconds(built: str | None) -> float:
-        try:
-            at = datetime.fromisoformat(built or "")
-        except ValueError:
-            return math.nan
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-
-    return np.array([seconds(m.message.built) for m in messages])
 
 
 def _collapsed(

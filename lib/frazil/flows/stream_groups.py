@@ -82,11 +82,34 @@ def groups_of_messages(messages: Iterable[HeldMessage]) -> list[Group]:
     return [_group_of(key, mine) for key, mine in found.items()]
 
 
+def groups_of_facts(facts: Iterable[dict[str, Any]]) -> list[Group]:
+    """Return the groups of messages that tasks have parsed, from what each of them tells (`message_blocks`)."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for told in facts:
+        found.setdefault(tuple(told[name] for name in BY), []).append(told)
+    return [_together(mine) for mine in found.values()]
+
+
+def _together(parts: list[dict[str, Any]]) -> Group:
+    first = min(parts, key=lambda part: part["first"])
+    readable = is_readable(*(first[name] for name in BY[1:]))
+    return Group(
+        *(first[name] for name in BY), readable, sum(p["count"] for p in parts), sum(p["bytes"] for p in parts),
+        first["first"], max(p["last"] for p in parts), min(p["arrived"] for p in parts), None if readable else first["sample"],
+        tuple({name for p in parts for name in p["columns"]}), tuple(tuple(r) for p in parts for r in p["records"]),
+    )  # fmt: skip
+
+
+def is_readable(kind: str | None, operation: str | None, schema: str | None, table: str | None) -> bool:
+    """Return whether a message's metadata give its kind and table, as `READABLE` does."""
+    is_named = kind == "control" or (kind == "data" and schema is not None and table is not None)
+    return operation is not None and is_named
+
+
 def _group_of(key: tuple[Any, ...], messages: list[HeldMessage]) -> Group:
     partition, kind, operation, schema, table = key
     first = min(messages, key=lambda m: m.place)
-    is_named = kind == "control" or (kind == "data" and schema is not None and table is not None)
-    readable = operation is not None and is_named
+    readable = is_readable(kind, operation, schema, table)
     sample = None if readable or first.value is None else first.value.decode("utf-8", "replace")[:200]
     columns = {name for m in messages for name in m.message.data} if kind == "data" else set()
     telling = messages if kind == "control" and operation in TELLING else []

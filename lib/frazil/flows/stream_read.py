@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.dms.control import CREATE, Definition, definition
 from frazil.dms.messages import CHANGE_PHASE, LOAD_PHASE, common_fields, known_columns, raw_rows, routed
 from frazil.dms.position import Position
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql, stream_of
+from frazil.engine import message_blocks
 from frazil.engine.held_messages import MOST, HeldMessage, changes_of, parse_messages
 from frazil.flows import unreadable
 from frazil.flows.control_schema import names_in_messages
-from frazil.flows.stream_groups import NAMES_SQL, Group, groups_of, groups_of_messages
+from frazil.flows.stream_groups import NAMES_SQL, Group, groups_of, groups_of_facts, groups_of_messages
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit
+from frazil.lake import commit, jvm
 from frazil.lake.tables import Base
 
 if TYPE_CHECKING:
@@ -28,16 +31,45 @@ WAITS = "the full load is applied: run 01_full_load"
 APART = "load records lie behind the load that was applied: run 01_full_load with on_changed_load=reload"
 
 
+class _Routed:
+    """Messages that Spark parses and keeps, once somebody asks for them."""
+
+    def __init__(self, book: Workbook, whole: DataFrame | None):
+        self.book, self.whole, self.lock = book, whole, threading.Lock()
+        self.kept: DataFrame | None = None
+
+    def frame(self) -> DataFrame | None:
+        """Return them; None if there are none."""
+        from pyspark import StorageLevel
+
+        with self.lock:
+            if self.kept is None and self.whole is not None:
+                fields = common_fields(self.book.specs.values(), self.book.mappings, self.book.before_field)
+                self.kept = routed(self.whole, fields).persist(StorageLevel.MEMORY_AND_DISK)
+        return self.kept
+
+    def release(self) -> None:
+        """Free Spark's memory for them."""
+        if self.kept is not None:
+            self.kept.unpersist()
+
+
 @dataclass(frozen=True)
 class Read:
-    """The messages that reads took for all tables, as a frame and in groups; none if nothing exists.
+    """The messages that reads took for all tables, in groups, and as a frame if Spark's reader has to judge them.
 
-    `held`: the same messages in this process, if they are few; the frame is then rarely used.
+    `held`: the same messages in this process, if they are few. `blocks`: what tasks made of them (`message_blocks`).
     """
 
-    frame: DataFrame | None
+    routed: _Routed
     groups: list[Group]
     held: list[HeldMessage] | None = None
+    blocks: DataFrame | None = None
+
+    @property
+    def frame(self) -> DataFrame | None:
+        """Return the messages as Spark's reader parses them; None if there are none."""
+        return self.routed.frame()
 
     def changes_seen(
         self, book: Workbook, spec: TableSpec, begin: Offsets, before: tuple[str, int] | None
@@ -45,9 +77,12 @@ class Read:
         """Return how many changes of a table are between two places, and the names in them."""
         from pyspark.sql import functions as F
 
+        name = book.mappings.target_name(spec)
         if self.held is not None:
-            mine = changes_of(self.held, book.mappings.target_name(spec), begin, before)
+            mine = changes_of(self.held, name, begin, before)
             return len(mine), frozenset(name for m in mine for name in m.message.data)
+        if self.blocks is not None:
+            return message_blocks.count_changes(self.blocks, message_blocks.Part(name, begin, before))
         rows = messages_of(book, spec, self.frame, False, begin, before)
         count, found = rows.agg(F.count("*"), F.expr(NAMES_SQL)).first()
         return count, frozenset(found)
@@ -57,28 +92,55 @@ class Read:
 def messages(book: Workbook, *taken: Taken, hold: bool = False) -> Iterator[Read]:
     """Hold the messages of reads for all tables, and name those of no table.
 
-    With `hold`, few messages stay in this process.
+    With `hold` the core parses them: few in this process, many in Spark's tasks.
     """
-    from pyspark import StorageLevel
     from pyspark.sql import DataFrame
 
     frames = [t.frame for t in taken if t.frame is not None]
-    whole = reduce(DataFrame.unionByName, frames) if frames else None
-    held = _held(book, taken) if frames and hold else None
-    frame = routed(whole) if held is not None else None
-    if frames and held is None:
-        frame = routed(whole, common_fields(book.specs.values(), book.mappings, book.before_field))
-        frame.persist(StorageLevel.MEMORY_AND_DISK)
+    by_spark = _Routed(book, reduce(DataFrame.unionByName, frames) if frames else None)
+    read = Read(by_spark, [])
     try:
-        groups = groups_of_messages(held) if held is not None else groups_of(frame) if frames else []
-        unreadable.look_after(book, frame, groups)
-        _tell(book, groups)
-        yield Read(frame, groups, held)
+        if frames:
+            read = (_by_core(book, taken, by_spark) if hold else None) or Read(by_spark, groups_of(by_spark.frame()))
+        unreadable.look_after(book, by_spark.frame, read.groups)
+        _tell(book, read.groups)
+        yield read
     finally:
-        if frames and held is None:
-            frame.unpersist()
+        if read.blocks is not None:
+            read.blocks.unpersist()
+        by_spark.release()
         for t in taken:
             t.release()
+
+
+def _by_core(book: Workbook, taken: Sequence[Taken], by_spark: _Routed) -> Read | None:
+    """Return messages as the core parses them; None if it cannot."""
+    held = _held(book, taken)
+    if held is not None:
+        return Read(by_spark, groups_of_messages(held), held)
+    if book.tasks_fail:
+        return None
+    try:
+        blocks, facts = _parsed_by_tasks(by_spark.whole, book.before_field)
+    except Exception as error:
+        groups = groups_of(by_spark.frame())  # raises the same if the stream is the trouble
+        book.progress(f"Spark reads the messages, as the core could not: {jvm.cause(error)}")
+        book.tasks_fail = True
+        return Read(by_spark, groups)
+    return Read(by_spark, groups_of_facts(facts), blocks=blocks)
+
+
+def _parsed_by_tasks(whole: DataFrame, before_field: str) -> tuple[DataFrame, list[dict[str, Any]]]:
+    """Let tasks parse messages; return the blocks, which Spark keeps, and the facts about them."""
+    from pyspark import StorageLevel
+
+    blocks = message_blocks.message_blocks(whole, before_field).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        told = blocks.where("facts is not null").select("facts").collect()
+    except Exception:
+        blocks.unpersist()
+        raise
+    return blocks, [facts for row in told for facts in json.loads(row.facts)]
 
 
 def _held(book: Workbook, taken: Sequence[Taken]) -> list[HeldMessage] | None:

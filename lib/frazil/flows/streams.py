@@ -17,6 +17,7 @@ from frazil.dms.position import STREAM_LOAD, Position
 from frazil.dms.streams import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
 from frazil.engine.collapsed import Collapsed, Wanted
 from frazil.engine.held_messages import changes_of
+from frazil.engine.message_blocks import SAMPLED, Part, Reading, collapse_part
 from frazil.engine.small_batch import collapse_messages
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
@@ -228,22 +229,27 @@ class _Run:
             lambda whole: rows_of(self.book, shaped.spec, part.read.frame, loads=False, begin=at, before=part.before),
             lambda batch: self._at(part.spec, base, batch, end),
             {"messages": count},
-            collapse=self._collapse(shaped.spec, part.read, at, part.before),
+            collapse=self._collapse(shaped.spec, part, count),
+            small=part.read.held is not None,
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
         result.add(TableResult(part.spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
         return True
 
-    def _collapse(
-        self, spec: TableSpec, read: Read, at: Offsets, before: tuple[str, int] | None
-    ) -> Callable[[Wanted], Collapsed | None] | None:
-        """Return the function that collapses the changes between two places in this process, if they are held here."""
-        book, names = self.book, self.book.mappings.target_name(spec)
-        if read.held is None or not core_reads(spec, book.mappings):
+    def _collapse(self, spec: TableSpec, part: _Part, count: int) -> Callable[[Wanted], Collapsed | None] | None:
+        """Return the function that collapses the changes of a part, if the core parsed them."""
+        read, at, before = part.read, part.at, part.before
+        book = self.book
+        if (read.held is None and read.blocks is None) or not core_reads(spec, book.mappings):
             return None
-        mine, partitions = changes_of(read.held, names, at, before), len(at.keys() - {ARRIVED})
+        mine, partitions = Part(book.mappings.target_name(spec), at, before), len(at.keys() - {ARRIVED})
         called = message_names(spec, book.mappings)
-        return lambda wanted: collapse_messages(spec, called, mine, partitions, replace(wanted, places=False))
+        if read.held is not None:
+            held = changes_of(read.held, mine.table, at, before)
+            return lambda wanted: collapse_messages(spec, called, held, partitions, replace(wanted, places=False))
+        order = {p: i for i, p in enumerate(sorted({g.object for g in read.groups}))}
+        reading = Reading(spec, called, mine, order, partitions, max(1, count // SAMPLED))
+        return lambda wanted: collapse_part(read.blocks, reading, count, wanted)
 
     def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
         """Return a table's position at a place; if needed, the ids of its streams are recorded once, as they were then."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from frazil.changes import quarantine as aside
@@ -21,12 +21,12 @@ READABLE = "coalesce(operation is not null and (kind = 'control' or (kind = 'dat
 """The SQL of whether a message's metadata give its kind and table."""
 
 
-def look_after(book: Workbook, frame: DataFrame | None, groups: Iterable[Group]) -> None:
+def look_after(book: Workbook, frame: Callable[[], DataFrame], groups: Sequence[Group]) -> None:
     """Quarantine messages that name no table, before any table passes them, or report that they are ignored."""
     lost = [g for g in groups if not g.readable]
     going = [g for g in lost if not _stays(book, g)]
     if going and book.settings.on_unreadable == "quarantine":
-        _set_aside(book, frame, going, sum(g.count for g in groups))
+        _set_aside(book, frame(), going, sum(g.count for g in groups))
     elif going:
         book.progress(f"passed by, as none of DMS's: {_places(going)}")
 
