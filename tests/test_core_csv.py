@@ -201,3 +201,22 @@ def test_a_sequence_that_the_lake_has_too_is_read_as_both():
     fields = pa.RecordBatch.from_arrays([["1"], ["7"]], ["0", "1"])
     found = type_records(fields, np.arange(1), ("after:id", "seq:s"), spec, FieldRules())
     assert found.rows["new_1"].to_pylist() == found.rows["change_seq"].to_pylist() == ["7"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_of_other_tables_are_left_out_and_the_numbers_stay(seed):
+    r = random.Random(seed)
+    kinds = ["I,t,s,1,a", "U,t,s,2,", "D,t,s", "I,t,s,1,a,x", "I,u,s,1,a", "I,t,other,1", "I,tt,s,1,a", "I,,s,1,a", "I,t,,1,a", "", "I", "I,t", ",,", "I,t,"]  # fmt: skip
+    text = "\n".join(r.choice(kinds) for _ in range(60)).encode() + r.choice([b"", b"\n"])
+
+    def read(table):
+        found = {}
+        for records in read_records(io.BytesIO(text), 5, Dialect(), "f", r.choice([16, 100, 1000]), table):
+            rows = zip(*(column.to_pylist() for column in records.fields.columns), strict=True)
+            found |= dict(zip(records.numbers.tolist(), rows, strict=True))
+            found |= {w.number: tuple((w.line.split(",") + [""] * 3)[:3]) for w in records.wrong_width}
+        return found
+
+    of_all = read(None)
+    wanted = {n: row for n, row in of_all.items() if row[1:3] == ("t", "s") or not (row[1] and row[2])}
+    assert read(("s", "t")) == wanted and len(wanted) < len(of_all)

@@ -1,4 +1,4 @@
-"""Figures: reading files into the change set, against plain Spark reading the same bytes with the same schema."""
+"""Figures: reading files into typed changes, against plain Spark reading the same bytes with the same schema."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from statistics import median
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
-from frazil.changes.changeset import change_set  # noqa: E402
 from frazil.config.session import get_spark  # noqa: E402
 from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
-from frazil.dms.ends import _begun, look  # noqa: E402
+from frazil.dms.layout import CHANGE_PHASE  # noqa: E402
 from frazil.dms.objects import DmsObject  # noqa: E402
-from frazil.dms.read import CHANGE_PHASE, may_hide_open_text, read_rows  # noqa: E402
+from frazil.engine.file_plan import plan_files  # noqa: E402
+from frazil.engine.read_files import read_changes  # noqa: E402
 from helpers import spec_of  # noqa: E402
 
 ROWS, FILES, TIMES = 800_000, 4, 5
@@ -90,14 +90,27 @@ def _shared(folder: Path, rows: int) -> tuple[list[list[str]], list[DmsObject]]:
     return own, files
 
 
-def _seconds(frames, all_end=()) -> float:
-    """Return how long it takes until frames went into the no-op sink, and it is known that the texts of their files end."""
+def _seconds(frames) -> float:
+    """Return how long it takes until frames went into the no-op sink."""
     began = time.perf_counter()
     for frame in frames:
         frame.write.format("noop").mode("overwrite").save()
-    for each in all_end:
-        each(False)
     return time.perf_counter() - began
+
+
+def _by_core(spark, spec, endpoint: Endpoint, files: list[DmsObject]):
+    """Return a frame with the number of typed changes of each file: tasks read the files, as in a large batch."""
+    import pyarrow as pa
+
+    planned, read = plan_files(spec, endpoint, Mappings(()), files, CHANGE_PHASE)
+
+    def run(batches):
+        for number in (n for batch in batches for n in batch.column(0).to_pylist()):
+            blocks = list(read_changes(planned[number], read))
+            assert not any(changes.bad for changes in blocks)
+            yield pa.RecordBatch.from_pydict({"rows": [sum(changes.rows.num_rows for changes in blocks)]})
+
+    return spark.range(0, len(planned), 1, len(planned)).mapInArrow(run, "rows bigint")
 
 
 def _ratio(spark, form: str, folder: Path, rows: int, times: int) -> tuple[float, float]:
@@ -113,21 +126,17 @@ def _ratio(spark, form: str, folder: Path, rows: int, times: int) -> tuple[float
         reader, paths = spark.read.schema(TYPED).option("multiLine", whole), [f.path for f in files]
         return [reader.parquet(*paths) if form == "parquet" else reader.csv(paths)]
 
+    typed = [_by_core(spark, t, endpoint, files) for t in specs]
+    assert sum(row.rows for frame in typed for row in frame.collect()) == rows
     plain, ours = [], []
     for _ in range(times + 1):
         plain.append(_seconds(base()))
-        _begun.cache_clear()
-        all_end = [
-            look(t, endpoint, files, may_hide_open_text(t, files, endpoint, Mappings(()), CHANGE_PHASE), whole)
-            for t in specs
-        ]
-        raw = [read_rows(spark, t, endpoint, Mappings(()), files, CHANGE_PHASE, whole) for t in specs]
-        ours.append(_seconds(map(change_set, raw, specs), all_end))
+        ours.append(_seconds(typed))
     return median(p / o for p, o in zip(plain[1:], ours[1:], strict=True)), median(ours[1:])
 
 
 def run(quick: bool = False) -> list[dict]:
-    """Read the same rows in each form by turns with plain Spark and into the change set, both to the no-op sink."""
+    """Read the same rows in each form by turns with plain Spark and into typed changes, both to the no-op sink."""
     rows, times = (80_000, 2) if quick else (ROWS, TIMES)
     os.environ["FRAZIL_MASTER"] = "local[2]"
     found = []
@@ -138,7 +147,7 @@ def run(quick: bool = False) -> list[dict]:
             found.append({
                 "name": f"parse_ratio_{form}", "value": round(ratio, 2), "unit": "ratio",
                 "conditions": f"{rows:,} change rows of {len(SPEC.columns)} columns in {FILES} files, local[2], Spark {spark.version}; "
-                f"{rows / seconds:,.0f} rows/s into the change set; median of {times} pairs of runs",
+                f"{rows / seconds:,.0f} rows/s into typed changes; median of {times} pairs of runs",
             })  # fmt: skip
     return found
 

@@ -63,16 +63,27 @@ class Records:
     wrong_width: tuple[WrongWidth, ...] = ()
 
 
-def read_records(stream: Stream, width: int, dialect: Dialect, where: str, block: int = BLOCK) -> Iterator[Records]:
+def read_records(
+    stream: Stream,
+    width: int,
+    dialect: Dialect,
+    where: str,
+    block: int = BLOCK,
+    table: tuple[str, str] | None = None,
+) -> Iterator[Records]:
     """Yield the records of a CSV file that has `width` fields in a row; `where` names the file in errors.
+
+    In a file of all tables, rows of other tables than `table` (schema and name) may be left out; each row is `op, table,
+    schema, …`.
 
     Raises RowBordersError, with the row, if a quoted text does not end or continues after its closing quote.
     """
-    first = 1
+    first, form = 1, _StandardForm(dialect)
     try:
         for text, restored in _blocks(stream, dialect, block):
-            records = _parse(text, width, dialect, restored, first)
-            first += len(records.numbers) + len(records.wrong_width)
+            text, numbers, end = _lines_of(text, table, form.delimiter, first) if table else (text, None, 0)
+            records = _parse(text, width, dialect, restored, first if numbers is None else numbers)
+            first = end or first + len(records.numbers) + len(records.wrong_width)
             yield records
     except _BrokenQuotes as e:
         raise RowBordersError(
@@ -260,21 +271,50 @@ def _field_form(delimiter: bytes) -> re.Pattern[bytes]:
 # --- fields
 
 
-def _parse(text: bytes, width: int, dialect: Dialect, restored: dict[str, str], first: int) -> Records:
+def _lines_of(
+    text: bytes, table: tuple[str, str], delimiter: bytes, first: int
+) -> tuple[bytes, np.ndarray | None, int]:
+    """Return the lines of a block of several tables that are a table's or name none, their numbers, and the next number.
+
+    A block with quotes is returned as it is, without numbers.
+    """
     import numpy as np
 
-    wrong: list[WrongWidth] = []
+    if QUOTE in text:
+        return text, None, 0
+    text = text if text.endswith(NEWLINE) else text + NEWLINE
+    d, any_field = re.escape(delimiter), rb"[^" + re.escape(delimiter) + rb"\n]*"
+    schema, name = (re.escape(part.encode()) for part in table)
+    own = any_field + d + name + d + schema + rb"(?:" + d + rb"[^\n]*)?"
+    nameless = rb"|".join([
+        any_field + rb"(?:" + d + any_field + rb")?", any_field + d + d + rb"[^\n]*",
+        any_field + d + any_field + d + rb"(?:" + d + rb"[^\n]*)?",
+    ])  # fmt: skip
+    found = list(re.compile(rb"^(?:" + own + rb"|" + nameless + rb")\n", re.M).finditer(text))
+    ends = np.flatnonzero(np.frombuffer(text, "uint8") == NEWLINE[0])
+    empty = ends[np.diff(ends, prepend=-1) == 1]  # empty lines do not count
+    starts = np.array([line.start() for line in found if line[0] != NEWLINE], "int64")
+    numbers = first + np.searchsorted(ends, starts) - np.searchsorted(empty, starts)
+    lines = b"".join(line[0] for line in found if line[0] != NEWLINE)
+    return lines, numbers, first + len(ends) - len(empty)
+
+
+def _parse(text: bytes, width: int, dialect: Dialect, restored: dict[str, str], first: int | np.ndarray) -> Records:
+    """Return the records of a block; `first` is the first row's number, or the numbers of all rows."""
+    import numpy as np
+
+    wrong: list[tuple[int, int, str]] = []
 
     def keep(row) -> str:
-        wrong.append(WrongWidth(first + row.number - 1, row.actual_columns, _own_text(row.text, restored)))
+        wrong.append((row.number - 1, row.actual_columns, row.text))
         return "skip"
 
     fields = _split(_as_utf8(text), width, dialect, keep)
     fields = _put_back(fields, restored) if restored else fields
-    numbers = np.arange(first, first + fields.num_rows + len(wrong))
-    if wrong:
-        numbers = np.delete(numbers, [row.number - first for row in wrong])
-    return Records(fields, numbers, tuple(wrong))
+    rows = fields.num_rows + len(wrong)
+    numbers = np.arange(first, first + rows) if isinstance(first, int) else first
+    misshapen = tuple(WrongWidth(int(numbers[i]), count, _own_text(line, restored)) for i, count, line in wrong)
+    return Records(fields, np.delete(numbers, [i for i, _, _ in wrong]) if wrong else numbers, misshapen)
 
 
 def _as_utf8(text: bytes) -> bytes:
