@@ -182,7 +182,7 @@ def test_many_messages_are_grouped_as_spark_groups_them(new_world, monkeypatch):
     w.send(
         '{"x": 1} {"metadata": {"record-type": "data", "operation": "insert", "schema-name": "p", "table-name": "t"}}'
     )
-    stream = w.book().stream
+    stream = w.table("t0").book().stream
     frame = stream.take(w.spark, stream.earliest()).frame
     blocks, facts = stream_read._parsed_by_tasks(frame, "before-image")
 
