@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from frazil.config.settings import SetupSettings
 from frazil.dms.documents import EndpointError
 from frazil.dms.endpoint import read_endpoint
 from frazil.flows.setup import check_source
+from frazil.flows.stream_look import findings
 from helpers import LOAD1, World
 
 SETTINGS = {
@@ -111,3 +113,14 @@ def test_setup_reports_unknown_settings_and_two_values_of_one(tmp_path):
     proved = {r["setting"] for r in rows if r["kind"] == "as stated"}
     assert {"CsvNullValue", "CsvDelimiter", "AddColumnName", "TimestampColumnName"} <= proved
     assert not [r for r in rows if "csvnullvalue" in r["setting"]]
+
+
+@pytest.mark.parametrize("switch", [True, "true"])
+def test_switches_of_a_stream_that_lose_something_are_found_and_wrong_ones_refused(tmp_path, switch):
+    def found(value):
+        path = saved(tmp_path, {"KafkaSettings": {"includeNullAndEmpty": value}})
+        return [r["setting"] for r in findings(SimpleNamespace(settings=SimpleNamespace(path=lambda name: path)))]
+
+    assert found(switch) == ["IncludeTransactionDetails", "IncludeTableAlterOperations"]
+    with pytest.raises(EndpointError, match="IncludeNullAndEmpty: 'yes' should be"):
+        found("yes")
