@@ -78,7 +78,7 @@ def test_many_messages_end_as_few_do_and_as_spark_reads_them(new_world, monkeypa
         for table in tables:
             w.table(table, *COLUMNS).message("load", table, id=1, partition=int(table[1:]) % 2)
         w.loaded()
-        _send_changes(w, 7, tables, 300)
+        _send_changes(w, 7, tables, 120)
         with monkeypatch.context() as patch:
             way(patch)
             done = w.merge(lane=lane)
@@ -182,7 +182,7 @@ def test_many_messages_are_grouped_as_spark_groups_them(new_world, monkeypatch):
     w.send(
         '{"x": 1} {"metadata": {"record-type": "data", "operation": "insert", "schema-name": "p", "table-name": "t"}}'
     )
-    stream = w.book().stream
+    stream = w.table("t0").book().stream
     frame = stream.take(w.spark, stream.earliest()).frame
     blocks, facts = stream_read._parsed_by_tasks(frame, "before-image")
 

@@ -220,10 +220,10 @@ def count_changes(blocks: DataFrame, part: Part) -> tuple[int, frozenset[str]]:
         for some in batches:
             for _, messages in part.rows_of(some):
                 names = [n.removeprefix("data.") for n in messages.column_names if n.startswith("data.")]
-                yield pa.RecordBatch.from_pydict({"count": [len(messages)], "names": [names]})
+                yield pa.RecordBatch.from_pydict({"changes": [len(messages)], "names": [names]})
 
-    counted = _of_table(blocks, part).mapInArrow(count, "count bigint, names array<string>").collect()
-    return sum(row.count for row in counted), frozenset(n for row in counted for n in row.names)
+    counted = _of_table(blocks, part).mapInArrow(count, "changes bigint, names array<string>").collect()
+    return sum(row.changes for row in counted), frozenset(n for row in counted for n in row.names)
 
 
 def collapse_part(
