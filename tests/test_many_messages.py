@@ -78,7 +78,7 @@ def test_many_messages_end_as_few_do_and_as_spark_reads_them(new_world, monkeypa
         for table in tables:
             w.table(table, *COLUMNS).message("load", table, id=1, partition=int(table[1:]) % 2)
         w.loaded()
-        _send_changes(w, 7, tables, 300)
+        _send_changes(w, 7, tables, 120)
         with monkeypatch.context() as patch:
             way(patch)
             done = w.merge(lane=lane)
