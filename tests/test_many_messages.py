@@ -130,12 +130,14 @@ def test_each_table_applies_only_what_is_after_its_position(loaded, monkeypatch)
 
 
 def test_a_table_may_be_created_from_the_messages(loaded, without_spark):
-    w = loaded.control("create-table", "later", id="INT64", v="STRING").message("insert", "later", id=5, v="x")
+    new = f"{loaded.space}_later"
+    w = loaded.control("create-table", new, id="INT64", v="STRING").message("insert", new, id=5, v="x")
     w.message("insert", id=2, v="b")
     w.merge(unknown_tables="create")
     assert w.rows("t") == [(1, "a"), (2, "b")] and not without_spark
-    assert w.loaded().rows("later") == []
-    assert w.merged().rows("later") == [(5, "x")]
+    assert w.full_load()[new].status == "loaded"
+    w.merged()
+    assert [tuple(r) for r in w.spark.table(f"lake.public.{new}").collect()] == [(5, "x")]
 
 
 def test_a_bad_row_is_named_by_spark_and_nothing_of_its_batch_is_applied(new_world):
