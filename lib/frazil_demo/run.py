@@ -245,7 +245,7 @@ def main() -> int:
         root = find_params().parent
         folder = root / "runs" / "demo"
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, mode=0o700)  # as runs make it: PostgreSQL, of another user, must not begin in it
         with _kernel_log(folder / "kernel.log"):
             equal = run(Demo(root, folder), options.scale, options.transactions)
     except KeyboardInterrupt:
