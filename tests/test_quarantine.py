@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import time
 from datetime import datetime
 
@@ -382,7 +383,7 @@ def test_other_forms_are_read_again_as_they_were_written(new_world, form):
     w.loaded().merged(**more)
     bad = w.rows("t")
     (told,) = replay.plan(w.book(**more))
-    assert (told["because"], " of public.t: " in told["example"]) == ("", form == "transactions"), told
+    assert told["because"] == "" and re.search(r" (row|offset) \d+: ", told["example"]), told
     table("INT8")
     (result,) = replay.run(w.book(quarantine="replay", **more))
     assert result.counts == {"replayed": 4}, result.note

@@ -430,7 +430,7 @@ def test_what_only_a_merge_can_write_goes_there(world):
     world.specs["t"]["key"] = []
     world.load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged(lane="rowdelta")
-    assert world.history("t")[0].summary()["frazil.lane-reason"] == "a table without a key"
+    assert world.history("t")[0].summary()["frazil.lane-reason"] == "the table keeps every change"
 
 
 def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(loaded, monkeypatch):
