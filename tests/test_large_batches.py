@@ -7,6 +7,7 @@ import pytest
 from frazil.engine import large_batch, small_batch
 from frazil.engine.partitions import bucket_of_each_partition, spark_hash
 from helpers import D, I, U
+from lake_reader import lake_rows
 
 pytestmark = pytest.mark.spark
 
@@ -110,6 +111,17 @@ def test_what_a_batch_held_is_told_in_its_snapshot(world, without_spark_reader):
     summary = world.history("t")[0].summary()
     assert '"changes":4,"I":1,"U":2,"D":1,"keys":3,"out_of_sequence":0' in summary["frazil.counts"]
     assert '"n":4' in summary["frazil.latency"] and '"age":[' in summary["frazil.latency"]
+
+
+@pytest.mark.parametrize("lane", ["merge", "rowdelta"])
+@pytest.mark.parametrize("most_mb", [0, 32])
+def test_times_of_all_years_keep_their_microseconds(world, catalog_options, monkeypatch, lane, most_mb):
+    monkeypatch.setattr(small_batch, "MOST_MB", most_mb)
+    times = ["0001-01-01 00:00:00.000001", "1969-12-31 23:59:59.999999", "2026-11-26 15:04:05.678901", "9999-12-31 23:59:59.999999"]  # fmt: skip
+    world.table("t", "id INT8", "at DATETIME", "moment DATETIME", utc=("moment",)).load("t", (0, None, None)).loaded()
+    world.changes("t", *[I(n, at, at) for n, at in enumerate(times, 1)], name=_file(1)).merged(lane=lane)
+    rows = sorted(lake_rows(catalog_options, f"{world.space}.t"))[1:]
+    assert [(str(at), str(moment).removesuffix("+00:00")) for _, at, moment in rows] == [(at, at) for at in times]
 
 
 def test_a_bad_row_is_named_and_nothing_of_its_batch_is_applied(world, without_spark_reader):

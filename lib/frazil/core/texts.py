@@ -15,9 +15,22 @@ if TYPE_CHECKING:
 TIMES = ("date", "timestamp", "timestamp_ntz")
 
 
+DAY_MICROS = 86_400_000_000
+
+
+def wall_clock(micros: str) -> str:
+    """Return the SQL of a wall-clock time that is given as microseconds since 1970.
+
+    Spark 3.5 adds 32-bit numbers only, and cuts larger ones without a word. So days, seconds and the rest are added.
+    """
+    rest = f"pmod({micros}, {DAY_MICROS}L)"
+    day = f"timestampadd(DAY, int(({micros} - {rest}) div {DAY_MICROS}L), timestamp_ntz'1970-01-01 00:00:00')"
+    return f"timestampadd(MICROSECOND, int({rest} % 1000000), timestampadd(SECOND, int({rest} div 1000000), {day}))"
+
+
 def in_utc(value: str) -> str:
     """Return the SQL of an instant as a wall-clock time in UTC, in any session zone."""
-    return f"timestampadd(MICROSECOND, unix_micros({value}), timestamp_ntz'1970-01-01 00:00:00')"
+    return wall_clock(f"unix_micros({value})")
 
 
 def time_sql(value: str, kind: str) -> str:

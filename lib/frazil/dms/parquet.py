@@ -9,7 +9,7 @@ from frazil.config.columns import TEXTS, Column
 from frazil.config.paths import NO_PATTERNS
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
-from frazil.core.texts import time_sql
+from frazil.core.texts import time_sql, wall_clock
 from frazil.core.types import MISFIT, judge
 from frazil.dms.csv import PARQUET, lacking, line_sql, written_at
 from frazil.dms.endpoint import Endpoint, Mappings
@@ -147,9 +147,7 @@ def _time_text(column: str, kind: pa.DataType) -> str:
 
 def _nanos_text(column: str) -> str:
     """Return the SQL of a count of nanoseconds as text with all nine digits: more than microseconds then show as they do in CSV."""
-    micros = (
-        f"timestampadd(MICROSECOND, ({column} - pmod({column}, 1000)) div 1000, timestamp_ntz'1970-01-01 00:00:00')"
-    )
+    micros = wall_clock(f"(({column} - pmod({column}, 1000)) div 1000)")
     return f"concat(date_format({micros}, 'yyyy-MM-dd HH:mm:ss.SSSSSS'), lpad(pmod({column}, 1000), 3, '0'))"
 
 

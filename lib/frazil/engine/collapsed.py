@@ -13,6 +13,7 @@ from frazil.config.sql import literal
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.changes import OPERATIONS
 from frazil.core.masks import masked
+from frazil.core.texts import wall_clock
 from frazil.engine.read_files import FileToRead
 from frazil.lake.frames import of_arrow
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 SAMPLED = 250_000
 """About this many changes count for the quantiles of delays; of n times as many, every n-th."""
 BYTES_A_CHANGE = 64
-EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 
 
 PLACE = ("file_order", "number")
@@ -162,7 +162,7 @@ def time_sql(kind: pa.DataType, micros: str) -> str:
 
     if not pa.types.is_timestamp(kind):
         return micros
-    return f"timestamp_micros({micros})" if kind.tz else f"timestampadd(MICROSECOND, {micros}, {EPOCH})"
+    return f"timestamp_micros({micros})" if kind.tz else wall_clock(micros)
 
 
 def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:
