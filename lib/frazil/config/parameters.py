@@ -63,7 +63,10 @@ class Sections(Parameters):
 
 
 @cache
-def environment_model(notebooks: tuple[tuple[str, type], ...]) -> type[Sections]:
-    """Return the model of an environment file, by its sections; `env` chooses the file and cannot stand in it."""
-    sections = {name: (model_of(cls, without="env"), None) for name, cls in notebooks}
+def environment_model(notebooks: tuple[tuple[str, type | None], ...]) -> type[Sections]:
+    """Return the model of an environment file, by its sections; `env` chooses the file and cannot stand in it.
+
+    A section without a class takes no values: it is known by its name only.
+    """
+    sections = {name: (model_of(cls, without="env") if cls else None, None) for name, cls in notebooks}
     return create_model("Environment", __base__=Sections, __doc__=Sections.__doc__, **sections)

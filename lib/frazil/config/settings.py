@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import types
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -409,14 +410,17 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
         sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as e:
         raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "mend the file") from None
-    return file, {name: section.given() for name, section in _checked(environment(), sections, str(file)).items()}
+    stated = set(sections) if isinstance(sections, dict) else set()
+    found = _checked(environment(stated), sections, str(file))
+    return file, {name: section.given() for name, section in found.items()}
 
 
-def environment() -> type[Entries]:
-    """Return the model of an environment file."""
+def environment(stated: Collection[str] | None = None) -> type[Entries]:
+    """Return the model of an environment file; of sections that are not `stated` only the name, which is quick."""
     from frazil.config.parameters import environment_model
 
-    return environment_model((("common", Settings), *NOTEBOOKS.items()))
+    known = (("common", Settings), *NOTEBOOKS.items())
+    return environment_model(tuple((name, cls if stated is None or name in stated else None) for name, cls in known))
 
 
 def _checked(model: type[Entries], raw: Any, where: str) -> dict[str, Any]:
