@@ -40,8 +40,8 @@ def test_load_files_become_data_files_that_every_engine_reads_alike(world, catal
     target = f"{world.space}.t"
     metadata = Path(metadata_of(catalog_options, target).removeprefix("file:")).read_text()
     written = load_files(spark, [files[:2], files[2:]], ReadPlan(spec), WritePlan(metadata))
-    assert (written.rows, written.bad.count) == (300, 1)
-    assert [(order, b.number, b.column) for order, b in written.bad.rows] == [(2, 101, "id")]
+    assert (written.tally.rows, written.tally.bad.count) == (300, 1)
+    assert [(order, b.number, b.column) for order, b in written.tally.bad.rows] == [(2, 101, "id")]
     table = jvm.load_table(spark, world.name("t"))
     entries = jvm_data_files.from_json(spark, table, written.entries)
     jvm_data_files.append(spark, table, "main", entries, {"made-by": "a test"})

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
 from frazil.core.bad_rows import SHOWN, BadRows
-from frazil.core.changes import OPERATIONS
 from frazil.core.masks import masked
 from frazil.core.texts import wall_clock
 from frazil.engine.read_files import FileToRead
@@ -21,11 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-SAMPLED = 250_000
-"""About this many changes count for the quantiles of delays; of n times as many, every n-th."""
-BYTES_A_CHANGE = 64
-
 
 PLACE = ("file_order", "number")
 """The columns with the place of a key's last change in its batch."""
@@ -70,20 +64,6 @@ class Collapsed:
 def lake_columns(latest: pa.Table, spec: TableSpec) -> dict[str, pa.Array]:
     """Return the columns of a table's rows, `c0` …, with the lake's types."""
     return {f"c{i}": masked(c, latest[f"new_{i}"].combine_chunks()) for i, c in enumerate(spec.columns)}
-
-
-def counts(good: int, of_good: dict[str, int], bad: BadRows) -> dict[str, int]:
-    """Return how many changes a batch has, how many of them are bad, and how many each operation has."""
-    ops = {op: of_good.get(op, 0) + bad.operations.get(op, 0) for op in OPERATIONS}
-    return {"changes": good + bad.count, "bad": bad.count, **ops}
-
-
-def operations(ops: pa.Array) -> dict[str, int]:
-    """Return the number of changes per operation."""
-    import pyarrow.compute as pc
-
-    counted = {row["values"]: row["counts"] for row in pc.value_counts(ops).to_pylist()}
-    return {op: counted.get(op, 0) for op in OPERATIONS}
 
 
 # --- frames for a MERGE

@@ -13,31 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import SHOWN, BadRows
-from frazil.core.changes import OPERATIONS, Changes
+from frazil.core.bad_rows import SHOWN
+from frazil.core.changes import Changes
 from frazil.core.key_numbers import key_numbers
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.objects import DmsObject, SourceError
 from frazil.engine.collapsed import (
-    BYTES_A_CHANGE,
     PLACE,
-    SAMPLED,
-    Ages,
     Collapsed,
     Wanted,
     bounds,
-    counts,
     lake_columns,
     merge_rows,
     micros_sql,
-    operations,
 )
 from frazil.engine.exchange import BLOCK_SCHEMA, from_blocks, to_blocks
 from frazil.engine.file_plan import plan_files
 from frazil.engine.load import groups_of
 from frazil.engine.partitions import bucket_of_each_partition
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
+from frazil.engine.tally import Tally, every_of
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -93,7 +89,7 @@ def collapse_files(
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
     size = sum(f.size for f in files)
-    batch = BatchFiles(planned, read, wanted, max(1, size // BYTES_A_CHANGE // SAMPLED))
+    batch = BatchFiles(planned, read, wanted, every_of(size))
     partitions = max(spark.sparkContext.defaultParallelism, size // BUCKET_BYTES)
     blocks = _read(spark, batch, [f.size for f in in_order], partitions)
     return replace(collapse_blocks(blocks, batch.form, partitions, wanted), files=planned)
@@ -193,17 +189,13 @@ def counted_blocks(
 
     Each part is some changes, their place in the order, and when DMS wrote them.
     """
-    ages, bad, found = Ages(every), BadRows(most_bad), {"good": 0, **dict.fromkeys(OPERATIONS, 0)}
+    tally = Tally(most_bad, every)
     for changes, order, written_at_s in parts:
-        bad.add(order, changes.bad)
-        ages.add(changes.rows, written_at_s)
-        found["good"] += changes.rows.num_rows
-        for op, count in operations(changes.rows["op"]).items():
-            found[op] += count
+        tally.add(order, changes, written_at_s)
         blocks = to_blocks(changes.rows, order, spec, len(buckets))
         if rows := [(buckets[bucket], block) for bucket, block in blocks]:
             yield _rows_of(rows)
-    yield _fact(found | {"ages": ages.to_dict(), "bad": bad.to_dict()})
+    yield _fact(tally.to_dict())
 
 
 def _fact(fact: dict[str, Any]) -> pa.RecordBatch:
@@ -334,9 +326,6 @@ def _with_facts(facts: list[dict[str, Any]], wanted: Wanted, **found: Any) -> Co
     """Return a batch with its combined facts."""
     if errors := sorted(f["error"] for f in facts if "error" in f):
         raise SourceError(errors[0][1], errors[0][2])
-    totals = {name: sum(f.get(name, 0) for f in facts) for name in ("good", *OPERATIONS, "out_of_sequence", "passed")}
-    bad = BadRows.together(f["bad"] for f in facts if "bad" in f)
-    order = {name: totals[name] for name in ("out_of_sequence", "passed")}
-    ages = Ages.together([f["ages"] for f in facts if "ages" in f])
-    seen = counts(totals["good"], totals, bad) | order | ages.points(wanted.quantiles)
-    return Collapsed(seen=seen, bad=bad, **found)
+    tally = Tally.together(f for f in facts if "good" in f)
+    order = {name: sum(f.get(name, 0) for f in facts) for name in ("out_of_sequence", "passed")}
+    return Collapsed(tally.seen(wanted.quantiles) | order, bad=tally.bad, **found)

@@ -18,9 +18,9 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.objects import DmsObject
 from frazil.dms.storage import endpoint_url
-from frazil.engine.collapsed import BYTES_A_CHANGE, SAMPLED
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead
+from frazil.engine.tally import every_of
 from frazil.engine.write_rows import WritePlan, Written, write_elsewhere, write_files
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def write_data_files(
     files = sorted(given.files, key=lambda f: f.name) if given.phase == CHANGE_PHASE else given.files
     planned, read = plan_files(given.spec, *sent, files, given.phase)
     size = sum(f.size for f in files)
-    write = _write_plan(spark, table, given.most_bad, max(1, size // BYTES_A_CHANGE // SAMPLED))
+    write = _write_plan(spark, table, given.most_bad, every_of(size))
     if given.in_process or size <= IN_PROCESS:
         return write_files(planned, read, write)
     from frazil.engine.on_spark import load_files

@@ -16,7 +16,7 @@ from frazil.core.changes import Changes
 from frazil.core.messages import Key, MessageNames, columns_of, gather, seconds_of, type_columns
 from frazil.dms.control import TELLING
 from frazil.dms.streams import ARRIVED, Offsets
-from frazil.engine.collapsed import BYTES_A_CHANGE, Collapsed, Wanted
+from frazil.engine.collapsed import Collapsed, Wanted
 from frazil.engine.exchange import BLOCK_SCHEMA, packed
 from frazil.engine.held_messages import MOST
 from frazil.engine.large_batch import (
@@ -28,6 +28,7 @@ from frazil.engine.large_batch import (
     counted_blocks,
 )
 from frazil.engine.partitions import bucket_of_each_partition
+from frazil.engine.tally import BYTES_A_CHANGE
 
 if TYPE_CHECKING:
     import numpy as np

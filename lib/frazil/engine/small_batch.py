@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import BadRows
 from frazil.core.changes import no_changes
 from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import contradictions, latest_per_key
@@ -16,10 +16,11 @@ from frazil.core.whole_rows import net_rows
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.objects import DmsObject
-from frazil.engine.collapsed import PLACE, Ages, Collapsed, Wanted, bounds, counts, lake_columns, operations
+from frazil.engine.collapsed import PLACE, Collapsed, Wanted, bounds, lake_columns
 from frazil.engine.file_plan import plan_files
 from frazil.engine.held_messages import HeldMessage
-from frazil.engine.read_files import FileToRead, read_changes
+from frazil.engine.read_files import read_changes
+from frazil.engine.tally import Tally
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,16 +52,15 @@ def collapse_files(
 
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
-    blocks, ages, bad = [], Ages(), BadRows(wanted.most_bad)
+    blocks, tally = [], Tally(wanted.most_bad)
     for file in planned:
         for changes in read_changes(file, read):
-            bad.add(file.order, changes.bad)
-            ages.add(changes.rows, file.written_at_s)
+            tally.add(file.order, changes, file.written_at_s)
             order = pa.array(np.full(changes.rows.num_rows, file.order, "int32"))
             blocks.append(changes.rows.append_column("file_order", order))
     blocks = blocks or [no_changes(spec).append_column("file_order", pa.array([], pa.int32()))]
     collapse = _net if spec.policy == "multiset" else _collapsed if read.rules.not_carried is None else _filled
-    return collapse(blocks, spec, wanted, ages, (bad, planned))
+    return replace(collapse(blocks, spec, wanted, tally), files=planned)
 
 
 def collapse_messages(
@@ -75,73 +75,49 @@ def collapse_messages(
     changes = type_messages([m.message for m in in_order], numbers, spec, names, partitions)
     if changes.bad or not changes.rows.num_rows:
         return None
-    ages = Ages()
-    ages.add(changes.rows, seconds_of(pa.array([m.message.built for m in in_order], pa.string())))
-    return _collapsed([changes.rows], spec, wanted, ages, (BadRows(), ()))
+    tally = Tally()
+    tally.add(0, changes, seconds_of(pa.array([m.message.built for m in in_order], pa.string())))
+    return _collapsed([changes.rows], spec, wanted, tally)
 
 
-def _collapsed(
-    blocks: list[pa.RecordBatch],
-    spec: TableSpec,
-    wanted: Wanted,
-    ages: Ages,
-    of_files: tuple[BadRows, Sequence[FileToRead]],
-) -> Collapsed:
+def _collapsed(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     import pyarrow as pa
 
     changes = pa.Table.from_batches(blocks)
     latest = latest_per_key(changes, spec)
-    bad, files = of_files
-    seen = counts(len(changes), operations(changes["op"].combine_chunks()), bad)
-    seen |= {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed), **ages.points(wanted.quantiles)}
+    seen = tally.seen(wanted.quantiles) | {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed)}
     rows = _lake_rows(latest.rows, spec, PLACE if wanted.places else ())
     passed = _lake_rows(latest.passed, spec, ())
-    return Collapsed(seen, len(rows), bad, files, rows, bounds=bounds(rows, spec), passed=passed)
+    return Collapsed(seen, len(rows), tally.bad, rows=rows, bounds=bounds(rows, spec), passed=passed)
 
 
-def _filled(
-    blocks: list[pa.RecordBatch],
-    spec: TableSpec,
-    wanted: Wanted,
-    ages: Ages,
-    of_files: tuple[BadRows, Sequence[FileToRead]],
-) -> Collapsed:
+def _filled(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     """Return the same for rows that may lack columns: what no change of the batch carries stays as it is stored."""
     import pyarrow as pa
 
     changes = pa.concat_tables([pa.Table.from_batches([block]) for block in blocks], promote_options="default")
     filled = fill(changes, spec)
     passed, out_of_sequence = contradictions(filled.steps, spec)
-    bad, files = of_files
-    seen = counts(len(changes), operations(changes["op"].combine_chunks()), bad)
-    seen |= {"out_of_sequence": out_of_sequence, "passed": len(passed), **ages.points(wanted.quantiles)}
+    seen = tally.seen(wanted.quantiles) | {"out_of_sequence": out_of_sequence, "passed": len(passed)}
     rows = _lake_rows(filled.rows, spec, ())
     rows = rows.append_column("missing", pa.array([names or None for names in filled.missing], pa.list_(pa.string())))
     stored = filled.steps.take(pa.array([place if place >= 0 else None for place in filled.source], pa.int64()))
     for i, key in enumerate(spec.key):
         rows = rows.append_column(f"stored{i}", lake_columns(stored, spec)[f"c{spec.names.index(key)}"])
-    return Collapsed(seen, len(rows), bad, files, rows, passed=_lake_rows(passed, spec, ()))
+    return Collapsed(seen, len(rows), tally.bad, rows=rows, passed=_lake_rows(passed, spec, ()))
 
 
-def _net(
-    blocks: list[pa.RecordBatch],
-    spec: TableSpec,
-    wanted: Wanted,
-    ages: Ages,
-    of_files: tuple[BadRows, Sequence[FileToRead]],
-) -> Collapsed:
+def _net(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     """Return the distinct rows of a table without a key, each with the number of copies that it gains or loses (`net`)."""
     import pyarrow as pa
 
     changes = pa.Table.from_batches(blocks)
-    bad, files = of_files
-    seen = counts(len(changes), operations(changes["op"].combine_chunks()), bad)
-    seen |= {"out_of_sequence": 0, "passed": 0, **ages.points(wanted.quantiles)}
+    seen = tally.seen(wanted.quantiles)
     rows = net_rows(changes, spec)
     names = [f"c{i}" for i in range(len(spec.names))]
     copies = pa.table({**lake_columns(rows, spec), "net": rows["net"].combine_chunks()})
     net = copies.group_by(names).aggregate([("net", "sum")]).rename_columns([*names, "net"])
-    return Collapsed(seen, len(net), bad, files, net)
+    return Collapsed(seen, len(net), tally.bad, rows=net)
 
 
 def _lake_rows(rows: pa.Table, spec: TableSpec, more: Sequence[str]) -> pa.Table:

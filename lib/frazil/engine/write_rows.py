@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import SHOWN, BadRows
-from frazil.core.changes import OPERATIONS
+from frazil.core.bad_rows import SHOWN
 from frazil.core.masks import masked
-from frazil.engine.collapsed import Ages, operations
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
+from frazil.engine.tally import Tally
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,47 +35,32 @@ class WritePlan:
 
 @dataclass(frozen=True)
 class Written:
-    """Data files in Iceberg's JSON form, the number of good rows by operation, and what else was read.
-
-    `ages` are the delays of changes.
-    """
+    """Data files in Iceberg's JSON form, what was read, and the files that it was read from."""
 
     entries: list[dict[str, Any]]
-    good: dict[str, int]
-    bad: BadRows
-    ages: Ages
+    tally: Tally
     files: Sequence[FileToRead] = ()
-
-    @property
-    def rows(self) -> int:
-        """The number of rows in the data files."""
-        return sum(self.good.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Return a form that JSON can hold, without the files."""
-        return {"entries": self.entries, "good": self.good, "bad": self.bad.to_dict(), "ages": self.ages.to_dict()}
+        return {"entries": self.entries, **self.tally.to_dict()}
 
     @staticmethod
     def together(parts: Sequence[dict[str, Any]], files: Sequence[FileToRead]) -> Written:
         """Return several results of `to_dict`, after their way through JSON, as one."""
         entries = [entry for part in parts for entry in part["entries"]]
-        good = {op: sum(part["good"][op] for part in parts) for op in OPERATIONS}
-        bad = BadRows.together(part["bad"] for part in parts)
-        return Written(entries, good, bad, Ages.together([part["ages"] for part in parts]), files)
+        return Written(entries, Tally.together(parts), files)
 
 
 def write_files(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Written:
     """Write the good rows of files as data files of a table, each row as it is. Nothing is committed."""
     writer = _writer(write)
-    good, bad, ages = dict.fromkeys(OPERATIONS, 0), BadRows(write.most_bad), Ages(write.every)
+    tally = Tally(write.most_bad, write.every)
     for file in files:
         for changes in read_changes(file, read):
             writer.write(lake_rows(changes.rows, read.spec, writer.names, file.path))
-            for op, count in operations(changes.rows["op"]).items():
-                good[op] += count
-            bad.add(file.order, changes.bad)
-            ages.add(changes.rows, file.written_at_s)
-    return Written(writer.close(), good, bad, ages, files)
+            tally.add(file.order, changes, file.written_at_s)
+    return Written(writer.close(), tally, files)
 
 
 def write_elsewhere(rows: pa.Table, spec: TableSpec, write: WritePlan, folder: str) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from frazil.changes.collapse import passed_keys
 from frazil.changes.quarantine import set_aside
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
-from frazil.core.bad_rows import SHOWN, BadRows
+from frazil.core.bad_rows import BadRows
 from frazil.core.key_numbers import has_numbers
 from frazil.core.texts import driver_rows
 from frazil.dms.objects import DmsObject, SourceError
@@ -131,8 +131,7 @@ def _by_core(
         lane, why = None, "only Spark can number its keys, which are reals or long decimals"
     waits = quarantine.still_waiting(book, spec, base) is not None
     aside = quarantine.sets_aside(book, spec)[0]
-    kept = quarantine.most_bad_rows(book, spec) if aside else SHOWN
-    wanted = Wanted(latency.QUANTILES, lane is not None, waits or aside, kept, book.tasks_fail)
+    wanted = Wanted(latency.QUANTILES, lane is not None, waits or aside, quarantine.most_kept(book, spec))
     try:
         found = _collapsed_by_core(book, spec, given, wanted)
     except _TooManyRowsError:
@@ -141,9 +140,7 @@ def _by_core(
         return None
     try:
         given.require_unchanged()
-        if found.bad.count:
-            counted = found.bad.count, found.seen["changes"]
-            quarantine.admit(book, spec, counted, quarantine.explain_rows(spec, found.bad, found.files))
+        quarantine.admit_rows(book, spec, found.bad, found.seen["changes"], found.files)
         if found.seen["passed"]:
             keys = collapsed.frame_of(book.spark, found.passed, spec).select("after.*")
             _require_free(book, spec, keys, given.files)
@@ -157,11 +154,10 @@ def _append_by_core(
 ) -> tuple[dict[str, int], dict[str, float]] | None:
     """Add every change as a row, by data files that the core writes. Return None where Spark's reader has to do it."""
     table = jvm.load_table(book.spark, book.name(spec))
-    aside = quarantine.sets_aside(book, spec)[0]
     if not given.write or load.why_not(table):
         return None
     try:
-        most_bad = quarantine.most_bad_rows(book, spec) if aside else SHOWN
+        most_bad = quarantine.most_kept(book, spec)
         written = in_tasks_or_here(book, spec, lambda here: given.write(table, most_bad, here))
     except FrazilError:
         given.require_unchanged()  # a file that is still being written may be anything
@@ -169,29 +165,27 @@ def _append_by_core(
     except Exception as error:  # a storage whose login only Spark has
         book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
         return None
-    seen = collapsed.counts(written.rows, written.good, written.bad) | {"out_of_sequence": 0, "passed": 0}
     try:
         given.require_unchanged()
-        if written.bad.count:
-            counted = written.bad.count, seen["changes"]
-            quarantine.admit(book, spec, counted, quarantine.explain_rows(spec, written.bad, written.files))
+        tally = written.tally
+        quarantine.admit_rows(book, spec, tally.bad, tally.rows + tally.bad.count, written.files)
     except FrazilError:
         load.delete_written(table, written)
         raise
-    return _commit_appended(book, spec, base, given, (written, seen, picked_up))
+    return _commit_appended(book, spec, base, given, (written, picked_up))
 
 
 def _commit_appended(
-    book: Workbook, spec: TableSpec, base: Base, given: Batch, by_core: tuple[Written, dict[str, Any], float]
+    book: Workbook, spec: TableSpec, base: Base, given: Batch, by_core: tuple[Written, float]
 ) -> tuple[dict[str, int], dict[str, float]]:
     """Commit the data files of a batch; `by_core` ends with the time of its pick-up."""
-    written, seen, picked_up = by_core
-    stats = latency.picked_up(seen | written.ages.points(latency.QUANTILES), picked_up)
+    (written, picked_up), tally = by_core, by_core[0].tally
+    stats = latency.picked_up(tally.seen(latency.QUANTILES), picked_up)
     read_at, position = time.time(), given.after(commit.new_batch())
-    summary = _summary(stats, written.rows, given, picked_up)
+    summary = _summary(stats, tally.rows, given, picked_up)
     summary |= {"frazil.lane": "append", "frazil.lane-reason": "the table keeps every change"}
-    records = partial(_records, book, spec, base, position.batch, (written.bad, written.files))
-    with quarantine.beside(book, spec, base, position.batch, OfBatch(written.bad.count, records)) as ready:
+    records = partial(_records, book, spec, base, position.batch, (tally.bad, written.files))
+    with quarantine.beside(book, spec, base, position.batch, OfBatch(tally.bad.count, records)) as ready:
 
         def write(branch: str, properties: dict[str, str]) -> None:
             jvm_data_files.put(book.spark, branch, written.entries, properties)
@@ -199,7 +193,7 @@ def _commit_appended(
 
         facts = Facts(position, summary, given.record(position.batch))
         done = commit.commit_batch(book.spark, book.name(spec), base, facts, write)
-    return _counts(stats, written.rows, done, picked_up, read_at)
+    return _counts(stats, tally.rows, done, picked_up, read_at)
 
 
 def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, wanted: Wanted) -> Collapsed | None:

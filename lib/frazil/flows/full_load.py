@@ -12,7 +12,7 @@ from frazil.changes.changeset import change_set, load_rows
 from frazil.changes.keyless import appended
 from frazil.changes.quarantine import set_aside
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import SHOWN, BadRowError
+from frazil.core.bad_rows import BadRowError
 from frazil.dms import ends
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import (
@@ -185,8 +185,7 @@ class _Load:
         table = jvm.load_table(book.spark, self.name)
         if engine.why_not(table):
             return None
-        aside = quarantine.sets_aside(book, spec)[0]
-        kept = quarantine.most_bad_rows(book, spec) if aside else SHOWN
+        kept = quarantine.most_kept(book, spec)
         sent = book.endpoint, book.mappings
 
         def read(here: bool) -> Written:
@@ -201,8 +200,11 @@ class _Load:
         except Exception as error:  # a storage whose login only Spark has
             book.progress(f"{spec.source}: Spark reads the load, as the core could not: {jvm.cause(error)}")
             return None
+        tally = written.tally
         try:
-            self._admit(written)
+            if tally.bad.count:
+                self.reading.require_unchanged()
+            quarantine.admit_rows(book, spec, tally.bad, tally.rows + tally.bad.count, written.files)
         except FrazilError:
             engine.delete_written(table, written)
             raise
@@ -213,17 +215,8 @@ class _Load:
             self.reading.require_unchanged()
 
         common = RecordOf(spec, self.position.batch, self.base.sequence, LOAD_PHASE)
-        records = partial(record_frame, book.spark, written.bad, written.files, common)
-        return self._commit(put, OfBatch(written.bad.count, records, is_load=True)), written.bad.count
-
-    def _admit(self, written: Written) -> None:
-        """Raise BadRowError unless the load's bad rows may be quarantined."""
-        if not written.bad.count:
-            return
-        self.reading.require_unchanged()
-        counted = written.bad.count, written.rows + written.bad.count
-        explain = quarantine.explain_rows(self.spec, written.bad, written.files)
-        quarantine.admit(self.book, self.spec, counted, explain)
+        records = partial(record_frame, book.spark, tally.bad, written.files, common)
+        return self._commit(put, OfBatch(tally.bad.count, records, is_load=True)), tally.bad.count
 
     def by_spark(self) -> tuple[Commit, int]:
         """Load by Spark's reader, which quarantines bad rows if the table allows it.

@@ -65,11 +65,18 @@ def explain_raw(book: Workbook, spec: TableSpec, rows: DataFrame) -> Callable[[s
     return lambda other: explain_bad(rows, spec, locate, other=other)
 
 
-def explain_rows(spec: TableSpec, bad: BadRows, files: Sequence[FileToRead]) -> Callable[[str], BadRowError]:
-    """Return what explains bad rows that the core found."""
+def most_kept(book: Workbook, spec: TableSpec) -> int:
+    """Return how many bad rows of each file the core keeps: those to be quarantined, or those that an error shows."""
+    return most_bad_rows(book, spec) if sets_aside(book, spec)[0] else SHOWN
+
+
+def admit_rows(book: Workbook, spec: TableSpec, bad: BadRows, total: int, files: Sequence[FileToRead]) -> None:
+    """Raise BadRowError unless the bad rows that the core found in files, out of `total` rows, may be quarantined."""
+    if not bad.count:
+        return
     paths = {file.order: file.path for file in files}
     worst = [ShownRow(f"{paths[order]} row {row.number}", row.column, row.reason) for order, row in bad.rows[:SHOWN]]
-    return lambda other: explained(spec, bad.count, worst, other)
+    admit(book, spec, (bad.count, total), lambda other: explained(spec, bad.count, worst, other))
 
 
 def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | None:
