@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
@@ -243,6 +244,19 @@ def _by_number(spark: SparkSession, declared: str, files: list[DmsObject]) -> Da
     return none.union(rows)
 
 
+def with_texts(
+    spec: TableSpec, roles: Sequence[str], schema: Sequence[tuple[str, pa.DataType]]
+) -> list[tuple[str, pa.DataType]]:
+    """Return the columns of a file; bytes of a text column are text, which some writers do not mark as such."""
+    import pyarrow as pa
+
+    texts = {f"{image}:{c.name}" for image in ("after", "before", "seq") for c in spec.columns if c.dms_type in TEXTS}
+    return [
+        (name, pa.string() if role in texts and kind == pa.binary() else kind)
+        for role, (name, kind) in zip(roles, schema, strict=True)
+    ]
+
+
 def _read_group(
     spark: SparkSession,
     spec: TableSpec,
@@ -257,9 +271,7 @@ def _read_group(
 
     where = files[0].path
     layout = named_layout([n for n, _ in schema], spec, endpoint, mappings, phase, where)
-    texts = {f"{image}:{c.name}" for image in ("after", "before", "seq") for c in spec.columns if c.dms_type in TEXTS}
-    # A text may lack the mark that it is one: Spark still reads its bytes as text.
-    schema = [(n, pa.string() if r in texts and t == pa.binary() else t) for r, (n, t) in zip(layout.roles, schema, strict=True)]  # fmt: skip
+    schema = with_texts(spec, layout.roles, schema)
     require_comparable(spec, layout.roles, schema, where)
     declared = ", ".join(f"{identifier(n)} {spark_type(t, f'{where}: column {n!r}')}" for n, t in schema)
     if len({n.lower() for n, _ in schema}) < len(schema):

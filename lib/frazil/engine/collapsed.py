@@ -84,8 +84,9 @@ def frame_of(spark: SparkSession, rows: pa.Table | DataFrame, spec: TableSpec) -
 def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return rows (`op`, `c0` …, times as microseconds) in the form of a MERGE:
 
-    `op`, the row `after`, and its key `k0` …; also `place`, if the rows have one. Rows with `net` have only that. For rows that may lack columns
-    `missing` names these, and `source` is the key under which they are stored, if it is another one.
+    `op`, the row `after`, and its key `k0` …; also `place`, if the rows have one. Rows with `net` have only `after` and
+    that. For rows that may lack columns `missing` names these, and `source` is the key under which they are stored, if
+    it is another one.
     """
     times = micros_sql(spec)
     values = [times.get(f"c{i}", f"c{i}") for i in range(len(spec.columns))]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC
-from typing import TYPE_CHECKING
 
-from frazil.config.columns import TEXTS
 from frazil.config.spec import TableSpec
 from frazil.core.changes import FieldRules
 from frazil.core.csv import Dialect
@@ -16,11 +14,8 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, named_layout
 from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
-from frazil.dms.parquet import footer, require_comparable
+from frazil.dms.parquet import footer, require_comparable, with_texts
 from frazil.engine.read_files import FileToRead, ReadPlan
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def plan_files(
@@ -49,21 +44,8 @@ def _file(
     if file.is_parquet:
         schema = [(f.name, f.type) for f in footer(file)]
         layout = named_layout([name for name, _ in schema], spec, endpoint, mappings, phase, file.path)
-        require_comparable(spec, layout.roles, _with_texts(schema, layout.roles, spec), file.path)
+        require_comparable(spec, layout.roles, with_texts(spec, layout.roles, schema), file.path)
         return FileToRead(file.path, order, layout.roles, written_at_s=written)
     layout, form = file_layout(spec, endpoint, mappings, phase, file)
     dialect = Dialect(endpoint.delimiter, endpoint.row_delimiter, endpoint.rfc4180, header=form == NAMED)
     return FileToRead(file.path, order, layout.roles, dialect, written)
-
-
-def _with_texts(
-    schema: Sequence[tuple[str, pa.DataType]], roles: Sequence[str], spec: TableSpec
-) -> list[tuple[str, pa.DataType]]:
-    """Return the columns of a Parquet file; bytes of a text column are text, which some writers do not mark as such."""
-    import pyarrow as pa
-
-    texts = {f"{image}:{c.name}" for image in ("after", "before", "seq") for c in spec.columns if c.dms_type in TEXTS}
-    return [
-        (name, pa.string() if role in texts and kind == pa.binary() else kind)
-        for role, (name, kind) in zip(roles, schema, strict=True)
-    ]

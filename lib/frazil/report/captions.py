@@ -152,7 +152,7 @@ def skew(a: Analysis) -> str:
 def advice(found: Advice) -> str:
     """Describe the present setting, and a quicker one for the same money or a cheaper one of the same latency."""
     if not found.model:
-        return f"There is no advice: it needs {FEWEST} commits that tell of source commit times and of when their files landed."
+        return f"There is no advice: it needs {FEWEST} commits with source commit times and the times at which files landed."
     now = found.rows[0]
     text = (
         f"Now: p95 {span(found.now.p95)} measured, {span(now['p95_s'])} by the model, about ${now['usd_a_day']:,.2f} a day on AWS "
