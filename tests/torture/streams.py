@@ -22,13 +22,13 @@ import pyarrow as pa  # noqa: E402
 
 from frazil.changes.changeset import change_set  # noqa: E402
 from frazil.changes.collapse import last_per_key  # noqa: E402
-from frazil.changes.quarantine import unreadable  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.core.messages import MessageNames, columns_of, gather, type_columns, type_messages  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
 from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  # noqa: E402
 from frazil.engine.held_messages import changes_of, parse_messages  # noqa: E402
 from frazil.engine.message_blocks import is_change  # noqa: E402
+from frazil.engine.quarantine_records import unreadable_records  # noqa: E402
 from frazil.flows.stream_groups import groups_of, groups_of_messages  # noqa: E402
 from frazil.flows.unreadable import READABLE  # noqa: E402
 from helpers import spec_of  # noqa: E402
@@ -213,7 +213,7 @@ def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
     for x in changes.selectExpr("row_no", "op", "if(bad is null, after, null) as after").collect():
         values = x.after and tuple(bytes(v) if isinstance(v, bytearray) else v for v in x.after)
         got[x.row_no] = x.op, values or BAD
-    lost = unreadable(frame.where(f"not {READABLE}"), "kafka://", "batch").collect()
+    lost = unreadable_records(frame.where(f"not {READABLE}"), "kafka://", "batch").collect()
     lost = {int(x.row_no): bytes(x.raw) for x in lost}
     counts, replay = Counter(), {}
     for n, raw in enumerate(sent):

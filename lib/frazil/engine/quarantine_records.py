@@ -9,18 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.quarantine import key_texts_sql
 from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRows
 from frazil.core.changes import TABLE, BadRow
 from frazil.core.types import arrow_type, type_texts
-from frazil.dms.csv import NAMED, PARQUET, SHARED, STATED
+from frazil.dms.csv import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.engine.collapsed import PLACE, place_sql, time_sql
 from frazil.engine.read_files import FileToRead
+from frazil.lake import quarantine
 from frazil.lake.frames import of_arrow
-from frazil.source.quarantined import LATER, RECORD, WAITING
+from frazil.lake.later_changes import key_texts_sql
+from frazil.source.quarantined import LATER, RECORD, UNREADABLE, WAITING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,3 +111,23 @@ def _record(row: BadRow, file: FileToRead, of: RecordOf) -> dict[str, Any]:
         "layout": list(file.roles), "misfit": kept.misfit, **dict.fromkeys(LATER),
         "written": json.dumps(kept.key, ensure_ascii=False) if kept.key and None not in kept.key else None,
     }  # fmt: skip
+
+
+def unreadable_records(messages: DataFrame, scheme: str, batch: str) -> DataFrame:
+    """Return the records of messages of a stream that name no table.
+
+    The time of arrival is part of its `id`: if a topic is recreated, its offsets begin again.
+    """
+    from pyspark.sql import functions as F
+
+    path = F.concat(F.lit(scheme), "object")
+    told = {
+        "status": F.lit(UNREADABLE), "path": path, "row_no": F.col("offset").cast("string"), "raw": F.col("value").cast("binary"),
+        # format_string removes invalid UTF-8: other engines could not read the column.
+        "reason": F.expr("format_string('none of DMS\\'s messages: %.200s', coalesce(nullif(value, ''), 'it is empty'))"),
+        "id": F.concat_ws(":", path, "offset", F.expr("unix_millis(arrived)")), "written_at": F.col("arrived"),
+        "form": F.lit(JSON), "layout": F.array().cast("array<string>"), "misfit": F.lit(True), "keyed": F.lit(False),
+        "batch": F.lit(batch), **quarantine.stamped(batch, 0), "set_aside_at": quarantine.now(),
+    }  # fmt: skip
+    rest = {c: F.lit(None) for c in RECORD.keys() - told.keys() - {"object"}}
+    return messages.withColumns({**told, **rest}).select(*quarantine.record_columns())

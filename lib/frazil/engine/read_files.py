@@ -124,7 +124,7 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
     import numpy as np
     import pyarrow as pa
 
-    named = {w: _table_named(w.line, file, plan.rules) for w in records.wrong_width}
+    named = {w: table_named(w.line, file, plan.rules) for w in records.wrong_width}
     wrong = [w for w, table in named.items() if table in (None, plan.rules.table)]
     if not bad and not wrong:
         return ()
@@ -139,7 +139,7 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
     return tuple(sorted(kept, key=lambda row: row.number))
 
 
-def _table_named(line: str, file: FileToRead, rules: FieldRules) -> tuple[str, str] | None:
+def table_named(line: str, file: FileToRead, rules: FieldRules) -> tuple[str, str] | None:
     """Return the schema and the table that a line names, if it is in a file of all tables; None if it names none.
 
     In a file of one table every line is that table's. Where an added column names the table, such a line names none.

@@ -10,7 +10,6 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import explain_bad
-from frazil.changes.quarantine import NO_PLACE, changed, newest, overtaken
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRowError, BadRows, ShownRow, explained
 from frazil.dms.position import Position
@@ -19,7 +18,8 @@ from frazil.engine.read_files import FileToRead
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, quarantine
 from frazil.lake.commit import kept_under_way
-from frazil.lake.quarantine import QuarantineError
+from frazil.lake.later_changes import NO_PLACE, overtaken
+from frazil.lake.quarantine import QuarantineError, changed, newest
 from frazil.lake.tables import Base, read_base
 from frazil.source.quarantined import LATER, OBSOLETE, OPEN
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from frazil.changes import quarantine as aside
 from frazil.config.spec import TableSpec
 from frazil.dms.streams import Offsets, StreamError, stream_of
+from frazil.engine.quarantine_records import unreadable_records
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, quarantine
 from frazil.source import quarantined
@@ -84,7 +84,7 @@ def _set_aside(book: Workbook, frame: DataFrame, groups: Sequence[Group], total:
             )
 
     lost = frame.where(f"not {READABLE}").where(F.col("object").isin(*{g.object for g in groups}))
-    records = aside.unreadable(lost, book.stream.scheme, commit.new_batch())
+    records = unreadable_records(lost, book.stream.scheme, commit.new_batch())
     count, first = quarantine.add_once(book.spark, book.ops("quarantine"), records, admit)
     if count:
         book.progress(f"{count:,} message(s) that tell no table set aside in the quarantine: {', '.join(first)}")
@@ -95,7 +95,9 @@ def discard(book: Workbook) -> int:
     name, batch = book.ops("quarantine"), commit.new_batch()
     if not book.spark.catalog.tableExists(name):
         return 0
-    records = aside.changed(quarantine.unreadable(book.spark, name), batch, 1, status=quarantined.DISCARDED).persist()
+    records = quarantine.changed(
+        quarantine.unreadable(book.spark, name), batch, 1, status=quarantined.DISCARDED
+    ).persist()
     try:
         if count := records.count():
             quarantine.add(book.spark, name, records, batch)
