@@ -9,10 +9,10 @@ from frazil.changes.changeset import FIELDS, OLD, marked, reason_sql, shaped
 from frazil.changes.collapse import PLACE
 from frazil.changes.types import lake_type, mask_sql
 from frazil.config.spec import TableSpec
-from frazil.config.sql import beside, identifier, literal
+from frazil.config.sql import beside, literal
 from frazil.core.texts import time_sql
 from frazil.dms.csv import JSON, SHARED, STATED
-from frazil.source.quarantined import LATER, OBSOLETE, RECORD, STILL_BAD, WAITING
+from frazil.source.quarantined import LATER, RECORD, WAITING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,11 +33,6 @@ def key_texts_sql(spec: TableSpec, values: list[str]) -> str:
     if not parts:
         return "cast(null as string)"
     return f"if({' and '.join(f'{v} is not null' for v in values)}, to_json(array({', '.join(parts)})), null)"
-
-
-def key_sql(spec: TableSpec, row: str) -> str:
-    """Return the SQL of the key of a struct of the table's columns, in the form of the records."""
-    return key_texts_sql(spec, [f"{row}.{identifier(k)}" for k in spec.key])
 
 
 def with_aside(rows: DataFrame, spec: TableSpec) -> DataFrame:
@@ -117,36 +112,3 @@ def _columns() -> list[Column]:
     from pyspark.sql import functions as F
 
     return [F.col(c).cast(kind).alias(c) for c, kind in RECORD.items()]
-
-
-APPLY, UNCLEAR = "apply", "cannot tell"
-
-
-def judged(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    """Return rows that were read again (each with its record as `r`) as a change set, with a verdict on each.
-
-    `outcome` is APPLY, OBSOLETE, STILL_BAD or UNCLEAR, `why` its reason in words. `newer` and `old_newer` say whether
-    the key or the old key has had a later change. They are known if the key reads as it did when its changes were
-    followed, or if nothing good has followed since.
-    """
-    from pyspark.sql import functions as F
-
-    typed = marked(rows, spec)
-    changes = shaped(typed.withColumn("why", F.expr(reason_sql(spec, rows))), spec, "r", "why")
-    if not spec.key:
-        return changes.withColumn("outcome", F.expr(f"if(bad is null, '{APPLY}', '{STILL_BAD}')"))
-    found = changes.withColumn("now", F.expr(key_sql(spec, "after"))).withColumn(
-        "was", F.expr(f"if(op = 'U', nullif({key_sql(spec, 'before')}, now), null)")
-    )
-    for newer, now, then in (("newer", "now", "key"), ("old_newer", "was", "old_key")):
-        same = f"coalesce({now} = r.{then}, false)"
-        found = found.withColumns({
-            newer: F.expr(f"if({same}, r.later_{then} is not null, r.keyed or r.later_any is not null)"),
-            f"{newer}_sure": F.expr(f"{now} is null or {same} or not (r.keyed or r.later_any is not null)"),
-        })  # fmt: skip
-    unclear = "its key could not be read then or reads otherwise now, or later rows of it lacked columns: what is newer cannot be told"
-    return found.withColumn("outcome", F.expr(
-        f"case when bad is not null then '{STILL_BAD}' when not (newer_sure and old_newer_sure) or r.later_part is not null then '{UNCLEAR}' "
-        f"when newer and (was is null or old_newer) then '{OBSOLETE}' else '{APPLY}' end"
-    )).withColumn("why", F.expr(f"case outcome when '{UNCLEAR}' then {literal(unclear)} when '{OBSOLETE}' then "
-                                f"concat('changed later by batch ', r.later_key) else why end"))  # fmt: skip

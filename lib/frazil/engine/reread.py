@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from frazil.changes.types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
 from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_records, wrong_width
@@ -117,8 +118,6 @@ def _task(how: Reread) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 
 def _schema(spec: TableSpec) -> str:
     """Return Spark's types of the rows."""
-    from frazil.changes.types import lake_type
-
     kinds = {c.name: "bigint" if lake_type(c).startswith("timestamp") else lake_type(c) for c in spec.columns}
     new = [f"c{i} {kind}" for i, kind in enumerate(kinds.values())]
     old = [f"o{i} {kinds[k]}" for i, k in enumerate(spec.key)]
@@ -126,8 +125,6 @@ def _schema(spec: TableSpec) -> str:
 
 
 def _typed(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    from frazil.changes.types import lake_type
-
     times, new, old = micros_sql(spec), [], []
     for i, column in enumerate(spec.columns):
         value, key = times.get(f"c{i}", f"c{i}"), f"cast(null as {lake_type(column)})"
