@@ -1,6 +1,7 @@
 """Rows of the quarantine, read again: records in, judged rows out; no Spark."""
 
 import json
+import random
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -11,8 +12,14 @@ from frazil.core.bad_rows import with_lines, with_values
 from frazil.core.changes import FieldRules, type_columns, type_records
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.objects import DmsObject
+from frazil.engine.file_plan import plan_files
+from frazil.engine.read_files import read_changes
 from frazil.engine.reread import NOT_ITS_OWN, Reread, present_layouts, reread
+from frazil.errors import FrazilError
 from helpers import spec_of
+from mutated_files import COLUMNS as DAMAGED
+from mutated_files import DIALECTS, mutated_file, valid_file
 
 COLUMNS = ("id INT8", "n INT4", "note NCLOB", "raw BYTES(9)", "at DATETIME", "flag BOOLEAN")
 ROLES = ("op", "ts", *[f"after:{c.split()[0]}" for c in COLUMNS], "before:id")
@@ -205,3 +212,25 @@ def test_records_of_all_forms_are_read_together():
     records = [record("I,1,a", layout=roles), record(message(id=2, v="b"), "json", ()), record('"I","3","c"', "parquet", roles)]  # fmt: skip
     assert [values(row, spec) for row in rows_of(records, spec, Endpoint())] == [(1, "a"), (2, "b"), (3, "c")]
     assert rows_of([], spec) == []
+
+
+# --- whole files
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
+def test_each_bad_row_of_a_damaged_file_is_bad_again_for_the_same_reason(dialect, tmp_path):
+    r, spec, found = random.Random(5), parse_spec(spec_of("public.t", *DAMAGED)), 0
+    endpoint = Endpoint(timestamp_column="ts", null_value=dialect.null, delimiter=dialect.delimiter, rfc4180=dialect.quotes, header=dialect.header)  # fmt: skip
+    for number in range(150):
+        path = tmp_path / f"20260101-{number:09}{dialect.ending}"
+        path.write_bytes(mutated_file(r, valid_file(r, dialect), dialect))
+        try:
+            (file,), read = plan_files(spec, endpoint, Mappings(), [DmsObject(path.name, str(path), 1, "")], 1)
+            bad = [row for changes in read_changes(file, read) for row in changes.bad]
+        except (FrazilError, UnicodeDecodeError):
+            continue
+        form = "parquet" if file.is_parquet else "csv"
+        again = rows_of([record(b.kept.raw, form, file.roles, misfit=b.kept.misfit) for b in bad], spec, endpoint)
+        assert [row["reason"] for row in again] == [b.reason for b in bad]
+        found += len(bad)
+    assert found > 20
