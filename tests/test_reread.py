@@ -217,20 +217,19 @@ def test_records_of_all_forms_are_read_together():
 # --- whole files
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
+@pytest.mark.parametrize("dialect", [d for d in DIALECTS if d.ending != ".parquet"], ids=lambda d: d.name)
 def test_each_bad_row_of_a_damaged_file_is_bad_again_for_the_same_reason(dialect, tmp_path):
     r, spec, found = random.Random(5), parse_spec(spec_of("public.t", *DAMAGED)), 0
     endpoint = Endpoint(timestamp_column="ts", null_value=dialect.null, delimiter=dialect.delimiter, rfc4180=dialect.quotes, header=dialect.header)  # fmt: skip
-    for number in range(150):
+    for number in range(80):
         path = tmp_path / f"20260101-{number:09}{dialect.ending}"
         path.write_bytes(mutated_file(r, valid_file(r, dialect), dialect))
         try:
             (file,), read = plan_files(spec, endpoint, Mappings(), [DmsObject(path.name, str(path), 1, "")], 1)
             bad = [row for changes in read_changes(file, read) for row in changes.bad]
-        except (FrazilError, UnicodeDecodeError):
+        except FrazilError:
             continue
-        form = "parquet" if file.is_parquet else "csv"
-        again = rows_of([record(b.kept.raw, form, file.roles, misfit=b.kept.misfit) for b in bad], spec, endpoint)
+        again = rows_of([record(b.kept.raw, layout=file.roles, misfit=b.kept.misfit) for b in bad], spec, endpoint)
         assert [row["reason"] for row in again] == [b.reason for b in bad]
         found += len(bad)
     assert found > 20
