@@ -121,7 +121,7 @@ def _by_core(
     book: Workbook, spec: TableSpec, base: Base, given: Batch, picked_up: float
 ) -> tuple[dict[str, int], dict[str, float]] | None:
     """Apply a batch that the core reads. Return None, with nothing changed, where Spark's reader has to do it."""
-    if spec.policy == "append":
+    if spec.policy == "append" and given.files:
         return _append_by_core(book, spec, base, given, picked_up)
     if not given.collapse:
         return None
@@ -205,6 +205,8 @@ def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, wanted: Wa
     except Exception as error:
         if wanted.in_driver and "spark.driver.maxResultSize" in str(error):
             raise _TooManyRowsError from None
+        if given.read is None:
+            raise
         book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
         return None
 

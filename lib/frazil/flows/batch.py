@@ -62,11 +62,11 @@ class Plan:
 class Batch:
     """Changes from files or a stream, to apply together.
 
-    `read(whole)` returns raw rows, `after(batch id)` the position after them. `may_be_split`: see `read.may_be_split`.
-    `size` holds the files, messages and bytes for the snapshot summary.
+    `read(whole)` returns raw rows (None: the core reads all), `after(batch id)` the position after them.
+    `may_be_split`: see `read.may_be_split`. `size` holds the files, messages and bytes for the snapshot summary.
     """
 
-    read: Callable[[bool], DataFrame]
+    read: Callable[[bool], DataFrame] | None
     after: Callable[[str], Position]
     size: dict[str, int]
     may_be_split: bool = False
