@@ -26,7 +26,7 @@ from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
 from frazil.core.latest_per_key import moves
 from frazil.core.masks import masked
-from frazil.core.messages import parse_message, type_messages
+from frazil.core.messages import parse_message, type_messages, with_bytes
 from frazil.core.types import arrow_type
 from frazil.dms.csv import JSON, PARQUET, SHARED, STATED
 from frazil.dms.endpoint import Endpoint, Mappings
@@ -175,7 +175,8 @@ def _messages(raws: Sequence[bytes], how: Reread, partitions: int) -> Changes:
 
     parsed = [parse_message(raw, how.before_field) for raw in raws]
     names = message_names(how.spec, how.sent[1])
-    return type_messages(parsed, np.arange(len(parsed)), how.spec, names, partitions)
+    changes = type_messages(parsed, np.arange(len(parsed)), how.spec, names, partitions)
+    return Changes(changes.rows, tuple(with_bytes(row, raws[row.number], how.spec) for row in changes.bad))
 
 
 def _lines(raws: Sequence[bytes], how: Reread, form: str, roles: Sequence[str], phase: int) -> Changes:
