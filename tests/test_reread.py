@@ -200,10 +200,21 @@ def test_messages_are_read_again_and_keys_of_other_partitions_stay_refused():
     rows = rows_of([record(raw, "json", (), object="topic/0", keyed=keyed) for raw, keyed in raws], spec)
     assert [(r["op"], r["c0"], r["c1"], r["o0"]) for r in rows[:2]] == [("I", 3, BIG, None), ("U", 2, BIG, 1)]
     assert [bool(r["reason"]) for r in rows] == [False, False, True, True, True]
-    assert "spread over partitions" in rows[2]["reason"] and "not JSON" in rows[3]["reason"]
+    assert "spread over partitions" in rows[2]["reason"]
+    assert rows[3]["reason"] == "not JSON as DMS writes it: no JSON"
     assert rows[4]["reason"].startswith("column 'n': 'x' does not fit INT8")
     masked = rows_of([record(moved, "json", (), keyed=True, misfit=True)], spec)
     assert "spread over partitions" in masked[0]["reason"]
+
+
+def test_a_message_is_its_tables_or_stays_bad():
+    mappings = Mappings((), {"public.t": {"src": "one"}})
+    raws = [message(id=1, src="one"), message(id=2, src="two"), message(id=3)]
+    how = Reread(spec_with("id INT8"), (ENDPOINT, mappings), "before-image")
+    records = [{"id": str(i), **record(raw, "json", ())} for i, raw in enumerate(raws)]
+    rows = sorted(reread(pa.Table.from_pylist(records, SCHEMA), how).to_pylist(), key=lambda row: row["id"])
+    assert [row["c0"] for row in rows] == [1, None, None] and rows[1]["reason"] == NOT_ITS_OWN
+    assert "no value in src" in rows[2]["reason"]
 
 
 def test_records_of_all_forms_are_read_together():
