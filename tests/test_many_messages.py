@@ -3,11 +3,18 @@
 import itertools
 import json
 import random
+from datetime import UTC, datetime
 
 import pytest
 
+from frazil.config.spec import parse_spec
+from frazil.core.messages import MessageNames
 from frazil.engine import held_messages, message_blocks
+from frazil.engine.collapsed import Wanted, frame_of
+from frazil.engine.message_parts import Part, Reading
 from frazil.flows import stream_read, streams
+from frazil.report.latency import QUANTILES
+from helpers import spec_of
 from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark
@@ -214,3 +221,29 @@ def test_a_message_that_cannot_be_read_shows_nothing_of_a_table_that_hides_colum
     )
     note = w.merge()["t"].note
     assert "a message that cannot be read, with columns that are masked or left out" in note and "secret" not in note
+
+
+@pytest.mark.parametrize("count", [0, 10**6])
+def test_messages_of_a_later_read_come_later_whatever_their_places_look_like(spark, count):
+    """Kinesis's places are texts, which each task numbers."""
+    spec = parse_spec(spec_of("public.t", "id INT8", "v NCLOB"))
+
+    def frame(*places: int):
+        about = {"record-type": "data", "operation": "load", "schema-name": "public", "table-name": "t"}
+        values = [json.dumps({"data": {"id": 1, "v": str(place)}, "metadata": about}).encode() for place in places]
+        rows = [
+            ("s/0", f"{p:056d}", datetime(2026, 1, 1, tzinfo=UTC), value)
+            for p, value in zip(places, values, strict=True)
+        ]
+        return spark.createDataFrame(rows, "object string, offset string, arrived timestamp, value binary").coalesce(1)
+
+    whole = frame(1, 2, 3).unionByName(frame(4, 5)).unionByName(frame(6))
+    blocks = message_blocks.message_blocks(whole, "before-image", loads=True).persist()
+    reading = Reading(
+        spec, MessageNames({"id": "id", "v": "v"}), Part(("public", "t"), {"s/0": 2}, loads=True), {"s/0": 0}
+    )
+    found = message_blocks.collapse_part(blocks, reading, count, Wanted(QUANTILES, in_driver=False))
+    rows = found.frame if found.frame is not None else frame_of(spark, found.rows, spec)
+    assert [tuple(r) for r in rows.select("after.*").collect()] == [(1, "6")] and found.seen["changes"] == 5
+    found.release()
+    blocks.unpersist()

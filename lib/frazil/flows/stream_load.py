@@ -25,6 +25,7 @@ from frazil.flows.shape import FromStream, follow
 from frazil.flows.stream_groups import Group
 from frazil.flows.stream_look import only_topic
 from frazil.flows.stream_read import APART, Read, keep_position, messages, own, require_known
+from frazil.flows.tasks import in_tasks_or_here
 from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
@@ -220,7 +221,12 @@ class _Load:
         again = base.position.loaded and (not base.position.awaits_load or self.policy == "reload")
         # A message that DMS sent twice is stored twice; without a key this cannot be detected.
         wanted = Wanted(latency.QUANTILES, in_driver=False, most_bad=quarantine.most_kept(self.book, spec))
-        found = read.collapse(spec, read.part(spec, self.begin[spec.source], loads=True), count, wanted)
+        part = read.part(spec, self.begin[spec.source], loads=True)
+
+        def collapse(here: bool) -> Collapsed:
+            return read.collapse(spec, part, count, replace(wanted, in_process=here))
+
+        found = in_tasks_or_here(self.book, spec, collapse)
         try:
             bad = found.bad.count
             quarantine.admit_rows(self.book, spec, found.bad, found.seen["changes"], found.files)

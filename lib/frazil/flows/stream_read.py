@@ -25,7 +25,7 @@ from frazil.engine.small_batch import collapse_messages
 from frazil.flows import unreadable
 from frazil.flows.control_schema import names_in_messages
 from frazil.flows.stream_groups import Group, groups_of_facts, groups_of_messages
-from frazil.flows.tasks import in_tasks_or_here, tasks_or_here
+from frazil.flows.tasks import tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit
 from frazil.lake.frames import of_arrow
@@ -72,13 +72,7 @@ class Read:
         if self.held is not None:
             found = collapse_messages(self._held_of(part), replace(reading, every=1), wanted)
         else:
-            found = in_tasks_or_here(
-                self.book,
-                spec,
-                lambda here: message_blocks.collapse_part(
-                    self.blocks, reading, count, replace(wanted, in_process=here or wanted.in_process)
-                ),
-            )
+            found = message_blocks.collapse_part(self.blocks, reading, count, wanted)
         return replace(found, bad=self._with_bytes(found.bad, reading, wanted)) if found.bad.count else found
 
     def newest_arrival(self, part: Part) -> int | None:
