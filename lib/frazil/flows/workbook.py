@@ -15,8 +15,8 @@ from random import randrange
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.config import private_files, redaction
+from frazil.config.columns import OPERATION_COLUMNS
 from frazil.config.lakes import require_catalog
 from frazil.config.session import get_spark
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
