@@ -133,48 +133,82 @@ def mutated_file(r: random.Random, raw: bytes, dialect: Dialect) -> bytes:
 
 # --- the judge
 
+
+@dataclass(frozen=True)
+class Bad:
+    """A row that cannot be applied: the column of its first fault, or FIELDS, OP, KEY or TIME."""
+
+    column: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A file that cannot be read: why, and in which row its quotes fail."""
+
+    why: str
+    row: int = 0
+
+
+BOM = b"\xef\xbb\xbf"
+FIELDS, OP, KEY, TIME = "<fields>", "<op>", "<key>", "<timestamp>"
+DAMAGED, HEADER, OPEN, AFTER_QUOTE = "damaged", "header", "a text does not end", "text after a closing quote"
 BAD = type("Bad", (), {"__repr__": lambda self: "BAD"})()
-"""Stands for a value that is none of its type, and for a row with such a one."""
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$")
-_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")
-_STAMP = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)[ T](\d\d?):(\d\d?):(\d\d?)(?:\.(\d{0,6})\d*)?$", re.ASCII)
-_TRIM = "".join(map(chr, range(0x21))) + "\x7f"
+"""Stands for a value that is none of its type."""
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_STAMP = re.compile(r"(\d{4})-(\d\d?)-(\d\d?)[ T](\d\d?):(\d\d?):(\d\d?)(?:\.(\d{0,6})0*)?\s*", re.ASCII)
 
 
 def value_of(text: str | None, kind: str):
-    """Return what a field's text means, or BAD. White space around a value means nothing, except in a text."""
-    if text is None or kind.startswith(("NCLOB", "WSTRING")):  # in Parquet a text without its mark is bytes
-        return text.decode(errors="replace") if isinstance(text, bytes) else text
-    trimmed = text.strip(_TRIM)
+    """Return what a field's text means, or BAD. White space around a number means nothing."""
+    if text is None:
+        return None
+    if kind.startswith(("NCLOB", "WSTRING")):
+        return BAD if "\ufffd" in text else text
     try:
-        if kind in ("INT8", "INT4"):
-            value, most = Decimal(trimmed) if _DECIMAL.match(trimmed) else None, 1 << (63 if kind == "INT8" else 31)
-            return int(value) if value is not None and -most <= value < most and value == int(value) else BAD
-        if kind.startswith("NUMERIC"):
-            value = Decimal(trimmed) if _DECIMAL.match(trimmed) else None
-            return value if value is not None and abs(value) < 10**10 and value == round(value, 2) else BAD
-        if kind == "REAL8":
-            value = float(trimmed) if _REAL.match(trimmed) else math.nan
-            return value if math.isfinite(value) else BAD
-        if kind == "DATE":
-            return date.fromisoformat(trimmed) if re.match(r"\d{4}-\d\d-\d\d$", trimmed, re.ASCII) else BAD
-        if kind == "DATETIME":
-            parts = _STAMP.match(trimmed)
-            return datetime(*map(int, parts.groups()[:6]), int((parts[7] or "").ljust(6, "0"))) if parts else BAD
-        if kind == "BOOLEAN":
-            yes, no = ("true", "t", "1", "y", "yes"), ("false", "f", "0", "n", "no")
-            return text.lower() in yes or (False if text.lower() in no else BAD)
-        return bytes.fromhex(text.removeprefix("0x").removeprefix("0X")) if not re.search(r"\s", text) else BAD
-    except ValueError:
+        return _value_of(text, kind)
+    except (ValueError, ArithmeticError):
         return BAD
 
 
-def records(text: str, dialect: Dialect) -> list[list[tuple[str, bool]]] | None:
-    """Split a text into records of (field, quoted); None where a quoted field does not end as RFC 4180 has it.
+def _value_of(text: str, kind: str):
+    if kind in ("INT8", "INT4", "REAL8") or kind.startswith("NUMERIC"):
+        return _number_of(text.strip(), kind)
+    if kind == "DATE":
+        return date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) else BAD
+    if kind == "DATETIME":
+        parts = _STAMP.fullmatch(text)
+        return datetime(*map(int, parts.groups()[:6]), int((parts[7] or "").ljust(6, "0"))) if parts else BAD
+    if kind == "BOOLEAN":
+        yes, no = ("true", "t", "1", "y", "yes"), ("false", "f", "0", "n", "no")
+        return text.lower() in yes or (False if text.lower() in no else BAD)
+    return bytes.fromhex(text.removeprefix("0x").removeprefix("0X")) if not re.search(r"\s", text) else BAD
 
-    A quote in a field that does not begin with one stands for itself, as in every reader of CSV; white space behind a
-    closing quote means nothing.
-    """
+
+def _number_of(text: str, kind: str):
+    """Return the number that a text is in all its digits, or the nearest real."""
+    if not _NUMBER.fullmatch(text):
+        return float(text) if kind == "REAL8" and re.fullmatch("(?i)nan|[+-]?inf(inity)?", text) else BAD
+    if kind == "REAL8":
+        value = float(text)
+        vanished = not value and set("123456789") & set(text.lower().split("e")[0])
+        return value if math.isfinite(value) and not vanished else BAD
+    value, places = Decimal(text), 2 if kind.startswith("NUMERIC") else 0
+    most = 10**10 if places else 1 << (63 if kind == "INT8" else 31)
+    if value.adjusted() > 20 or not (abs(value) < most or (value == -most and not places)):
+        return BAD
+    cut = round(value, places) if places else int(value)
+    return cut if value == cut else BAD
+
+
+class _QuotesError(Exception):
+    """Quotes after which nobody can tell where rows end; the row counts from 1, the header too."""
+
+    def __init__(self, why: str, row: int):
+        self.why, self.row = why, row
+
+
+def records(text: str, dialect: Dialect) -> list[list[tuple[str, bool]]]:
+    """Split a text into records of (field, quoted), without empty lines; a quote within a field stands for itself."""
     found, record, at = [], [], 0
     while at < len(text):
         if dialect.quotes and text[at] == '"':
@@ -182,20 +216,17 @@ def records(text: str, dialect: Dialect) -> list[list[tuple[str, bool]]] | None:
             while (end := text.find('"', end)) >= 0 and text[end + 1 : end + 2] == '"':
                 end += 2
             if end < 0:
-                return None
-            after = end + 1
-            while text[after : after + 1] <= " " and text[after : after + 1] not in ("", "\n", dialect.delimiter):
-                after += 1
-            if text[after : after + 1] not in ("", "\n", dialect.delimiter):
-                return None
+                raise _QuotesError(OPEN, len(found) + 1)
+            if text[end + 1 : end + 2] not in ("", "\n", dialect.delimiter):
+                raise _QuotesError(AFTER_QUOTE, len(found) + 1)
             record.append((text[at + 1 : end].replace('""', '"'), True))
-            at = after
+            at = end + 1
         else:
             end = min((p for p in (text.find(dialect.delimiter, at), text.find("\n", at)) if p >= 0), default=len(text))
             record.append((text[at:end], False))
             at = end
         if text[at : at + 1] != dialect.delimiter:
-            found.append(record)
+            found += [record] if record != [("", False)] else []
             record = []
         elif at + 1 == len(text):
             found.append([*record, ("", False)])
@@ -203,57 +234,81 @@ def records(text: str, dialect: Dialect) -> list[list[tuple[str, bool]]] | None:
     return found
 
 
-def meaning(record: list[tuple[str, bool]], dialect: Dialect):
-    """Return the row that a record is: a tuple of op and values, BAD, or None for a record without any value."""
+def meaning(record: list[tuple[str, bool]], dialect: Dialect) -> tuple | Bad | None:
+    """Return the row that a record is: a tuple of op and values, a bad row, or None for a record without any value."""
+    if len(record) != len(COLUMNS) + 2:
+        return Bad(FIELDS)
     if all(f == "" and not q for f, q in record):
         return None
-    if len(record) != len(COLUMNS) + 2:
-        return BAD
 
     def text(field: str, quoted: bool, has_empty: bool) -> str | None:
         if not field:
             return field if has_empty and (quoted or dialect.null) else None
         return None if field == dialect.null else field
 
-    op, ts = (text(*f, False) for f in record[:2])
+    op, stamp = (text(*f, False) for f in record[:2])
     values = [value_of(text(*f, k in TEXTS), k) for f, k in zip(record[2:], KINDS, strict=True)]
-    stamp = value_of(ts, "DATETIME")
-    good = op in ("I", "U", "D") and values[0] is not None and not any(v is BAD for v in (*values, stamp))
-    return (op, *values) if good else BAD
+    if op not in ("I", "U", "D"):
+        return Bad(OP)
+    if values[0] is None:
+        return Bad(KEY)
+    if value_of(stamp, "DATETIME") is BAD:
+        return Bad(TIME)
+    wrong = [name for name, value in zip(NAMES, values, strict=True) if value is BAD]
+    return Bad(wrong[0]) if wrong else (op, *values)
 
 
-def _parquet(raw: bytes) -> list:
-    """Return the rows of a Parquet file; where pyarrow minds what is beside the data (statistics), as DuckDB reads it."""
+def _parquet(raw: bytes) -> tuple[list[str], list[tuple]]:
+    """Return names and rows of a Parquet file; where pyarrow minds what is beside the data (statistics), as DuckDB reads it."""
     import duckdb
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        columns = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
-        columns.validate(full=True)
-        return [tuple(row.values()) for row in columns.to_pylist()]
+        table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
+        table.validate()
+        values = [
+            c.cast(pa.binary()) if pa.types.is_string(c.type) else c for c in table.columns
+        ]  # whose bytes may be anything
+        return table.column_names, list(zip(*(c.to_pylist() for c in values), strict=True))
     except OSError as e:
         if "size mismatch" not in str(e):
             raise
     with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
         file.write(raw)
         file.flush()
-        return duckdb.sql(f"select * from read_parquet('{file.name}')").fetchall()
+        found = duckdb.sql(f"select * from read_parquet('{file.name}')")
+        return found.columns, found.fetchall()
 
 
-def judge(raw: bytes, dialect: Dialect) -> list | None:
-    """Return what the bytes say: each row's values or BAD; None where they are no sound file at all."""
+def _parquet_field(value: bytes | str | None) -> tuple[str, bool]:
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return text or "", text is not None
+
+
+def _records_of(raw: bytes, dialect: Dialect) -> list[list[tuple[str, bool]]]:
+    if dialect.ending == ".csv.gz":
+        raw = gzip.decompress(raw) if raw else b""
+    if dialect.ending == ".parquet":
+        names, rows = _parquet(raw)
+        return [[(n, False) for n in names], *([_parquet_field(value) for value in row] for row in rows)]
+    return records(raw.removeprefix(BOM).decode(errors="replace"), dialect)
+
+
+def judge(raw: bytes, dialect: Dialect) -> list[tuple[int, tuple | Bad]] | Refused:
+    """Return what the bytes say: each row's number and meaning; or why they are no sound file at all."""
+    has_header = dialect.header or dialect.ending == ".parquet"
     try:
-        if dialect.ending == ".csv.gz":
-            raw = gzip.decompress(raw) if raw else b""
-        if dialect.ending == ".parquet":
-            return [meaning([("" if v is None else v, v is not None) for v in row], dialect) for row in _parquet(raw)]
-        text = raw.removeprefix(b"\xef\xbb\xbf").decode()
+        found = _records_of(raw, dialect)
+    except _QuotesError as e:
+        return Refused(e.why, e.row - has_header) if e.row > has_header else Refused(HEADER)
     except Exception:
-        return None
-    found = records(text, dialect)
-    if found and dialect.header:
-        if [f.rstrip("\r") for f, _ in found[0]] != ["Op", "ts", *NAMES]:
-            return None
-        found = found[1:]
-    return None if found is None else [m for m in (meaning(x, dialect) for x in found) if m is not None]
+        return Refused(DAMAGED)
+    if has_header and found:
+        names = [field.rstrip("\r") for field, _ in found.pop(0)]
+        if names[:2] != ["Op", "ts"] or sorted(names[2:]) != sorted(NAMES) or (dialect.header and raw.startswith(BOM)):
+            return Refused(HEADER)
+        places = [0, 1, *(names.index(name) for name in NAMES)]
+        found = [[x[p] for p in places] if len(x) == len(places) else x for x in found]
+    rows = [(number, meaning(record, dialect)) for number, record in enumerate(found, 1)]
+    return [(number, row) for number, row in rows if row is not None]

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -21,6 +22,7 @@ from frazil.core.messages import (
     type_columns,
     type_messages,
     unknown_columns,
+    with_bytes,
 )
 from helpers import spec_of
 
@@ -115,6 +117,62 @@ def test_an_order_that_is_lost_makes_a_row_bad():
         not typed(moved).bad and not typed(message("update", {"id": 2}, id=2, spread="primary-key"), partitions=3).bad
     )
     assert typed(moved, message(id=1, spread="transaction-id"), partitions=3).rows.num_rows == 0
+
+
+def test_what_the_quarantine_keeps_of_a_bad_message_is_known_but_for_its_bytes():
+    changes = typed(
+        message("update", {"id": 7}, id=8, n="x"), message(id=1, at="2024-13-01T00:00:00Z"), message(id=1, committed="2024"),
+        message("update", {"id": "y"}, id=3), message("truncate", id=None), message(id=1)[:-9],
+    )  # fmt: skip
+    told = [(b.place, b.reason, b.kept.op, b.kept.key, b.kept.old_key, b.kept.misfit) for b in changes.bad]
+    assert told == [
+        ("100", "column 'n': 'x' does not fit NUMERIC(38,10) (decimal(38,10) in the lake)", "U", ("8",), ("7",), False),
+        ("101", "column 'at': '2024-13-01T00:00:00Z' does not fit DATETIME (timestamp_ntz in the lake)", "I", ("1",), (None,), False),
+        ("102", "commit timestamp '2024' is not yyyy-MM-ddTHH:mm:ss.SSSSSSZ", "I", ("1",), (None,), False),
+        ("103", "old value of column 'id': 'y' does not fit INT8 (bigint in the lake)", "U", ("3",), ("y",), False),
+        ("104", "unknown operation 'truncate', none that stands for I, U or D", "truncate", (None,), (None,), False),
+        ("105", "not JSON as DMS writes it", None, (None,), (None,), True),
+    ]  # fmt: skip
+    assert [b.kept.commit_ts for b in changes.bad[:3]] == ["2024-01-01 00:00:00.123456"] * 2 + [None]
+    assert {b.kept.built for b in changes.bad[:5]} == {"2024-01-01T00:00:01.000000Z"}
+    assert all(b.kept.has_key != b.kept.misfit for b in changes.bad)
+    shown = with_bytes(changes.bad[5], b'{"data": \xff' + b"x" * 999, SPEC)
+    assert shown.reason.startswith('not JSON as DMS writes it: {"data": \ufffdxxx') and len(shown.reason) == 300
+    assert len(shown.kept.raw) == 1009
+    hidden = replace(SPEC, columns=(SPEC.columns[0], replace(SPEC.columns[1], mask="sha256"), *SPEC.columns[2:]))
+    assert "masked or left out" in with_bytes(changes.bad[5], b"secret", hidden).reason
+
+
+def test_messages_of_another_table_of_this_name_are_left_out_and_those_that_tell_none_are_bad():
+    names = replace(NAMES, origin={"src": "mine"})
+    texts = [
+        message(id=1, src="mine"),
+        message(id=2, src="other"),
+        message(id=3),
+        message(id=4, src="mine", n="x"),
+        "no JSON",
+    ]
+    changes = type_messages([parse_message(t) for t in texts], np.arange(5), SPEC, names)
+    assert changes.rows["new_0"].to_pylist() == [1]
+    assert [(b.number, b.reason) for b in changes.bad][::2] == [
+        (2, "no value in src, which tells its table"), (4, "not JSON as DMS writes it")
+    ]  # fmt: skip
+    assert changes.bad[1].column == "n"
+
+
+def test_a_column_that_a_rule_adds_has_its_new_value_in_an_old_row():
+    spec = parse_spec(spec_of("public.t", "id INT8", "src WSTRING(9)", key=("id", "src")))
+    names = MessageNames({n: n for n in spec.names}, added=frozenset({"src"}))
+    texts = [message("update", {"id": 7}, id=8, src="a"), message("update", id=8, src="a"), message(id=9, src="a")]
+    changes = type_messages([parse_message(t) for t in texts], np.arange(3), spec, names)
+    assert not changes.bad and changes.rows["old_1"].to_pylist() == ["a", None, None]
+
+
+def test_names_that_differ_in_upper_and_lower_case_only_are_other_names():
+    spec = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)", "other WSTRING(9)"))
+    names = MessageNames({"id": "id", "v": "v", "other": "V"})
+    changes = type_messages([parse_message(message(id=1, v="a", V="b"))], np.arange(1), spec, names)
+    assert [changes.rows[f"new_{i}"][0].as_py() for i in range(3)] == [1, "a", "b"]
 
 
 def test_names_that_nobody_declared_are_found():

@@ -32,10 +32,6 @@ COLUMNS = [
     "number NUMERIC(12,2)",
 ]
 LIMITS = {"on_bad_rows": "quarantine", "max_bad_rows": 99, "max_bad_percent": 100}
-AS_TEXT = pytest.mark.xfail(
-    reason="Spark reads messages beside bad ones, and its cast refuses an integer with a point or an exponent",
-    strict=True,
-)
 
 
 def tables(w) -> None:
@@ -141,7 +137,7 @@ def test_integers_without_a_point_are_taken_and_fractions_are_bad_rows(held, for
     check(held, form, ("small", "big"), only=lambda text: text in ("12", "12.5", "1e-1"))
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", pytest.param("stream", marks=AS_TEXT)])
+@pytest.mark.parametrize("form", ["csv", "parquet", "stream"])
 def test_integers_with_zeros_after_the_point_or_an_exponent_are_taken(held, form):
     check(held, form, ("small", "big"), only=lambda text: text in ("12.0", "12.000", "1e3"))
 

@@ -1,4 +1,4 @@
-"""Few messages of a stream are read, ordered and collapsed in this process; Spark reads them where that may not judge them."""
+"""Few messages of a stream are read, ordered and collapsed in this process."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import itertools
 import json
 import os
 import signal
-from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from frazil.dms import kafka_reader
-from frazil.dms.messages import routed
-from frazil.engine.held_messages import parse_messages
-from frazil.flows import streams
-from frazil.flows.stream_groups import groups_of, groups_of_messages
-from stream_world import STAMP, KafkaWorld
+from frazil.engine import message_blocks
+from frazil.engine.held_messages import MOST
+from frazil.flows import stream_read, streams
+from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark
 _numbers = itertools.count(1)
@@ -29,15 +26,15 @@ def w(kafka, spark, catalog_options, tmp_path):
 
 
 @pytest.fixture
-def by_spark(monkeypatch):
-    """Note each batch that Spark reads."""
-    read, rows_of = [], streams.rows_of
+def by_tasks(monkeypatch):
+    """Note each read whose messages tasks parse."""
+    read, parsed = [], stream_read._parsed
 
-    def noted(book, spec, *more, **place):
-        read.append(spec.source)
-        return rows_of(book, spec, *more, **place)
+    def noted(*given):
+        read.append(given)
+        return parsed(*given)
 
-    monkeypatch.setattr(streams, "rows_of", noted)
+    monkeypatch.setattr(stream_read, "_parsed", noted)
     return read
 
 
@@ -64,7 +61,7 @@ def _counts(w) -> list[dict]:
 
 
 @pytest.mark.parametrize("lane", ["rowdelta", "merge"])
-def test_batches_of_few_messages_are_applied_without_spark_reading_them(w, by_spark, monkeypatch, lane):
+def test_batches_of_few_messages_are_applied_without_spark_reading_them(w, by_tasks, monkeypatch, lane):
     w.table("t").message("load", id=1, v="a").loaded()
 
     def few():
@@ -78,13 +75,13 @@ def test_batches_of_few_messages_are_applied_without_spark_reading_them(w, by_sp
         w.message("update", id=2, v="c").message("delete", id=1).message("update", id=500, v="d", was={"id": 10})
 
     done = _run(w, monkeypatch, few, many, others, few, lane=lane)
-    assert done["t"].counts["batches"] == 4 and not by_spark
+    assert done["t"].counts["batches"] == 4 and not by_tasks
     assert sorted(w.rows("t")) == sorted([(2, "b"), *[(i, "x" * 50) for i in range(11, 400)], (500, "d")])
     assert [(c["changes"], c["I"], c["U"], c["D"]) for c in _counts(w)] == [(1, 1, 0, 0), (390, 390, 0, 0), (3, 0, 2, 1), (1, 1, 0, 0)]  # fmt: skip
 
 
 @pytest.mark.parametrize("lane", ["rowdelta", "merge"])
-def test_values_of_every_type_come_as_they_were_sent(w, spark, by_spark, lane):
+def test_values_of_every_type_come_as_they_were_sent(w, spark, by_tasks, lane):
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         w.table(
@@ -119,11 +116,11 @@ def test_values_of_every_type_come_as_they_were_sent(w, spark, by_spark, lane):
         "\u00e9 '\\\n",
     )
     assert [r[:3] + r[3:] for r in rows] == [first, (str(2**53 + 1), None, None, "9999-12-31 00:00:00", *[None] * 4)]
-    assert not by_spark
+    assert not by_tasks
 
 
 @pytest.mark.slow
-def test_the_table_follows_control_records_among_few_messages(w, by_spark, monkeypatch):
+def test_the_table_follows_control_records_among_few_messages(w, by_tasks, monkeypatch):
     w.table("t").message("load", id=1, v="a").loaded()
     _run(
         w, monkeypatch,
@@ -134,10 +131,10 @@ def test_the_table_follows_control_records_among_few_messages(w, by_spark, monke
         changes={"new": "add"},
     )  # fmt: skip
     assert w.rows("t") == [(1, "z", None), (2, "b", None), (3, "c", "n"), (4, "d", "m"), (5, "e", "l")]
-    assert not by_spark
+    assert not by_tasks
 
 
-def test_a_bad_row_stops_its_batch_with_its_offset_and_value(w, by_spark, monkeypatch):
+def test_a_bad_row_stops_its_batch_with_its_offset_and_value(w, by_tasks, monkeypatch):
     w.table("t", "id INT8", "n INT4").message("load", id=1, n=1).loaded()
     done = _run(
         w, monkeypatch,
@@ -145,18 +142,19 @@ def test_a_bad_row_stops_its_batch_with_its_offset_and_value(w, by_spark, monkey
         lambda: w.message("insert", id=3, n=3_000_000_000),
     )  # fmt: skip
     assert done["t"].status == "failed" and "offset 2" in done["t"].note and "3000000000" in done["t"].note
-    assert w.rows("t") == [(1, 1), (2, 2)] and len(by_spark) == 1
+    assert f"kafka://{w.topic}/0 offset 2: column 'n': '3000000000' does not fit INT4" in done["t"].note
+    assert w.rows("t") == [(1, 1), (2, 2)] and not by_tasks
 
 
 @pytest.mark.parametrize("lane", ["rowdelta", "merge"])
-def test_of_partitions_each_keeps_its_own_place(w, kafka, by_spark, lane):
+def test_of_partitions_each_keeps_its_own_place(w, kafka, by_tasks, lane):
     w = KafkaWorld(kafka, w.root / "two", f"{w.space}two", w.catalog_options, partitions=2)
     w.table("t").message("load", id=1, v="a").loaded()
     w.message("insert", id=2, v="b", partition=1).message("update", id=1, v="b")
     assert w.merged(lane=lane).rows("t") == [(1, "b"), (2, "b")]
     w.message("update", id=2, v="c", partition=1).message("update", id=2, v="d", partition=1)
     assert w.merged(lane=lane).rows("t") == [(1, "b"), (2, "d")]
-    assert not by_spark
+    assert not by_tasks
 
 
 def test_the_client_reads_what_spark_reads_from_wherever(w, kafka):
@@ -203,7 +201,7 @@ def test_the_client_passes_by_what_a_transaction_leaves_in_the_log(w, kafka):
         end = taken.end
 
 
-def test_tasks_take_messages_from_spark_where_the_client_fails(w, by_spark, monkeypatch):
+def test_tasks_take_messages_from_spark_where_the_client_fails(w, by_tasks, monkeypatch):
     w.table("t").message("load", id=1, v="a").loaded()
     at_once = kafka_reader.Reader.read
 
@@ -217,7 +215,7 @@ def test_tasks_take_messages_from_spark_where_the_client_fails(w, by_spark, monk
 
     add = [lambda i=i: w.message("insert", id=i, v="b") for i in (2, 3)]
     _run(w, monkeypatch, *add, fail, recover)
-    assert not by_spark and [r[0] for r in w.rows("t")] == [1, 2, 3, 4, 5]
+    assert len(by_tasks) == 1 and [r[0] for r in w.rows("t")] == [1, 2, 3, 4, 5]
 
 
 def test_messages_that_are_large_together_are_not_held(w, monkeypatch):
@@ -238,34 +236,6 @@ def test_messages_that_expired_are_not_read_by_the_client(w):
     assert taken.at_once() is None
 
 
-def test_few_messages_are_grouped_as_many_are(spark):
-    def message(kind: str = "data", operation: str = "insert", table: str = "t", **data) -> str:
-        about = {
-            "record-type": kind,
-            "operation": operation,
-            "schema-name": "p",
-            "table-name": table,
-            "timestamp": STAMP,
-        }
-        return json.dumps({"data": data, "metadata": about})
-
-    texts = [
-        message(id=1), message(id=2, v="b"), message(table="u", id=1), message("control", "add-column", id=3), message("control", "drop-table"),
-        message(operation="load", id=5), "no message", None, '{"metadata": {}}', message("control", "create-table"), message("control", "add-column"), "",
-    ]  # fmt: skip
-    rows = [(f"topic/{i % 2}", 100 - i, datetime(2026, 1, 1, 0, 0, i, 999, UTC), None if t is None else t.encode()) for i, t in enumerate(texts)]  # fmt: skip
-    frame = routed(spark.createDataFrame(rows, "object string, offset bigint, arrived timestamp, value binary"))
-
-    def known(groups):
-        alike = {(g.object, g.kind, g.operation, g.schema, g.table): replace(g, columns=(), records=()) for g in groups}
-        return alike, {k: ({*g.columns}, {*g.records}) for k, g in zip(alike, groups, strict=True)}
-
-    few = known(
-        groups_of_messages(parse_messages([(r[0], r[1], int(r[2].timestamp()) * 1000, r[3]) for r in rows], ""))
-    )
-    assert few == known(groups_of(frame)) and len(few[0]) == 10
-
-
 def test_bytes_that_are_no_text_are_shown_and_stop_the_table(w):
     w.table("t").message("load", id=1, v="a").loaded()
     w.send(b"\xff\xfe no message").message("insert", id=2, v="b")
@@ -273,3 +243,111 @@ def test_bytes_that_are_no_text_are_shown_and_stop_the_table(w):
     assert "none of DMS's" in done["t"].note and "no message" in done["t"].note and "offset 1" in done["t"].note
     w.merge(lane="rowdelta", on_unreadable="report")
     assert w.rows("t") == [(1, "a"), (2, "b")]
+
+
+# --- bad messages
+
+ABOUT = {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}
+BAD = {"on_bad_rows": "quarantine", "max_bad_rows": 99, "max_bad_percent": 100.0}
+
+
+def _records(w) -> list[tuple]:
+    """Return what the quarantine keeps of each bad message: place, column, reason, key, old key, whether it is followed."""
+    rows = w.spark.table(f"lake.{w.space}_ops.quarantine").where("table_name is not null").collect()
+    last = {r.id: r for r in sorted(rows, key=lambda r: (r.sequence, r.changed_at))}
+    return sorted(
+        (r.path.rpartition("/")[2], int(r.row_no), r.column_name, r.reason, r.key, r.old_key, r.keyed, r.status)
+        for r in last.values()
+    )
+
+
+def send_bad(w) -> list[tuple]:
+    """Send one message of each fault; return what the quarantine keeps of them."""
+    w.message("insert", id=3, n="x").message("update", was={"id": 1}, id=30, n=3_000_000_000)
+    w.message("truncate", id=5).message("insert", n=6).message("insert", id=7, about={"commit-timestamp": "2026-01-01"})
+    w.message("update", was={"id": "y"}, id=8, at="2026-01-01T00:00:00+02:00").message("insert", id="z")
+    return [
+        ("0", 1, "n", "column 'n': 'x' does not fit INT4 (int in the lake)", '["3"]', None, True, "waiting"),
+        ("0", 2, "n", "column 'n': '3000000000' does not fit INT4 (int in the lake)", '["30"]', '["1"]', True, "waiting"),
+        ("0", 3, "op", "unknown operation 'truncate', none that stands for I, U or D", '["5"]', None, True, "waiting"),
+        ("0", 4, "key", "no value in key column id", None, None, False, "waiting"),
+        ("0", 5, "timestamp", "commit timestamp '2026-01-01' is not yyyy-MM-ddTHH:mm:ss.SSSSSSZ", '["7"]', None, True, "waiting"),
+        ("0", 6, "id", "old value of column 'id': 'y' does not fit INT8 (bigint in the lake)", '["8"]', None, False, "waiting"),
+        ("0", 7, "id", "column 'id': 'z' does not fit INT8 (bigint in the lake)", '["z"]', None, False, "waiting"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("most", [MOST, 0])
+@pytest.mark.parametrize("lane", ["rowdelta", "merge"])
+def test_each_bad_message_is_set_aside_with_its_place_reason_and_key(w, monkeypatch, most, lane):
+    monkeypatch.setattr(stream_read, "MOST", most)
+    monkeypatch.setattr(message_blocks, "MOST", most)
+    given = {**BAD, "ops": f"{w.space}_ops", "lane": lane}
+    w.table("t", "id INT8", "n INT4", "at DATETIME").message("load", id=1, n=1).loaded()
+    told = send_bad(w)
+    broken = '{"data": {"id": , "metadata": ' + json.dumps(ABOUT) + "}"
+    w.send(broken).message("insert", id=9, n=9).merged(**given)
+    told.append(("0", 8, "fields", f"not JSON as DMS writes it: {broken}"[:300], None, None, False, "waiting"))
+    assert _records(w) == told
+    assert w.rows("t") == [(1, 1, None), (9, 9, None)]
+    rows = w.spark.table(f"lake.{w.space}_ops.quarantine").collect()
+    assert {int(r.row_no): bytes(r.raw) for r in rows}[8].decode() == broken
+    (first,) = (r for r in rows if r.row_no == "1")
+    assert (first.path, first.object, first.form, first.phase) == (f"kafka://{w.topic}/0", f"{w.topic}/0", "json", 1)
+    assert (first.op, first.commit_ts, json.loads(first.raw)["data"]) == (
+        "I",
+        "2026-01-01 10:00:00",
+        {"id": 3, "n": "x"},
+    )
+    assert first.written_at is not None and list(first.layout) == []
+
+
+@pytest.mark.parametrize("most", [MOST, 0])
+def test_what_came_later_in_its_partition_makes_a_bad_message_obsolete(w, kafka, monkeypatch, most):
+    """Within a partition the offset counts, between partitions their order."""
+    monkeypatch.setattr(stream_read, "MOST", most)
+    monkeypatch.setattr(message_blocks, "MOST", most)
+    w = KafkaWorld(kafka, w.root / "two", f"{w.space}two", w.catalog_options, partitions=2)
+    w.table("t", "id INT8", "n INT4").loaded()
+    for key, partition in ((1, 0), (2, 1)):
+        w.message("insert", id=key, n=1, partition=partition).message("update", id=key, n="x", partition=partition)
+    w.message("update", id=2, n=3, partition=1)
+    w.merged(**BAD, ops=f"{w.space}_ops")
+    assert [(r[0], r[1], r[-1]) for r in _records(w)] == [("0", 1, "waiting"), ("1", 1, "obsolete")]
+    w.message("update", id=1, n=5).merged(**BAD, ops=f"{w.space}_ops")
+    assert [r[-1] for r in _records(w)] == ["obsolete", "obsolete"]
+    assert w.rows("t") == [(1, 5), (2, 3)]
+
+
+@pytest.mark.parametrize("most", [MOST, 0])
+def test_a_batch_of_bad_messages_alone_is_applied(w, monkeypatch, most):
+    monkeypatch.setattr(stream_read, "MOST", most)
+    monkeypatch.setattr(message_blocks, "MOST", most)
+    w.table("t", "id INT8", "n INT4").message("load", id=1, n=1).loaded()
+    w.message("insert", id=2, n="x").message("insert", id=3, n="y").merged(**BAD, ops=f"{w.space}_ops")
+    assert (w.rows("t"), len(_records(w))) == ([(1, 1)], 2)
+    w.message("insert", id=2, n=2).merged(**BAD, ops=f"{w.space}_ops")
+    assert w.rows("t") == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("most", [MOST, 0])
+@pytest.mark.parametrize("policy", ["append", "multiset"])
+def test_tables_without_a_key_take_load_records_and_changes_as_they_are(w, monkeypatch, most, policy):
+    monkeypatch.setattr(stream_read, "MOST", most)
+    monkeypatch.setattr(message_blocks, "MOST", most)
+    w.table("t", "id INT8", "v NCLOB", key=())
+    w.specs["t"]["without_key"] = policy
+    (w.root / "specs/t.yml").write_text(json.dumps(w.specs["t"]))
+    w.message("load", id=1, v="a").message("load", id=1, v="a").message("load", id=2, v="b").loaded()
+    w.message("insert", id=3, v="c").message("delete", id=1, v="a").message(
+        "update", was={"id": 2, "v": "b"}, id=2, v="B"
+    )
+    w.merged()
+    rows = sorted(tuple(r) for r in w.spark.table(w.name("t")).select("id", "v").collect())
+    if policy == "multiset":
+        assert rows == [(1, "a"), (2, "B"), (3, "c")]
+        return
+    assert rows == [(1, "a"), (1, "a"), (1, "a"), (2, "B"), (2, "b"), (3, "c")]
+    more = w.spark.table(w.name("t")).orderBy("_seq", "_row").select("_op", "_object", "_row", "_seq").collect()
+    assert sorted((r._op, r._row) for r in more) == [("D", 2), ("I", 1), ("I", 1), ("I", 2), ("I", 3), ("U", 3)]
+    assert {r._object for r in more} == {f"{w.topic}/0"} and all(len(r._seq) == 16 for r in more)

@@ -1,13 +1,20 @@
 """Many messages of a stream: Spark's tasks parse and collapse them by the core, and the result is that of any other read."""
 
 import itertools
+import json
 import random
+from datetime import UTC, datetime
 
 import pytest
 
+from frazil.config.spec import parse_spec
+from frazil.core.messages import MessageNames
 from frazil.engine import held_messages, message_blocks
+from frazil.engine.collapsed import Wanted, frame_of
+from frazil.engine.message_parts import Part, Reading
 from frazil.flows import stream_read, streams
-from frazil.flows.stream_groups import groups_of, groups_of_facts
+from frazil.report.latency import QUANTILES
+from helpers import spec_of
 from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark
@@ -29,26 +36,17 @@ def all_are_many(monkeypatch):
     monkeypatch.setattr(message_blocks, "MOST", 0)
 
 
-@pytest.fixture
-def without_spark(monkeypatch):
-    """Note each frame that Spark's reader makes; during a load it has to."""
-    read, real = [], stream_read._Routed.frame
-
-    def noted(self):
-        read.append(self.book)
-        return real(self)
-
-    monkeypatch.setattr(stream_read._Routed, "frame", noted)
-    return read
-
-
 def _few(monkeypatch):
     monkeypatch.setattr(stream_read, "MOST", held_messages.MOST)
 
 
-def _by_spark(monkeypatch):
-    """Let Spark's reader read all messages."""
-    monkeypatch.setattr(stream_read, "_by_core", lambda *_: None)
+def _here(monkeypatch):
+    """Let tasks fail as they do where executors have no Python."""
+
+    def fail(*_):
+        raise RuntimeError('Job aborted due to stage failure: Cannot run program "python3": No such file or directory')
+
+    monkeypatch.setattr(message_blocks, "message_blocks", fail)
 
 
 def _send_changes(w, seed: int, tables: tuple[str, ...], count: int) -> None:
@@ -71,9 +69,9 @@ COLUMNS = ("id INT8", "n INT4", "price NUMERIC(12,2)", "flag BOOLEAN", "at DATET
 
 
 @pytest.mark.parametrize("lane", ["merge", "rowdelta"])
-def test_many_messages_end_as_few_do_and_as_spark_reads_them(new_world, monkeypatch, lane):
+def test_many_messages_end_as_few_do_and_as_this_process_reads_them(new_world, monkeypatch, lane):
     tables, results = ("t0", "t1", "t2"), []
-    for way in (lambda _: None, _few, _by_spark):
+    for way in (lambda _: None, _few, _here):
         w = new_world(partitions=2)
         for table in tables:
             w.table(table, *COLUMNS).message("load", table, id=1, partition=int(table[1:]) % 2)
@@ -89,22 +87,20 @@ def test_many_messages_end_as_few_do_and_as_spark_reads_them(new_world, monkeypa
 
 
 @pytest.fixture
-def loaded(new_world, without_spark):
+def loaded(new_world):
     """A table of two columns with one row, whose load is behind its position."""
-    w = new_world().table("t").message("load", id=1, v="a").loaded()
-    without_spark.clear()
-    return w
+    return new_world().table("t").message("load", id=1, v="a").loaded()
 
 
 @pytest.mark.parametrize("few", [0, held_messages.MOST])
-def test_the_table_follows_control_records_among_many_messages(loaded, without_spark, monkeypatch, few):
+def test_the_table_follows_control_records_among_many_messages(loaded, monkeypatch, few):
     monkeypatch.setattr(message_blocks, "MOST", few)
     w = loaded.message("insert", id=2, v="b").message("update", id=1, v="z")
     w.control("add-column", id="INT64", v="STRING", new="STRING").message("insert", id=3, v="c", new="n")
     w.merged(changes={"new": "add"})
     assert w.rows("t") == [(1, "z", None), (2, "b", None), (3, "c", "n")]
     w.message("insert", id=4, v="d", new="m").merged(changes={"new": "add"})
-    assert w.rows("t")[3:] == [(4, "d", "m")] and not without_spark
+    assert w.rows("t")[3:] == [(4, "d", "m")]
 
 
 def test_each_table_applies_only_what_is_after_its_position(loaded, monkeypatch):
@@ -129,18 +125,18 @@ def test_each_table_applies_only_what_is_after_its_position(loaded, monkeypatch)
     assert w.rows("t") == [(2, "c")] and w.rows("u") == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def test_a_table_may_be_created_from_the_messages(loaded, without_spark):
+def test_a_table_may_be_created_from_the_messages(loaded):
     new = f"{loaded.space}_later"
     w = loaded.control("create-table", new, id="INT64", v="STRING").message("insert", new, id=5, v="x")
     w.message("insert", id=2, v="b")
     w.merge(unknown_tables="create")
-    assert w.rows("t") == [(1, "a"), (2, "b")] and not without_spark
+    assert w.rows("t") == [(1, "a"), (2, "b")]
     assert w.full_load()[new].status == "loaded"
     w.merged()
     assert [tuple(r) for r in w.spark.table(f"lake.public.{new}").collect()] == [(5, "x")]
 
 
-def test_a_bad_row_is_named_by_spark_and_nothing_of_its_batch_is_applied(new_world):
+def test_a_bad_row_is_named_and_nothing_of_its_batch_is_applied(new_world):
     w = new_world().table("t", "id INT8", "n INT4").message("load", id=1, n=1).loaded()
     w.message("insert", id=2, n=2).message("insert", id=3, n=3_000_000_000)
     done = w.merge()["t"]
@@ -155,43 +151,99 @@ def test_a_message_that_names_no_table_stops_the_table_and_is_shown(loaded):
     assert w.merged(on_unreadable="report").rows("t") == [(1, "a"), (2, "b")]
 
 
-def test_where_tasks_fail_spark_reads_and_a_line_says_why(loaded, monkeypatch):
-    def fail(*_):
-        raise OSError("no Python on the executors")
+def test_where_tasks_fail_this_process_reads_and_a_line_says_why(loaded, monkeypatch):
+    _here(monkeypatch)
+    w = loaded.message("insert", id=2, v="b").message("insert", id=3, v="c").send(b"\xff no message")
+    w.merged(on_unreadable="quarantine", ops=f"{loaded.space}_ops")
+    assert w.rows("t") == [(1, "a"), (2, "b"), (3, "c")]
+    assert any("this process parses the messages" in line and 'Cannot run program "python3"' in line for line in w.said)
+    rows = w.spark.table(f"lake.{w.space}_ops.quarantine").collect()
+    assert [(r.row_no, bytes(r.raw)) for r in rows] == [("3", b"\xff no message")]
 
-    monkeypatch.setattr(message_blocks, "message_blocks", fail)
-    w = loaded.message("insert", id=2, v="b").merged()
-    assert w.rows("t") == [(1, "a"), (2, "b")]
-    assert any("Spark reads the messages" in line and "no Python on the executors" in line for line in w.said)
+
+def _load(w, many: bool, monkeypatch) -> list:
+    with monkeypatch.context() as patch:
+        if not many:
+            _few(patch)
+        return w.full_load(load_over="changes", on_bad_rows="quarantine", max_bad_percent=50.0, ops=f"{w.space}_ops")
 
 
-def test_many_messages_are_grouped_as_spark_groups_them(new_world, monkeypatch):
-    from dataclasses import replace
-
-    monkeypatch.setattr(message_blocks, "PARSED_AT_ONCE", 3)
-    monkeypatch.setattr(message_blocks, "AT_ONCE", 5)
-    w = new_world(partitions=2)
-    _send_changes(w, 5, ("t0", "t1"), 40)
-    w.control("add-column", "t0", id="INT64").control("drop-table", "t1", partition=1).message("load", "t0", id=3)
-    for value in (
-        b"\xff",
-        None,
-        "",
-        '{"metadata": {}}',
-        '{"data": 5, "metadata": {"record-type": "data", "operation": "insert"}}',
-    ):
-        w.send(value)
-    w.send(
-        '{"x": 1} {"metadata": {"record-type": "data", "operation": "insert", "schema-name": "p", "table-name": "t"}}'
+@pytest.mark.parametrize("way", ["tasks", "here", "few"])
+def test_load_records_become_rows_in_the_order_of_their_partition(new_world, monkeypatch, way):
+    w = new_world(partitions=2).table("t", *COLUMNS)
+    if way == "here":
+        _here(monkeypatch)
+    r = random.Random(3)
+    w.message("update", id=2, v="of an older task").message("load", id=1, v="old")
+    w.message("load", id=1, v="new", at="1969-12-31T23:59:59.000001Z").message(
+        "load", id=1, v="new", n=1, price=2.5, flag=True
     )
-    stream = w.table("t0").book().stream
-    frame = stream.take(w.spark, stream.earliest()).frame
-    blocks, facts = stream_read._parsed_by_tasks(frame, "before-image")
+    for key in range(2, 40):
+        w.message("load", id=key, v=f"v{key}", n=r.randrange(99), partition=key % 2)
+    w.message("load", id=100, n="x").setup()
+    assert _load(w, way != "few", monkeypatch)["t"].status == "held", "no change came after it"
+    w.message("insert", id=200, v="later")
+    done = _load(w, way != "few", monkeypatch)["t"]
+    assert (done.status, done.counts) == ("loaded", {"rows": 39, "quarantined": 1}), done.note
+    rows = w.rows("t")
+    assert (
+        rows[0][:4] == (1, 1, rows[0][2], True) and rows[0][5] == "new" and [x[0] for x in rows] == list(range(1, 40))
+    )
+    (bad,) = w.spark.table(f"lake.{w.space}_ops.quarantine").collect()
+    assert (bad.phase, bad.column_name, bad.key, bad.op) == (0, "n", '["100"]', "I") and b'"load"' in bytes(bad.raw)
+    assert w.merged().rows("t")[-1][0] == 200
 
-    def known(groups):
-        alike = {(g.object, g.kind, g.operation, g.schema, g.table): replace(g, columns=(), records=()) for g in groups}
-        return alike, {k: ({*g.columns}, {*g.records}) for k, g in zip(alike, groups, strict=True)}
 
-    ours = known(groups_of_facts(facts))
-    assert ours == known(groups_of(stream_read.routed(frame))) and len(ours[0]) > 9
+def test_more_bad_messages_than_allowed_stop_the_table_and_the_first_are_named(new_world):
+    w = new_world(partitions=2).table("t", "id INT8", "n INT4").loaded()
+    for n in range(20):
+        w.message("insert", id=n, n="x" if n % 3 else 1, partition=n % 2)
+    w.send(
+        '{"data": {"id": , "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}'
+    )
+    note = w.merge(on_bad_rows="quarantine", max_bad_rows=5, ops=f"{w.space}_ops")["t"].note
+    assert "14 bad row(s)" in note and "14 of 21 rows are more than max_bad_rows=5" in note
+    assert [f"{w.topic}/0 offset {n}: column 'n'" in note for n in (1, 2, 4)] == [True] * 3 and "… and 11 more" in note
+    assert "fetch a damaged file again" not in note
+    w.merged(on_bad_rows="quarantine", max_bad_rows=14, max_bad_percent=90.0, ops=f"{w.space}_ops")
+    rows = w.spark.table(f"lake.{w.space}_ops.quarantine").collect()
+    assert len(rows) == 14 and len({(r.path, r.row_no) for r in rows}) == 14
+    assert all(b'"x"' in bytes(r.raw) or r.reason.startswith("not JSON as DMS writes it: {") for r in rows)
+
+
+def test_a_message_that_cannot_be_read_shows_nothing_of_a_table_that_hides_columns(new_world):
+    w = new_world().table("t")
+    w.specs["t"]["columns"][1]["mask"] = "sha256"
+    (w.root / "specs/t.yml").write_text(json.dumps(w.specs["t"]))
+    w.loaded()
+    w.send(
+        '{"data": {"id": "secret, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}'
+    )
+    note = w.merge()["t"].note
+    assert "a message that cannot be read, with columns that are masked or left out" in note and "secret" not in note
+
+
+@pytest.mark.parametrize("count", [0, 10**6])
+def test_messages_of_a_later_read_come_later_whatever_their_places_look_like(spark, count):
+    """Kinesis's places are texts, which each task numbers."""
+    spec = parse_spec(spec_of("public.t", "id INT8", "v NCLOB"))
+
+    def frame(*places: int):
+        about = {"record-type": "data", "operation": "load", "schema-name": "public", "table-name": "t"}
+        values = [json.dumps({"data": {"id": 1, "v": str(place)}, "metadata": about}).encode() for place in places]
+        rows = [
+            ("s/0", f"{p:056d}", datetime(2026, 1, 1, tzinfo=UTC), value)
+            for p, value in zip(places, values, strict=True)
+        ]
+        return spark.createDataFrame(rows, "object string, offset string, arrived timestamp, value binary").coalesce(1)
+
+    whole = frame(1, 2, 3).unionByName(frame(4, 5)).unionByName(frame(6))
+    blocks = message_blocks.message_blocks(whole, "before-image", loads=True).persist()
+    reading = Reading(
+        spec, MessageNames({"id": "id", "v": "v"}), Part(("public", "t"), {"s/0": 2}, loads=True), {"s/0": 0}
+    )
+    found = message_blocks.collapse_part(blocks, reading, count, Wanted(QUANTILES, in_driver=False))
+    rows = found.frame if found.frame is not None else frame_of(spark, found.rows, spec)
+    assert [tuple(r) for r in rows.select("after.*").collect()] == [(1, "6")] and found.seen["changes"] == 5
+    found.release()
     blocks.unpersist()

@@ -11,11 +11,11 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.core.messages import MessageNames
 from frazil.dms.streams import ARRIVED
-from frazil.engine import message_blocks
+from frazil.engine import message_blocks, message_parts
 from frazil.engine.collapsed import Wanted
-from frazil.engine.held_messages import changes_of, parse_messages
+from frazil.engine.held_messages import changes_of, parse_messages, places_of
 from frazil.engine.large_batch import RowForm, collapsed_rows, collapsing, counted_blocks
-from frazil.engine.message_blocks import Part, Reading
+from frazil.engine.message_parts import Part, Reading
 from frazil.engine.small_batch import collapse_messages
 from frazil.flows.stream_groups import groups_of_facts, groups_of_messages
 from frazil.report.latency import QUANTILES
@@ -69,8 +69,8 @@ def _batches(sent, rows: int, digits: int = 0):
         )
 
 
-def _parsed(sent, rows: int = 70, digits: int = 0) -> pa.Table:
-    return pa.Table.from_batches(message_blocks._parsing("before-image")(_batches(sent, rows, digits)))
+def _parsed(sent, rows: int = 70, digits: int = 0, loads: bool = False) -> pa.Table:
+    return pa.Table.from_batches(message_blocks._parsing("before-image", loads)(_batches(sent, rows, digits)))
 
 
 def _blocks(parsed: pa.Table, table: str = "t") -> list[pa.RecordBatch]:
@@ -78,9 +78,13 @@ def _blocks(parsed: pa.Table, table: str = "t") -> list[pa.RecordBatch]:
     return mine.to_batches(3)
 
 
+def _reading(part: Part, spec=SPEC) -> Reading:
+    return Reading(spec, NAMES, part, {"s/0": 0, "s/1": 1}, 2, scheme="kafka://")
+
+
 def _collapsed(blocks, part: Part, buckets: int = 3):
     """Run the tasks that type and collapse blocks, one after another."""
-    reading = Reading(SPEC, NAMES, part, {"s/0": 0, "s/1": 1}, 2)
+    reading = _reading(part)
     numbers = list(range(buckets))
     read = list(counted_blocks(reading.changes_of(iter(blocks)), SPEC, 1, numbers))
     random.Random(buckets).shuffle(read)
@@ -108,8 +112,9 @@ def small_chunks(monkeypatch):
 def test_tasks_collapse_a_part_as_this_process_does(digits, begin, before):
     sent = _sent(digits + len(begin))
     held = changes_of(parse_messages(sent, "before-image"), ("public", "t"), begin, before)
-    here = collapse_messages(SPEC, NAMES, held, 2, Wanted(QUANTILES))
-    there = _collapsed(_blocks(_parsed(sent, digits=digits)), Part(("public", "t"), begin, before))
+    part = Part(("public", "t"), begin, before)
+    here = collapse_messages(held, _reading(part), Wanted(QUANTILES))
+    there = _collapsed(_blocks(_parsed(sent, digits=digits)), part)
     assert len(here.rows) > 15 and _by_key(there.rows) == _by_key(here.rows)
     assert (there.seen, there.keys, there.bounds) == (here.seen, here.keys, here.bounds)
 
@@ -144,3 +149,136 @@ def test_an_odd_name_of_a_column_does_not_stop_a_task():
     message["metadata"] |= {"record-type": "data", "operation": "insert", "table-name": "t"}
     raw = json.dumps(message).replace('"data": {', '"data": {"\\ud800": 1, "\\ud801": 2, ').encode()
     assert _collapsed(_blocks(_parsed([("s/0", 1, 1, raw)])), Part(("public", "t"), {"s/0": 0})).keys == 1
+
+
+# --- blocks that this process collapses
+
+
+def _rows(found) -> list[str]:
+    return sorted(str(row) for row in found.rows.to_pylist())
+
+
+def _with_bad(seed: int, count: int = 200) -> list[tuple[str, int, int, bytes | None]]:
+    """Messages of which every tenth has a bad value, is broken, has no key, or has an unknown operation."""
+    sent, r = _sent(seed, count), random.Random(seed)
+    for i in range(0, count, 10):
+        partition, place, at, _ = sent[i]
+        message = json.loads(_message(r, i))
+        message["metadata"] |= {"record-type": "data", "operation": ("insert", "load")[i // 10 % 2], "table-name": "t"}
+        way = r.randrange(4)
+        message["data"] |= {"n": 3_000_000_000} if way == 0 else {"id": None} if way == 1 else {}
+        message["metadata"] |= {"operation": "truncate"} if way == 2 else {}
+        text = json.dumps(message)
+        sent[i] = partition, place, at, (text.replace('"id":', '"id" ', 1) if way == 3 else text).encode()
+    return sent
+
+
+@pytest.mark.parametrize("digits", [0, 56])
+@pytest.mark.parametrize("policy", ["key", "append", "multiset"])
+@pytest.mark.parametrize("loads", [False, True])
+def test_blocks_in_this_process_mean_what_few_messages_mean(digits, policy, loads):
+    without = {} if policy == "key" else {"key": [], "without_key": policy}
+    spec = parse_spec(spec_of("public.t", *COLUMNS) | without)
+    sent, part = _with_bad(digits, 900 if loads else 200), Part(("public", "t"), {"s/0": 0, "s/1": 0}, loads=loads)
+    held = changes_of(parse_messages(sent, "before-image"), part.table, part.begin, loads=loads)
+    wanted = Wanted(QUANTILES, places=policy == "key", most_bad=99)
+    here = collapse_messages(held, _reading(part, spec), wanted)
+    there = message_blocks.collapse_part(_parsed(sent, digits=digits, loads=loads), _reading(part, spec), 0, wanted)
+    places = [name for name in ("file_order", "number") if name in here.rows.column_names]
+    mine, theirs = (replace(x, rows=x.rows.drop_columns(places)) for x in (here, there))
+    assert len(mine.rows) > 5 and _rows(mine) == _rows(theirs)
+    assert (mine.seen, mine.keys) == (theirs.seen, theirs.keys)
+    assert [p.path for p in there.files] == ["kafka://s/0", "kafka://s/1"]
+
+    def told(found):
+        return [(order, int(b.place), b.column, b.reason, replace(b.kept)) for order, b in found.bad.rows]
+
+    assert told(here) == told(there) and here.bad.count == there.bad.count > 5
+
+
+def test_the_place_of_a_row_is_its_partition_and_then_its_offset():
+    sent, part = _sent(8, 60), Part(("public", "t"), {"s/0": 0, "s/1": 0})
+    held = changes_of(parse_messages(sent, "before-image"), ("public", "t"), part.begin)
+    for found in (
+        collapse_messages(held, _reading(part), Wanted(QUANTILES, places=True)),
+        message_blocks.collapse_part(_parsed(sent, digits=56), _reading(part), 0, Wanted(QUANTILES, places=True)),
+    ):
+        places = {*zip(*(found.rows[name].to_pylist() for name in ("file_order", "number", "c0")), strict=True)}
+        assert len(places) == len(found.rows) and {order for order, *_ in places} == {0, 1}
+    last = {}  # of each key, the last change is that of the last partition that has one
+    for m in sorted(held, key=lambda m: (m.partition, m.place)):
+        for key in (m.message.data["id"], *([m.message.old["id"]] if m.message.old else [])):
+            last[key] = m.partition
+    rows = zip(found.rows["c0"].to_pylist(), found.rows["file_order"].to_pylist(), strict=True)
+    assert {key: f"s/{order}" for key, order in rows} == last
+
+
+def test_the_first_bad_messages_of_each_partition_are_kept():
+    sent = _with_bad(4, 400)
+    part = Part(("public", "t"), {"s/0": 0, "s/1": 0})
+    found = message_blocks.collapse_part(_parsed(sent, rows=29), _reading(part), 0, Wanted(QUANTILES, most_bad=2))
+    every = message_blocks.collapse_part(_parsed(sent, rows=29), _reading(part), 0, Wanted(QUANTILES, most_bad=999))
+    assert found.bad.count == every.bad.count == len(every.bad.rows)
+    for order in (0, 1):
+        mine, all_of_them = ([b.place for o, b in x.bad.rows if o == order] for x in (found, every))
+        assert mine == all_of_them[:2] and all_of_them == sorted(all_of_them, key=int)
+
+
+def test_blocks_of_load_records_have_only_the_places_of_changes():
+    sent = _sent(6, 900)
+    parsed = _parsed(sent, loads=True)
+    for loads in (True, False):
+        part = Part(("public", "t"), {"s/0": 120, "s/1": 0}, loads=loads)
+        held = changes_of(parse_messages(sent, "before-image"), ("public", "t"), part.begin, loads=loads)
+        latest = message_blocks.places_told(parsed, part, message_parts.latest)
+        assert sum(count for *_, count in latest) == len(held) > 3
+        assert max(at for _, at, _ in latest) == max(m.arrived_ms for m in held)
+    names = {
+        name
+        for _, rows in part.rows_of(parsed.filter(pa.compute.equal(parsed["loads"], False)))
+        for name in rows.column_names
+    }
+    assert names == {"number", "place", "arrived"}
+
+
+@pytest.mark.parametrize("digits", [0, 56])
+def test_changes_around_load_records_are_found_in_blocks_as_in_few_messages(digits):
+    sent, part = _sent(9), Part(("public", "t"), {"s/0": 0, "s/1": 0})
+    parsed = _parsed(sent, digits=digits, loads=True)
+    held = changes_of(parse_messages(sent, "before-image"), ("public", "t"), part.begin)
+    for last, seen, newest in (
+        ({"s/0": 150}, {"s/0": 300, "s/1": 60}, 1150),
+        ({"s/1": 20}, {"s/1": 30}, 0),
+        ({"s/0": 90}, {}, 0),
+    ):
+        around = message_parts.Around(last, seen, newest)
+        found = message_blocks.places_told(parsed, part, around)
+        few = [(p, *around(p, rows)) for p, rows in places_of(held)]
+        after = [
+            m for m in held if last.get(m.partition, -1) < m.place < seen.get(m.partition, 0) and m.arrived_ms >= newest
+        ]
+        before = {
+            p: max((m.place for m in held if m.partition == p and m.place < at), default=None) for p, at in last.items()
+        }
+        for told in (found, few):
+            assert sum(count for *_, count in told) == len(after)
+            assert {p: max((b for q, b, _ in told if q == p and b is not None), default=None) for p in last} == before
+
+
+def test_tables_of_one_name_are_told_apart_by_an_added_column():
+    def message(n, **data):
+        about = {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}
+        return "s/0", n, n, json.dumps({"data": {"id": n, **data}, "metadata": about}).encode()
+
+    sent = [message(1, v="mine"), message(2, v="other"), message(3), message(4, v="mine")]
+    names = replace(NAMES, origin={"v": "mine"})
+    part = Part(("public", "t"), {"s/0": 0})
+    reading = replace(_reading(part), names=names)
+    held = changes_of(parse_messages(sent, "before-image"), ("public", "t"), {"s/0": 0})
+    for found in (
+        collapse_messages(held, reading, Wanted(QUANTILES)),
+        message_blocks.collapse_part(_parsed(sent), reading, 0, Wanted(QUANTILES)),
+    ):
+        assert sorted(found.rows["c0"].to_pylist()) == [1, 4]
+        ((_, bad),) = found.bad.rows
+        assert (bad.place, bad.reason) == ("3", "no value in v, which tells its table")

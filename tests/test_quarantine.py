@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from frazil.cli import check
 from frazil.config.settings import CdcMergeSettings, MaintenanceSettings, OperateSettings
+from frazil.engine import reread
 from frazil.flows import maintenance, replay, watch
 from frazil.flows.plan import plan
 from frazil.lake import commit, jvm, lookup, quarantine
@@ -111,6 +112,18 @@ def test_replay_applies_what_a_wider_type_lets_pass(aside):
     head = aside.head("t")
     assert replayed(aside).status == "unchanged"
     assert aside.head("t") == head
+
+
+@pytest.mark.parametrize("python", [True, slow(False)], ids=["in tasks", "in this process"])
+def test_many_rows_are_read_again_by_tasks_unless_these_lack_python(aside, monkeypatch, python):
+    monkeypatch.setattr(reread, "MOST_BYTES", -1)
+    if not python:
+        monkeypatch.setattr(aside.spark.sparkContext, "pythonExec", "/no/such/python")
+    aside.changes("t", U(1, BIG, "A"), U(7, BIG, "moved", was=2), I(5, "five", "e")).merged()
+    widen(aside, n="INT8")
+    assert replayed(aside).counts == {"replayed": 2, "still_bad": 1}
+    assert aside.rows("t") == [(1, BIG, "A"), (3, 3, "c"), (7, BIG, "moved")]
+    assert any("this process reads" in line for line in aside.said) != python
 
 
 # --- exactly once

@@ -1,35 +1,54 @@
-"""Mutated files: each must end as right rows, as rows set aside with a reason, or as a named error; never as a wrong or lost row.
+"""Mutated files: the core reads each as right rows, as bad rows with a reason, or refuses it by name; never as a wrong or lost row.
 
-The judge (`mutated_files`) reads the mutated bytes itself, in plain Python, and shares no code with Frazil.
+The judge (`mutated_files`) reads the mutated bytes itself, in plain Python, and shares no code with Frazil. Some of the
+files are also applied by runs, which set the bad rows aside and read them again.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TooLongError
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
-from frazil.changes.changeset import change_set  # noqa: E402
-from frazil.changes.quarantine import judged, set_aside  # noqa: E402
+from frazil.config.session import get_spark  # noqa: E402
+from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
-from frazil.dms.again import read_again  # noqa: E402
 from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
-from frazil.dms.ends import look  # noqa: E402
+from frazil.dms.layout import CHANGE_PHASE  # noqa: E402
 from frazil.dms.objects import DmsObject  # noqa: E402
-from frazil.dms.read import CHANGE_PHASE, may_hide_open_text, read_rows, reading  # noqa: E402
-from frazil.engine.read_files import require_readable  # noqa: E402
+from frazil.engine.file_plan import plan_files  # noqa: E402
+from frazil.engine.read_files import Extent, read_blocks  # noqa: E402
 from frazil.errors import FrazilError  # noqa: E402
-from helpers import spec_of  # noqa: E402
-from mutated_files import BAD, COLUMNS, DIALECTS, Dialect, judge, mutated_file, valid_file  # noqa: E402
+from frazil.flows import replay  # noqa: E402
+from helpers import World, spec_of  # noqa: E402
+from mutated_files import (  # noqa: E402
+    AFTER_QUOTE,
+    COLUMNS,
+    DAMAGED,
+    DIALECTS,
+    HEADER,
+    NAMES,
+    OPEN,
+    Bad,
+    Dialect,
+    Refused,
+    judge,
+    mutated_file,
+    valid_file,
+)
 
 SPEC = parse_spec(spec_of("public.t", *COLUMNS))
-LIMIT_S, CHUNK = 300, 500
+COUNT = 10_000
+EXTENTS = [Extent(), Extent(), Extent(rows=3, block=700), Extent(rows=1, block=64)]
+REFUSALS = {
+    "a quoted text does not end": OPEN, "a quote inside a quoted field is not doubled": AFTER_QUOTE,
+    "cannot be (read|unpacked)|no Parquet file that can be read": DAMAGED, "line 1|column": HEADER,
+}  # fmt: skip
 
 
 def endpoint_of(dialect: Dialect) -> Endpoint:
@@ -42,114 +61,140 @@ def endpoint_of(dialect: Dialect) -> Endpoint:
     )
 
 
-# --- what Frazil makes of them
-
-
-def _collected(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, list]:
-    """Return each file's rows in order: its values, or BAD; raise FrazilError where a file cannot be read."""
-    with reading(SPEC, dialect.header):
-        hidden = may_hide_open_text(SPEC, files, endpoint_of(dialect), Mappings(()), CHANGE_PHASE)
-        all_end = look(SPEC, endpoint_of(dialect), files, hidden)
-        raw = read_rows(spark, SPEC, endpoint_of(dialect), Mappings(()), files, CHANGE_PHASE)
-        rows = change_set(raw, SPEC)
-        found: dict[str, list] = {f.name: [] for f in files}
-        right = "if(bad is null, after, null) as after"
-        for r in rows.selectExpr("object", "block", "row_no", "op", right).collect():
-            after = r.after and tuple(bytes(v) if isinstance(v, bytearray) else v for v in r.after)
-            found[r.object].append((r.block, r.row_no, (r.op, *after) if after else BAD))
-        all_end(True)
-        _set_aside(raw, dialect, sum(row[2] is BAD for rows in found.values() for row in rows))
-    return {name: [row for *_, row in sorted(rows, key=lambda r: r[:2])] for name, rows in found.items()}
-
-
-def _set_aside(raw, dialect: Dialect, bad: int) -> None:
-    """Put the bad rows into records, as a quarantine does, and read them again: each is there, and none is good by that."""
-    if not bad:
-        return
-    records = set_aside(raw, raw, SPEC, "batch", 1)
-    again = judged(read_again(records.drop("place"), SPEC, endpoint_of(dialect), Mappings(()), ""), SPEC)
-    told = again.selectExpr(
-        "count(*)", "count(distinct r.id)", "count_if(outcome <> 'still bad')", "count(r.reason)"
-    ).first()
-    assert tuple(told) == (bad, bad, 0, bad), f"{dialect.name}: {bad} bad rows, read again {told}"
-
-
-def _read(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, list]:
-    """Read files as the flows do: where Spark's error names no file, the one that cannot be read is looked for."""
+def by_core(path: Path, dialect: Dialect, extent: Extent) -> list[tuple[int, tuple | Bad]] | Refused:
+    """Return each row's number and what the core reads there, in order; or why it refuses the file."""
+    file, found = DmsObject(path.name, str(path), path.stat().st_size, ""), []
     try:
-        return _collected(spark, dialect, files)
-    except FrazilError:
-        raise
-    except Exception:
-        require_readable([f.path for f in files])
-        raise
+        [planned], plan = plan_files(SPEC, endpoint_of(dialect), Mappings(()), [file], CHANGE_PHASE)
+        for block in read_blocks(planned, plan, extent):
+            found += [(bad.number, Bad(bad.column)) for bad in block.changes.bad]
+            rows = [
+                block.changes.rows[name].to_pylist()
+                for name in ("number", "op", *[f"new_{i}" for i in range(len(NAMES))])
+            ]
+            found += [(number, tuple(row)) for number, *row in zip(*rows, strict=True)]
+    except FrazilError as error:
+        return _refused(str(error), file)
+    return sorted(found, key=lambda row: row[0])
 
 
-def _outcomes(spark, dialect: Dialect, files: list[DmsObject]) -> dict[str, list | str]:
-    """Read files together; where that fails, without the one that the error names, or by halves until it stands alone."""
-    try:
-        return _read(spark, dialect, files)
-    except FrazilError as e:
-        if len(files) == 1:
-            return {files[0].name: str(e)}
-        named = [f for f in files if f.path in str(e)]
-        if len(named) == 1:
-            rest = [f for f in files if f is not named[0]]
-            return {named[0].name: str(e)} | _outcomes(spark, dialect, rest)
-    half = len(files) // 2
-    return _outcomes(spark, dialect, files[:half]) | _outcomes(spark, dialect, files[half:])
+def _refused(says: str, file: DmsObject) -> Refused:
+    assert file.path in says, f"a refusal that does not name its file: {says}"
+    why = next((why for words, why in REFUSALS.items() if re.search(words, says)), says)
+    row = re.search(r" row (\d+):", says)
+    return Refused(why, int(row[1]) if row else 0)
 
 
-def _verdict(said: list | None, got: list | str) -> str:
-    if isinstance(got, str):
-        return "named error"
-    if said is not None and len(said) == len(got) and all(g is BAD or g == s for s, g in zip(said, got, strict=True)):
-        return "rows set aside" if BAD in got else "right rows"
-    return "rows set aside" if said is None and BAD in got else "WRONG"
+def outcome(found: list | Refused) -> str:
+    """Return how a file ended."""
+    if isinstance(found, Refused):
+        return f"refused: {found.why}"
+    return "with bad rows" if any(isinstance(row, Bad) for _, row in found) else "right rows"
 
 
-COUNT = 10_000
+def run(count: int, seed: int = 1, spark=None, catalog_options: dict | None = None) -> dict[str, int]:
+    """Judge what becomes of `count` mutated files, and of a fiftieth of them by runs."""
+    return read(count, seed) | apply(max(count // 50, 30), seed, spark, catalog_options)
 
 
-def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
-    """Mutate `count` files and judge what becomes of each; raise AssertionError with the first that went wrong."""
-    if spark is None:
-        from frazil.config.session import get_spark
-        from frazil.config.settings import Settings
-
-        spark = get_spark(Settings(root=tempfile.mkdtemp(prefix="frazil-torture-")))
+def read(count: int, seed: int = 1) -> dict[str, int]:
+    """Let the core read `count` mutated files; raise AssertionError with the first that it reads wrong."""
     r, counts, wrong = random.Random(seed), Counter(), []
-    pool = ThreadPoolExecutor(1)
-    for first in range(0, count, CHUNK):
-        dialects = [r.choice(DIALECTS) for _ in range(min(CHUNK, count - first))]
-        for dialect in DIALECTS:
-            with tempfile.TemporaryDirectory(prefix="frazil-torture-") as folder:
-                files = {}
-                for number in range(dialects.count(dialect)):
-                    name, raw = (
-                        f"20260101-{number:09d}{dialect.ending}",
-                        mutated_file(r, valid_file(r, dialect), dialect),
-                    )
-                    Path(folder, name).write_bytes(raw)
-                    files[DmsObject(name, f"{folder}/{name}", len(raw), "")] = raw
-                if not files:
-                    continue
-                try:
-                    got = pool.submit(_outcomes, spark, dialect, list(files)).result(LIMIT_S)
-                except TooLongError:
-                    raise AssertionError(
-                        f"{dialect.name}: a batch of files hangs (seed {seed}, from {first})"
-                    ) from None
-            for file, raw in files.items():
-                said = judge(raw, dialect)
-                verdict = _verdict(said, got[file.name])
-                counts[verdict] += 1
-                if verdict == "WRONG":
-                    wrong.append(
-                        f"{dialect.name}: {raw[:3000]!r}\n  the bytes say {str(said)[:2000]}\n  Frazil reads {str(got[file.name])[:2000]}"
-                    )
-        if (first + CHUNK) % 1000 == 0:
-            print(f"  {first + CHUNK:,} files, {len(wrong)} read wrong", flush=True)
-    pool.shutdown()
+    with tempfile.TemporaryDirectory(prefix="frazil-torture-") as folder:
+        for number in range(count):
+            dialect = r.choice(DIALECTS)
+            raw, path = mutated_file(r, valid_file(r, dialect), dialect), Path(folder, _name(number, dialect))
+            path.write_bytes(raw)
+            said, found = judge(raw, dialect), by_core(path, dialect, r.choice(EXTENTS))
+            path.unlink()
+            counts[outcome(found)] += 1
+            if not _agree(said, found, dialect):
+                wrong.append(f"{dialect.name}: {raw[:800]!r}\n{_difference(said, found)}")
+            if (number + 1) % 1000 == 0:
+                print(f"  {number + 1:,} files, {len(wrong)} read wrong", flush=True)
     assert not wrong, f"{len(wrong)} file(s) read wrong, seed {seed}:\n" + "\n".join(wrong[:8])
     return dict(counts)
+
+
+def _name(number: int, dialect: Dialect) -> str:
+    return f"20260101-{number:09d}{dialect.ending}"
+
+
+def _agree(said: list | Refused, found: list | Refused, dialect: Dialect) -> bool:
+    """Return whether the core found what the bytes say; in a damaged archive it may find bad quotes before the damage."""
+    if said == Refused(DAMAGED) and dialect.ending == ".csv.gz":
+        return isinstance(found, Refused) and found.why != HEADER
+    return repr(found) == repr(said)  # NaN equals its text
+
+
+def _difference(said: list | Refused, found: list | Refused) -> str:
+    """Show where two readings of a file differ first."""
+    if isinstance(said, list) and isinstance(found, list):
+        rows = [*zip(said, found, strict=False), (said[len(found) :], found[len(said) :])]
+        said, found = next(pair for pair in rows if repr(pair[0]) != repr(pair[1]))
+    return f"  the bytes say {str(said)[:600]}\n  the core reads {str(found)[:600]}"
+
+
+# --- by runs
+
+
+def apply(count: int, seed: int = 1, spark=None, catalog_options: dict | None = None) -> dict[str, int]:
+    """Apply `count` mutated files that can be read, set their bad rows aside, and read these again: none is good by that."""
+    r, counts = random.Random(seed), Counter()
+    with tempfile.TemporaryDirectory(prefix="frazil-torture-") as folder:
+        options = catalog_options or {
+            "type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}  # fmt: skip
+        spark or get_spark(Settings(root=folder, catalog_options=options, spark_options={"spark.driver.memory": "2g"}))
+        for dialect in DIALECTS:
+            world = _world(Path(folder, dialect.name), f"torture_{seed}_{dialect.name}", options, dialect)
+            good, bad = _written(r, world, dialect, count // len(DIALECTS))
+            counts["rows applied by runs"] += sum(row is not None for row in good.values())
+            counts["rows set aside by runs"] += len(bad)
+            _check_run(world, good, bad)
+    return dict(counts)
+
+
+def _world(folder: Path, space: str, options: dict, dialect: Dialect) -> World:
+    """Return a loaded table without rows, whose bad rows are set aside."""
+    world = World(
+        folder, space, options, CsvNullValue=dialect.null, CsvDelimiter=dialect.delimiter, Rfc4180=dialect.quotes, AddColumnName=dialect.header,
+        **({"DataFormat": "parquet"} if dialect.ending == ".parquet" else {"CompressionType": "GZIP"} if dialect.ending.endswith("gz") else {}),
+    )  # fmt: skip
+    world.rules, world.given = {"rules": []}, {"on_bad_rows": "quarantine", "ops": f"{space}_ops"}
+    return world.table("t", *COLUMNS).loaded()
+
+
+def _written(r: random.Random, world: World, dialect: Dialect, count: int) -> tuple[dict, dict]:
+    """Write mutated files that can be read; return the last row of each key (None: deleted), and each bad row's column by its place."""
+    good, bad = {}, {}
+    folder = world.root / "source/public/t"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        while isinstance(said := judge(raw := mutated_file(r, valid_file(r, dialect), dialect), dialect), Refused):
+            pass
+        (folder / _name(number, dialect)).write_bytes(raw)
+        for row_no, row in said:
+            if isinstance(row, Bad):
+                bad[_name(number, dialect), row_no] = row.column.strip("<>")
+            else:
+                good[row[1]] = None if row[0] == "D" else row[1:]
+    return good, bad
+
+
+def _check_run(world: World, good: dict, bad: dict) -> None:
+    expected = sorted((row for row in good.values() if row is not None), key=repr)
+    world.merged()
+    assert repr(_rows(world)) == repr(expected), f"{world.space}: other rows than the files say"
+    kept = world.spark.table(f"lake.{world.space}_ops.quarantine")
+    first = (
+        {(x.object, int(x.row_no)): x.column_name for x in kept.where("status = 'waiting'").collect()} if bad else {}
+    )
+    assert first == bad, f"{world.space}: other rows are set aside than the files say"
+    for result in replay.run(world.book(quarantine="replay")):
+        assert not result.failed and not result.counts.get("replayed"), f"{world.space}: {result}"
+    assert repr(_rows(world)) == repr(expected), f"{world.space}: reading again made a bad row good"
+
+
+def _rows(world: World) -> list[tuple]:
+    plain = [tuple(bytes(v) if isinstance(v, bytearray) else v for v in row) for row in world.rows("t")]
+    return sorted(plain, key=repr)

@@ -1,4 +1,4 @@
-"""Mutated messages of a stream: each must end as a right row, as one set aside, or as what is named; never as a wrong or lost row.
+"""Mutated messages of a stream: each must end as a right row, as a bad one with its reason, or as another's; never as a wrong or lost row.
 
 The judge below reads the bytes itself, in plain Python, and shares no code with Frazil.
 """
@@ -9,9 +9,9 @@ import json
 import random
 import re
 import sys
-import tempfile
 from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,24 +20,27 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
-from frazil.changes.changeset import change_set  # noqa: E402
-from frazil.changes.collapse import last_per_key  # noqa: E402
-from frazil.changes.quarantine import unreadable  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
-from frazil.core.messages import MessageNames, columns_of, gather, type_columns, type_messages  # noqa: E402
-from frazil.dms.mappings import Mappings  # noqa: E402
-from frazil.dms.messages import CHANGE_PHASE, common_fields, raw_rows, routed  # noqa: E402
-from frazil.engine.held_messages import changes_of, parse_messages  # noqa: E402
-from frazil.engine.message_blocks import is_change  # noqa: E402
-from frazil.flows.stream_groups import groups_of, groups_of_messages  # noqa: E402
-from frazil.flows.unreadable import READABLE  # noqa: E402
+from frazil.core.changes import Changes  # noqa: E402
+from frazil.core.latest_per_key import latest_per_key  # noqa: E402
+from frazil.core.messages import (  # noqa: E402
+    Message,
+    MessageNames,
+    columns_of,
+    gather,
+    parse_message,
+    type_columns,
+    type_messages,
+    unknown_columns,
+)
 from helpers import spec_of  # noqa: E402
-from mutated_files import BAD, value_of  # noqa: E402
+from mutated_files import BAD, FIELDS, KEY, OP, TIME, Bad, value_of  # noqa: E402
 
 COLUMNS = ["id INT8", "n INT4", "price NUMERIC(12,2)", "w REAL8", "d DATE", "at DATETIME", "flag BOOLEAN", "raw BYTES(9)",
            "note NCLOB"]  # fmt: skip
 NAMES, KINDS = zip(*(c.split(" ") for c in COLUMNS), strict=True)
 SPEC = parse_spec(spec_of("public.t", *COLUMNS))
+IN_MESSAGES = MessageNames({n: n for n in NAMES})
 NOTES = [
     "plain",
     "two\nlines",
@@ -70,7 +73,7 @@ def _valid(r: random.Random, number: int) -> dict:
     return {"data": data, "metadata": about}
 
 
-def _text(message, r: random.Random) -> str:
+def _written(message, r: random.Random) -> str:
     form = r.choice(
         [{"separators": (",", ":")}, {"separators": (",", ":")}, {"separators": (",", ":\t"), "indent": "\t"}, {}]
     )
@@ -107,7 +110,7 @@ def _mutated(r: random.Random, number: int) -> bytes:
         del data[r.choice(NAMES)]
     elif kind == 8:
         data[r.choice(["new", "ID", "metadata", "ö"])] = r.choice([1, "x", None])
-    raw = _text(message, r).encode()
+    raw = _written(message, r).encode()
     at = r.randrange(len(raw))
     if kind == 9:
         raw = raw[:at]
@@ -127,182 +130,150 @@ def _mutated(r: random.Random, number: int) -> bytes:
 # --- the judge
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a message says: its kind, operation, schema and table, and the row of the table, if it is a change of it."""
+
+    about: tuple
+    row: tuple | Bad | None = None
+
+
 class _Number(str):
     """A number as it is written."""
 
 
+def judge(raw: bytes) -> Said | None:
+    """Return what a message says; None: it is no message of DMS's at all."""
+    decoder = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_Number)
+    text = raw.decode(errors="replace").lstrip()  # what is no UTF-8 spoils the value that it stands in, and no other
+    try:
+        message, end = decoder.raw_decode(text)
+        metadata = message["metadata"]
+        about = tuple(_text(metadata.get(name)) for name in ("record-type", "operation", "schema-name", "table-name"))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    kind, operation, *table = about
+    if kind != "data" or operation in (None, "load") or table != ["public", "t"]:
+        return Said(about)
+    data = message.get("data")
+    if text[end:].lstrip().startswith("{") or not isinstance(data, dict):  # other junk behind a message changes nothing
+        return Said(about, Bad(FIELDS))
+    return Said(about, _row(operation, data, _text(metadata.get("commit-timestamp"))))
+
+
+def _row(operation: str, data: dict, stamp: str | None) -> tuple | Bad:
+    if operation not in OPS:
+        return Bad(OP)
+    if data.get("id") is None:
+        return Bad(KEY)
+    if stamp is not None and not (
+        stamp[10:11] == "T" and stamp.endswith("Z") and value_of(stamp[:-1], "DATETIME") is not BAD
+    ):
+        return Bad(TIME)
+    values = [_meaning(kind, data.get(name)) for name, kind in zip(NAMES, KINDS, strict=True)]
+    wrong = [name for name, value in zip(NAMES, values, strict=True) if value is BAD]
+    return Bad(wrong[0]) if wrong else (OPS[operation], *values)
+
+
+def _text(value) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
 def _meaning(kind: str, value):
+    """Return a value, BAD, or ... for a text that may be written in several ways."""
     if value is None:
         return None
-    if isinstance(value, bool):
-        value = "true" if value else "false"
     if isinstance(value, dict | list):
-        return ... if kind == "NCLOB" else BAD  # as a text, in whatever way it is written
-    if any(c == "\ufffd" or "\ud800" <= c <= "\udfff" for c in str(value)):  # half of a surrogate pair is no character
+        return ... if kind == "NCLOB" else BAD
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if any("\ud800" <= c <= "\udfff" for c in text):  # half of a surrogate pair is no character
         return BAD
-    if kind == "DATETIME" and not isinstance(value, _Number) and value.endswith("Z"):
-        value = value.replace("T", " ").replace("Z", " ")
-    return ... if kind == "REAL8" and value == "NaN" else value_of(str(value), kind)
+    return value_of(text.removesuffix("Z") if kind == "DATETIME" else text, kind)
 
 
-def judge(raw: bytes) -> tuple | None:
-    """Return what a message says of the table, as (op, values), or (op, BAD); None: nothing, or nothing that can be read."""
-    try:
-        decoder = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=lambda c: 1 / 0)
-        text = raw.decode(
-            errors="replace"
-        ).lstrip()  # what is no UTF-8 spoils the value that it stands in, and no other
-        message, end = decoder.raw_decode(text)  # junk behind the message changes nothing, another message does
-        about = message["metadata"]
-        if (about["record-type"], about["schema-name"], about["table-name"]) != ("data", "public", "t"):
-            return None
-        if about["operation"] == "load" or not isinstance(about["operation"], str):
-            return None
-    except (ValueError, TypeError, KeyError, ZeroDivisionError, RecursionError):
-        return None
-    data, stamp = message.get("data"), about.get("commit-timestamp")
-    if text[end:].lstrip().startswith("{") or not isinstance(data, dict) or about["operation"] not in OPS:
-        return about["operation"], BAD
-    values = tuple(_meaning(k, data.get(n)) for n, k in zip(NAMES, KINDS, strict=True))
-    bad = values[0] is None or BAD in values or (stamp is not None and _meaning("DATETIME", stamp) is BAD)
-    return OPS[about["operation"]], BAD if bad else values
+def _agree(said: tuple | Bad, found: tuple | Bad) -> bool:
+    if isinstance(said, Bad) or isinstance(found, Bad):
+        return said == found
+    return all(s is ... or repr(s) == repr(f) for s, f in zip(said, found, strict=True))  # NaN equals its text
 
 
-def _same(said: tuple, got: tuple) -> bool:
-    return (
-        said[0] == got[0]
-        and said[1] is not BAD
-        and all(s is ... or s == g for s, g in zip(said[1], got[1], strict=True))
-    )
+# --- what the core makes of them
 
 
-def _unknown(raw: bytes) -> set[str]:
-    try:
-        return set(json.loads(raw.decode())["data"]) - set(NAMES)
-    except (ValueError, TypeError, KeyError):
-        return set()
-
-
-# --- what Frazil makes of them
-
-
-def run(count: int, seed: int = 1, spark=None) -> dict[str, int]:
+def run(count: int, seed: int = 1) -> dict[str, int]:
     """Mutate `count` messages and judge what becomes of each; raise AssertionError with the first that went wrong."""
-    if spark is None:
-        from frazil.config.session import get_spark
-        from frazil.config.settings import Settings
-
-        spark = get_spark(Settings(root=tempfile.mkdtemp(prefix="frazil-torture-")))
     r, sent = random.Random(seed), []
     for number in range(count):
         sent.append(_mutated(r, number))
         if r.random() < 0.1:  # sent twice, or before one that was sent earlier
             sent.insert(r.randrange(max(0, len(sent) - 20), len(sent)), r.choice(sent[-20:]))
-    by_core = _check_core(sent, seed)
-    rows = [("s/0", n, datetime.now(UTC), bytearray(raw)) for n, raw in enumerate(sent)]
-    fields = common_fields([SPEC], Mappings(()), "before-image")
-    sent_rows = spark.createDataFrame(rows, "object string, offset bigint, arrived timestamp, value binary")
-    frame = routed(sent_rows, fields).cache()
-    readable = {
-        x.offset: (x.kind, x.schema, x.table)
-        for x in frame.where("operation is not null and kind is not null").collect()
-    }
-    mine = frame.where("kind = 'data' and schema = 'public' and table = 't' and operation <> 'load'")
-    changes = change_set(raw_rows(mine, SPEC, Mappings(()), "before-image", CHANGE_PHASE, "kafka://", 1), SPEC).cache()
-    got = {}
-    for x in changes.selectExpr("row_no", "op", "if(bad is null, after, null) as after").collect():
-        values = x.after and tuple(bytes(v) if isinstance(v, bytearray) else v for v in x.after)
-        got[x.row_no] = x.op, values or BAD
-    lost = unreadable(frame.where(f"not {READABLE}"), "kafka://", "batch").collect()
-    lost = {int(x.row_no): bytes(x.raw) for x in lost}
-    counts, replay = Counter(), {}
-    for n, raw in enumerate(sent):
-        said, found = judge(raw), got.get(n)
-        assert not (found and n in lost), f"TWICE (seed {seed}): message {n} {raw!r}"
-        if found and found[1] is not BAD:
-            assert said and _same(said, found), f"WRONG (seed {seed}): message {n} {raw!r}: {found}, and it says {said}"
-            counts["right rows"] += 1
-            replay[found[1][0]] = None if found[0] == "D" else found[1]
-        elif found:
-            counts["rows set aside"] += 1
-            assert not said or said[1] is BAD or _doubtful(raw), (
-                f"a good row set aside (seed {seed}): message {n} {raw!r}"
-            )
-        else:
-            counts["set aside, as it tells no table" if n in lost else "control, or of another table"] += 1
-            assert lost.get(n, raw) == raw and (n in lost or n in readable), f"LOST (seed {seed}): message {n} {raw!r}"
-            assert said is None, f"LOST (seed {seed}): message {n} {raw!r}: it says {said}"
-    last = last_per_key(changes.where("bad is null"), SPEC).collect()
-    kept = {
-        x.after["id"]: None if x.op == "D" else tuple(bytes(v) if isinstance(v, bytearray) else v for v in x.after)
-        for x in last
-    }
-    assert kept == replay, f"seed {seed}: the last row per key differs"
-    named = {c for g in groups_of(frame) for c in g.columns} - set(NAMES)
-    missed = set().union(*(_unknown(raw) for n, raw in enumerate(sent) if got.get(n, (0, BAD))[1] is not BAD)) - named
-    assert not missed, f"seed {seed}: unknown columns {missed} were not named"
-    for held in (frame, changes):
-        held.unpersist()
-    return dict(counts) | by_core
-
-
-def _check_core(sent: list[bytes], seed: int) -> dict[str, int]:
-    """Judge what the core makes of messages that this process holds; what it calls bad is Spark's to judge."""
-    held = parse_messages([("s/0", n, 0, raw) for n, raw in enumerate(sent)], "before-image")
-    mine = changes_of(held, ("public", "t"), {})
-    found = type_messages(
-        [m.message for m in mine], np.array([m.place for m in mine]), SPEC, MessageNames({n: n for n in NAMES})
+    messages = [parse_message(raw, "before-image") for raw in sent]
+    mine = [n for n, m in enumerate(messages) if _is_change(m.kind, m.operation, m.schema, m.table)]
+    changes = type_messages([messages[n] for n in mine], np.array(mine), SPEC, IN_MESSAGES)
+    found = _rows(changes)
+    assert sorted(found) == mine, f"seed {seed}: the core lost a message"
+    _check_columns(sent, found, seed)
+    counts = Counter(
+        _checked(raw, messages[n], found.get(n), f"message {n}, seed {seed}") for n, raw in enumerate(sent)
     )
-    bad, good = {row.number for row in found.bad}, _rows(found)
+    _check_latest(changes, found, seed)
+    _check_names(sent, messages, found, seed)
+    return dict(counts)
+
+
+def _is_change(kind: str | None, operation: str | None, schema: str | None, table: str | None) -> bool:
+    return kind == "data" and operation not in (None, "load") and (schema, table) == ("public", "t")
+
+
+def _rows(changes: Changes) -> dict[int, tuple | Bad]:
+    """Return what was read of each message, by its number."""
+    rows = changes.rows
+    values = zip(rows["op"].to_pylist(), *[rows[f"new_{i}"].to_pylist() for i in range(len(NAMES))], strict=True)
+    bad = {row.number: Bad(row.column) for row in changes.bad}
+    return dict(sorted((bad | dict(zip(rows["number"].to_pylist(), values, strict=True))).items()))
+
+
+def _check_columns(sent: list[bytes], found: dict[int, tuple | Bad], seed: int) -> None:
+    """Require that many messages as columns mean what each means alone."""
     together = {}
     for key, rows in gather(sent, "before-image").items():
-        if (key.schema, key.table) == ("public", "t") and is_change(*key[:4]):
+        if _is_change(*key[:4]):
             columns = columns_of(key, rows, pa.array([row[0] for row in rows]))
-            together |= _rows(type_columns(columns, SPEC, MessageNames({n: n for n in NAMES})))
-    assert repr(sorted(together.items())) == repr(sorted(good.items())), f"seed {seed}: many messages differ from few"
-    assert sorted([*good, *bad]) == [m.place for m in mine], f"seed {seed}: the core lost a message"
-    for n, raw in enumerate(sent):
-        said = judge(raw)
-        if n in good:
-            assert said and _same(said, good[n]), (
-                f"WRONG by the core (seed {seed}): message {n} {raw!r}: {good[n]}, and it says {said}"
-            )
-        elif n in bad:
-            assert not said or said[1] is BAD or _doubtful(raw), (
-                f"a good row refused by the core (seed {seed}): message {n} {raw!r}"
-            )
-        else:
-            assert said is None, f"LOST by the core (seed {seed}): message {n} {raw!r}: it says {said}"
-    named = {c for g in groups_of_messages(held) for c in g.columns} - set(NAMES)
-    missed = set().union(*(_unknown(sent[n]) for n in good)) - named
-    assert not missed, f"seed {seed}: the core did not name unknown columns {missed}"
-    return {"right rows by the core": len(good), "left by the core to Spark": len(bad)}
+            together |= _rows(type_columns(columns, SPEC, IN_MESSAGES))
+    assert repr(sorted(together.items())) == repr(sorted(found.items())), f"seed {seed}: many messages differ from few"
 
 
-def _rows(changes) -> dict[int, tuple]:
-    """The operation and the values of each good row, by its number."""
-    rows = changes.rows
-    values = zip(*[rows[f"new_{i}"].to_pylist() for i in range(len(NAMES))], strict=True)
-    return dict(zip(rows["number"].to_pylist(), zip(rows["op"].to_pylist(), values, strict=True), strict=True))
+def _checked(raw: bytes, message: Message, found: tuple | Bad | None, where: str) -> str:
+    """Return how a message ended; raise AssertionError if that is wrong."""
+    said, about = judge(raw), (message.kind, message.operation, message.schema, message.table)
+    shown = f"({where}): {raw!r}\n  it says {said}\n  the core reads {about}, {found}"
+    if said is None:  # what can be told of it is told by its end
+        assert found in (None, Bad(FIELDS)) and message.fault, f"READ {shown}"
+        return "no message" if found is None else "bad rows"
+    assert about == said.about, f"WRONG {shown}"
+    if said.row is None:
+        assert found is None, f"WRONG {shown}"
+        return "control, a load, or of another table"
+    assert found is not None and _agree(said.row, found), f"WRONG {shown}"
+    return "bad rows" if isinstance(found, Bad) else "right rows"
 
 
-def _doubtful(raw: bytes) -> bool:
-    """Whether it is fair to set a message aside that can be read: a nested value, a number where a text should be, a moment in another form.
-
-    Also a whole number with a point or an exponent, which `test_exact_values` expects to be read one day.
-    """
-    texts = re.search(rb'"(id|n|w)":\s*("|true)|"(id|n)":\s*-?[0-9]+[.eE]|"note":\s*-?[0-9]+[.eE]|\.[0-9]{7,}Z"', raw)
-    moments = re.findall(rb'"(?:at|commit-timestamp)":\s*"([^"]*)"', raw)
-    forms = [re.fullmatch(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.]\d{1,6})?Z", m) for m in moments]
-    return (
-        bool(texts)
-        or None in forms
-        or b"[1]" in raw
-        or b'" 7 "' in raw
-        or b'{"a"' in raw.replace(b" ", b"").replace(b"\t", b"")
-        or b"\\u0000" in raw
-    )
+def _check_latest(changes: Changes, found: dict[int, tuple | Bad], seed: int) -> None:
+    """Require the last row of each key that a replay leaves."""
+    replay = {row[1]: None if row[0] == "D" else row[1:] for row in found.values() if not isinstance(row, Bad)}
+    latest = latest_per_key(pa.Table.from_batches([changes.rows]), SPEC).rows.to_pylist()
+    rows = [tuple(row[f"new_{i}"] for i in range(len(NAMES))) for row in latest]
+    kept = {values[0]: None if row["op"] == "D" else values for row, values in zip(latest, rows, strict=True)}
+    assert repr(sorted(kept.items())) == repr(sorted(replay.items())), f"seed {seed}: the last row per key differs"
 
 
-if __name__ == "__main__":
-    print(run(int(sys.argv[1]) if len(sys.argv) > 1 else COUNT, int(sys.argv[2]) if len(sys.argv) > 2 else 1))
+def _check_names(sent: list[bytes], messages: Sequence[Message], found: dict[int, tuple | Bad], seed: int) -> None:
+    """Require that every name of a good row's data is known."""
+    good = [n for n, row in found.items() if not isinstance(row, Bad)]
+    named = unknown_columns([messages[n] for n in good], set(NAMES))
+    there = set().union(*(_names_in(sent[n]) for n in good)) - set(NAMES)
+    assert named == there, f"seed {seed}: unknown columns {there}, but {named} were named"
+
+
+def _names_in(raw: bytes) -> set[str]:
+    return set(json.JSONDecoder().raw_decode(raw.decode(errors="replace").lstrip())[0]["data"])

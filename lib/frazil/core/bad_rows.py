@@ -99,12 +99,15 @@ class BadRows:
     rows: list[tuple[int, BadRow]] = field(default_factory=list)
 
     def add(self, file_order: int, rows: Sequence[BadRow]) -> None:
-        """Add bad rows of a file, in order."""
+        """Add bad rows of a file; the first ones by number are kept."""
+        if not rows:
+            return
         self.count += len(rows)
         for op in (row.kept.op for row in rows if row.kept and row.kept.op in OPERATIONS):
             self.operations[op] = self.operations.get(op, 0) + 1
-        room = self.most - sum(order == file_order for order, _ in self.rows)
-        self.rows += [(file_order, row) for row in rows[: max(room, 0)]]
+        mine = sorted([*(row for order, row in self.rows if order == file_order), *rows], key=lambda row: row.number)
+        others = [(order, row) for order, row in self.rows if order != file_order]
+        self.rows = sorted(others + [(file_order, row) for row in mine[: self.most]], key=_place)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a form that JSON can hold."""
@@ -124,8 +127,12 @@ class BadRows:
             for op, count in part["operations"].items():
                 whole.operations[op] = whole.operations.get(op, 0) + count
             whole.rows += [(order, _row_of(row)) for order, row in part["rows"]]
-        whole.rows.sort(key=lambda r: (r[0], r[1].number))
+        whole.rows.sort(key=_place)
         return whole
+
+
+def _place(found: tuple[int, BadRow]) -> tuple[int, int]:
+    return found[0], found[1].number
 
 
 def _row_of(row: Mapping[str, Any]) -> BadRow:

@@ -60,7 +60,8 @@ class FieldRules:
 class KeptRow:
     """What the quarantine keeps of a bad row: its line, and the texts of its operation, time and key.
 
-    `misfit`: its fields do not fit the table. `has_key`: they may still begin with its key.
+    `misfit`: its fields do not fit the table. `has_key`: they may still begin with its key. `built`: when DMS built it,
+    if it is a message.
     """
 
     raw: bytes
@@ -70,6 +71,7 @@ class KeptRow:
     old_key: tuple[str | None, ...]
     misfit: bool
     has_key: bool
+    built: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class BadRow:
     """A row that cannot be applied: `column` names the column, or is one of FIELDS, OP, KEY, COMMIT_TIME, WHOLE.
 
     `line` is its line, if that has too many or too few fields; `kept` is known once the file's reader has added it.
+    `place` is the offset or sequence number of a message.
     """
 
     number: int
@@ -85,6 +88,7 @@ class BadRow:
     of_old_value: bool = False
     line: bytes | None = None
     kept: KeptRow | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True)

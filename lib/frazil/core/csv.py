@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from frazil.errors import FrazilError
@@ -89,6 +89,23 @@ def read_records(
         raise RowBordersError(
             f"{where} row {first + e.rows_before}: {e.what}, so nobody can tell where rows end", e.cure
         ) from None
+
+
+def records_of_lines(lines: Sequence[bytes], width: int, dialect: Dialect) -> Records:
+    """Return the records of separate lines without their ends, numbered from 0.
+
+    What is no line, or more than one, counts as a row with a wrong number of fields.
+    """
+    import numpy as np
+
+    form = _StandardForm(dialect)
+    texts = [form.standard(line, last=True) for line in lines]
+    single = [i for i, text in enumerate(texts) if _is_single_row(text, dialect.quotes, form.delimiter)]
+    text = NEWLINE + NEWLINE.join(texts[i] for i in single)  # Arrow would take a byte order mark off its start
+    records = _parse(text, width, dialect, form.restored, np.array(single, "int64"))
+    others = {*range(len(lines))} - {*single}
+    wrong = [WrongWidth(i, 0, lines[i].decode("utf-8", "replace")) for i in sorted(others)]
+    return replace(records, wrong_width=(*records.wrong_width, *wrong))
 
 
 def read_header(start: bytes, dialect: Dialect) -> list[str]:
@@ -251,6 +268,18 @@ def _scan(data: bytes, delimiter: bytes, last: bool) -> int:
         elif found[1] == b"":
             return len(data) if last else end
     return len(data) if last else end
+
+
+def _is_single_row(text: bytes, with_quotes: bool, delimiter: bytes) -> bool:
+    """Return whether a text in standard form is one row, without its end."""
+    if not with_quotes or QUOTE not in text:
+        return text != b"" and NEWLINE not in text
+    form, at = _field_form(delimiter), 0
+    while found := form.match(text, at):
+        if found[1] != delimiter:
+            return found[1] == b""
+        at = found.end()
+    return False
 
 
 def _first_row(data: bytes, dialect: Dialect, delimiter: bytes) -> int:

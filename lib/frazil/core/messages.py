@@ -6,6 +6,7 @@ rows and leaves out nulls. The messages of one table and with the same names bec
 | column | meaning |
 |---|---|
 | `number` | the message's place in the order of its partition |
+| `place` | its offset or sequence number, if that is another one |
 | `operation`, `built`, `committed`, `spread` | its metadata; see `METADATA` |
 | `fault` | why it cannot be read as a whole; null: it can |
 | `data.id` …, `old.id` … | its values as texts, and the old ones of its before-image |
@@ -16,14 +17,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from frazil.config.spec import TableSpec
-from frazil.core.changes import FIELDS, BadRow, Changes, change_rows
+from frazil.core.changes import COMMIT_TIME, FIELDS, BadRow, Changes, KeptRow, change_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,6 +87,10 @@ class MessageNames:
     columns: dict[str, str]
     old_columns: dict[str, str] = field(default_factory=dict)
     former: dict[str, list[str]] = field(default_factory=dict)
+    added: frozenset[str] = frozenset()
+    """Columns that a rule adds: they have no old value of their own."""
+    origin: Mapping[str, str] = field(default_factory=dict)
+    """{name in the data: value} that identifies this table's messages among those of several tables with one name."""
 
 
 def parse_message(value: bytes | str | None, before_field: str = "before-image") -> Message:
@@ -201,7 +206,8 @@ def _columns_of_messages(messages: Sequence[Message], numbers: np.ndarray, names
     columns = {n: _texts([getattr(m, n) for m in messages]) for n in ("operation", "built", "committed", "spread")}
     columns |= {"number": pa.array(numbers), "fault": _texts([m.fault or None for m in messages])}
     old = {*names.columns.values()}
-    data = {*old, *names.old_columns.values(), *(n for former in names.former.values() for n in former)}
+    former = {n for some in names.former.values() for n in some}
+    data = {*old, *names.old_columns.values(), *former, *names.origin}
     columns |= {f"data.{n}": _texts([m.data.get(n) for m in messages]) for n in data}
     return pa.table(columns | {f"old.{n}": _texts([m.old.get(n) for m in messages]) for n in old})
 
@@ -226,6 +232,12 @@ def _text(value: Any) -> str:
         return json.dumps(_DECODE(json.dumps(value))[0])
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def is_readable(kind: str | None, operation: str | None, schema: str | None, table: str | None) -> bool:
+    """Return whether a message's metadata give its kind and table."""
+    is_named = kind == "control" or (kind == "data" and schema is not None and table is not None)
+    return operation is not None and is_named
 
 
 def seconds_of(built: pa.Array | pa.ChunkedArray) -> np.ndarray:
@@ -265,21 +277,92 @@ def type_columns(messages: pa.Table, spec: TableSpec, names: MessageNames, parti
     """Return the same of messages as columns."""
     import pyarrow.compute as pc
 
-    faults = pc.coalesce(messages["fault"], _order_lost(messages, spec, names, partitions))
+    messages, untold = _own(messages, names.origin)
+    faults = pc.coalesce(messages["fault"], _order_lost(messages, spec, names, partitions), untold)
     good = messages.filter(pc.is_null(faults))
-    texts = {"op": _operations(good["operation"]), "ts": _commit_times(good["committed"])}
-    for column, name in names.columns.items():
-        texts[f"after:{column}"] = _first(good, [f"data.{n}" for n in (name, *names.former.get(column, []))])
-    for column in spec.identity:
-        texts[f"before:{column}"] = _old_values(good, column, names)
-    for role, values in texts.items():
-        is_moment = ":" in role and spec.column(role.split(":", 1)[1]).dms_type == "DATETIME"
-        texts[role] = _whole(_without_z(values) if is_moment else values)
+    texts = _as_in_files(_texts_by_role(good, spec, names), spec)
     changes = change_rows(texts, good["number"].to_numpy(), spec)
     numbers = messages["number"].to_pylist() if len(good) < len(messages) else []
     bad = [BadRow(n, FIELDS, fault) for n, fault in zip(numbers, faults.to_pylist(), strict=False) if fault]
-    rows = _with_sequence(changes.rows)
-    return Changes(rows, tuple(sorted([*changes.bad, *bad], key=lambda row: row.number)))
+    bad = sorted([*changes.bad, *bad], key=lambda row: row.number)
+    return Changes(_with_sequence(changes.rows), tuple(_kept(bad, messages, spec, names) if bad else bad))
+
+
+def _texts_by_role(messages: pa.Table, spec: TableSpec, names: MessageNames) -> dict[str, pa.Array]:
+    """Return what messages say by role; see `changes.type_records`."""
+    texts = {"op": _operations(messages["operation"]), "ts": _commit_times(messages["committed"])}
+    for column in names.columns:
+        texts[f"after:{column}"] = _new_values(messages, column, names)
+    for column in spec.identity:
+        texts[f"before:{column}"] = _old_values(messages, column, spec, names)
+    return texts
+
+
+def _as_in_files(texts: dict[str, pa.Array], spec: TableSpec) -> dict[str, pa.Array]:
+    """Return texts in the form of files, whose times have no Z."""
+    moments = {role for role in texts if ":" in role and spec.column(role.split(":", 1)[1]).dms_type == "DATETIME"}
+    return {role: _whole(_without_z(values) if role in moments else values) for role, values in texts.items()}
+
+
+def _own(messages: pa.Table, origin: Mapping[str, str]) -> tuple[pa.Table, pa.ChunkedArray]:
+    """Return the messages that are this table's or may be, and why it is unknown; null: it is known."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    nothing = pa.scalar(None, pa.string())
+    if not origin:
+        return messages, nothing
+    of_others, untold = pa.scalar(False), pc.is_valid(messages["fault"])
+    for name, value in origin.items():
+        texts = _first(messages, [f"data.{name}"])
+        of_others = pc.or_(of_others, pc.fill_null(pc.not_equal(texts, value), False))
+        untold = pc.or_(untold, pc.is_null(texts))
+    is_mine = pc.or_(untold, pc.invert(of_others))
+    why = pa.scalar(f"no value in {', '.join(origin)}, which tells its table")
+    return messages.filter(is_mine), pc.if_else(untold, why, nothing).filter(is_mine)
+
+
+# --- what is kept of the bad ones
+
+
+def _kept(bad: Sequence[BadRow], messages: pa.Table, spec: TableSpec, names: MessageNames) -> list[BadRow]:
+    """Return bad rows with what the quarantine keeps of each, but for its bytes, and values as they were written."""
+    import pyarrow as pa
+
+    places = {number: i for i, number in enumerate(messages["number"].to_pylist())}
+    some = messages.take(pa.array([places[row.number] for row in bad]))
+    written = _texts_by_role(some, spec, names)
+    texts = {role: values.to_pylist() for role, values in _as_in_files(written, spec).items()}
+    about = {name: some[name].to_pylist() for name in ("built", "committed")}
+    offsets = some["place" if "place" in some.column_names else "number"].to_pylist()
+    nothing = [None] * len(bad)
+    new = [texts.get(f"after:{k}", nothing) for k in spec.key]
+    old = [texts[f"before:{k}"] for k in spec.key]
+    found = []
+    for i, row in enumerate(bad):
+        key, old_key = (tuple(part[i] for part in parts) for parts in (new, old))
+        at, misfit = about["committed"][i], row.column == FIELDS
+        time = None if at is None or row.column == COMMIT_TIME else at.replace("T", " ").removesuffix("Z")
+        kept = KeptRow(b"", texts["op"][i], time, key, old_key, misfit, not misfit, about["built"][i])
+        reason = row.reason
+        if row.column == COMMIT_TIME:
+            reason = f"commit timestamp '{at}' is not yyyy-MM-ddTHH:mm:ss.SSSSSSZ"
+        elif (role := f"{'before' if row.of_old_value else 'after'}:{row.column}") in texts:
+            reason = reason.replace(f"'{texts[role][i]}'", f"'{written[role][i]}'", 1)  # a time has its Z
+        found.append(replace(row, reason=reason, kept=kept, place=str(offsets[i])))
+    return found
+
+
+def with_bytes(row: BadRow, raw: bytes | None, spec: TableSpec) -> BadRow:
+    """Return a message's bad row with its bytes; one that is no JSON is shown, unless it may show what the lake hides."""
+    reason = row.reason
+    if reason == NOT_JSON:
+        shown = f"{NOT_JSON}: {(raw or b'').decode('utf-8', 'replace')}"[:300]
+        reason = "a message that cannot be read, with columns that are masked or left out" if spec.hides else shown
+    return replace(row, reason=reason, kept=replace(row.kept, raw=raw or b""))
+
+
+# --- the texts in them
 
 
 def _whole(values: pa.ChunkedArray) -> pa.Array:
@@ -297,15 +380,30 @@ def _first(messages: pa.Table, names: Sequence[str]) -> pa.ChunkedArray:
     return pc.coalesce(*found) if found else pa.chunked_array([pa.nulls(len(messages), pa.string())])
 
 
-def _old_values(messages: pa.Table, column: str, names: MessageNames) -> pa.ChunkedArray:
-    """Return the old values of a column: from the before-image, or from its column among the new values."""
+def _new_values(messages: pa.Table, column: str, names: MessageNames) -> pa.ChunkedArray:
+    name = names.columns.get(column)
+    return _first(messages, [f"data.{n}" for n in (name, *names.former.get(column, [])) if n is not None])
+
+
+def _old_values(messages: pa.Table, column: str, spec: TableSpec, names: MessageNames) -> pa.ChunkedArray:
+    """Return the old values of a column: from the before-image, or from its column among the new values.
+
+    A column that a rule adds has its new value, where the row has any old one.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    name, in_data = names.columns.get(column), names.old_columns.get(column)
-    values = _first(messages, [*([f"old.{name}"] if name else []), *([f"data.{in_data}"] if in_data else [])])
+    values, nothing = _image(messages, column, names), pa.scalar(None, pa.string())
+    if column in names.added and (others := [k for k in spec.identity if k not in names.added]):
+        has_old = pc.is_valid(pc.coalesce(*(_image(messages, k, names) for k in others)))
+        values = pc.coalesce(values, pc.if_else(has_old, _new_values(messages, column, names), nothing))
     updates = pc.fill_null(pc.equal(messages["operation"], "update"), False)
-    return pc.if_else(updates, values, pa.scalar(None, pa.string()))
+    return pc.if_else(updates, values, nothing)
+
+
+def _image(messages: pa.Table, column: str, names: MessageNames) -> pa.ChunkedArray:
+    name, in_data = names.columns.get(column), names.old_columns.get(column)
+    return _first(messages, [*([f"old.{name}"] if name else []), *([f"data.{in_data}"] if in_data else [])])
 
 
 def _order_lost(messages: pa.Table, spec: TableSpec, names: MessageNames, partitions: int) -> pa.ChunkedArray:
@@ -318,7 +416,7 @@ def _order_lost(messages: pa.Table, spec: TableSpec, names: MessageNames, partit
         return nothing
     moved = pa.scalar(False)
     for key in spec.key:
-        old = _old_values(messages, key, names)
+        old = _old_values(messages, key, spec, names)
         same = pc.fill_null(pc.equal(old, _first(messages, [f"data.{names.columns.get(key, '')}"])), False)
         moved = pc.or_(moved, pc.and_(pc.is_valid(old), pc.invert(same)))
     by_key = pc.equal(messages["spread"], "primary-key")

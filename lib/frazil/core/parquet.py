@@ -71,6 +71,14 @@ def type_values(column: Column, values: pa.Array) -> tuple[pa.Array, pa.Array | 
 # --- texts
 
 
+def with_valid_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows whose texts show invalid bytes as U+FFFD: Arrow does not check them as it reads."""
+    import pyarrow as pa
+
+    columns = [as_texts(c.cast(pa.binary())) if kind_of(c.type) == "text" else c for c in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
+
+
 def as_texts(values: pa.Array) -> pa.Array:
     """Return values as texts in CSV's form."""
     import pyarrow as pa

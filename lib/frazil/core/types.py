@@ -280,7 +280,7 @@ def _real(text: str, target: pa.DataType) -> Any:
     value = float(trimmed)
     with np.errstate(over="ignore"):
         kept = float(np.float32(value)) if target.bit_width == 32 else value
-    vanished = kept == 0 and Decimal(trimmed) != 0
+    vanished = kept == 0 and re.match(r"[^eE]*[1-9]", trimmed)
     return MISFIT if math.isinf(kept) or vanished else kept
 
 

@@ -115,14 +115,7 @@ def _names(spec: TableSpec, mappings: Mappings) -> tuple[dict[str, str], dict[st
 
 def message_names(spec: TableSpec, mappings: Mappings) -> MessageNames:
     """Return the names of a table's columns in its messages."""
-    return MessageNames(*_names(spec, mappings))
-
-
-def core_reads(spec: TableSpec, mappings: Mappings) -> bool:
-    """Tell whether the core reads a table's messages: not yet if a column names the table, or if a rule adds a key column."""
-    names = fields_of(spec, mappings, "").data
-    alike = len({n.lower() for n in names}) < len(names)
-    return not alike and not mappings.origin(spec) and not {*spec.identity} & {*mappings.added(spec)}
+    return MessageNames(*_names(spec, mappings), frozenset(mappings.listed(spec)), dict(mappings.origin(spec)))
 
 
 def _moment(text: str, kind: str) -> str:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.config.spec import TableSpec
-from frazil.config.sql import literal
+from frazil.config.sql import identifier, literal
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.masks import masked
 from frazil.core.texts import wall_clock
+from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
 from frazil.lake.frames import of_arrow
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 PLACE = ("file_order", "number")
 """The columns with the place of a key's last change in its batch."""
+EACH = ("commit_ts", "change_seq", "object", "number")
+"""The columns from which a table that keeps every change has those after its own; see `OPERATION_COLUMNS`."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +49,15 @@ class Wanted:
 class Collapsed:
     """The last change per key: `rows` in the driver (`op`, and the lake's columns `c0` …), or a `frame` for a MERGE.
 
-    `seen` is what Spark's reader would have observed. `files` are the batch's files in the order by which `bad` names
-    them. `bounds` are the smallest and the largest first key, None if no literal can express them. `passed` has the
+    `seen` is what Spark's reader would have observed. `files` are the batch's files, or partitions, in the order by which
+    `bad` names them. `bounds` are the smallest and the largest first key, None if no literal can express them. `passed` has the
     keys that rows only passed, in the form of the rows. `release` frees what Spark keeps of the frame.
     """
 
     seen: dict[str, Any]
     keys: int
     bad: BadRows
-    files: Sequence[FileToRead] = ()
+    files: Sequence[FileToRead | PartitionRead] = ()
     rows: pa.Table | None = None
     frame: DataFrame | None = None
     bounds: tuple[Any, Any] = (None, None)
@@ -85,19 +89,30 @@ def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return rows (`op`, `c0` …, times as microseconds) in the form of a MERGE:
 
     `op`, the row `after`, and its key `k0` …; also `place`, if the rows have one. Rows with `net` have only `after` and
-    that. For rows that may lack columns `missing` names these, and `source` is the key under which they are stored, if
+    that. Tables that keep every change have their own columns instead. For rows that may lack columns `missing` names these, and `source` is the key under which they are stored, if
     it is another one.
     """
     times = micros_sql(spec)
     values = [times.get(f"c{i}", f"c{i}") for i in range(len(spec.columns))]
     row = ", ".join(f"{literal(c.name)}, {value}" for c, value in zip(spec.columns, values, strict=True))
     keys = [f"{values[spec.names.index(k)]} as k{i}" for i, k in enumerate(spec.key)]
+    if EACH[0] in rows.columns:
+        return _every_change(rows, spec, values)
     if "net" in rows.columns:
         return rows.selectExpr(f"named_struct({row}) as after", "net")
     more = [f"{place_sql()} as place"] if PLACE[0] in rows.columns else []
     if "missing" in rows.columns:
         more += ["missing", f"{_source_sql(spec)} as source"]
     return rows.selectExpr("op", f"named_struct({row}) as after", *keys, *more)
+
+
+def _every_change(rows: DataFrame, spec: TableSpec, values: Sequence[str]) -> DataFrame:
+    """Return each change as a row of the table; a message is counted in its partition, as a row in its file."""
+    columns = [f"{value} as {identifier(c.name)}" for c, value in zip(spec.columns, values, strict=True)]
+    count = "cast(row_number() over (partition by object order by number) as int)"
+    own = ("op", "timestamp_micros(commit_ts)", "change_seq", "object", count)
+    named = [f"{value} as {name}" for name, value in zip(OPERATION_COLUMNS, own, strict=True)]
+    return rows.selectExpr(*columns, *named)
 
 
 def _source_sql(spec: TableSpec) -> str:

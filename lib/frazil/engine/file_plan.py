@@ -25,7 +25,13 @@ def plan_files(
 
     Raises SourceError for a file whose columns contradict the spec, and LayoutError for an unknown layout.
     """
-    rules = FieldRules(
+    found = [_file(file, order, spec, endpoint, mappings, phase) for order, file in enumerate(files)]
+    return found, ReadPlan(spec, field_rules(spec, endpoint, mappings, phase))
+
+
+def field_rules(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> FieldRules:
+    """Return the meaning of the texts in a table's load files (phase 0) or change files (phase 1)."""
+    return FieldRules(
         null=endpoint.null_value or "",
         not_carried=endpoint.no_sup_value if phase == CHANGE_PHASE else None,
         operations=endpoint.op_values,
@@ -33,8 +39,6 @@ def plan_files(
         table=mappings.target_name(spec),
         of_load=phase != CHANGE_PHASE,
     )
-    found = [_file(file, order, spec, endpoint, mappings, phase) for order, file in enumerate(files)]
-    return found, ReadPlan(spec, rules)
 
 
 def _file(

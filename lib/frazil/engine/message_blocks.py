@@ -1,42 +1,40 @@
 """Many messages of a stream as a Spark job.
 
 Tasks parse each message once, into blocks of Arrow by table, which Spark keeps. Each table then types and collapses its
-own blocks as a large batch of files does.
+own blocks as a large batch of files does. Where no task can run Python, this process makes the blocks and keeps them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Union
 
-from frazil.config.spec import TableSpec
-from frazil.core.changes import Changes
-from frazil.core.messages import Key, MessageNames, columns_of, gather, seconds_of, type_columns
+from frazil.core.bad_rows import SHOWN
+from frazil.core.changes import Changes, no_changes
+from frazil.core.messages import Key, columns_of, gather, is_readable
+from frazil.core.whole_rows import net_rows
 from frazil.dms.control import TELLING
-from frazil.dms.streams import ARRIVED, Offsets
-from frazil.engine.collapsed import Collapsed, Wanted
+from frazil.engine.collapsed import Collapsed, Wanted, lake_columns, merge_rows
 from frazil.engine.exchange import BLOCK_SCHEMA, packed
 from frazil.engine.held_messages import MOST
-from frazil.engine.large_batch import (
-    BUCKET_BYTES,
-    RowForm,
-    collapse_blocks,
-    collapsed_rows,
-    collapsing,
-    counted_blocks,
-)
+from frazil.engine.large_batch import BUCKET_BYTES, ROWS_AT_ONCE, RowForm, collapse_blocks, counted_blocks
+from frazil.engine.message_parts import Part, Reading
 from frazil.engine.partitions import bucket_of_each_partition
-from frazil.engine.tally import BYTES_A_CHANGE
+from frazil.engine.small_batch import collapse_parts, each_row
+from frazil.engine.tally import BYTES_A_CHANGE, Tally
+from frazil.lake.frames import frame, of_arrow
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-SCHEMA = "facts string, object string, schema string, table string, block binary"
-"""A row is one block of a table's changes from one partition, or facts about messages."""
+Blocks = Union["DataFrame", "pa.Table"]
+"""Rows of `SCHEMA`: in a frame that Spark keeps, or in this process."""
+SCHEMA = "facts string, object string, schema string, table string, loads boolean, block binary"
+"""A row is one block of a table's changes or load records from one partition, or facts about messages."""
 AT_ONCE = 50_000
 """About this many messages become blocks together."""
 SAMPLED = 50_000
@@ -45,112 +43,104 @@ PARSED_AT_ONCE = 10_000
 """This many messages are parsed together: their values stay in the processor's cache."""
 SAMPLE = 200
 """This many characters of a message that names no table are shown."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """The part of a read that a table applies: its changes from a position on, and `before` a place of one partition."""
-
-    table: tuple[str, str]
-    begin: Offsets
-    before: tuple[str, int] | None = None
-
-    def rows_of(self, blocks: pa.RecordBatch) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the partition and the messages of each block that has some."""
-        import pyarrow as pa
-
-        for partition, block in zip(blocks["object"].to_pylist(), blocks["block"], strict=True):
-            messages = self._of_part(partition, pa.ipc.open_stream(block.as_buffer()).read_all())
-            if messages.num_rows:
-                yield partition, messages
-
-    def _of_part(self, partition: str, messages: pa.Table) -> pa.Table:
-        import pyarrow.compute as pc
-
-        if self.before and partition != self.before[0]:
-            return messages.slice(0, 0)
-        is_mine = pc.greater_equal(messages["arrived"], self.begin.get(ARRIVED, 0))
-        begin = self.begin.get(partition, 0)
-        is_mine = pc.and_(is_mine, pc.greater_equal(messages["place"], _place(begin, messages)))
-        if self.before:
-            is_mine = pc.and_(is_mine, pc.less(messages["place"], _place(self.before[1], messages)))
-        return messages if pc.all(is_mine).as_py() else messages.filter(is_mine)
-
-
-def _place(place: int, messages: pa.Table) -> Any:
-    """Return a place in the form of messages' own: a number, or as many digits."""
-    import pyarrow as pa
-
-    digits = messages["place"]
-    return f"{place:0{len(digits[0].as_py())}}" if pa.types.is_string(digits.type) and len(digits) else place
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a table's part is read; every `every`-th change counts for the delays."""
-
-    spec: TableSpec
-    names: MessageNames
-    part: Part
-    order: Mapping[str, int]
-    """Each partition's place in the order."""
-    spread_over: int = 1
-    """Over how many partitions the table's messages are spread."""
-    every: int = 1
-
-    def changes_of(self, blocks: Iterator[pa.RecordBatch]) -> Iterator[tuple[Changes, int, np.ndarray]]:
-        """Yield the changes in blocks, the place of their partition in the order, and when DMS built the good ones."""
-        import pyarrow.compute as pc
-
-        for some in blocks:
-            for partition, messages in self.part.rows_of(some):
-                changes = type_columns(messages, self.spec, self.names, self.spread_over)
-                if changes.bad:
-                    messages = messages.filter(pc.is_in(messages["number"], changes.rows["number"]))
-                yield changes, self.order[partition], seconds_of(messages["built"])
+TASK_BITS = 40
+"""A task numbers fewer than 2 ** 40 messages."""
 
 
 # --- messages into blocks
 
 
-def message_blocks(messages: DataFrame, before_field: str) -> DataFrame:
-    """Return the blocks of all tables' changes in messages (`object`, `offset`, `arrived`, `value`), and facts."""
-    given = messages.selectExpr("object", "offset", "unix_millis(arrived) as arrived", "value")
-    return given.mapInArrow(_parsing(before_field), SCHEMA)
+def message_blocks(messages: DataFrame, before_field: str, loads: bool = False) -> DataFrame:
+    """Return the blocks of all tables in messages (`object`, `offset`, `arrived`, `value`), and facts.
+
+    They are blocks of changes. With `loads` they are blocks of load records, and of changes only the places.
+    """
+    return _given(messages).mapInArrow(_parsing(before_field, loads), SCHEMA)
 
 
-def _parsing(before_field: str) -> Callable:
+def blocks_here(messages: DataFrame, before_field: str, loads: bool = False) -> pa.Table:
+    """Return the same, made by this process."""
+    import pyarrow as pa
+
+    found = _parsing(before_field, loads)(_batches_here(_given(messages)))
+    return pa.Table.from_batches(found, _row().schema)
+
+
+def _given(messages: DataFrame) -> DataFrame:
+    return messages.selectExpr("object", "offset", "unix_millis(arrived) as arrived", "value")
+
+
+def _batches_here(messages: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Yield messages by batches; the JVM sends one partition at a time, and needs no Python in tasks."""
+    import pyarrow as pa
+
+    offset = pa.int64() if dict(messages.dtypes)["offset"] == "bigint" else pa.string()
+    schema = pa.schema([("object", pa.string()), ("offset", offset), ("arrived", pa.int64()), ("value", pa.binary())])
+    rows = messages.toLocalIterator()
+    while some := [row.asDict() for row in islice(rows, PARSED_AT_ONCE)]:
+        yield pa.RecordBatch.from_pylist(some, schema)
+
+
+def _parsing(before_field: str, loads: bool = False) -> Callable:
     """Return the function of a parsing task: from messages in the order of their partitions to rows of `SCHEMA`."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         held: list[pa.RecordBatch] = []
-        numbered: dict[str, int] = {}
+        form = _BlockForm(before_field, loads, _first_number())
         for batch in batches:
             held.append(batch)
             if sum(b.num_rows for b in held) >= AT_ONCE:
-                yield from _parsed(pa.Table.from_batches(held), numbered, before_field)
+                yield from _parsed(pa.Table.from_batches(held), form)
                 held = []
         if held:
-            yield from _parsed(pa.Table.from_batches(held), numbered, before_field)
+            yield from _parsed(pa.Table.from_batches(held), form)
 
     return run
 
 
-def _parsed(messages: pa.Table, numbered: dict[str, int], before_field: str) -> Iterator[pa.RecordBatch]:
-    """Yield the blocks of some messages; `numbered` counts those before them in each partition."""
+def _first_number() -> int:
+    """Return a task's first number for messages that have no number as their place.
+
+    The tasks of a later read have later ones.
+    """
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return task.partitionId() << TASK_BITS if task else 0
+
+
+@dataclass(frozen=True)
+class _BlockForm:
+    """What a task makes of messages; `numbered` counts those that it has seen of each partition."""
+
+    before_field: str
+    loads: bool
+    first: int
+    numbered: dict[str, int] = field(default_factory=dict)
+
+    def takes(self, key: Key) -> bool:
+        """Return whether messages with this in common become blocks."""
+        is_data = key.kind == "data" and is_readable(*key[:4])
+        return is_data and (self.loads or key.operation != "load")
+
+
+def _parsed(messages: pa.Table, form: _BlockForm) -> Iterator[pa.RecordBatch]:
+    """Yield the blocks of some messages."""
     import pyarrow.compute as pc
 
     partitions = pc.unique(messages["object"]).to_pylist()
     for partition in partitions:
         mine = messages.filter(pc.equal(messages["object"], partition)) if len(partitions) > 1 else messages
-        yield from _of_partition(partition, mine, numbered.get(partition, 0), before_field)
-        numbered[partition] = numbered.get(partition, 0) + len(mine)
+        yield from _of_partition(partition, mine, form)
 
 
-def _of_partition(partition: str, messages: pa.Table, first: int, before_field: str) -> Iterator[pa.RecordBatch]:
+def _of_partition(partition: str, messages: pa.Table, form: _BlockForm) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
+
+    first = form.numbered.get(partition, form.first)
+    form.numbered[partition] = first + len(messages)
 
     is_number = pa.types.is_integer(messages["offset"].type)
     numbers = messages["offset"] if is_number else pa.array(range(first, first + len(messages)), pa.int64())
@@ -159,31 +149,26 @@ def _of_partition(partition: str, messages: pa.Table, first: int, before_field: 
     for start in range(0, len(messages), PARSED_AT_ONCE):
         some = messages.slice(start, PARSED_AT_ONCE).combine_chunks()
         values = some["value"].to_pylist()
-        for key, rows in gather(values, before_field).items():
+        for key, rows in gather(values, form.before_field).items():
             mine = some.select(["number", "offset", "arrived"]).take(pa.array([row[0] for row in rows]))
             facts.append(_facts(partition, key, mine, [values[row[0]] for row in rows], rows))
-            if is_change(*key[:4]):
-                found = columns_of(key, rows, mine["number"])
-                found = found.append_column("place", mine["offset"]).append_column("arrived", mine["arrived"])
-                blocks.setdefault((key.schema, key.table, key.data), []).append(found)
+            if form.takes(key):
+                is_load = key.operation == "load"
+                columns = columns_of(key, rows, mine["number"]) if is_load == form.loads else mine.select(["number"])
+                found = columns.append_column("place", mine["offset"]).append_column("arrived", mine["arrived"])
+                blocks.setdefault((key.schema, key.table, is_load, key.data), []).append(found)
     yield _row(facts=json.dumps(facts), object=partition)
-    for (schema, table, _), found in blocks.items():
+    for (schema, table, is_load, _), found in blocks.items():
         block = packed(pa.concat_tables(found, promote_options="default").combine_chunks())
-        yield _row(object=partition, schema=schema, table=table, block=block)
+        yield _row(object=partition, schema=schema, table=table, loads=is_load, block=block)
 
 
 def _row(**values: Any) -> pa.RecordBatch:
     import pyarrow as pa
 
-    kinds = {
-        name: pa.binary() if kind == "binary" else pa.string() for name, kind in map(str.split, SCHEMA.split(", "))
-    }
+    arrow = {"binary": pa.binary(), "boolean": pa.bool_(), "string": pa.string()}
+    kinds = {name: arrow[kind] for name, kind in map(str.split, SCHEMA.split(", "))}
     return pa.RecordBatch.from_pydict({n: pa.array([values.get(n)], kind) for n, kind in kinds.items()})
-
-
-def is_change(kind: str | None, operation: str | None, schema: str | None, table: str | None) -> bool:
-    """Return whether messages are changes of a table by their metadata; load records are none."""
-    return kind == "data" and operation not in (None, "load") and schema is not None and table is not None
 
 
 def _facts(partition: str, key: Key, places: pa.Table, values: list[bytes | None], rows: list[tuple]) -> dict[str, Any]:
@@ -206,60 +191,170 @@ def _shown(value: bytes | None) -> str:
     return (value or b"").decode("utf-8", "replace")
 
 
-# --- blocks into a collapsed batch
+# --- messages again, by their places
 
 
-def _of_table(blocks: DataFrame, part: Part) -> DataFrame:
+def values_at(messages: DataFrame, places: Sequence[tuple[str, str]]) -> dict[tuple[str, str], bytes | None]:
+    """Return the bytes of messages at some places (partition, offset), read again."""
     from pyspark.sql import functions as F
 
-    schema, table = part.table
-    return blocks.where((F.col("schema") == schema) & (F.col("table") == table)).select("object", "block")
+    kind = dict(messages.dtypes)["offset"]
+    rows = [(partition, int(place) if kind == "bigint" else place) for partition, place in places]
+    wanted = frame(messages.sparkSession, rows, f"object string, offset {kind}")
+    found = messages.join(F.broadcast(wanted), ["object", "offset"]).select("object", "offset", "value").collect()
+    return {(row.object, str(row.offset)): None if row.value is None else bytes(row.value) for row in found}
 
 
-def count_changes(blocks: DataFrame, part: Part) -> tuple[int, frozenset[str]]:
-    """Return how many changes a part has, and the names in them."""
+def unreadable(messages: DataFrame, before_field: str, here: bool) -> DataFrame:
+    """Return the messages that name no table, read again: by tasks, or by this process (`here`)."""
+    schema = f"object string, offset {dict(messages.dtypes)['offset']}, arrived bigint, value binary"
 
-    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for some in batches:
-            for _, messages in part.rows_of(some):
-                names = [n.removeprefix("data.") for n in messages.column_names if n.startswith("data.")]
-                yield pa.RecordBatch.from_pydict({"changes": [len(messages)], "names": [names]})
+            keys = gather(some["value"].to_pylist(), before_field).items()
+            lost = [row[0] for key, rows in keys if not is_readable(*key[:4]) for row in rows]
+            yield some.take(pa.array(sorted(lost), pa.int64()))
 
-    counted = _of_table(blocks, part).mapInArrow(count, "changes bigint, names array<string>").collect()
-    return sum(row.changes for row in counted), frozenset(n for row in counted for n in row.names)
-
-
-def collapse_part(blocks: DataFrame, reading: Reading, count: int, wanted: Wanted) -> Collapsed | None:
-    """Return the last change per key of a table's part with about `count` changes.
-
-    The rows are in the driver, or in a frame that Spark keeps. None if Spark's reader has to judge them, for a bad one.
-    A small part is collapsed in this process.
-    """
+    if not here:
+        return _given(messages).mapInArrow(run, schema)
     import pyarrow as pa
+
+    return of_arrow(messages.sparkSession, pa.Table.from_batches(run(_batches_here(_given(messages)))))
+
+
+# --- what blocks hold
+
+
+def _of_table(blocks: Blocks, part: Part) -> Blocks:
+    """Return the blocks (`object`, `block`) of a table's changes or load records."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    schema, table = part.table
+    if isinstance(blocks, DataFrame):
+        is_mine = (F.col("schema") == schema) & (F.col("table") == table) & (F.col("loads") == part.loads)
+        return blocks.where(is_mine).select("object", "block")
+    import pyarrow.compute as pc
+
+    is_mine = pc.and_(pc.equal(blocks["schema"], schema), pc.equal(blocks["table"], table))
+    return blocks.filter(pc.and_(is_mine, pc.equal(blocks["loads"], part.loads))).select(["object", "block"])
+
+
+def _told(blocks: Blocks, part: Part, tell: Callable[[str, pa.Table], dict[str, Any]], schema: str) -> list[dict]:
+    """Return what `tell` says of each block of a part, given the block's partition and messages."""
+    from pyspark.sql import DataFrame
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for some in batches:
+            for partition, messages in part.rows_of(some):
+                yield pa.RecordBatch.from_pylist([tell(partition, messages)])
+
+    mine = _of_table(blocks, part)
+    if isinstance(mine, DataFrame):
+        return [row.asDict() for row in mine.mapInArrow(run, schema).collect()]
+    return [row for batch in run(iter(mine.to_batches())) for row in batch.to_pylist()]
+
+
+def count_changes(blocks: Blocks, part: Part) -> tuple[int, frozenset[str]]:
+    """Return how many changes a part has, and the names in them."""
+
+    def tell(_: str, messages: pa.Table) -> dict[str, Any]:
+        names = [n.removeprefix("data.") for n in messages.column_names if n.startswith("data.")]
+        return {"changes": len(messages), "names": names}
+
+    counted = _told(blocks, part, tell, "changes bigint, names array<string>")
+    return sum(row["changes"] for row in counted), frozenset(n for row in counted for n in row["names"])
+
+
+def places_told(blocks: Blocks, part: Part, tell: Callable[[str, pa.Table], Sequence[int | None]]) -> list[tuple]:
+    """Return each partition with the two numbers that `tell` says of its messages' `place` and `arrived`, by block."""
+
+    def as_texts(partition: str, messages: pa.Table) -> dict[str, Any]:
+        a, b = (None if number is None else str(number) for number in tell(partition, messages))
+        return {"object": partition, "a": a, "b": b}
+
+    told = _told(blocks, part, as_texts, "object string, a string, b string")
+    return [(row["object"], *(row[n] and int(row[n]) for n in ("a", "b"))) for row in told]
+
+
+# --- blocks into a collapsed batch
+
+
+def collapse_part(blocks: Blocks, reading: Reading, count: int, wanted: Wanted) -> Collapsed:
+    """Return the last change per key of a table's part with about `count` changes; without a key, every one.
+
+    The rows are in the driver, or in a frame that Spark keeps. A small part is collapsed in this process.
+    """
+    from pyspark.sql import DataFrame
 
     from frazil.lake.locator import arrow
 
-    mine, form = _of_table(blocks, reading.part), RowForm(reading.spec)
-    if count < MOST:
-        read = counted_blocks(reading.changes_of(arrow(mine).to_batches()), reading.spec, reading.every, [0])
-        found = collapsed_rows(pa.Table.from_batches(collapsing(form)(read)), form, wanted)
-    else:
-        cores = blocks.sparkSession.sparkContext.defaultParallelism
-        partitions = max(cores, count * BYTES_A_CHANGE // BUCKET_BYTES)
-        read = changes_of_part(blocks, reading, bucket_of_each_partition(partitions))
-        found = collapse_blocks(read, form, partitions, wanted)
-    if not found.bad.count:
-        return found
-    found.release()
-    return None
+    mine = _of_table(blocks, reading.part)
+    if not isinstance(mine, DataFrame) or wanted.in_process or count < MOST:
+        rows = arrow(mine) if isinstance(mine, DataFrame) else mine
+        return collapse_parts(reading.changes_of(iter(rows.to_batches())), reading, wanted)
+    if reading.spec.policy != "key":
+        return replace(_each_row(mine, reading, wanted), files=reading.partitions)
+    cores = blocks.sparkSession.sparkContext.defaultParallelism
+    partitions = max(cores, count * BYTES_A_CHANGE // BUCKET_BYTES)
+    read = changes_of_part(blocks, reading, bucket_of_each_partition(partitions), wanted.most_bad)
+    found = collapse_blocks(read, RowForm(reading.spec, wanted.places), partitions, wanted)
+    return replace(found, files=reading.partitions)
 
 
-def changes_of_part(blocks: DataFrame, reading: Reading, buckets: Sequence[int]) -> DataFrame:
+def changes_of_part(blocks: DataFrame, reading: Reading, buckets: Sequence[int], most_bad: int = SHOWN) -> DataFrame:
     """Return the frame of a part's changes, typed and in blocks by bucket."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from counted_blocks(reading.changes_of(batches), reading.spec, reading.every, buckets)
+        yield from counted_blocks(reading.changes_of(batches), reading.spec, reading.every, buckets, most_bad)
 
     return _of_table(blocks, reading.part).mapInArrow(run, BLOCK_SCHEMA)
+
+
+def _each_row(blocks: DataFrame, reading: Reading, wanted: Wanted) -> Collapsed:
+    """Return every change of a table without a key, or what they add to and remove from a multiset, as a frame."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = _rows_of(Changes(no_changes(reading.spec)), 0, reading).schema
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        tally = Tally(wanted.most_bad, reading.every)
+        for changes, order, built in reading.changes_of(batches):
+            tally.add(order, changes, built)
+            yield from _rows_of(changes, order, reading).to_batches(ROWS_AT_ONCE)
+        yield pa.RecordBatch.from_pylist([{"fact": json.dumps(tally.to_dict())}], schema)
+
+    kept = blocks.mapInArrow(run, from_arrow_schema(schema)).persist()
+    try:
+        facts = [json.loads(row.fact) for row in kept.where("fact is not null").select("fact").collect()]
+    except Exception:
+        kept.unpersist()
+        raise
+    rows, tally = merge_rows(kept.where("fact is null").drop("fact"), reading.spec), Tally.together(facts)
+    if "net" in rows.columns:
+        rows = rows.groupBy("after").agg(F.sum("net").alias("net"))
+    return Collapsed(tally.seen(wanted.quantiles), tally.rows, tally.bad, frame=rows, release=kept.unpersist)
+
+
+def _rows_of(changes: Changes, order: int, reading: Reading) -> pa.Table:
+    """Return the rows of some changes, times as microseconds, and `fact`, which is null."""
+    import pyarrow as pa
+
+    spec, table = reading.spec, pa.Table.from_batches([changes.rows])
+    if spec.policy == "multiset" and not reading.part.loads:
+        net = net_rows(table, spec)
+        rows = pa.table({**lake_columns(net, spec), "net": net["net"].combine_chunks()})
+    else:
+        orders = pa.repeat(pa.scalar(order, pa.int32()), len(table))
+        rows = each_row(table.append_column("file_order", orders), spec, [*reading.order])
+    for i, column in enumerate(rows.columns):
+        if pa.types.is_timestamp(column.type):  # Spark would shift it by its session's zone
+            rows = rows.set_column(i, rows.column_names[i], column.cast(pa.int64()))
+    return rows.append_column("fact", pa.nulls(len(rows), pa.string()))

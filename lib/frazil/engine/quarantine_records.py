@@ -9,18 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.quarantine import key_texts_sql
 from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRows
 from frazil.core.changes import TABLE, BadRow
+from frazil.core.messages import seconds_of
 from frazil.core.types import arrow_type, type_texts
-from frazil.dms.csv import NAMED, PARQUET, SHARED, STATED
+from frazil.dms.csv import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.engine.collapsed import PLACE, place_sql, time_sql
+from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
+from frazil.lake import quarantine
 from frazil.lake.frames import of_arrow
-from frazil.source.quarantined import LATER, RECORD, WAITING
+from frazil.lake.later_changes import key_texts_sql
+from frazil.source.quarantined import LATER, RECORD, UNREADABLE, WAITING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +44,9 @@ class RecordOf:
     phase: int = CHANGE_PHASE
 
 
-def record_frame(spark: SparkSession, bad: BadRows, files: Sequence[FileToRead], of: RecordOf) -> DataFrame:
+def record_frame(
+    spark: SparkSession, bad: BadRows, files: Sequence[FileToRead | PartitionRead], of: RecordOf
+) -> DataFrame:
     """Return the records of a batch's bad rows (`RECORD`), each with its `place` in the batch."""
     import pyarrow as pa
 
@@ -97,16 +102,52 @@ def _with_keys(rows: DataFrame, spec: TableSpec) -> DataFrame:
     return found.selectExpr(*columns, f"{place_sql()} as place")
 
 
-def _record(row: BadRow, file: FileToRead, of: RecordOf) -> dict[str, Any]:
-    name, path, kept = file.path.rsplit("/", 1)[-1], as_uri(file.path), row.kept
-    of_csv = NAMED if file.dialect.header else SHARED if TABLE in file.roles else STATED
-    written_at = None if math.isnan(file.written_at_s) else round(file.written_at_s * 1e6)
+def _record(row: BadRow, file: FileToRead | PartitionRead, of: RecordOf) -> dict[str, Any]:
+    kept, place = row.kept, row.place or str(row.number)
+    about = _of_message(row, file) if isinstance(file, PartitionRead) else _of_row(file)
     return {
-        "table_name": of.spec.source, "id": f"{path}:{row.number}", "status": WAITING,
-        "column_name": row.column.strip("<>"), "reason": row.reason, "raw": kept.raw,
-        "path": path, "row_no": str(row.number), "op": kept.op,
+        "table_name": of.spec.source, "id": f"{about['path']}:{place}", "status": WAITING,
+        "column_name": row.column.strip("<>"), "reason": row.reason, "raw": kept.raw, "row_no": place, "op": kept.op,
         "commit_ts": kept.commit_ts, "batch": of.batch, "changed_by": of.batch, "sequence": of.sequence,
-        "phase": of.phase, "object": name, "written_at": written_at, "form": PARQUET if file.is_parquet else of_csv,
-        "layout": list(file.roles), "misfit": kept.misfit, **dict.fromkeys(LATER),
+        "phase": of.phase, **about, "misfit": kept.misfit, **dict.fromkeys(LATER),
         "written": json.dumps(kept.key, ensure_ascii=False) if kept.key and None not in kept.key else None,
     }  # fmt: skip
+
+
+def _of_row(file: FileToRead) -> dict[str, Any]:
+    of_csv = NAMED if file.dialect.header else SHARED if TABLE in file.roles else STATED
+    return {
+        "path": as_uri(file.path), "object": file.path.rsplit("/", 1)[-1], "written_at": _micros(file.written_at_s),
+        "form": PARQUET if file.is_parquet else of_csv, "layout": list(file.roles),
+    }  # fmt: skip
+
+
+def _of_message(row: BadRow, partition: PartitionRead) -> dict[str, Any]:
+    import pyarrow as pa
+
+    (built,) = seconds_of(pa.array([row.kept.built], pa.string()))
+    return {"path": partition.path, "object": partition.name, "written_at": _micros(built), "form": JSON, "layout": []}
+
+
+def _micros(seconds: float) -> int | None:
+    return None if math.isnan(seconds) else round(seconds * 1e6)
+
+
+def unreadable_records(messages: DataFrame, scheme: str, batch: str) -> DataFrame:
+    """Return the records of messages of a stream that name no table.
+
+    The time of arrival is part of its `id`: if a topic is recreated, its offsets begin again.
+    """
+    from pyspark.sql import functions as F
+
+    path = F.concat(F.lit(scheme), "object")
+    told = {
+        "status": F.lit(UNREADABLE), "path": path, "row_no": F.col("offset").cast("string"), "raw": F.col("value").cast("binary"),
+        # format_string removes invalid UTF-8: other engines could not read the column.
+        "reason": F.expr("format_string('none of DMS\\'s messages: %.200s', coalesce(nullif(value, ''), 'it is empty'))"),
+        "id": F.concat_ws(":", path, "offset", F.expr("unix_millis(arrived)")), "written_at": F.col("arrived"),
+        "form": F.lit(JSON), "layout": F.array().cast("array<string>"), "misfit": F.lit(True), "keyed": F.lit(False),
+        "batch": F.lit(batch), **quarantine.stamped(batch, 0), "set_aside_at": quarantine.now(),
+    }  # fmt: skip
+    rest = {c: F.lit(None) for c in RECORD.keys() - told.keys() - {"object"}}
+    return messages.withColumns({**told, **rest}).select(*quarantine.record_columns())

@@ -13,6 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
 from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
 from frazil.core.csv import BLOCK, Dialect, Records, read_records
+from frazil.core.parquet import with_valid_texts
 from frazil.dms.objects import SourceError
 from frazil.dms.storage import chunks, is_s3, read
 
@@ -99,7 +100,7 @@ def read_blocks(file: FileToRead, plan: ReadPlan, extent: Extent = Extent()) -> 
 
     try:
         yield from _parquet(file, plan, extent) if file.is_parquet else _csv(file, plan, extent)
-    except (gzip.BadGzipFile, EOFError, zlib.error, pa.ArrowException, OSError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise cannot_be_read(file.path, error) from None
 
 
@@ -124,7 +125,7 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
     import numpy as np
     import pyarrow as pa
 
-    named = {w: _table_named(w.line, file, plan.rules) for w in records.wrong_width}
+    named = {w: table_named(w.line, file, plan.rules) for w in records.wrong_width}
     wrong = [w for w, table in named.items() if table in (None, plan.rules.table)]
     if not bad and not wrong:
         return ()
@@ -139,7 +140,7 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
     return tuple(sorted(kept, key=lambda row: row.number))
 
 
-def _table_named(line: str, file: FileToRead, rules: FieldRules) -> tuple[str, str] | None:
+def table_named(line: str, file: FileToRead, rules: FieldRules) -> tuple[str, str] | None:
     """Return the schema and the table that a line names, if it is in a file of all tables; None if it names none.
 
     In a file of one table every line is that table's. Where an added column names the table, such a line names none.
@@ -160,7 +161,7 @@ def _parquet(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block
 
     first = 1
     with _opened(file.path) as opened:
-        for batch in opened.iter_batches(extent.rows, use_threads=False):
+        for batch in map(with_valid_texts, opened.iter_batches(extent.rows, use_threads=False)):
             changes = type_columns(batch, first, file.roles, plan.spec, plan.rules)
             if changes.bad:
                 values = batch.take(pa.array([row.number - first for row in changes.bad]))
@@ -168,6 +169,8 @@ def _parquet(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block
                 changes = Changes(changes.rows, tuple(bad))
             yield Block(batch, np.arange(first, first + batch.num_rows), changes)
             first += batch.num_rows
+        if first <= opened.metadata.num_rows:  # Arrow ends without a word where a column does
+            raise pa.ArrowInvalid(f"{first - 1} of {opened.metadata.num_rows} rows can be read")
 
 
 def _opened(path: str) -> pq.ParquetFile:

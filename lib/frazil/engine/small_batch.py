@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.changes import no_changes
+from frazil.core.changes import Changes, no_changes
 from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import contradictions, latest_per_key
-from frazil.core.messages import MessageNames, seconds_of, type_messages
+from frazil.core.messages import seconds_of, type_messages
 from frazil.core.partial_rows import fill
 from frazil.core.whole_rows import net_rows
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.objects import DmsObject
-from frazil.engine.collapsed import PLACE, Collapsed, Wanted, bounds, lake_columns
+from frazil.engine.collapsed import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns
 from frazil.engine.file_plan import plan_files
 from frazil.engine.held_messages import HeldMessage
+from frazil.engine.message_parts import Reading
 from frazil.engine.read_files import read_changes
 from frazil.engine.tally import Tally
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 MOST_MB, MOST_PACKED_MB = 32, 4
@@ -63,21 +66,65 @@ def collapse_files(
     return replace(collapse(blocks, spec, wanted, tally), files=planned)
 
 
-def collapse_messages(
-    spec: TableSpec, names: MessageNames, messages: Sequence[HeldMessage], partitions: int, wanted: Wanted
-) -> Collapsed | None:
-    """Return the same for a table's own messages, given the number of their partitions; None also for a bad one."""
+def collapse_messages(messages: Sequence[HeldMessage], reading: Reading, wanted: Wanted) -> Collapsed:
+    """Return the same for the messages of a table's part."""
     import numpy as np
     import pyarrow as pa
 
-    in_order = sorted(messages, key=lambda m: (m.partition, m.place))
+    in_order = sorted(messages, key=lambda m: (reading.order[m.partition], m.place))
     numbers = np.arange(len(in_order))  # Kinesis's sequence numbers are too long for any number type
-    changes = type_messages([m.message for m in in_order], numbers, spec, names, partitions)
-    if changes.bad or not changes.rows.num_rows:
-        return None
-    tally = Tally()
-    tally.add(0, changes, seconds_of(pa.array([m.message.built for m in in_order], pa.string())))
-    return _collapsed([changes.rows], spec, wanted, tally)
+    orders = np.array([reading.order[m.partition] for m in in_order], "int32")
+    parsed = [m.message for m in in_order]
+    changes = type_messages(parsed, numbers, reading.spec, reading.names, reading.spread_over)
+    good, tally = changes.rows["number"].to_numpy(), Tally(wanted.most_bad)
+    tally.add(0, Changes(changes.rows), seconds_of(pa.array([parsed[n].built for n in good], pa.string())))
+    bad = [replace(row, place=str(in_order[row.number].place)) for row in changes.bad]
+    for order, rows in groupby(bad, key=lambda row: orders[row.number]):
+        tally.bad.add(int(order), [*rows])
+    rows = changes.rows.append_column("file_order", pa.array(orders[good]))
+    return _of_messages(rows, reading, wanted, tally)
+
+
+def collapse_parts(parts: Iterable[tuple[Changes, int, np.ndarray]], reading: Reading, wanted: Wanted) -> Collapsed:
+    """Return the same for parts of `Reading.changes_of`, in any order."""
+    import numpy as np
+    import pyarrow as pa
+
+    tally = Tally(wanted.most_bad, reading.every)
+    blocks = [no_changes(reading.spec).append_column("file_order", pa.array([], pa.int32()))]
+    for changes, order, built in parts:
+        tally.add(order, changes, built)
+        orders = pa.array(np.full(changes.rows.num_rows, order, "int32"))
+        blocks.append(changes.rows.append_column("file_order", orders))
+    rows = pa.Table.from_batches(blocks).sort_by([(name, "ascending") for name in PLACE])
+    arrays = [column.combine_chunks() for column in rows.columns]
+    return _of_messages(pa.RecordBatch.from_arrays(arrays, rows.column_names), reading, wanted, tally)
+
+
+def _of_messages(rows: pa.RecordBatch, reading: Reading, wanted: Wanted, tally: Tally) -> Collapsed:
+    import pyarrow as pa
+
+    spec = reading.spec
+    if spec.policy == "key":
+        found = _collapsed([rows], spec, wanted, tally)
+    elif spec.policy == "multiset" and not reading.part.loads:
+        found = _net([rows], spec, wanted, tally)
+    else:
+        every = each_row(pa.Table.from_batches([rows]), spec, [*reading.order])
+        found = Collapsed(tally.seen(wanted.quantiles), len(every), tally.bad, rows=every)
+    return replace(found, files=reading.partitions)
+
+
+def each_row(changes: pa.Table, spec: TableSpec, names: Sequence[str]) -> pa.Table:
+    """Return every change as a row, with `EACH` if the table keeps them; `names` are those by `file_order`."""
+    import pyarrow as pa
+
+    rows = _lake_rows(changes, spec, ())
+    if spec.policy == "append":
+        of = pa.array(names, pa.string()).take(changes["file_order"].combine_chunks())
+        for name in EACH:
+            rows = rows.append_column(name, of if name == "object" else changes[name].combine_chunks())
+    return rows
 
 
 def _collapsed(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:

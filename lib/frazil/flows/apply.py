@@ -48,7 +48,7 @@ def apply_batch(book: Workbook, spec: TableSpec, base: Base, given: Batch) -> tu
     A bad row that may not be quarantined stops the batch before anything is written.
     """
     picked_up = time.time()
-    if spec.policy == "append":
+    if spec.policy == "append" and given.files:
         return _append(book, spec, base, given, picked_up)
     is_partial = bool(given.files) and book.endpoint.no_sup_value is not None
     lane, why = _lane(book, spec, given, is_partial or spec.narrow)

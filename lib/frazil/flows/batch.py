@@ -36,9 +36,9 @@ class Batch:
     after: Callable[[str], Position]
     size: dict[str, int]
     collapse: Callable[[Wanted], Collapsed]
-    """Returns the last change per key, for a table with a key; the net copies of each row, for one compared by rows."""
-    write: Callable[[JavaTable, int, bool], Written]
-    """Writes the changes, each as a row, as data files of the table.
+    """Returns the last change per key. Without a key: the net copies of each row, or each change of messages as a row."""
+    write: Callable[[JavaTable, int, bool], Written] | None = None
+    """Writes the changes in files, each as a row, as data files of the table.
 
     Takes how many bad rows of each file are kept, and whether this process reads them in any case.
     """

@@ -12,11 +12,10 @@ import yaml
 from frazil.config.spec import TableSpec, parse_spec, require_own_place
 from frazil.config.written import file_name, lake_name, spec_text
 from frazil.dms.control import Definition
-from frazil.dms.messages import routed
 from frazil.dms.streams import StreamError
 from frazil.errors import FrazilError, log
-from frazil.flows.stream_groups import Group, groups_of
-from frazil.flows.stream_read import records_of
+from frazil.flows.stream_groups import Group
+from frazil.flows.stream_read import read_by_core, records_of
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.jvm_process import require_alive
@@ -62,9 +61,10 @@ def _definitions(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]
     found = _newest(book, groups, wanted)
     if not set(wanted) <= found.keys():
         taken = book.stream.take(book.spark, book.stream.earliest())
-        if taken.frame is not None:
-            found = {**_newest(book, groups_of(routed(taken.frame)), wanted), **found}
+        read = read_by_core(book, [taken])
+        read.release()
         taken.release()
+        found = {**_newest(book, read.groups, wanted), **found}
     return found
 
 

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from frazil.changes.quarantine import NO_PLACE, changed, newest, overtaken
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRowError, BadRows, ShownRow, explained
+from frazil.core.changes import BadRow
 from frazil.dms.position import Position
+from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, quarantine
 from frazil.lake.commit import kept_under_way
-from frazil.lake.quarantine import QuarantineError
+from frazil.lake.later_changes import NO_PLACE, overtaken
+from frazil.lake.quarantine import QuarantineError, changed, newest
 from frazil.lake.tables import Base, read_base
 from frazil.source.quarantined import LATER, OBSOLETE, OPEN
 
@@ -62,13 +64,21 @@ def most_kept(book: Workbook, spec: TableSpec) -> int:
     return most_bad_rows(book, spec) if sets_aside(book, spec)[0] else SHOWN
 
 
-def admit_rows(book: Workbook, spec: TableSpec, bad: BadRows, total: int, files: Sequence[FileToRead]) -> None:
-    """Raise BadRowError unless the bad rows that the core found in files, out of `total` rows, may be quarantined."""
+def admit_rows(
+    book: Workbook, spec: TableSpec, bad: BadRows, total: int, files: Sequence[FileToRead | PartitionRead]
+) -> None:
+    """Raise BadRowError unless the bad rows that the core found, out of `total` rows, may be quarantined."""
     if not bad.count:
         return
-    paths = {file.order: file.path for file in files}
-    worst = [ShownRow(f"{paths[order]} row {row.number}", row.column, row.reason) for order, row in bad.rows[:SHOWN]]
+    by_order = {file.order: file for file in files}
+    worst = [_shown(row, by_order[order]) for order, row in bad.rows[:SHOWN]]
     admit(book, spec, (bad.count, total), lambda other: explained(spec, bad.count, worst, other))
+
+
+def _shown(row: BadRow, file: FileToRead | PartitionRead) -> ShownRow:
+    if isinstance(file, PartitionRead):
+        return ShownRow(f"{file.path} offset {row.place}", row.column, row.reason, of_message=True)
+    return ShownRow(f"{file.path} row {row.number}", row.column, row.reason)
 
 
 def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | None:

@@ -7,24 +7,25 @@ between, that run wins.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes import quarantine as aside
-from frazil.changes.collapse import PLACE
-from frazil.changes.keyless import appended
+from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
-from frazil.dms.again import read_again
+from frazil.config.sql import literal
 from frazil.dms.csv import JSON
 from frazil.dms.layout import CHANGE_PHASE
+from frazil.engine.reread import Reread, reread_frame
 from frazil.flows import quarantine, unreadable, watch
 from frazil.flows.apply import WritePath, commit_batch
 from frazil.flows.shape import every_column, follow
+from frazil.flows.tasks import in_tasks_or_here
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import commit, merge
+from frazil.lake import commit, later_changes, merge
 from frazil.lake import quarantine as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import Base, read_base
@@ -35,9 +36,20 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _judged(book: Workbook, spec: TableSpec, waiting: DataFrame):
-    raw = read_again(waiting, spec, book.endpoint, book.mappings, book.before_field)
-    rows = aside.judged(raw, spec).persist()
+def _judged(book: Workbook, spec: TableSpec, waiting: DataFrame) -> Iterator[DataFrame]:
+    """Yield the waiting records with what they are now and a verdict on each."""
+    how = Reread(spec, (book.endpoint, book.mappings), book.before_field)
+
+    def judge(here: bool) -> DataFrame:
+        rows = later_changes.judged(reread_frame(waiting, how, here), waiting, spec).persist()
+        try:
+            rows.count()  # here a task without Python fails
+        except Exception:
+            rows.unpersist()
+            raise
+        return rows
+
+    rows = in_tasks_or_here(book, spec, judge)
     try:
         yield rows
     finally:
@@ -70,8 +82,8 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
         from pyspark.sql import functions as F
 
         with _judged(book, spec, waiting) as rows:
-            first = F.min_by(F.struct("r.path", "r.row_no", "r.form", "r.layout", "r.reason", "why"), F.struct("r.sequence", "r.object", "r.row_no"))  # fmt: skip
-            groups = rows.groupBy("r.column_name", "outcome", F.expr(aside.kind_sql("r", book.endpoint.delimiter))).agg(
+            first = F.min_by(F.struct("r.path", "r.row_no", "r.form", "r.layout", "r.reason", F.col("reason").alias("why")), F.struct("r.sequence", "r.object", "r.row_no"))  # fmt: skip
+            groups = rows.groupBy("r.column_name", "outcome", F.expr(_kind_sql(book.endpoint.delimiter))).agg(
                 F.count("*").alias("rows"), F.count("r.key").alias("keys"), F.min("r.set_aside_at").alias("since"), first.alias("first"),
             ).orderBy("since", "column_name", "outcome", F.desc("rows")).collect()  # fmt: skip
         found[spec.source] = [
@@ -88,6 +100,18 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     failed = [r for r in _each(book, look) if r.failed]
     rows = [row for s in book.specs for row in found.get(s, [])]
     return rows + _unreadable(book) + [{"table": r.table, "replay": f"cannot: {r.note}"} for r in failed]
+
+
+def _kind_sql(delimiter: str) -> str:
+    """Return the SQL that separates faults of one column in records `r`.
+
+    It uses the line's number of fields, or whether the value has only digits and signs. A number that is too large
+    needs a wider type, a word among numbers another cure.
+    """
+    unquoted = """regexp_replace(cast(r.raw as string), '"[^"]*"', '')"""
+    fields = f"size(split({unquoted}, {literal(re.escape(delimiter))}))"
+    signs = literal("': '[^A-Za-z]*' does not fit")
+    return f"case when r.misfit and r.form <> '{JSON}' then {fields} when r.reason rlike {signs} then 0 end"
 
 
 def _unreadable(book: Workbook) -> list[dict[str, Any]]:
@@ -126,7 +150,7 @@ def _discard(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) ->
     kept.add(
         book.spark,
         book.ops("quarantine"),
-        aside.changed(waiting, batch, quarantine.before(base), status=quarantined.DISCARDED),
+        kept.changed(waiting, batch, quarantine.before(base), status=quarantined.DISCARDED),
         batch,
     )
     book.waiting.pop(spec.source, None)
@@ -144,7 +168,7 @@ def _replay(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> 
             if not counts.get("replayed"):
                 news = _now(rows).where("not (status <=> was_status and reason <=> was_reason)")
                 if not news.isEmpty():
-                    kept.add(book.spark, name, aside.changed(news, batch, quarantine.before(base)), batch)
+                    kept.add(book.spark, name, kept.changed(news, batch, quarantine.before(base)), batch)
             else:
                 _apply(book, spec, base, rows, batch, counts)
         except PositionMovedError as e:
@@ -158,35 +182,42 @@ def _now(rows: DataFrame) -> DataFrame:
     """Return the records of judged rows after a replay, each with its `place` among them."""
     from pyspark.sql import functions as F
 
-    status = F.expr(f"case outcome when '{aside.APPLY}' then '{quarantined.REPLAYED}' when '{quarantined.OBSOLETE}' then '{quarantined.OBSOLETE}' "
+    status = F.expr(f"case outcome when '{later_changes.APPLY}' then '{quarantined.REPLAYED}' when '{quarantined.OBSOLETE}' then '{quarantined.OBSOLETE}' "
                     f"when '{quarantined.STILL_BAD}' then '{quarantined.STILL_BAD}' else r.status end")  # fmt: skip
     records = rows.select(
-        "r.*", "why", "outcome", status.alias("now"), F.expr(PLACE).alias("place"),
-        F.col("r.status").alias("was_status"), F.col("r.reason").alias("was_reason"),
+        "r.*", F.expr(later_changes.RECORD_PLACE).alias("place"), "outcome", status.alias("new_status"),
+        F.col("reason").alias("new_reason"), F.col("r.status").alias("was_status"), F.col("r.reason").alias("was_reason"),
     )  # fmt: skip
-    reason = F.when(F.col("outcome") == quarantined.STILL_BAD, F.col("why")).otherwise(F.col("reason"))
-    return records.withColumns({"status": F.col("now"), "reason": reason})
+    reason = F.when(F.col("outcome") == quarantined.STILL_BAD, F.col("new_reason")).otherwise(F.col("reason"))
+    return records.withColumns({"status": F.col("new_status"), "reason": reason})
 
 
 def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: str, counts: dict[str, int]) -> None:
     """Commit what can be applied, together with the new status of every row."""
     from pyspark.sql import functions as F
 
-    good, records = rows.where(f"outcome = '{aside.APPLY}'"), _now(rows)
+    records = _now(rows)
     if spec.key:
-        changes = aside.collapsed(rows, spec).persist()
+        changes = later_changes.last_applied(rows, spec).persist()
         bounds = tuple(changes.agg(*map(F.expr, merge.bounds_sql(spec))).first())
         is_open = F.col("status").isin(*quarantined.OPEN)
         # A row that is still bad must not be applied later over a newer one that is applied now.
         records = records.where(~is_open).drop("place").unionByName(
-            aside.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
+            later_changes.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
         )  # fmt: skip
     else:
-        changes, bounds = appended(good, row="r.row_no"), (None, None)
+        changes, bounds = _appended(rows), (None, None)
     summary = {"frazil.kind": "replay", "frazil.counts": json.dumps(counts, separators=(",", ":"))}
     try:
-        with quarantine.staged(book, spec, base, lambda: aside.changed(records, batch, base.sequence), batch) as ready:
+        with quarantine.staged(book, spec, base, lambda: kept.changed(records, batch, base.sequence), batch) as ready:
             facts = commit.Facts(replace(base.position, batch=batch), summary)
             commit_batch(book, spec, base, facts, WritePath(lambda: changes, "a replay", bounds=bounds), ready)
     finally:
         changes.unpersist()
+
+
+def _appended(rows: DataFrame) -> DataFrame:
+    """Return the rows that a table of all changes gains."""
+    own = zip(("op", "commit_ts", "change_seq", "r.object", "cast(r.row_no as int)"), OPERATION_COLUMNS, strict=True)
+    good = rows.where(f"outcome = '{later_changes.APPLY}'")
+    return good.selectExpr("after.*", *[f"{value} as {name}" for value, name in own])

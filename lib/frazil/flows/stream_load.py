@@ -8,29 +8,30 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from frazil.changes.changeset import change_set
-from frazil.changes.collapse import last_per_key
-from frazil.changes.keyless import appended
-from frazil.changes.quarantine import set_aside
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.dms.control import CREATE
-from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.statistics import TableStatistics, read_statistics
-from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, place_by_sql, remade, stream_of
+from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, remade, stream_of
+from frazil.engine.collapsed import Collapsed, Wanted, frame_of
+from frazil.engine.message_parts import Around
+from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.flows import quarantine
 from frazil.flows.newcomers import meet
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.shape import FromStream, follow
 from frazil.flows.stream_groups import Group
 from frazil.flows.stream_look import only_topic
-from frazil.flows.stream_read import APART, keep_position, messages, messages_of, own, require_known, rows_of
+from frazil.flows.stream_read import APART, Read, keep_position, messages, own, require_known
+from frazil.flows.tasks import in_tasks_or_here
 from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, merge
 from frazil.lake.other_writers import COLUMNS, OtherWriterError
 from frazil.lake.tables import Base, columns_of, read_base
+from frazil.report import latency
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -103,9 +104,9 @@ class _Load:
                     break
         return taken
 
-    def take(self, spec: TableSpec, frame: DataFrame | None, groups: list[Group]) -> TableResult:
+    def take(self, spec: TableSpec, read: Read) -> TableResult:
         """Load a table if its load records are complete."""
-        base, begin = self.base[spec.source], self.begin[spec.source]
+        base, begin, groups = self.base[spec.source], self.begin[spec.source], read.groups
         mine = own(self.book, spec, groups)
         loads = [g for g in mine if g.is_load and g.behind(begin)]
         if base.position.loaded and not base.position.awaits_load:
@@ -116,7 +117,7 @@ class _Load:
             if self.policy != "reload":
                 return TableResult(spec.source, "held", APART)
         require_readable(self.book, spec, groups, begin, only_topic(self.book, spec, base.position))
-        old, over = self._around(spec, frame, loads)
+        old, over = self._around(spec, read, loads)
         loads = [] if over is None else loads
         begun = bool(loads) or any(not g.is_load and g.first < self.seen.get(g.object, 0) for g in mine)
         if waits := self._waits(spec, loads, over):
@@ -143,7 +144,7 @@ class _Load:
         names = frozenset(n for g in loads for n in g.columns)
         spec = follow(self.book, spec, base, FromStream(names), CHANGE_PHASE).spec
         require_known(self.book, spec, names, f"the load records of {self.book.stream.scheme}")
-        return self._load(spec, frame, base, position)
+        return self._load(spec, read, base, position, sum(g.count for g in loads))
 
     def _nothing(self, spec: TableSpec, base: Base) -> TableResult:
         """Record that the first part contained neither load records nor changes."""
@@ -157,7 +158,7 @@ class _Load:
         keep_position(self.book, spec, base, position, "load")
         return TableResult(spec.source, "empty", EMPTY)
 
-    def _around(self, spec: TableSpec, frame: DataFrame | None, loads: list[Group]) -> tuple[Offsets, bool | None]:
+    def _around(self, spec: TableSpec, read: Read, loads: list[Group]) -> tuple[Offsets, bool | None]:
         """Return by partition the last change before the last load record, and whether the load is over.
 
         It is over if the first part has a change after all load records. None: no load record comes after the table's
@@ -166,23 +167,19 @@ class _Load:
         DMS writes a table's changes after its load. So everything before such a change, with the load records that it
         follows, belongs to an older load: a key stays in its partition.
         """
-        from pyspark.sql import functions as F
-
         if not loads:
             return {}, None
-        begin, stream = self.begin[spec.source], self.book.stream
+        begin = self.begin[spec.source]
         last = {g.object: max(h.last for h in loads if h.object == g.object) for g in loads}
-        newest = messages_of(self.book, spec, frame, True, begin).agg(F.expr("unix_millis(max(arrived))")).first()[0]
+        newest = read.newest_arrival(read.part(spec, begin, loads=True))
         if newest is None:
             return {}, None
-        at, seen = place_by_sql(stream, last), place_by_sql(stream, self.seen)
-        behind = f"coalesce(offset > {at}, true) and coalesce(offset < {seen}, false)"
-        found = messages_of(self.book, spec, frame, False, begin).groupBy("object").agg(
-            F.expr(f"max(if(offset < {at}, offset, null))"),
-            F.expr(f"count_if({behind} and arrived >= timestamp_millis({newest}))"),
-        )  # fmt: skip
-        rows = found.collect()
-        return {p: int(before) for p, before, _ in rows if before is not None}, any(after for *_, after in rows)
+        found = read.around(read.part(spec, begin), Around(last, self.seen, newest))
+        old: Offsets = {}
+        for partition, before, _ in found:
+            if before is not None:
+                old[partition] = max(before, old.get(partition, 0))
+        return old, any(after for *_, after in found)
 
     def _waits(self, spec: TableSpec, loads: list[Group], over: bool | None) -> str:
         """Say what is missing before a table's load is known to be complete."""
@@ -220,41 +217,46 @@ class _Load:
             f"in DMS and run this before they expire{begins}, or tell that the load is whole (load_over)"
         )
 
-    def _load(self, spec: TableSpec, frame: DataFrame, base: Base, position) -> TableResult:
-        from pyspark.sql import functions as F
-
+    def _load(self, spec: TableSpec, read: Read, base: Base, position: Position, count: int) -> TableResult:
         again = base.position.loaded and (not base.position.awaits_load or self.policy == "reload")
-        raw = rows_of(self.book, spec, frame, loads=True, begin=self.begin[spec.source])
-        changes = change_set(raw, spec)
-        bad, total = changes.agg(F.count("bad"), F.count("*")).first()
-        if bad:
-            quarantine.admit(self.book, spec, (bad, total), quarantine.explain_raw(self.book, spec, raw))
-        good = changes.where("bad is null")
         # A message that DMS sent twice is stored twice; without a key this cannot be detected.
-        rows = last_per_key(good, spec).select("after.*") if spec.key else good.select("after.*")
-        rows = (appended(changes, good_only=True) if spec.policy == "append" else rows).persist()
+        wanted = Wanted(latency.QUANTILES, in_driver=False, most_bad=quarantine.most_kept(self.book, spec))
+        part = read.part(spec, self.begin[spec.source], loads=True)
+
+        def collapse(here: bool) -> Collapsed:
+            return read.collapse(spec, part, count, replace(wanted, in_process=here))
+
+        found = in_tasks_or_here(self.book, spec, collapse)
         try:
-            count, known = rows.count(), (self.statistics or {}).get(spec.source)
-            if known and known.full_load_rows != count + bad:
+            bad = found.bad.count
+            quarantine.admit_rows(self.book, spec, found.bad, found.seen["changes"], found.files)
+            rows, known = self._rows(spec, found), (self.statistics or {}).get(spec.source)
+            if known and known.full_load_rows != found.keys + bad:
                 return TableResult(
-                    spec.source, "held", f"{count + bad:,} rows are there, of {known.full_load_rows:,} by DMS"
+                    spec.source, "held", f"{found.keys + bad:,} rows are there, of {known.full_load_rows:,} by DMS"
                 )
 
             def write(branch: str, properties: dict[str, str]) -> None:
                 merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=again)
                 ready()
 
-            records = partial(set_aside, raw, raw, spec, position.batch, base.sequence)
+            of = RecordOf(spec, position.batch, base.sequence, LOAD_PHASE)
+            records = partial(record_frame, self.book.spark, found.bad, found.files, of)
             with quarantine.beside(self.book, spec, base, position.batch, OfBatch(bad, records, is_load=True)) as ready:
                 name = self.book.name(spec)
                 own = {COLUMNS: columns_of(self.book.spark, name)}
                 facts = commit.Facts(position, {"frazil.kind": "load"}, own)
                 done = commit.commit_batch(self.book.spark, name, base, facts, write)
         finally:
-            rows.unpersist()
+            found.release()
         word = "reloaded" if again else "loaded"
         counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
         return TableResult(spec.source, word, "", counts=counts)
+
+    def _rows(self, spec: TableSpec, found: Collapsed) -> DataFrame:
+        """Return the rows of a load in the columns of the table."""
+        rows = found.frame if found.frame is not None else frame_of(self.book.spark, found.rows, spec)
+        return rows if spec.policy == "append" else rows.select("after.*")
 
 
 def _without(position: Position, names: list[str]) -> Position:
@@ -272,8 +274,8 @@ def first_loads(book: Workbook, tables: Collection[str]) -> list[TableResult]:
     looked = book.each_table(load.look, skip=others)
     failed = [r for r in looked if r.failed]
     out = [*others, *(r.table for r in failed)]
-    with messages(book, *load.read(out)) as read:
-        return [*failed, *book.each_table(lambda spec: load.take(spec, read.frame, read.groups), skip=out)]
+    with messages(book, *load.read(out), loads=True) as read:
+        return [*failed, *book.each_table(lambda spec: load.take(spec, read), skip=out)]
 
 
 def run(book: Workbook) -> list[TableResult]:
@@ -283,14 +285,12 @@ def run(book: Workbook) -> list[TableResult]:
     failed = [t for t, r in found.items() if r.failed]
     # A table that could not be created before is found again.
     anew = book.settings.unknown_tables == "create" and not book.settings.tables
-    with messages(book, *load.read(failed, [load.earliest] if anew else [])) as read:
+    with messages(book, *load.read(failed, [load.earliest] if anew else []), loads=True) as read:
         met = {r.table: r for r in meet(book, read.groups)}
         if made := [t for t, r in met.items() if not r.failed]:
             book.progress(f"reading again, from the start of {', '.join(made)}")
         else:
-            found |= {
-                r.table: r for r in book.each_table(lambda spec: load.take(spec, read.frame, read.groups), skip=failed)
-            }
+            found |= {r.table: r for r in book.each_table(lambda spec: load.take(spec, read), skip=failed)}
     again = {r.table: r for r in run(book)} if made else {}
     return list({**found, **met, **again}.values())
 

@@ -3,144 +3,186 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.core.bad_rows import SHOWN, BadRows
+from frazil.core.messages import is_readable, with_bytes
 from frazil.dms.control import CREATE, Definition, definition
-from frazil.dms.messages import CHANGE_PHASE, LOAD_PHASE, common_fields, known_columns, raw_rows, routed
+from frazil.dms.messages import known_columns, message_names
 from frazil.dms.position import Position
-from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, behind_sql, stream_of
+from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, stream_of
 from frazil.engine import message_blocks
-from frazil.engine.held_messages import MOST, HeldMessage, changes_of, parse_messages
+from frazil.engine.collapsed import Collapsed, Wanted
+from frazil.engine.held_messages import MOST, HeldMessage, changes_of, parse_messages, places_of
+from frazil.engine.message_blocks import SAMPLED, Blocks
+from frazil.engine.message_parts import Around, Part, Reading, latest
+from frazil.engine.small_batch import collapse_messages
 from frazil.flows import unreadable
 from frazil.flows.control_schema import names_in_messages
-from frazil.flows.stream_groups import NAMES_SQL, Group, groups_of, groups_of_facts, groups_of_messages
+from frazil.flows.stream_groups import Group, groups_of_facts, groups_of_messages
+from frazil.flows.tasks import tasks_or_here
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm
+from frazil.lake import commit
+from frazil.lake.frames import of_arrow
 from frazil.lake.tables import Base
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 WAITS = "the full load is applied: run 01_full_load"
 APART = "load records lie behind the load that was applied: run 01_full_load with on_changed_load=reload"
 
 
-class _Routed:
-    """Messages that Spark parses and keeps, once somebody asks for them."""
-
-    def __init__(self, book: Workbook, whole: DataFrame | None):
-        self.book, self.whole, self.lock = book, whole, threading.Lock()
-        self.kept: DataFrame | None = None
-
-    def frame(self) -> DataFrame | None:
-        """Return them; None if there are none."""
-        from pyspark import StorageLevel
-
-        with self.lock:
-            if self.kept is None and self.whole is not None:
-                fields = common_fields(self.book.specs.values(), self.book.mappings, self.book.before_field)
-                self.kept = routed(self.whole, fields).persist(StorageLevel.MEMORY_AND_DISK)
-        return self.kept
-
-    def release(self) -> None:
-        """Free Spark's memory for them."""
-        if self.kept is not None:
-            self.kept.unpersist()
-
-
 @dataclass(frozen=True)
 class Read:
-    """The messages that reads took for all tables, in groups, and as a frame if Spark's reader has to judge them.
+    """The messages that reads took for all tables, in groups, and as a frame.
 
-    `held`: the same messages in this process, if they are few. `blocks`: what tasks made of them (`message_blocks`).
+    `held`: the same in this process, if they are few. `blocks`: what was made of many (`message_blocks`).
     """
 
-    routed: _Routed
-    groups: list[Group]
+    book: Workbook
+    frame: DataFrame | None = None
+    groups: list[Group] = field(default_factory=list)
     held: list[HeldMessage] | None = None
-    blocks: DataFrame | None = None
+    blocks: Blocks | None = None
 
-    @property
-    def frame(self) -> DataFrame | None:
-        """Return the messages as Spark's reader parses them; None if there are none."""
-        return self.routed.frame()
+    def part(self, spec: TableSpec, begin: Offsets, before: tuple[str, int] | None = None, loads: bool = False) -> Part:
+        """Return a table's changes after a position, and `before` a place if one is given; or its load records."""
+        return Part(self.book.mappings.target_name(spec), begin, before, loads)
 
-    def changes_seen(
-        self, book: Workbook, spec: TableSpec, begin: Offsets, before: tuple[str, int] | None
-    ) -> tuple[int, frozenset[str]]:
-        """Return how many changes of a table are between two places, and the names in them."""
+    def changes_seen(self, part: Part) -> tuple[int, frozenset[str]]:
+        """Return how many messages a part has, and the names in them."""
+        if self.held is None:
+            return message_blocks.count_changes(self.blocks, part)
+        mine = self._held_of(part)
+        return len(mine), frozenset(name for m in mine for name in m.message.data)
+
+    def collapse(self, spec: TableSpec, part: Part, count: int, wanted: Wanted) -> Collapsed:
+        """Return a part of about `count` messages, with only the last change per key, and its bad rows."""
+        order = {p: i for i, p in enumerate(sorted({g.object for g in self.groups}))}
+        partitions, every = len(part.begin.keys() - {ARRIVED}), max(1, count // SAMPLED)
+        names, scheme = message_names(spec, self.book.mappings), self.book.stream.scheme
+        reading = Reading(spec, names, part, order, partitions, every, scheme)
+        if self.held is not None:
+            found = collapse_messages(self._held_of(part), replace(reading, every=1), wanted)
+        else:
+            found = message_blocks.collapse_part(self.blocks, reading, count, wanted)
+        return replace(found, bad=self._with_bytes(found.bad, reading, wanted)) if found.bad.count else found
+
+    def newest_arrival(self, part: Part) -> int | None:
+        """Return when the last message of a part arrived, in milliseconds; None if it has none."""
+        return max((at for _, at, _ in self._places(part, latest)), default=None)
+
+    def around(self, part: Part, around: Around) -> list[tuple[str, int | None, int]]:
+        """Return what `around` says of a part's messages, by partition."""
+        return self._places(part, around)
+
+    def unreadable(self, partitions: Iterable[str]) -> DataFrame:
+        """Return the messages in some partitions that name no table, in the columns of a stream."""
         from pyspark.sql import functions as F
 
-        name = book.mappings.target_name(spec)
-        if self.held is not None:
-            mine = changes_of(self.held, name, begin, before)
-            return len(mine), frozenset(name for m in mine for name in m.message.data)
-        if self.blocks is not None:
-            return message_blocks.count_changes(self.blocks, message_blocks.Part(name, begin, before))
-        rows = messages_of(book, spec, self.frame, False, begin, before)
-        count, found = rows.agg(F.count("*"), F.expr(NAMES_SQL)).first()
-        return count, frozenset(found)
+        wanted = [*partitions]
+        if self.held is None:
+            frame = self.frame.where(F.col("object").isin(wanted))
+            found = message_blocks.unreadable(frame, self.book.before_field, self.book.tasks_fail)
+        else:
+            found = of_arrow(self.book.spark, _unreadable_of(self.held, wanted))
+        when = "timestamp_millis(arrived) as arrived"
+        return found.selectExpr("object", "offset", when, "cast(value as string) as value")
+
+    def release(self) -> None:
+        """Free Spark's memory for the blocks."""
+        if hasattr(self.blocks, "unpersist"):
+            self.blocks.unpersist()
+
+    def _held_of(self, part: Part) -> list[HeldMessage]:
+        return changes_of(self.held, part.table, part.begin, part.before, part.loads)
+
+    def _places(self, part: Part, tell: Callable[[str, pa.Table], tuple]) -> list[tuple]:
+        if self.held is None:
+            return message_blocks.places_told(self.blocks, part, tell)
+        return [(partition, *tell(partition, rows)) for partition, rows in places_of(self._held_of(part))]
+
+    def _with_bytes(self, bad: BadRows, reading: Reading, wanted: Wanted) -> BadRows:
+        """Return bad rows with their messages' bytes; if there are too many for the quarantine, only those to be shown."""
+        rows = bad.rows if bad.count <= wanted.most_bad else bad.rows[:SHOWN]
+        names = {partition.order: partition.name for partition in reading.partitions}
+        places = [(names[order], row.place) for order, row in rows]
+        if self.held is None:
+            values = message_blocks.values_at(self.frame, places)
+        else:
+            values = {(m.partition, str(m.place)): m.value for m in self.held}
+        whole = [
+            (order, with_bytes(row, values[place], reading.spec))
+            for (order, row), place in zip(rows, places, strict=True)
+        ]
+        return replace(bad, rows=whole)
+
+
+def _unreadable_of(held: Sequence[HeldMessage], partitions: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    schema = {"object": pa.string(), "offset": pa.int64(), "arrived": pa.int64(), "value": pa.binary()}
+    lost = []
+    for m in held:
+        told = m.message
+        if m.partition in partitions and not is_readable(told.kind, told.operation, told.schema, told.table):
+            lost.append({"object": m.partition, "offset": m.place, "arrived": m.arrived_ms, "value": m.value})
+    return pa.Table.from_pylist(lost, pa.schema([*schema.items()]))
 
 
 @contextmanager
-def messages(book: Workbook, *taken: Taken, hold: bool = False) -> Iterator[Read]:
-    """Hold the messages of reads for all tables, and name those of no table.
-
-    With `hold` the core parses them: few in this process, many in Spark's tasks.
-    """
-    from pyspark.sql import DataFrame
-
-    frames = [t.frame for t in taken if t.frame is not None]
-    by_spark = _Routed(book, reduce(DataFrame.unionByName, frames) if frames else None)
-    read = Read(by_spark, [])
+def messages(book: Workbook, *taken: Taken, loads: bool = False) -> Iterator[Read]:
+    """Parse the messages of reads for all tables, and name those of no table. `loads`: tables take their load records."""
+    read = None
     try:
-        if frames:
-            read = (_by_core(book, taken, by_spark) if hold else None) or Read(by_spark, groups_of(by_spark.frame()))
-        unreadable.look_after(book, by_spark.frame, read.groups)
+        read = read_by_core(book, taken, loads)
+        unreadable.look_after(book, read.unreadable, read.groups)
         _tell(book, read.groups)
         yield read
     finally:
-        if read.blocks is not None:
-            read.blocks.unpersist()
-        by_spark.release()
+        if read is not None:
+            read.release()
         for t in taken:
             t.release()
 
 
-def _by_core(book: Workbook, taken: Sequence[Taken], by_spark: _Routed) -> Read | None:
-    """Return messages as the core parses them; None if it cannot."""
-    held = _held(book, taken)
-    if held is not None:
-        return Read(by_spark, groups_of_messages(held), held)
-    if book.tasks_fail:
-        return None
-    try:
-        blocks, facts = _parsed_by_tasks(by_spark.whole, book.before_field)
-    except Exception as error:
-        groups = groups_of(by_spark.frame())  # raises the same if the stream is the trouble
-        book.progress(f"Spark reads the messages, as the core could not: {jvm.cause(error)}")
-        book.tasks_fail = True
-        return Read(by_spark, groups)
-    return Read(by_spark, groups_of_facts(facts), blocks=blocks)
+def read_by_core(book: Workbook, taken: Sequence[Taken], loads: bool = False) -> Read:
+    """Return the messages of reads as the core parses them: few in this process, many in Spark's tasks."""
+    from pyspark.sql import DataFrame
+
+    frames = [t.frame for t in taken if t.frame is not None]
+    if not frames:
+        return Read(book, held=[])
+    whole = reduce(DataFrame.unionByName, frames)
+    if (held := _held(book, taken)) is not None:
+        return Read(book, whole, groups_of_messages(held), held)
+    told = "this process parses the messages"
+    blocks, facts = tasks_or_here(book, told, lambda here: _parsed(whole, book.before_field, loads, here))
+    groups = groups_of_facts(one for text in facts for one in json.loads(text))
+    return Read(book, whole, groups, blocks=blocks)
 
 
-def _parsed_by_tasks(whole: DataFrame, before_field: str) -> tuple[DataFrame, list[dict[str, Any]]]:
-    """Let tasks parse messages; return the blocks, which Spark keeps, and the facts about them."""
+def _parsed(whole: DataFrame, before_field: str, loads: bool = False, here: bool = False) -> tuple[Blocks, list[str]]:
+    """Let tasks, or this process, parse messages; return the blocks, which Spark keeps, and the facts about them."""
     from pyspark import StorageLevel
 
-    blocks = message_blocks.message_blocks(whole, before_field).persist(StorageLevel.MEMORY_AND_DISK)
+    if here:
+        made = message_blocks.blocks_here(whole, before_field, loads)
+        return made, made["facts"].drop_null().to_pylist()
+    blocks = message_blocks.message_blocks(whole, before_field, loads).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         told = blocks.where("facts is not null").select("facts").collect()
     except Exception:
         blocks.unpersist()
         raise
-    return blocks, [facts for row in told for facts in json.loads(row.facts)]
+    return blocks, [row.facts for row in told]
 
 
 def _held(book: Workbook, taken: Sequence[Taken]) -> list[HeldMessage] | None:
@@ -229,41 +271,3 @@ def require_known(book: Workbook, spec: TableSpec, names: Iterable[str], where: 
             f"add it to {spec.file}: the table follows. With IncludeTableAlterOperations and IncludeControlDetails DMS tells "
             "what came, and the policy changes: {new: add} adds it",
         )
-
-
-def rows_of(
-    book: Workbook,
-    spec: TableSpec,
-    frame: DataFrame,
-    loads: bool,
-    begin: Offsets,
-    before: tuple[str, int] | None = None,
-) -> DataFrame:
-    """Return the raw rows of a table after a position, and `before` a place if one is given: load records, or changes."""
-    rows = messages_of(book, spec, frame, loads, begin, before)
-    return raw_of(book, spec, rows, loads, len(begin.keys() - {ARRIVED}))
-
-
-def raw_of(book: Workbook, spec: TableSpec, rows: DataFrame, loads: bool, partitions: int) -> DataFrame:
-    """Return the raw rows of a table's own messages, given the number of partitions."""
-    phase = LOAD_PHASE if loads else CHANGE_PHASE
-    return raw_rows(rows, spec, book.mappings, book.before_field, phase, book.stream.scheme, partitions)
-
-
-def messages_of(
-    book: Workbook,
-    spec: TableSpec,
-    frame: DataFrame,
-    loads: bool,
-    begin: Offsets,
-    before: tuple[str, int] | None = None,
-) -> DataFrame:
-    """Return a table's load records, or its changes, after a position, and `before` a place if one is given."""
-    from pyspark.sql import functions as F
-
-    schema, table = book.mappings.target_name(spec)
-    wanted = (F.col("kind") == "data") & (F.col("schema") == schema) & (F.col("table") == table)
-    wanted &= (F.col("operation") == "load") == F.lit(loads)
-    if before:
-        wanted &= (F.col("object") == before[0]) & F.expr(f"offset < {book.stream.place_sql(before[1])}")
-    return frame.where(wanted & F.expr(behind_sql(book.stream, begin)))

@@ -12,13 +12,9 @@ from dataclasses import dataclass, replace
 
 from frazil.config.spec import TableSpec
 from frazil.dms.control import Definition
-from frazil.dms.messages import CHANGE_PHASE, core_reads, message_names
+from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.position import STREAM_LOAD, Position
 from frazil.dms.streams import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
-from frazil.engine.collapsed import Collapsed, Wanted
-from frazil.engine.held_messages import changes_of
-from frazil.engine.message_blocks import SAMPLED, Part, Reading, collapse_part
-from frazil.engine.small_batch import collapse_messages
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply import apply_batch
@@ -29,17 +25,7 @@ from frazil.flows.newcomers import meet
 from frazil.flows.shape import FromStream, follow
 from frazil.flows.stream_groups import Group
 from frazil.flows.stream_look import begin_of, only_topic
-from frazil.flows.stream_read import (
-    APART,
-    WAITS,
-    Read,
-    definitions,
-    keep_position,
-    messages,
-    own,
-    require_known,
-    rows_of,
-)
+from frazil.flows.stream_read import APART, WAITS, Read, definitions, keep_position, messages, own, require_known
 from frazil.flows.unreadable import require_readable
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, jvm
@@ -112,7 +98,7 @@ class _Run:
         if not going:
             return False
         taken = self.book.stream.take(self.book.spark, nearest_start(going), self.book.settings.max_batch_messages)
-        with messages(self.book, taken, hold=True) as read:
+        with messages(self.book, taken) as read:
             for met in meet(self.book, read.groups):
                 self.total[met.table], self.out[met.table] = met, float("inf")
             self._each(lambda spec: self._apply(spec, read, taken))
@@ -202,11 +188,11 @@ class _Run:
             reached = furthest(part.at, here)
             if ordered:
                 before = (partition, place)
-                seen = part.read.changes_seen(self.book, part.spec, part.at, before)
+                seen = part.read.changes_seen(part.read.part(part.spec, part.at, before))
                 if self._changes(replace(part, end=reached, before=before), seen, result):
                     part = replace(part, base=read_base(self.book.spark, name))
             part = replace(part, at=reached, base=self._evolve(part.spec, part.base, definition))
-        seen = part.read.changes_seen(self.book, part.spec, part.at, None) if ordered else _sum(part.pending)
+        seen = part.read.changes_seen(part.read.part(part.spec, part.at)) if ordered else _sum(part.pending)
         reached = furthest(part.at, end)
         if not self._changes(replace(part, end=reached), seen, result):  # never lose what a record said
             position = self._at(part.spec, part.base, commit.new_batch(), reached)
@@ -225,31 +211,16 @@ class _Run:
             return False
         shaped = follow(self.book, part.spec, base, FromStream(names), CHANGE_PHASE)
         require_known(self.book, shaped.spec, names, f"{self.book.stream.scheme} messages from {at} up to {end}")
+        mine = part.read.part(shaped.spec, at, part.before)
         batch = Batch(
-            lambda whole: rows_of(self.book, shaped.spec, part.read.frame, loads=False, begin=at, before=part.before),
             lambda batch: self._at(part.spec, base, batch, end),
             {"messages": count},
-            collapse=self._collapse(shaped.spec, part, count),
+            lambda wanted: part.read.collapse(shaped.spec, mine, count, wanted),
             small=part.read.held is not None,
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
         result.add(TableResult(part.spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
         return True
-
-    def _collapse(self, spec: TableSpec, part: _Part, count: int) -> Callable[[Wanted], Collapsed | None] | None:
-        """Return the function that collapses the changes of a part, if the core parsed them."""
-        read, at, before = part.read, part.at, part.before
-        book = self.book
-        if (read.held is None and read.blocks is None) or not core_reads(spec, book.mappings):
-            return None
-        mine, partitions = Part(book.mappings.target_name(spec), at, before), len(at.keys() - {ARRIVED})
-        called = message_names(spec, book.mappings)
-        if read.held is not None:
-            held = changes_of(read.held, mine.table, at, before)
-            return lambda wanted: collapse_messages(spec, called, held, partitions, replace(wanted, places=False))
-        order = {p: i for i, p in enumerate(sorted({g.object for g in read.groups}))}
-        reading = Reading(spec, called, mine, order, partitions, max(1, count // SAMPLED))
-        return lambda wanted: collapse_part(read.blocks, reading, count, wanted)
 
     def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
         """Return a table's position at a place; if needed, the ids of its streams are recorded once, as they were then."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from frazil.changes import quarantine as aside
 from frazil.config.spec import TableSpec
 from frazil.dms.streams import Offsets, StreamError, stream_of
+from frazil.engine.quarantine_records import unreadable_records
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, quarantine
 from frazil.source import quarantined
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
     from frazil.flows.stream_groups import Group
 
-READABLE = "coalesce(operation is not null and (kind = 'control' or (kind = 'data' and schema is not null and `table` is not null)), false)"
-"""The SQL of whether a message's metadata give its kind and table."""
 
+def look_after(book: Workbook, read: Callable[[Iterable[str]], DataFrame], groups: Sequence[Group]) -> None:
+    """Quarantine messages that name no table, before any table passes them, or report that they are ignored.
 
-def look_after(book: Workbook, frame: Callable[[], DataFrame], groups: Sequence[Group]) -> None:
-    """Quarantine messages that name no table, before any table passes them, or report that they are ignored."""
+    `read` returns those in some partitions.
+    """
     lost = [g for g in groups if not g.readable]
     going = [g for g in lost if not _stays(book, g)]
     if going and book.settings.on_unreadable == "quarantine":
-        _set_aside(book, frame(), going, sum(g.count for g in groups))
+        _set_aside(book, read({g.object for g in going}), going, sum(g.count for g in groups))
     elif going:
         book.progress(f"passed by, as none of DMS's: {_places(going)}")
 
@@ -70,9 +70,7 @@ def _places(groups: Sequence[Group]) -> str:
     return ", ".join(f"{g.count} in {g.object} from offset {g.first}" for g in groups)
 
 
-def _set_aside(book: Workbook, frame: DataFrame, groups: Sequence[Group], total: int) -> None:
-    from pyspark.sql import functions as F
-
+def _set_aside(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: int) -> None:
     most, share = book.settings.max_bad_rows, book.settings.max_bad_percent
 
     def admit(count: int) -> None:
@@ -83,8 +81,7 @@ def _set_aside(book: Workbook, frame: DataFrame, groups: Sequence[Group], total:
                 "see what writes there, or raise the limit; no table has gone on behind them",
             )
 
-    lost = frame.where(f"not {READABLE}").where(F.col("object").isin(*{g.object for g in groups}))
-    records = aside.unreadable(lost, book.stream.scheme, commit.new_batch())
+    records = unreadable_records(lost, book.stream.scheme, commit.new_batch())
     count, first = quarantine.add_once(book.spark, book.ops("quarantine"), records, admit)
     if count:
         book.progress(f"{count:,} message(s) that tell no table set aside in the quarantine: {', '.join(first)}")
@@ -95,7 +92,9 @@ def discard(book: Workbook) -> int:
     name, batch = book.ops("quarantine"), commit.new_batch()
     if not book.spark.catalog.tableExists(name):
         return 0
-    records = aside.changed(quarantine.unreadable(book.spark, name), batch, 1, status=quarantined.DISCARDED).persist()
+    records = quarantine.changed(
+        quarantine.unreadable(book.spark, name), batch, 1, status=quarantined.DISCARDED
+    ).persist()
     try:
         if count := records.count():
             quarantine.add(book.spark, name, records, batch)

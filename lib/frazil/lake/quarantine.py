@@ -3,19 +3,23 @@
 Records are staged on a branch of the quarantine's own table before their batch is committed. Afterwards one swap
 publishes them to main and removes the branch. The next run of a table completes what a killed run left: it publishes
 the records of committed batches and drops the others. So main has records of committed batches only.
+
+A record's `id` is its place (`path:row_no`). Records never change: a new status is another record with that id, and the
+one with the highest `sequence` (then `changed_at`) counts. `sequence` is the table's Iceberg sequence number on which
+the batch was built: it orders batches.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.quarantine import newest
-from frazil.config.sql import identifier, literal
+from frazil.config.sql import beside, identifier, literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
@@ -25,7 +29,7 @@ from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, create
 from frazil.source.quarantined import LATER, OPEN, RECORD, UNREADABLE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 BESIDE, ON = "frazil.table", "frazil.base"
 """In the summary of staged records: the table of their batch, and the position and snapshot on which it was built."""
@@ -206,6 +210,49 @@ def _is_committed(spark: SparkSession, target: str, batch: str, on: dict) -> boo
         return False
     tagged = table.refs().get(TAG)
     return True if tagged and table.snapshot(tagged.snapshotId()).summary().get(BATCH) == batch else None
+
+
+# --- records
+
+
+def record_columns() -> list[Column]:
+    """Return the columns of records, with their types."""
+    from pyspark.sql import functions as F
+
+    return [F.col(c).cast(kind).alias(c) for c, kind in RECORD.items()]
+
+
+def changed(records: DataFrame, batch: str, sequence: int, **new) -> DataFrame:
+    """Return records as they are after a batch; `new` has their new values."""
+    from pyspark.sql import functions as F
+
+    values = {k: F.lit(v) if isinstance(v, str) else v for k, v in new.items()}
+    place = ["place"] if "place" in records.columns else []
+    return records.withColumns({**values, **stamped(batch, sequence)}).select(*record_columns(), *place)
+
+
+def stamped(batch: str, sequence: int) -> dict[str, Column]:
+    """Return the columns that say which batch gave a record its status, and when."""
+    from pyspark.sql import functions as F
+
+    stamp = F.expr(beside(literal(str(sequence)), "path"))
+    return {"changed_by": F.lit(batch), "sequence": stamp, "changed_at": now()}
+
+
+def now() -> Column:
+    """Return the present time, which Spark keeps outside the code that it compiles."""
+    from pyspark.sql import functions as F
+
+    return F.expr(f"timestamp_micros({beside(literal(str(round(time.time() * 1e6))), 'path')})")
+
+
+def newest(records: DataFrame) -> DataFrame:
+    """Return the current record of each id."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    last = Window.partitionBy("table_name", "id").orderBy(F.desc("sequence"), F.desc("changed_at"))
+    return records.withColumn("nth", F.row_number().over(last)).where("nth = 1").drop("nth")
 
 
 def waiting(spark: SparkSession, name: str, source: str) -> DataFrame:

@@ -1,0 +1,250 @@
+"""Rows of the quarantine, read again: the core types their kept bytes with the present spec and settings.
+
+`reread` returns a row for each record, with these columns:
+
+| column | meaning |
+|---|---|
+| `id` | the record's own |
+| `op`, `change_seq` | as in changes; null for a bad row |
+| `commit_ts` | in microseconds |
+| `c0`, `c1` … | the lake's columns, masked, times in microseconds |
+| `o0`, `o1` … | the old key of an update that changed the key, in the same form; else null |
+| `reason` | what is wrong with the row; null: nothing |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from frazil.changes.types import lake_type
+from frazil.config.spec import TableSpec
+from frazil.config.sql import literal
+from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_records, wrong_width
+from frazil.core.csv import Dialect, records_of_lines
+from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
+from frazil.core.latest_per_key import moves
+from frazil.core.masks import masked
+from frazil.core.messages import parse_message, type_messages, with_bytes
+from frazil.core.types import arrow_type
+from frazil.dms.csv import JSON, PARQUET, SHARED, STATED
+from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.layout import stated_layout
+from frazil.dms.messages import message_names
+from frazil.dms.objects import DmsObject
+from frazil.dms.transactions import shared_layout
+from frazil.engine.collapsed import lake_columns, micros_sql, time_sql
+from frazil.engine.file_plan import field_rules
+from frazil.engine.read_files import FileToRead, table_named
+from frazil.lake.frames import of_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+RECORD = ("id", "raw", "form", "layout", "phase", "object", "misfit", "keyed")
+"""The columns of a record that are read."""
+MOST_BYTES = 32 << 20
+"""Spark's tasks read more than this, on all cores."""
+NOT_ITS_OWN = "holds no value, or names another table"
+Place = tuple[str, int, str]
+"""The form, the phase and the object of a row."""
+
+
+@dataclass(frozen=True)
+class Reread:
+    """How the records of one table are read.
+
+    `layouts` has the roles in rows whose fields did not fit: those of the present settings.
+    """
+
+    spec: TableSpec
+    sent: tuple[Endpoint, Mappings]
+    before_field: str
+    layouts: Mapping[Place, tuple[str, ...]] = field(default_factory=dict)
+
+
+def present_layouts(
+    places: Sequence[Place], spec: TableSpec, endpoint: Endpoint, mappings: Mappings
+) -> dict[Place, tuple[str, ...]]:
+    """Return the roles by the present settings at the places of rows whose fields did not fit."""
+    found = {}
+    for form, phase, name in places:
+        layout = stated_layout(spec, endpoint, mappings, phase, DmsObject(name, "", 0, ""))
+        found[form, phase, name] = (shared_layout(layout) if form == SHARED else layout).roles
+    return found
+
+
+# --- records as a frame
+
+
+def reread_frame(waiting: DataFrame, how: Reread, in_process: bool) -> DataFrame:
+    """Return what waiting records are now: `id`, `op`, `commit_ts`, `change_seq`, `after`, `old` and `reason`.
+
+    `old` is the row under the old key of an update that changed the key: its other columns are null. Few records are
+    read by this process, and so are all of them if it is to be `in_process`.
+    """
+    size, places = _extent(waiting)
+    how = replace(how, layouts=present_layouts(places, how.spec, *how.sent))
+    records = waiting.select(*RECORD)
+    if in_process or size <= MOST_BYTES:
+        from frazil.lake.locator import arrow
+
+        rows = of_arrow(waiting.sparkSession, reread(arrow(records), how))
+    else:
+        rows = records.mapInArrow(_task(how), _schema(how.spec))
+    return _typed(rows, how.spec)
+
+
+def _extent(waiting: DataFrame) -> tuple[int, list[Place]]:
+    """Return the bytes of records, and the places of those whose fields did not fit the layout of the settings."""
+    stated = f"misfit and form in ('{STATED}', '{SHARED}')"
+    size, places = waiting.selectExpr(
+        "coalesce(sum(octet_length(raw)), 0)", f"collect_set(if({stated}, struct(form, phase, object), null))"
+    ).first()
+    return size, [tuple(place) for place in places]
+
+
+def _task(how: Reread) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            yield from reread(pa.Table.from_batches([batch]), how).to_batches()
+
+    return run
+
+
+def _schema(spec: TableSpec) -> str:
+    """Return Spark's types of the rows."""
+    kinds = {c.name: "bigint" if lake_type(c).startswith("timestamp") else lake_type(c) for c in spec.columns}
+    new = [f"c{i} {kind}" for i, kind in enumerate(kinds.values())]
+    old = [f"o{i} {kinds[k]}" for i, k in enumerate(spec.key)]
+    return ", ".join(["id string", "op string", "commit_ts bigint", "change_seq string", *new, *old, "reason string"])
+
+
+def _typed(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    times, new, old = micros_sql(spec), [], []
+    for i, column in enumerate(spec.columns):
+        value, key = times.get(f"c{i}", f"c{i}"), f"cast(null as {lake_type(column)})"
+        if column.name in spec.key:
+            key = f"o{spec.key.index(column.name)}"
+            key = key if column.mask else time_sql(arrow_type(column), key)
+        new.append(f"{literal(column.name)}, {value}")
+        old.append(f"{literal(column.name)}, {key}")
+    return rows.selectExpr(
+        "id", "op", "timestamp_micros(commit_ts) as commit_ts", "change_seq",
+        f"named_struct({', '.join(new)}) as after", f"named_struct({', '.join(old)}) as old", "reason",
+    )  # fmt: skip
+
+
+# --- records as Arrow
+
+
+def reread(records: pa.Table, how: Reread) -> pa.Table:
+    """Return a row for each record (`RECORD`)."""
+    import pyarrow as pa
+
+    ids, raws = records["id"].combine_chunks(), records["raw"].to_pylist()
+    alike: dict[tuple, list[int]] = {}
+    for i, record in enumerate(records.drop_columns(["id", "raw"]).to_pylist()):
+        alike.setdefault(_kind(record, how), []).append(i)
+    parts = [_rows(ids.slice(0, 0), Changes(no_changes(how.spec)), how.spec)]
+    for (form, *kind), places in alike.items():
+        some = [raws[i] or b"" for i in places]
+        changes = _messages(some, how, *kind) if form == JSON else _lines(some, how, form, *kind)
+        parts.append(_rows(ids.take(pa.array(places)), changes, how.spec))
+    return pa.concat_tables(parts)
+
+
+def _kind(record: Mapping[str, Any], how: Reread) -> tuple:
+    """Return what records have in common that are read together: form, and partitions of messages or roles and phase.
+
+    Messages whose key was not read, or may have come from another partition, count as spread over two.
+    """
+    form, phase, misfit = record["form"], record["phase"], record["misfit"]
+    if form == JSON:
+        return form, 2 if misfit or not record["keyed"] else 1
+    roles = how.layouts.get((form, phase, record["object"])) if misfit else None
+    return form, roles or tuple(record["layout"]), phase
+
+
+def _messages(raws: Sequence[bytes], how: Reread, partitions: int) -> Changes:
+    import numpy as np
+
+    parsed = [parse_message(raw, how.before_field) for raw in raws]
+    names = message_names(how.spec, how.sent[1])
+    changes = type_messages(parsed, np.arange(len(parsed)), how.spec, names, partitions)
+    return Changes(changes.rows, tuple(with_bytes(row, raws[row.number], how.spec) for row in changes.bad))
+
+
+def _lines(raws: Sequence[bytes], how: Reread, form: str, roles: Sequence[str], phase: int) -> Changes:
+    spec, (endpoint, mappings) = how.spec, how.sent
+    if gone := _gone(roles, spec):
+        reason = f"has columns that {spec.file} no longer lists, so their values have no place: {', '.join(gone)}"
+        return Changes(no_changes(spec), tuple(BadRow(i, FIELDS, reason) for i in range(len(raws))))
+    rules = field_rules(spec, endpoint, mappings, phase)
+    file = FileToRead("", 0, tuple(roles), Dialect(endpoint.delimiter, endpoint.row_delimiter, endpoint.rfc4180))
+    if form == PARQUET:
+        rules, file = replace(rules, null="", not_carried=None), replace(file, dialect=Dialect())
+    records = records_of_lines(raws, len(roles), file.dialect)
+    fields = _with_operation(records.fields, roles) if form == PARQUET else records.fields
+    changes = type_records(fields, records.numbers, [_present_role(role, spec) for role in roles], spec, rules)
+    wrong = records.wrong_width
+    misshapen = [wrong_width(w, spec, names_table=table_named(w.line, file, rules) is not None) for w in wrong]
+    return Changes(changes.rows, (*changes.bad, *misshapen))
+
+
+def _gone(roles: Sequence[str], spec: TableSpec) -> list[str]:
+    """Return the columns of a layout that were renamed or dropped since: where their values belong is unknown."""
+    known = {c.name for c in (*spec.columns, *spec.file_columns)}
+    named = [role.removeprefix("after:") for role in roles if role.startswith("after:")]
+    return [name for name in named if name not in known]
+
+
+def _present_role(role: str, spec: TableSpec) -> str:
+    """Return a role without a column that the lake no longer has."""
+    kind, _, name = role.partition(":")
+    if not name or name in spec.names or role.startswith(ORIGIN):
+        return role
+    return {SEQUENCE_AS: "seq", ORIGIN_AS: ORIGIN + name}.get(f"{kind}:", "skip")
+
+
+def _with_operation(fields: pa.RecordBatch, roles: Sequence[str]) -> pa.RecordBatch:
+    """Return the fields of rows of Parquet; one without an operation is an insert, as in load files."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if "op" not in roles:
+        return fields
+    at = roles.index("op")
+    lacks = pc.equal(pc.fill_null(fields[at], ""), "")
+    return fields.set_column(at, fields.schema.field(at), pc.if_else(lacks, pa.scalar("I"), fields[at]))
+
+
+def _rows(ids: pa.Array, changes: Changes, spec: TableSpec) -> pa.Table:
+    """Return the rows of records that were read together; the numbers of changes are the places of `ids`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    good, number = pa.Table.from_batches([changes.rows]), changes.rows["number"]
+    moved = pa.array(moves(good, spec))
+    columns = {"id": ids.take(number), **{name: good[name] for name in ("op", "commit_ts", "change_seq")}}
+    columns |= lake_columns(good, spec)
+    for i, name in enumerate(spec.key):
+        old = pc.coalesce(good[f"old_{i}"], good[f"new_{spec.names.index(name)}"]).combine_chunks()
+        columns[f"o{i}"] = masked(spec.column(name), pc.if_else(moved, old, pa.scalar(None, old.type)))
+    columns = {name: _as_micros(values) for name, values in columns.items()}
+    rows = pa.table(columns).append_column("reason", pa.nulls(len(good), pa.string()))
+    reasons = {row.number: row.reason for row in changes.bad}
+    others = {*range(len(ids))} - {*number.to_pylist()}
+    bad = [{"id": ids[i].as_py(), "reason": reasons.get(i, NOT_ITS_OWN)} for i in sorted(others)]
+    return pa.concat_tables([rows, pa.Table.from_pylist(bad, rows.schema)])
+
+
+def _as_micros(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return times as microseconds: Spark would shift them by its session's zone."""
+    import pyarrow as pa
+
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values

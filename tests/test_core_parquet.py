@@ -1,0 +1,69 @@
+"""Parquet files as the core reads them: whole, or refused by name; no Spark."""
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from frazil.config.spec import parse_spec
+from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.objects import DmsObject
+from frazil.engine.file_plan import plan_files
+from frazil.engine.read_files import read_changes
+from frazil.errors import FrazilError
+from helpers import spec_of
+
+SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
+ROWS = {"Op": ["I", "U", "D"], "id": [1, 2, 3], "v": ["one", "two", None]}
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that reads the bytes of a Parquet file: its good rows, and its bad rows."""
+    path = tmp_path / "20240101-100000000.parquet"
+
+    def of(raw: bytes) -> tuple[list, list]:
+        path.write_bytes(raw)
+        file = DmsObject(path.name, str(path), len(raw), "")
+        [planned], plan = plan_files(SPEC, Endpoint(), Mappings(()), [file], CHANGE_PHASE)
+        found = list(read_changes(planned, plan))
+        rows = [(x["op"], x["new_0"], x["new_1"]) for block in found for x in block.rows.to_pylist()]
+        return rows, [(bad.number, bad.column, bad.reason) for block in found for bad in block.bad]
+
+    return of
+
+
+def written(rows: dict) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table(rows), out, compression="none", store_schema=False)
+    return out.getvalue()
+
+
+def not_utf8(*texts: bytes | None) -> pa.Array:
+    """Make texts of any bytes, which Arrow does not check."""
+    raw = pa.array(texts, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+
+
+def test_bytes_that_are_no_text_are_a_bad_value(read):
+    rows, bad = read(written(ROWS | {"v": not_utf8(b"one", b"tw\xff", None)}))
+    assert rows == [("I", 1, "one"), ("D", 3, None)]
+    assert bad == [(2, "v", "column 'v': 'tw\ufffd' holds U+FFFD: bytes that are not UTF-8, or that character itself")]
+    _, bad = read(written(ROWS | {"Op": not_utf8(b"I", b"\xff", b"D")}))
+    assert bad == [(2, "<op>", "unknown operation '\ufffd', none that stands for I, U or D")]
+    _, bad = read(written(ROWS | {"id": not_utf8(b"1", b"2", b"3\xff")}))
+    assert bad == [(3, "id", "column 'id': '3\ufffd' does not fit INT8 (bigint in the lake)")]
+
+
+def test_a_flipped_bit_in_the_footer_loses_no_row(read):
+    raw, refused = written(ROWS), 0
+    size = int.from_bytes(raw[-8:-4], "little")
+    for at in range(len(raw) - 8 - size, len(raw)):
+        try:
+            rows, bad = read(raw[:at] + bytes([raw[at] ^ 0x80]) + raw[at + 1 :])
+            assert len(rows) + len(bad) == 3, at
+        except FrazilError:
+            refused += 1
+    assert refused > 50
