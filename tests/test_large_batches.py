@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from frazil.engine import large_batch, small_batch
+from frazil.engine import small_batch
 from frazil.engine.partitions import bucket_of_each_partition, spark_hash
 from helpers import D, I, U
 from lake_reader import lake_rows
@@ -161,14 +161,3 @@ def test_a_file_that_cannot_be_read_is_named(world, without_spark_reader):
     done = world.merge()["t"]
     assert done.failed and f"{_file(2)} row 1: a quoted text does not end" in done.note
     assert world.rows("t") == [(1, "a")]
-
-
-def test_where_the_core_fails_spark_reads_and_a_line_says_why(world, monkeypatch):
-    def fail(*_):
-        raise OSError("no Python on the executors")
-
-    monkeypatch.setattr(large_batch, "collapse_files", fail)
-    world.table("t").load("t", (1, "a")).loaded()
-    world.changes("t", U(1, "b"), name=_file(1)).merged()
-    assert world.rows("t") == [(1, "b")]
-    assert any("Spark reads the batch" in line and "no Python on the executors" in line for line in world.said)

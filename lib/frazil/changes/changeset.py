@@ -22,12 +22,11 @@ from frazil.changes.types import (
     convert_sql,
     exact_sql,
     kept_sql,
-    lake_type,
     mask_sql,
     replaced_sql,
-    value_type,
     years_sql,
 )
+from frazil.config.columns import lake_type, value_type
 from frazil.config.paths import readable
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier, literal

@@ -7,15 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-OPERATION_COLUMNS = {
-    "_op": ("string", "I, U or D; a load row is an I"),
-    "_commit_ts": ("timestamp", "When the source committed"),
-    "_seq": ("string", "The sequence that DMS gave the change"),
-    "_object": ("string", "The file that it came in: their order by name is the order of changes"),
-    "_row": ("int", "The row in that file, from 1"),
-}
-"""The columns after the source's in tables with `without_key: append`: Spark type and comment."""
-
 
 def appended(changes: DataFrame, row: str = "", good_only: bool = False) -> DataFrame:
     """Return every change as a row of the table's columns and `OPERATION_COLUMNS`. Nothing is merged, repeats are kept.

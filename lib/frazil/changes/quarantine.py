@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from frazil.changes.changeset import FIELDS, OLD, marked, reason_sql, shaped
 from frazil.changes.collapse import PLACE, events, last_event
-from frazil.changes.types import lake_type, mask_sql
+from frazil.changes.types import mask_sql
+from frazil.config.columns import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import beside, identifier, literal
 from frazil.core.texts import time_sql

@@ -4,34 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from frazil.config.columns import unrepresentable
+from frazil.config.columns import unrepresentable, value_type
 from frazil.config.spec import Column
 from frazil.config.sql import literal
 from frazil.core.texts import TIMES, in_utc, time_sql
-
-LAKE_TYPES = {
-    "BOOLEAN": "boolean", "INT1": "int", "INT2": "int", "INT4": "int", "INT8": "bigint",
-    "UINT1": "int", "UINT2": "int", "UINT4": "bigint", "UINT8": "decimal(20,0)",
-    "REAL4": "float", "REAL8": "double", "STRING": "string", "WSTRING": "string", "CLOB": "string", "NCLOB": "string",
-    "BYTES": "binary", "BLOB": "binary", "DATE": "date", "TIME": "string",
-}  # fmt: skip
-"""DMS type → Spark SQL type of the lake's column; NUMERIC and DATETIME depend on the column (`lake_type`)."""
-
-
-def lake_type(column: Column) -> str:
-    """Return the Spark SQL type that a column has in the lake."""
-    return "string" if column.mask else value_type(column)
-
-
-def value_type(column: Column) -> str:
-    """Return the Spark SQL type of a column's values, before any mask."""
-    if column.lake:
-        return column.lake
-    if column.dms_type == "NUMERIC":
-        return f"decimal({column.arguments[0]},{column.arguments[1]})"
-    if column.dms_type == "DATETIME":
-        return "timestamp" if column.utc else "timestamp_ntz"
-    return LAKE_TYPES[column.dms_type]
 
 
 def value_sql(column: Column, text: str) -> str:
