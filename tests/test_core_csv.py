@@ -59,6 +59,8 @@ def test_rows_of_another_width_are_named_by_number():
 def test_quotes_that_leave_rows_open_stop_the_file_by_row(text, row):
     with pytest.raises(RowBordersError, match=f"a.csv row {row}"):
         read(text.encode(), 2)
+    with pytest.raises(RowBordersError, match=f"a.csv row {row}"):
+        read(b"id,v\n" + text.encode(), 2, Dialect(header=True))
 
 
 def test_a_text_longer_than_a_block_is_read_whole():

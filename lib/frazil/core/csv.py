@@ -145,7 +145,11 @@ def _blocks(stream: Stream, dialect: Dialect, size: int) -> Iterator[tuple[bytes
     while True:
         last = not chunk
         data = rest + form.standard(chunk, last)
-        end = _end_of_rows(data, dialect.quotes, form.delimiter, last)
+        try:
+            end = _end_of_rows(data, dialect.quotes, form.delimiter, last)
+        except _BrokenQuotes as error:
+            error.rows_before -= header  # which is no row
+            raise
         begin = _first_row(data, dialect, form.delimiter) if header and end else 0
         header = header and not end
         if end > begin:
@@ -258,7 +262,7 @@ def _scan(data: bytes, delimiter: bytes, last: bool) -> int:
     while at < len(data):
         found = field.match(data, at)
         if not found:
-            open_ended = data[at:].count(QUOTE) % 2 == 1 and not re.match(rb'"(?:[^"]|"")*"', data[at:])
+            open_ended = not re.match(rb'"(?:[^"]|"")*"(?!")', data[at:])
             if open_ended and not last:
                 return end
             raise _BrokenQuotes(row, open_ended)
