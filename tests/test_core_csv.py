@@ -11,7 +11,7 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.changes import COMMIT_TIME, FIELDS, KEY, OP, FieldRules, type_records, wrong_width
-from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_header, read_records
+from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_records
 from helpers import spec_of
 
 PLAIN, ANY = Dialect(), FieldRules()
@@ -72,10 +72,6 @@ def test_a_text_longer_than_a_block_is_read_whole():
 
 def test_bytes_that_are_no_character_show():
     assert read(b"a,\xff\xfe\n1,\xc3\xbc\n", 2) == [(1, ["a", "\ufffd\ufffd"]), (2, ["1", "ü"])]
-
-
-def test_a_header_is_read_with_its_quotes():
-    assert read_header(b'\xef\xbb\xbfOp|"a|b"|c\r\n1|2|3\n', Dialect("|")) == ["Op", "a|b", "c"]
 
 
 def test_gzip_is_read_as_a_stream():

@@ -6,7 +6,6 @@ the header; empty lines do not count.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -106,14 +105,6 @@ def records_of_lines(lines: Sequence[bytes], width: int, dialect: Dialect) -> Re
     others = {*range(len(lines))} - {*single}
     wrong = [WrongWidth(i, 0, lines[i].decode("utf-8", "replace")) for i in sorted(others)]
     return replace(records, wrong_width=(*records.wrong_width, *wrong))
-
-
-def read_header(start: bytes, dialect: Dialect) -> list[str]:
-    """Return the column names in the first line of a file's first bytes."""
-    line = start.removeprefix(BOM).decode("utf-8", "replace").split(dialect.row_delimiter, 1)[0].rstrip("\r\n")
-    csv.field_size_limit(1 << 30)
-    quoting = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
-    return next(csv.reader([line], delimiter=dialect.delimiter, quoting=quoting), [])
 
 
 # --- blocks of whole rows
