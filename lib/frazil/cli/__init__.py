@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
 def command() -> NoReturn:
     """Run the command of this process, and end it with the exit code.
 
-    Without Spark the process ends at once: to free a thousand modules takes Python more than half a second.
+    Without Spark nothing is cleaned up: Python takes more than half a second to free a thousand modules.
     """
     gc.set_threshold(200_000)  # nearly all objects are modules, which stay
     code = main()
