@@ -95,12 +95,12 @@ def world(new_world):
 
 
 @pytest.fixture
-def without_spark_reader(monkeypatch):
-    """Spark's reader of files is not to be asked for a row."""
-    from frazil.flows import batch, full_load
+def in_this_process(monkeypatch):
+    """Spark's tasks are not to be asked for a row."""
+    from frazil.engine import large_batch, on_spark
 
     def read(*_):
-        raise AssertionError("Spark reads a file")
+        raise AssertionError("a task reads a file")
 
-    for module in (batch, full_load):
-        monkeypatch.setattr(module, "read_rows", read)
+    monkeypatch.setattr(large_batch, "collapse_files", read)
+    monkeypatch.setattr(on_spark, "load_files", read)

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil.changes.changeset import change_set
-from frazil.changes.collapse import last_per_key
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
 from frazil.config.spec import parse_spec
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.objects import list_table
-from frazil.dms.read import CHANGE_PHASE, read_rows
+from frazil.engine.collapsed import Collapsed, Wanted
+from frazil.engine.small_batch import collapse_files
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
@@ -228,22 +227,24 @@ class World:
 
     # --- below the lake: what a batch of files comes to
 
-    def change_set(self, table: str):
+    def collapse(self, table: str) -> Collapsed:
+        """Let the core collapse all change files, as a small batch."""
         spec = parse_spec(self.specs[table])
         self.book()
-        endpoint, mappings = read_endpoint(self.root / "endpoint.json"), read_mappings(self.root / "mappings.json")
-        files = list(list_table(self.root / "source", spec).changes)
-        return change_set(read_rows(self.spark, spec, endpoint, mappings, files, CHANGE_PHASE), spec), spec
+        sent = read_endpoint(self.root / "endpoint.json"), read_mappings(self.root / "mappings.json")
+        return collapse_files(spec, sent, list_table(self.root / "source", spec).changes, Wanted(()))
 
-    def collapsed(self, table: str, observation=None) -> dict:
-        """Return {key: row or None for a delete} as the collapse of all change files has it."""
-        rows = last_per_key(*self.change_set(table), observation).collect()
-        keys = self.specs[table]["key"]
-        names = [tuple(r.after[k] for k in keys) for r in rows]
-        assert len(set(names)) == len(names), "a key came out twice"
+    def collapsed(self, table: str) -> dict:
+        """Return {key: row or None for a delete} as the collapse of all change files has it; no row may be bad."""
+        found, names = self.collapse(table), [c["name"] for c in self.specs[table]["columns"]]
+        assert not found.bad.count, found.bad.rows
+        rows = [(r["op"], tuple(r[f"c{i}"] for i in range(len(names)))) for r in found.rows.to_pylist()]
+        at = [names.index(key) for key in self.specs[table]["key"]]
+        keys = [tuple(values[i] for i in at) for _, values in rows]
+        assert len(set(keys)) == len(keys), "a key came out twice"
         return {
-            (n[0] if len(n) == 1 else n): None if r.op == "D" else tuple(r.after)
-            for n, r in zip(names, rows, strict=True)
+            (key[0] if len(key) == 1 else key): None if op == "D" else values
+            for key, (op, values) in zip(keys, rows, strict=True)
         }
 
 

@@ -149,7 +149,6 @@ class Refused:
     row: int = 0
 
 
-BOM = b"\xef\xbb\xbf"
 FIELDS, OP, KEY, TIME = "<fields>", "<op>", "<key>", "<timestamp>"
 DAMAGED, HEADER, OPEN, AFTER_QUOTE = "damaged", "header", "a text does not end", "text after a closing quote"
 BAD = type("Bad", (), {"__repr__": lambda self: "BAD"})()
@@ -292,7 +291,7 @@ def _records_of(raw: bytes, dialect: Dialect) -> list[list[tuple[str, bool]]]:
     if dialect.ending == ".parquet":
         names, rows = _parquet(raw)
         return [[(n, False) for n in names], *([_parquet_field(value) for value in row] for row in rows)]
-    return records(raw.removeprefix(BOM).decode(errors="replace"), dialect)
+    return records(raw.removeprefix(b"\xef\xbb\xbf").decode(errors="replace"), dialect)
 
 
 def judge(raw: bytes, dialect: Dialect) -> list[tuple[int, tuple | Bad]] | Refused:
@@ -306,9 +305,9 @@ def judge(raw: bytes, dialect: Dialect) -> list[tuple[int, tuple | Bad]] | Refus
         return Refused(DAMAGED)
     if has_header and found:
         names = [field.rstrip("\r") for field, _ in found.pop(0)]
-        if names[:2] != ["Op", "ts"] or sorted(names[2:]) != sorted(NAMES) or (dialect.header and raw.startswith(BOM)):
+        if sorted(names) != sorted(["Op", "ts", *NAMES]):
             return Refused(HEADER)
-        places = [0, 1, *(names.index(name) for name in NAMES)]
+        places = [names.index(name) for name in ["Op", "ts", *NAMES]]
         found = [[x[p] for p in places] if len(x) == len(places) else x for x in found]
     rows = [(number, meaning(record, dialect)) for number, record in enumerate(found, 1)]
     return [(number, row) for number, row in rows if row is not None]

@@ -11,7 +11,7 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.changes import COMMIT_TIME, FIELDS, KEY, OP, FieldRules, type_records, wrong_width
-from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_header, read_records
+from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_records
 from helpers import spec_of
 
 PLAIN, ANY = Dialect(), FieldRules()
@@ -59,6 +59,8 @@ def test_rows_of_another_width_are_named_by_number():
 def test_quotes_that_leave_rows_open_stop_the_file_by_row(text, row):
     with pytest.raises(RowBordersError, match=f"a.csv row {row}"):
         read(text.encode(), 2)
+    with pytest.raises(RowBordersError, match=f"a.csv row {row}"):
+        read(b"id,v\n" + text.encode(), 2, Dialect(header=True))
 
 
 def test_a_text_longer_than_a_block_is_read_whole():
@@ -70,10 +72,6 @@ def test_a_text_longer_than_a_block_is_read_whole():
 
 def test_bytes_that_are_no_character_show():
     assert read(b"a,\xff\xfe\n1,\xc3\xbc\n", 2) == [(1, ["a", "\ufffd\ufffd"]), (2, ["1", "ü"])]
-
-
-def test_a_header_is_read_with_its_quotes():
-    assert read_header(b'\xef\xbb\xbfOp|"a|b"|c\r\n1|2|3\n', Dialect("|")) == ["Op", "a|b", "c"]
 
 
 def test_gzip_is_read_as_a_stream():

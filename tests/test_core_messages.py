@@ -21,7 +21,6 @@ from frazil.core.messages import (
     seconds_of,
     type_columns,
     type_messages,
-    unknown_columns,
     with_bytes,
 )
 from helpers import spec_of
@@ -173,13 +172,6 @@ def test_names_that_differ_in_upper_and_lower_case_only_are_other_names():
     names = MessageNames({"id": "id", "v": "v", "other": "V"})
     changes = type_messages([parse_message(message(id=1, v="a", V="b"))], np.arange(1), spec, names)
     assert [changes.rows[f"new_{i}"][0].as_py() for i in range(3)] == [1, "a", "b"]
-
-
-def test_names_that_nobody_declared_are_found():
-    assert unknown_columns([parse_message(message(id=1, x=2)), parse_message(message(y=None))], set(SPEC.names)) == {
-        "x",
-        "y",
-    }
 
 
 def test_a_mutated_message_is_read_right_or_is_bad():

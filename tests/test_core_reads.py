@@ -1,4 +1,4 @@
-"""What the core reads without a Spark job: load files, and small batches of change files; and what is left to Spark."""
+"""What this process reads without a Spark job: load files, and small batches of change files; numbers of keys; damaged Parquet."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("form", [{}, {"AddColumnName": True}, {"CsvDelimiter": ";", "CsvNullValue": "NULL"}], ids=str)
-def test_a_load_and_small_batches_of_csv_need_no_spark_job_to_be_read(new_world, without_spark_reader, form):
+def test_a_load_and_small_batches_of_csv_need_no_spark_job_to_be_read(new_world, in_this_process, form):
     world = new_world(**form).table("t", "id INT8", "v WSTRING(99)", "n NUMERIC(9,2)", "at DATETIME", "day DATE")
     at = "2024-01-01 10:00:00.000001"
     world.load("t", (1, 'a "quoted",\ntext', "1.25", at, "2024-02-29"), (2, None, None, None, None)).loaded()
@@ -23,7 +23,7 @@ def test_a_load_and_small_batches_of_csv_need_no_spark_job_to_be_read(new_world,
     assert world.history("t")[0].summary()["frazil.lane"] == "rowdelta"
 
 
-def test_a_load_and_small_batches_of_parquet_need_no_spark_job_to_be_read(new_world, without_spark_reader):
+def test_a_load_and_small_batches_of_parquet_need_no_spark_job_to_be_read(new_world, in_this_process):
     world = new_world(DataFormat="parquet").table("t")
     world.rules = {"rules": []}
     folder = world.root / "source/public/t"
@@ -36,7 +36,7 @@ def test_a_load_and_small_batches_of_parquet_need_no_spark_job_to_be_read(new_wo
     assert world.merged(lane="rowdelta").rows("t") == [(1, "c")]
 
 
-def test_a_load_that_replaces_another_leaves_no_row_of_it(world, without_spark_reader):
+def test_a_load_that_replaces_another_leaves_no_row_of_it(world, in_this_process):
     world.table("t").load("t", (1, "a"), (2, "b")).loaded()
     world.load("t", (3, "c"))
     assert world.full_load(on_changed_load="reload")["t"].status == "reloaded"
@@ -94,7 +94,7 @@ def test_a_batch_by_a_key_of_any_type_is_applied(world, kind):
 
 
 def with_a_value_that_its_dictionary_lacks(file) -> None:
-    """Write a Parquet file in which a row of `v` points beyond the dictionary: Spark fails at it and does not say in which file."""
+    """Write a Parquet file in which a row of `v` points beyond the dictionary."""
     rows = {"Op": ["U"] * 16, "id": list(range(16)), "v": [f"v{n % 10}" for n in range(16)]}
     pq.write_table(pa.table(rows), file, compression="none", data_page_version="1.0")
     column = pq.ParquetFile(file).metadata.row_group(0).column(2)
@@ -104,7 +104,7 @@ def with_a_value_that_its_dictionary_lacks(file) -> None:
     file.write_bytes(raw)
 
 
-def test_a_damaged_parquet_file_is_named_where_spark_does_not_name_it(new_world):
+def test_a_damaged_parquet_file_is_named(new_world):
     world = new_world(DataFormat="parquet", TimestampColumnName="").table("t")
     world.rules = {"rules": []}
     folder = world.root / "source/public/t"

@@ -1,19 +1,33 @@
 """A quoted text that does not end holds the rest of its file: the file is refused, whatever the rows look like."""
 
 import gzip
+import io
 
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.dms.endpoint import Endpoint
-from frazil.dms.ends import look, open_row
+from frazil.core.csv import Dialect, RowBordersError, read_records
+from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.objects import DmsObject, SourceError
+from frazil.engine.file_plan import plan_files
+from frazil.engine.read_files import read_changes
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, spec_of
 
 spark = pytest.mark.spark
-PLAIN, NAMED = Endpoint(timestamp_column="ts"), Endpoint(timestamp_column="ts", header=True)
 
 
+def refusal(raw: bytes, dialect: Dialect, block: int) -> str:
+    """Return why a file of two columns is refused; empty: it is not."""
+    try:
+        for _ in read_records(io.BytesIO(raw), 2, dialect, "a.csv", block):
+            pass
+    except RowBordersError as e:
+        return str(e)
+    return ""
+
+
+@pytest.mark.parametrize("block", [5, 1 << 20])
 @pytest.mark.parametrize(
     ("text", "row"),
     [
@@ -32,14 +46,16 @@ PLAIN, NAMED = Endpoint(timestamp_column="ts"), Endpoint(timestamp_column="ts", 
         ('1,b""c"d\n', None),
     ],
 )
-def test_the_row_is_told_in_which_a_text_begins_that_does_not_end(text, row):
-    assert open_row(text.encode(), PLAIN) == row
-    assert open_row(("id,v\n" + text.removeprefix("\ufeff")).encode(), NAMED) == row
+def test_the_row_is_told_in_which_a_text_begins_that_does_not_end(text, row, block):
+    says = f"a.csv row {row}: a quoted text does not end, so nobody can tell where rows end" if row else ""
+    assert refusal(text.encode(), Dialect(), block).split("\n")[0] == says
+    named = "id,v\n" + text.removeprefix("\ufeff")
+    assert refusal(named.encode(), Dialect(header=True), block).split("\n")[0] == says
 
 
 def test_the_row_is_told_with_other_delimiters_too():
-    told = Endpoint(timestamp_column="ts", delimiter="\x01", row_delimiter="\r\n")
-    assert open_row(b'1\x01"a,b\r\n"\r\n2\x01c,"d\r\n3\x01"e\r\n', told) == 3
+    raw = b'1\x01"a,b\r\n"\r\n2\x01c,"d\r\n3\x01"e\r\n'
+    assert refusal(raw, Dialect("\x01", "\r\n"), 1 << 20).startswith("a.csv row 3: a quoted text does not end")
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b + b"junk", lambda b: b[:12] + b"\xff" * 9 + b[21:]])
@@ -47,8 +63,9 @@ def test_an_archive_that_cannot_be_unpacked_to_its_end_is_named(tmp_path, damage
     file = tmp_path / f"{FILE1}.gz"
     file.write_bytes(damage(gzip.compress(b'I,1,"a"\n' * 50)))
     spec = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
-    with pytest.raises(SourceError, match=f"{file} cannot be unpacked"):
-        look(spec, PLAIN, [DmsObject(file.name, str(file), 1, "")], hidden=True)(False)
+    [planned], plan = plan_files(spec, Endpoint(), Mappings(()), [DmsObject(file.name, str(file), 1, "")], CHANGE_PHASE)
+    with pytest.raises(SourceError, match=f"{file} cannot be read: .*\n.*fetch it again"):
+        list(read_changes(planned, plan))
 
 
 OPEN = {"cut off": '8,a\n9,"cut o', "left open": '8,"a\n"\n9,"open\n10,b\n11,c\n'}

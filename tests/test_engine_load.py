@@ -8,11 +8,12 @@ import pytest
 import yaml
 
 from frazil.config.spec import parse_spec
+from frazil.engine import load
 from frazil.engine.on_spark import load_files
 from frazil.engine.read_files import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan
 from frazil.lake import jvm, jvm_data_files
-from helpers import ONE_COMMIT
+from helpers import FILE1, LOAD1, ONE_COMMIT, D, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
 
 pytestmark = pytest.mark.spark
@@ -49,3 +50,76 @@ def test_load_files_become_data_files_that_every_engine_reads_alike(world, catal
     assert [(r[0], r[1], str(r[2]), str(r[4])) for r in sorted(found)] == [(i, v, n, d) for i, v, n, _, d in rows]
     assert duckdb_rows(catalog_options, target) == found
     assert sorted(tuple(r) for r in spark.table(world.name("t")).collect()) == sorted(found)
+
+
+SORTED = "alter table {} write ordered by v desc"
+AS_ORC = "alter table {} set tblproperties ('write.format.default' = 'orc')"
+ELSEWHERE = "alter table {} set tblproperties ('write.location-provider.impl' = 'org.apache.iceberg.LocationProviders$DefaultLocationProvider')"
+TYPED = ("id INT8", "v WSTRING(99)", "n NUMERIC(9,2)", "at DATETIME", "moment DATETIME", "day DATE", "raw BYTES(9)")
+ROW = (9999999999, 'a\n"b"', "1.25", "0001-01-01 00:00:00.000001", "9999-12-31 23:59:59.999999", "0001-01-01", "00ff")
+IN_LAKE = [
+    "9999999999",
+    'a\n"b"',
+    "1.25",
+    "0001-01-01 00:00:00.000001",
+    "9999-12-31 23:59:59.999999",
+    "0001-01-01",
+    "00FF",
+]
+TEXTS = "cast(id as string), v, cast(n as string), cast(at as string), cast(moment as string), cast(day as string), hex(raw)"
+
+
+def _in_tasks(monkeypatch):
+    monkeypatch.setattr(load, "IN_PROCESS", -1)
+
+
+def _paths(world):
+    return [r[0] for r in world.spark.sql(f"select file_path from {world.name('t')}.files").collect()]
+
+
+@pytest.mark.parametrize("change", [SORTED, AS_ORC, ELSEWHERE], ids=["sorted", "orc", "elsewhere"])
+@pytest.mark.parametrize("size", [lambda _: None, _in_tasks], ids=["small", "in tasks"])
+def test_rows_that_only_spark_can_write_are_those_of_the_files(new_world, monkeypatch, change, size):
+    size(monkeypatch)
+    world = new_world(TimestampColumnName="ts")
+    world.table("t", *TYPED, utc=("moment",))
+    world.load("t", ROW, (1, *[None] * 6)).load("t", ("x", *[None] * 6), (2, "z", *[None] * 5), name="LOAD00000002.csv")
+    world.setup()
+    world.spark.sql(change.format(world.name("t")))
+    done = world.full_load(on_bad_rows="quarantine", max_bad_percent=50.0)["t"]
+    assert (done.status, done.counts) == ("loaded", {"rows": 3, "quarantined": 1}), done.note
+    found = sorted(tuple(r) for r in world.spark.sql(f"select {TEXTS} from {world.name('t')}").collect())
+    assert [list(row) for row in found] == [["1", *[None] * 6], ["2", "z", *[None] * 5], IN_LAKE]
+    formats = {r[0] for r in world.spark.sql(f"select distinct file_format from {world.name('t')}.files").collect()}
+    assert formats == {"ORC" if change == AS_ORC else "PARQUET"}
+    if change == SORTED:
+        lying = [
+            r[0]
+            for r in world.spark.read.parquet(*[f.removeprefix("file:") for f in _paths(world)]).select("v").collect()
+        ]
+        assert lying == sorted(lying, key=lambda v: (v is not None, v or ""), reverse=True)
+
+
+@pytest.mark.parametrize("size", [lambda _: None, _in_tasks], ids=["small", "in tasks"])
+def test_a_bad_row_stops_a_load_that_only_spark_can_write(world, monkeypatch, size):
+    size(monkeypatch)
+    world.table("t").load("t", (1, "a"), ("x", "b"))
+    world.setup()
+    world.spark.sql(SORTED.format(world.name("t")))
+    done = world.full_load()["t"]
+    assert done.failed and "LOAD00000001.csv row 2: column 'id': 'x' does not fit INT8" in done.note
+    assert world.rows("t") == []
+
+
+@pytest.mark.parametrize("size", [lambda _: None, _in_tasks], ids=["small", "in tasks"])
+def test_a_sorted_table_that_keeps_every_change_gets_them_in_its_order(world, monkeypatch, size):
+    size(monkeypatch)
+    world.table("t", key=[], without_key="append").load("t", (1, "a")).loaded()
+    world.spark.sql(SORTED.format(world.name("t")))
+    world.changes("t", U(1, "b"), D(1, "b")).merged()
+    rows = world.spark.sql(f"select id, v, _op, cast(_commit_ts as string), _object, _row from {world.name('t')}")
+    assert sorted(tuple(r) for r in rows.collect()) == [
+        (1, "a", "I", ONE_COMMIT[:-7], LOAD1, 1),
+        (1, "b", "D", ONE_COMMIT[:-7], FILE1, 2),
+        (1, "b", "U", ONE_COMMIT[:-7], FILE1, 1),
+    ]

@@ -73,7 +73,7 @@ def test_a_column_that_the_spec_adds_comes_where_it_says_with_type_and_comment(s
     assert got[1] == {"w": None, "v": "A", "n": 11} and str(got[3]["w"]) == "2024-05-06" and got[2]["v"] == "B"
 
 
-def test_a_batch_ends_where_the_columns_of_the_files_change(source, without_spark_reader):
+def test_a_batch_ends_where_the_columns_of_the_files_change(source):
     put(source, FILE1, "id,v,n", "U,1,A,11", "D,2,,")
     put(source, FILE2, "id,v,n,w", "U,1,B,12,x", "I,3,c,30,y")
     put(source, FILE3, "id,v,n,w", "U,3,C,31,z")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from frazil.engine import large_batch, small_batch
+from frazil.engine import small_batch
 from frazil.engine.partitions import bucket_of_each_partition, spark_hash
 from helpers import D, I, U
 from lake_reader import lake_rows
@@ -33,7 +33,7 @@ def _file(number: int) -> str:
 
 
 @pytest.mark.parametrize("lane", ["merge", "rowdelta"])
-def test_many_files_end_as_a_replay_of_their_changes(world, without_spark_reader, lane):
+def test_many_files_end_as_a_replay_of_their_changes(world, lane):
     r, rows = random.Random(lane), dict.fromkeys(range(1, 40), "start")
     world.table("t").load("t", *rows.items()).loaded()
     for number in range(7):
@@ -59,7 +59,7 @@ def test_many_files_end_as_a_replay_of_their_changes(world, without_spark_reader
 
 @pytest.mark.parametrize("lane", ["merge", "rowdelta"])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_values_of_every_type_are_those_of_the_file(new_world, spark, without_spark_reader, lane, zone):
+def test_values_of_every_type_are_those_of_the_file(new_world, spark, lane, zone):
     columns = (
         "id INT8",
         "v NCLOB",
@@ -105,7 +105,7 @@ def test_values_of_every_type_are_those_of_the_file(new_world, spark, without_sp
     assert found[1] == ("2", *[None] * 8)
 
 
-def test_what_a_batch_held_is_told_in_its_snapshot(world, without_spark_reader):
+def test_what_a_batch_held_is_told_in_its_snapshot(world):
     world.table("t").load("t", (1, "a"), (2, "b")).loaded()
     world.changes("t", U(1, "c"), U(1, "d"), D(2), I(3, "e"), name=_file(1)).merged()
     summary = world.history("t")[0].summary()
@@ -124,7 +124,7 @@ def test_times_of_all_years_keep_their_microseconds(world, catalog_options, monk
     assert [(str(at), str(moment).removesuffix("+00:00")) for _, at, moment in rows] == [(at, at) for at in times]
 
 
-def test_a_bad_row_is_named_and_nothing_of_its_batch_is_applied(world, without_spark_reader):
+def test_a_bad_row_is_named_and_nothing_of_its_batch_is_applied(world):
     world.table("t", "id INT8", "n INT4").load("t", (1, 1)).loaded()
     world.changes("t", U(1, 2), name=_file(1)).changes("t", I(2, 3), I(3, "x"), name=_file(2))
     done = world.merge()["t"]
@@ -133,9 +133,7 @@ def test_a_bad_row_is_named_and_nothing_of_its_batch_is_applied(world, without_s
 
 
 @pytest.mark.parametrize("lane", ["merge", "rowdelta"])
-def test_bad_rows_are_quarantined_and_a_later_change_of_their_key_makes_them_obsolete(
-    world, without_spark_reader, lane
-):
+def test_bad_rows_are_quarantined_and_a_later_change_of_their_key_makes_them_obsolete(world, lane):
     aside = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops", "lane": lane}
     world.table("t", "id INT8", "n INT4").load("t", (1, 1), (2, 2)).loaded()
     world.changes("t", U(1, 2), U(2, "two"), name=_file(1)).changes(
@@ -155,20 +153,9 @@ def test_bad_rows_are_quarantined_and_a_later_change_of_their_key_makes_them_obs
     assert not rows
 
 
-def test_a_file_that_cannot_be_read_is_named(world, without_spark_reader):
+def test_a_file_that_cannot_be_read_is_named(world):
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b"), name=_file(1)).write("t", _file(2), 'I,2024-01-01 09:59:00.000000,2,"cut o')
     done = world.merge()["t"]
     assert done.failed and f"{_file(2)} row 1: a quoted text does not end" in done.note
     assert world.rows("t") == [(1, "a")]
-
-
-def test_where_the_core_fails_spark_reads_and_a_line_says_why(world, monkeypatch):
-    def fail(*_):
-        raise OSError("no Python on the executors")
-
-    monkeypatch.setattr(large_batch, "collapse_files", fail)
-    world.table("t").load("t", (1, "a")).loaded()
-    world.changes("t", U(1, "b"), name=_file(1)).merged()
-    assert world.rows("t") == [(1, "b")]
-    assert any("Spark reads the batch" in line and "no Python on the executors" in line for line in world.said)

@@ -1,11 +1,13 @@
 """Order and meaning of changes: the last change per key stands, whatever the files, commits and key changes between."""
 
 import random
-import re
 
 import pytest
 
-from frazil.changes.collapse import last_per_key
+from frazil.engine import read_files, small_batch
+from frazil.engine.large_batch import LEAST_GROUP
+from frazil.engine.load import groups_of
+from frazil.engine.read_files import FileToRead
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -35,32 +37,33 @@ def test_files_order_by_base_name_and_not_by_folder(world):
     assert world.collapsed("t") == {1: (1, "second")}
 
 
-def test_rows_keep_their_order_over_many_files_and_partitions(world, spark):
+def test_rows_keep_their_order_over_many_files_and_blocks(world, monkeypatch):
     world.table("t")
     for minute in range(30):
         texts = [f"{minute}\n{row}" for row in range(20)]  # newlines within values
         world.changes("t", *[U(key, text) for text in texts for key in (1, 2)], name=f"20240101-10{minute:02}00000.csv")
-    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "2000")
-    try:
-        changes, _ = world.change_set("t")
-        assert changes.rdd.getNumPartitions() > 5
-        assert world.collapsed("t") == {1: (1, "29\n19"), 2: (2, "29\n19")}
-    finally:
-        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+    whole, blocks = world.collapse("t"), []
+
+    def in_small_blocks(file, plan):
+        for block in read_files.read_blocks(file, plan, read_files.Extent(block=200)):
+            blocks.append(block)
+            yield block.changes
+
+    monkeypatch.setattr(small_batch, "read_changes", in_small_blocks)
+    assert world.collapsed("t") == {1: (1, "29\n19"), 2: (2, "29\n19")}
+    assert len(blocks) > 200 and world.collapse("t").rows == whole.rows
 
 
-def test_a_large_batch_is_read_in_as_many_pieces_as_there_are_cores(spark, tmp_path):
-    """Its 50 files would be five pieces by Spark's own setting, of which one core reads the last alone."""
-    for number in range(50):
-        with open(tmp_path / f"{number}.csv", "wb") as file:
-            file.truncate(6_400_000)  # no byte of it is read
-    assert spark.read.text(str(tmp_path)).rdd.getNumPartitions() == 2
+def test_a_large_batch_is_read_in_as_many_groups_as_there_are_cores():
+    sizes = [6_400_000] * 49 + [40_000_000]
+    groups = groups_of([FileToRead(f"{n}.csv", n, ()) for n in range(50)], sizes, 2, LEAST_GROUP)
+    of_group = [sum(sizes[file.order] for file in group) for group in groups]
+    assert len(groups) == 2 and max(of_group) - min(of_group) <= 6_400_000
 
 
 def test_a_collapsed_batch_carries_nothing_but_what_the_lanes_read(world):
     world.table("t").changes("t", U(2, "a", was=1))
-    assert last_per_key(*world.change_set("t")).columns == ["op", "after", "commit_ts"]
+    assert world.collapse("t").rows.column_names == ["op", "c0", "c1"]
 
 
 def test_a_key_change_deletes_the_old_row_and_writes_the_new(world):
@@ -165,18 +168,6 @@ def test_changes_that_contradict_the_sequence_are_counted_and_file_order_stands(
     assert world.rows("t") == [(1, "early"), (2, "y")]
     assert any("1 change(s) contradict" in line for line in world.said)
     assert '"out_of_sequence":1' in world.history("t")[0].summary()["frazil.counts"]
-
-
-def test_the_merge_takes_rows_as_they_were_spread_to_be_ordered(world):
-    world.table("t", "a INT8", "b WSTRING(9)", "v WSTRING(9)", key=["a", "b"]).load("t", (1, "x", "l")).loaded()
-    world.changes("t", U(1, "x", "new"), I(2, "y", "z"))
-    batch = last_per_key(*world.change_set("t"), keys=True).persist()
-    assert (batch.columns, batch.count()) == (["op", "after", "commit_ts", "k0", "k1"], 2)
-    spread = batch._jdf.queryExecution().sparkPlan().outputPartitioning().toString()
-    assert re.search(r"hashpartitioning\(k0#\d+L?, k1#", spread, re.IGNORECASE), spread
-    batch.unpersist()
-    world.merged()
-    assert world.rows("t") == [(1, "x", "new"), (2, "y", "z")]
 
 
 def test_an_update_of_a_missing_key_inserts_and_a_delete_of_one_does_nothing(world):

@@ -6,7 +6,7 @@ import pytest
 
 from helpers import FILE2, D, I, U
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("without_spark_reader")]
+pytestmark = pytest.mark.spark
 NOT = "?not logged?"
 
 

@@ -21,7 +21,7 @@ from frazil.lake import commit, jvm, lookup, quarantine
 from frazil.lake.tables import BRANCH_PREFIX
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U, slow
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("without_spark_reader")]
+pytestmark = pytest.mark.spark
 COLUMNS = ("id INT8", "n INT4", "note WSTRING(99)")
 
 

@@ -23,9 +23,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "lib"))
 
 from frazil import cli  # noqa: E402
-from frazil.changes.types import lake_type  # noqa: E402
 from frazil.config import settings  # noqa: E402
-from frazil.config.columns import UNREPRESENTABLE  # noqa: E402
+from frazil.config.columns import UNREPRESENTABLE, lake_type  # noqa: E402
 from frazil.config.entries import Entries, flow  # noqa: E402
 from frazil.config.spec import TYPES, Column, TableSpec, load_specs  # noqa: E402
 from frazil.config.spec_entries import ColumnEntries, TableEntries  # noqa: E402

@@ -16,7 +16,7 @@ import yaml
 
 ROOT = Path(__file__).parent.parent
 FRAZIL = ROOT / "lib/frazil"
-LAYERS = ["errors", "config", "source", "core", "dms", "changes", "lake", "engine", "pipeline", "flows"]
+LAYERS = ["errors", "config", "source", "core", "dms", "lake", "engine", "pipeline", "flows"]
 MODULES = sorted(FRAZIL.rglob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 

@@ -377,7 +377,6 @@ def story(world: World, lane: str) -> dict:
     world.table("t").load("t", (1, "a"), (2, 'two\nlines, "quoted"')).load(
         "t", (3, ""), name="p1/LOAD00000001.csv"
     ).loaded()
-    by_core = not any("Spark reads the load" in line for line in world.said)
     world.changes("t", U(1, "b"), I(4, "d")).merged(lane=lane)
     world.changes("t", D(2), name=FILE2).changes("t", U(5, "e", was=4), name=f"2024/01/01/{FILE3}").merged(lane=lane)
     seen = lookup.position_of(lookup.get_table(lookup.open_catalog(world.book().settings), f"{world.space}.t"))
@@ -392,7 +391,6 @@ def story(world: World, lane: str) -> dict:
         "commits": len(world.history("t")),
         "without_spark": seen.last,
         "kept": kept.status,
-        "by_core": by_core,
         "lane": lane in {s.summary().get("frazil.lane") for s in world.history("t")},
         **stops(world, lane),
     }
@@ -434,7 +432,7 @@ def test_source_and_warehouse_on_s3_end_like_local_ones(server, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     local, *others = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
     assert local["rows"] == [[1, "b"], [3, ""], [5, "e"]] and local["last"] == FILE3
-    assert (local["without_spark"], local["lane"], local["kept"]) == (FILE3, True, "maintained") and local["by_core"]
+    assert (local["without_spark"], local["lane"], local["kept"]) == (FILE3, True, "maintained")
     assert local["stops"] == [True, True, "unchanged", True, True]
     assert others == [local] * 4
 

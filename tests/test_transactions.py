@@ -7,7 +7,7 @@ from frazil.flows.plan import plan
 from frazil.flows.reconcile import compare
 from helpers import FILE1, FILE2, I, U
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("without_spark_reader")]
+pytestmark = pytest.mark.spark
 TS = "2024-01-01 09:59:00.000000"
 TXN1, TXN2, LATE = "CDC_TXN-20240101100000000.csv", "CDC_TXN-20240101100100000.csv", "CDC_TXN-20240101100030000.csv"
 

@@ -1,7 +1,5 @@
 """`python -m frazil.cli`: the same as `frazil`."""
 
-import sys
+from frazil.cli import command
 
-from frazil.cli import main
-
-sys.exit(main())
+command()

@@ -46,10 +46,10 @@ def flow(value: Any) -> str:
 class Entries(BaseModel):
     """Entries whose names are all known; one without a value counts as left out.
 
-    The docstring of a field is its description in the JSON schema and in the README. Its first example is the remedy.
+    The description of a field is that in the JSON schema and in the README. Its first example is the remedy.
     """
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
     kind: ClassVar[str] = "entry"
     """What messages call one of them."""
 

@@ -17,7 +17,6 @@ from frazil.config.spec_entries import ChangesEntries
 class Parameters(Entries):
     """Parameters by their names. A message hides values that may hold a credential."""
 
-    model_config = ConfigDict(use_attribute_docstrings=False)
     kind = "parameter"
 
     @classmethod

@@ -45,8 +45,25 @@ WITH_PATHS = ("jdbc", "hadoop", "hive")
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
+_NO_PYTHON = re.compile(r"Cannot run program [^,\n]*|Python worker \w+ [^\n]*|ModuleNotFoundError: [^\n]*")
+
+
 class SessionError(FrazilError):
     """A Spark session is not available, or lacks what Frazil needs."""
+
+
+def missing_python(error: Exception) -> str:
+    """Return what of Python the executors lack, if a Spark job failed for that; else an empty text."""
+    found = _NO_PYTHON.search(str(error)) if "aborted due to stage failure" in str(error) else None
+    return found[0][:200] if found else ""
+
+
+def without_python(missing: str) -> SessionError:
+    """Return the error that names what of Python the executors lack."""
+    return SessionError(
+        f"Spark's executors cannot run Python: {missing}",
+        "install Python on each of them, with the packages of Frazil, and name it by PYSPARK_PYTHON",
+    )
 
 
 def catalog_conf(settings: Settings) -> dict[str, str]:

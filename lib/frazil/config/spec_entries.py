@@ -44,26 +44,43 @@ class ColumnEntries(Entries):
 
     model_config = ConfigDict(title="column")
 
-    name: Name = Field(examples=["order_id"])
-    """Name of the column at the source."""
-    type: Type = Field(examples=["INT8"])
-    """DMS type of the source endpoint, in any case: `INT8`, `WSTRING(80)`, `NUMERIC(12,2)` …"""
-    nullable: Flag = True
-    """A note without effect: in the lake, only columns of the key are NOT NULL."""
-    comment: Text = ""
-    """Comment of the lake's column."""
-    utc: Flag = Field(False, examples=[True])
-    """`DATETIME` only: the values are instants in UTC. Otherwise they are wall-clock times."""
-    lake: Text = Field("", examples=["string"])
-    """Another type in the lake: `string` (the text as DMS wrote it), `bigint` for smaller integers, `double` for `REAL4`, a wider `decimal(p,s)` for `NUMERIC`."""
-    mask: Literal["sha256"] = Field("", examples=["sha256"])
-    """`sha256`: the lake holds the SHA-256 of the value's text, as hex; messages do not show the value. Hashing does not hide values that can be guessed."""
-    renamed_from: Names = Field([], examples=["name"])
-    """Earlier names, the newest first: the lake's column is renamed, with its history, and files with an old name are still read."""
-    replace: dict[Text, Text | None] = Field({}, examples=[{"zero_date": None}])
-    """What to store instead of a value that the lake's type does not have: null, or a value of the type."""
-    source_id: Number = 0
-    """Number that the source's catalog gives the column for life. `frazil init` writes it."""
+    name: Name = Field(examples=["order_id"], description="Name of the column at the source.")
+    type: Type = Field(
+        examples=["INT8"],
+        description="DMS type of the source endpoint, in any case: `INT8`, `WSTRING(80)`, `NUMERIC(12,2)` …",
+    )
+    nullable: Flag = Field(
+        True, description="A note without effect: in the lake, only columns of the key are NOT NULL."
+    )
+    comment: Text = Field("", description="Comment of the lake's column.")
+    utc: Flag = Field(
+        False,
+        examples=[True],
+        description="`DATETIME` only: the values are instants in UTC. Otherwise they are wall-clock times.",
+    )
+    lake: Text = Field(
+        "",
+        examples=["string"],
+        description="Another type in the lake: `string` (the text as DMS wrote it), `bigint` for smaller integers, `double` for `REAL4`, a wider `decimal(p,s)` for `NUMERIC`.",
+    )
+    mask: Literal["sha256"] = Field(
+        "",
+        examples=["sha256"],
+        description="`sha256`: the lake holds the SHA-256 of the value's text, as hex; messages do not show the value. Hashing does not hide values that can be guessed.",
+    )
+    renamed_from: Names = Field(
+        [],
+        examples=["name"],
+        description="Earlier names, the newest first: the lake's column is renamed, with its history, and files with an old name are still read.",
+    )
+    replace: dict[Text, Text | None] = Field(
+        {},
+        examples=[{"zero_date": None}],
+        description="What to store instead of a value that the lake's type does not have: null, or a value of the type.",
+    )
+    source_id: Number = Field(
+        0, description="Number that the source's catalog gives the column for life. `frazil init` writes it."
+    )
 
     def column(self) -> Column:
         """Return the column."""
@@ -81,14 +98,23 @@ class ChangesEntries(Entries):
 
     model_config = ConfigDict(title="changes")
 
-    new: Literal[POLICIES["new"]] = Field("", examples=["add"])
-    """Files carry a column that is not in the spec: stop, `add` it or `ignore` it."""
-    gone: Literal[POLICIES["gone"]] = Field("", examples=["keep"])
-    """The spec no longer lists a column: stop, `keep` it with its values, or `drop` it."""
-    type: Literal[POLICIES["type"]] = Field("", examples=["beside"])
-    """A column's type in the lake cannot be promoted to the spec's: stop, or rename the old column and add a new one `beside` it."""
-    key: Literal[POLICIES["key"]] = ""
-    """The source's primary key differs from the spec's: stop, or `keep` the spec's, which must then stay unique."""
+    new: Literal[POLICIES["new"]] = Field(
+        "", examples=["add"], description="Files carry a column that is not in the spec: stop, `add` it or `ignore` it."
+    )
+    gone: Literal[POLICIES["gone"]] = Field(
+        "",
+        examples=["keep"],
+        description="The spec no longer lists a column: stop, `keep` it with its values, or `drop` it.",
+    )
+    type: Literal[POLICIES["type"]] = Field(
+        "",
+        examples=["beside"],
+        description="A column's type in the lake cannot be promoted to the spec's: stop, or rename the old column and add a new one `beside` it.",
+    )
+    key: Literal[POLICIES["key"]] = Field(
+        "",
+        description="The source's primary key differs from the spec's: stop, or `keep` the spec's, which must then stay unique.",
+    )
 
 
 class LayoutEntries(Entries):
@@ -96,14 +122,19 @@ class LayoutEntries(Entries):
 
     model_config = ConfigDict(title="layout")
 
-    until: Text = Field(examples=["20240101-100000000.csv"])
-    """The last file with this layout, or a time as in the names of files."""
-    columns: list[Name] = Field([], examples=[["id", "name"]])
-    """The source's columns at that time; left out: the same as now."""
-    load: Flag = False
-    """Whether the load files have this layout too."""
-    without: list[Name] = Field([], examples=[["src"]])
-    """Columns that rules of the task add now and did not add then, including before-image columns."""
+    until: Text = Field(
+        examples=["20240101-100000000.csv"],
+        description="The last file with this layout, or a time as in the names of files.",
+    )
+    columns: list[Name] = Field(
+        [], examples=[["id", "name"]], description="The source's columns at that time; left out: the same as now."
+    )
+    load: Flag = Field(False, description="Whether the load files have this layout too.")
+    without: list[Name] = Field(
+        [],
+        examples=[["src"]],
+        description="Columns that rules of the task add now and did not add then, including before-image columns.",
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -123,40 +154,61 @@ class TableEntries(Entries):
 
     model_config = ConfigDict(title="Frazil's table spec")
 
-    source: Source = Field(examples=["public.orders"])
-    """The table at the source, as `schema.table`: the names of its folders."""
-    target: Text = Field("", examples=["sales.orders"])
-    """Namespace and table in the lake; left out: as the source."""
-    comment: Text = ""
-    """Comment of the lake's table."""
-    key: Names = Field([], examples=[["order_id"]])
-    """The primary key; several columns if it is composite."""
-    without_key: Literal[WITHOUT_KEY] = Field("refuse", examples=["append"])
-    """What to do with a table without `key`: `refuse` (this table fails, the others go on), `append`, `multiset`."""
-    columns: list[ColumnEntries] = Field(min_length=1, examples=[[{"name": "order_id", "type": "INT8"}]])
-    """All columns that DMS writes, in its order."""
-    include: list[Name] = Field([], examples=[["a", "b"]])
-    """The only columns that the lake has; `columns` still lists all that DMS writes."""
-    exclude: list[Name] = Field([], examples=[["a", "b"]])
-    """Columns that the lake does not have; `columns` still lists them."""
-    partition: list[Transform] = Field([], examples=[["region", "day(ordered_at)", "bucket(16, order_id)"]])
-    """Columns, or `year`, `month`, `day`, `hour`, `bucket(16, c)`, `truncate(4, c)` of a column. You may use columns outside the key: updates move their row, and deletes find it by key."""
-    sort: list[Name] = Field([], examples=[["customer", "ordered_at desc"]])
-    """Order of rows inside new files."""
+    source: Source = Field(
+        examples=["public.orders"], description="The table at the source, as `schema.table`: the names of its folders."
+    )
+    target: Text = Field(
+        "", examples=["sales.orders"], description="Namespace and table in the lake; left out: as the source."
+    )
+    comment: Text = Field("", description="Comment of the lake's table.")
+    key: Names = Field([], examples=[["order_id"]], description="The primary key; several columns if it is composite.")
+    without_key: Literal[WITHOUT_KEY] = Field(
+        "refuse",
+        examples=["append"],
+        description="What to do with a table without `key`: `refuse` (this table fails, the others go on), `append`, `multiset`.",
+    )
+    columns: list[ColumnEntries] = Field(
+        min_length=1,
+        examples=[[{"name": "order_id", "type": "INT8"}]],
+        description="All columns that DMS writes, in its order.",
+    )
+    include: list[Name] = Field(
+        [],
+        examples=[["a", "b"]],
+        description="The only columns that the lake has; `columns` still lists all that DMS writes.",
+    )
+    exclude: list[Name] = Field(
+        [], examples=[["a", "b"]], description="Columns that the lake does not have; `columns` still lists them."
+    )
+    partition: list[Transform] = Field(
+        [],
+        examples=[["region", "day(ordered_at)", "bucket(16, order_id)"]],
+        description="Columns, or `year`, `month`, `day`, `hour`, `bucket(16, c)`, `truncate(4, c)` of a column. You may use columns outside the key: updates move their row, and deletes find it by key.",
+    )
+    sort: list[Name] = Field(
+        [], examples=[["customer", "ordered_at desc"]], description="Order of rows inside new files."
+    )
     changes: ChangesEntries = Field(
-        default_factory=ChangesEntries, examples=[{"new": "add", "gone": "keep", "type": "beside"}]
+        default_factory=ChangesEntries,
+        examples=[{"new": "add", "gone": "keep", "type": "beside"}],
+        description="What to do when columns change; if you leave it out, the table stops and says so.",
     )
-    """What to do when columns change; if you leave it out, the table stops and says so."""
     layouts: list[LayoutEntries] = Field(
-        [], examples=[[{"until": "20240101-100000000.csv", "columns": ["id", "name"]}]]
+        [],
+        examples=[[{"until": "20240101-100000000.csv", "columns": ["id", "name"]}]],
+        description="Headerless files that were written earlier, the oldest first: their columns, and in `without` the columns that rules of the task added only later.",
     )
-    """Headerless files that were written earlier, the oldest first: their columns, and in `without` the columns that rules of the task added only later."""
-    on_bad_rows: Literal[ON_BAD_ROWS] = Field("", examples=["quarantine"])
-    """What to do with rows that do not fit: `stop` the table, or `quarantine` them. If you leave it out, the parameter applies."""
-    max_bad_rows: Annotated[Number, Field(ge=0)] = Field(None, examples=[100])
-    """Maximum number of bad rows per batch or load; above it the table stops."""
-    max_bad_percent: Annotated[Real, Field(ge=0)] = Field(None, examples=[0.5])
-    """Maximum percentage of bad rows per batch or load; above it the table stops."""
+    on_bad_rows: Literal[ON_BAD_ROWS] = Field(
+        "",
+        examples=["quarantine"],
+        description="What to do with rows that do not fit: `stop` the table, or `quarantine` them. If you leave it out, the parameter applies.",
+    )
+    max_bad_rows: Annotated[Number, Field(ge=0)] = Field(
+        None, examples=[100], description="Maximum number of bad rows per batch or load; above it the table stops."
+    )
+    max_bad_percent: Annotated[Real, Field(ge=0)] = Field(
+        None, examples=[0.5], description="Maximum percentage of bad rows per batch or load; above it the table stops."
+    )
 
     @property
     def file_columns(self) -> tuple[Column, ...]:

@@ -6,7 +6,6 @@ the header; empty lines do not count.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -108,14 +107,6 @@ def records_of_lines(lines: Sequence[bytes], width: int, dialect: Dialect) -> Re
     return replace(records, wrong_width=(*records.wrong_width, *wrong))
 
 
-def read_header(start: bytes, dialect: Dialect) -> list[str]:
-    """Return the column names in the first line of a file's first bytes."""
-    line = start.removeprefix(BOM).decode("utf-8", "replace").split(dialect.row_delimiter, 1)[0].rstrip("\r\n")
-    csv.field_size_limit(1 << 30)
-    quoting = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
-    return next(csv.reader([line], delimiter=dialect.delimiter, quoting=quoting), [])
-
-
 # --- blocks of whole rows
 
 
@@ -145,7 +136,11 @@ def _blocks(stream: Stream, dialect: Dialect, size: int) -> Iterator[tuple[bytes
     while True:
         last = not chunk
         data = rest + form.standard(chunk, last)
-        end = _end_of_rows(data, dialect.quotes, form.delimiter, last)
+        try:
+            end = _end_of_rows(data, dialect.quotes, form.delimiter, last)
+        except _BrokenQuotes as error:
+            error.rows_before -= header  # which is no row
+            raise
         begin = _first_row(data, dialect, form.delimiter) if header and end else 0
         header = header and not end
         if end > begin:
@@ -258,7 +253,7 @@ def _scan(data: bytes, delimiter: bytes, last: bool) -> int:
     while at < len(data):
         found = field.match(data, at)
         if not found:
-            open_ended = data[at:].count(QUOTE) % 2 == 1 and not re.match(rb'"(?:[^"]|"")*"', data[at:])
+            open_ended = not re.match(rb'"(?:[^"]|"")*"(?!")', data[at:])
             if open_ended and not last:
                 return end
             raise _BrokenQuotes(row, open_ended)

@@ -158,11 +158,6 @@ def _of_metadata(metadata: dict[str, Any]) -> Message:
     )  # fmt: skip
 
 
-def unknown_columns(messages: Sequence[Message], known: set[str]) -> set[str]:
-    """Return the undeclared names in messages' data."""
-    return {name for message in messages for name in message.data} - known
-
-
 # --- messages as columns
 
 

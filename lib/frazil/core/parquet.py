@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -219,8 +219,3 @@ def _real(value: Any, bits: int) -> Any:
     if math.isinf(near):
         return MISFIT
     return near if Decimal(int(near) if near == int(near) else repr(near)) == value else MISFIT
-
-
-def wrong_pairs(columns: Sequence[Column], written: Sequence[pa.DataType]) -> list[tuple[Column, pa.DataType]]:
-    """Return the columns whose Parquet type has no values of their DMS type."""
-    return [(c, t) for c, t in zip(columns, written, strict=True) if not can_be_compared(c, t)]

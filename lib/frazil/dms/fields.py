@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from frazil.config.spec import TableSpec
+from frazil.core.changes import HAVE_EMPTY
 from frazil.core.field_roles import FieldNames, field_roles, leading_roles
-from frazil.dms.csv import HAVE_EMPTY
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.heads import Head
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, field_names, op_is_stated

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from frazil.config.spec import Column, PastLayout, TableSpec
-from frazil.config.sql import literal
 from frazil.core.field_roles import (
     ORIGIN,
     ORIGIN_AS,
@@ -178,26 +177,3 @@ def named_layout(
     if missing:
         raise SourceError(f"{where}: no column {', '.join(missing)}", f"correct {spec.file} or the endpoint settings")
     return layout
-
-
-def operation_sql(text: str, endpoint: Endpoint) -> str:
-    """Return the SQL that turns the operation column's text into I, U or D; an unknown text stays and is refused later."""
-    if all(k == v for k, v in endpoint.op_values.items()):
-        return text
-    told = " ".join(f"when {literal(k)} then '{v}'" for k, v in endpoint.op_values.items())
-    return f"case {text} {told} else {text} end"
-
-
-def tells_origin(roles: Sequence[str]) -> bool:
-    """Tell whether the rows of such a file belong to several tables: a table counts only its own."""
-    return any(role.startswith((ORIGIN, ORIGIN_AS)) for role in roles)
-
-
-def origin_sql(at: Mapping[str, str], origin: Mapping[str, str]) -> tuple[str, str]:
-    """Return two SQL conditions: whether a row does not name its source table, and whether it belongs to this one.
-
-    `at` has the fields by role, `origin` the values in this table's rows (`Mappings.origin`).
-    """
-    texts = {c: f"cast({at[ORIGIN + c]} as string)" if ORIGIN + c in at else "cast(null as string)" for c in origin}
-    untold = " or ".join(f"{text} is null" for text in texts.values())
-    return f"({untold})", " and ".join(f"{texts[c]} = {literal(v)}" for c, v in origin.items())

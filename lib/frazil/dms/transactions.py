@@ -6,8 +6,6 @@ CSV whatever DataFormat says. Each table has its own position in these files, by
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +16,7 @@ from frazil.dms.endpoint import Endpoint
 from frazil.dms.layout import Layout
 from frazil.dms.newest import Data, window
 from frazil.dms.objects import DmsObject, Recorded, TableObjects, require_data
-from frazil.dms.storage import chunks, location, walk
+from frazil.dms.storage import location, walk
 from frazil.source.names import SHARED
 
 if TYPE_CHECKING:
@@ -53,26 +51,6 @@ def shared_layout(own: Layout) -> Layout:
     Not confirmed by AWS's documentation: that the timestamp column follows the schema, and that Op is always present.
     """
     return Layout(("op", "table", "schema", *[r for r in own.roles if r != "op"]))
-
-
-def row_in_file(path: str, number: int, table: tuple[str, str], endpoint: Endpoint) -> int | None:
-    """Return the number (from 1), in such a file, of the `number`th row that a table reads: its own, and those that name no table.
-
-    The driver reads the file. Return None if Python's reader finds fewer rows than Spark did.
-    """
-    text = b"".join(chunks(path)).decode("utf-8-sig", "replace").replace(endpoint.row_delimiter, "\n")
-    csv.field_size_limit(1 << 30)
-    quoting = csv.QUOTE_MINIMAL if endpoint.rfc4180 else csv.QUOTE_NONE
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=endpoint.delimiter, quoting=quoting)
-    try:
-        for place, row in enumerate(filter(None, rows), 1):
-            name = tuple(row[2:0:-1])
-            number -= name == table or len(name) < 2 or not all(name)
-            if not number:
-                return place
-    except csv.Error:
-        pass
-    return None
 
 
 def rows_of_others(

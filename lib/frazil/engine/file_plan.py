@@ -14,7 +14,7 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, named_layout
 from frazil.dms.newest import moment
 from frazil.dms.objects import DmsObject
-from frazil.dms.parquet import footer, require_comparable, with_texts
+from frazil.dms.parquet import footer, require_comparable
 from frazil.engine.read_files import FileToRead, ReadPlan
 
 
@@ -48,7 +48,7 @@ def _file(
     if file.is_parquet:
         schema = [(f.name, f.type) for f in footer(file)]
         layout = named_layout([name for name, _ in schema], spec, endpoint, mappings, phase, file.path)
-        require_comparable(spec, layout.roles, with_texts(spec, layout.roles, schema), file.path)
+        require_comparable(spec, layout.roles, schema, file.path)
         return FileToRead(file.path, order, layout.roles, written_at_s=written)
     layout, form = file_layout(spec, endpoint, mappings, phase, file)
     dialect = Dialect(endpoint.delimiter, endpoint.row_delimiter, endpoint.rfc4180, header=form == NAMED)

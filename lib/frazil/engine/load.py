@@ -1,6 +1,6 @@
 """A table's files as data files, each row as it is: read and typed by the core, in this process or in Spark's tasks.
 
-Nothing is committed.
+Where Spark has to write the data files, the rows are a frame. Nothing is committed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
@@ -22,6 +21,7 @@ from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead
 from frazil.engine.tally import every_of
 from frazil.engine.write_rows import WritePlan, Written, write_elsewhere, write_files
+from frazil.lake import jvm_data_files, merge
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,10 +41,8 @@ Each task writes its own data file: fewer bytes make small files, more make slow
 """
 
 
-def why_not(table: JavaTable) -> str:
-    """Return why the core does not write this table's data files yet; empty if it does."""
-    if not all(find_spec(name) for name in ("pyarrow", "pyiceberg")):
-        return "pyarrow or pyiceberg is not installed"
+def why_spark_writes(table: JavaTable) -> str:
+    """Return why Spark has to write this table's data files; empty: PyIceberg writes them."""
     if table.sortOrder().isSorted():
         return "the table is sorted"
     properties = table.properties()
@@ -77,7 +75,7 @@ class FilesToWrite:
 def write_data_files(
     spark: SparkSession, table: JavaTable, given: FilesToWrite, sent: tuple[Endpoint, Mappings]
 ) -> Written:
-    """Write the good rows of files as data files of a table, each row as it is.
+    """Write the good rows of files as data files of a table, each row as it is, or return them as a frame for Spark.
 
     Raises FrazilError for a file that cannot be read; the error names it.
     """
@@ -85,12 +83,27 @@ def write_data_files(
     planned, read = plan_files(given.spec, *sent, files, given.phase)
     size = sum(f.size for f in files)
     write = _write_plan(spark, table, given.most_bad, every_of(size))
-    if given.in_process or size <= IN_PROCESS:
+    groups = groups_of(planned, [f.size for f in files], spark.sparkContext.defaultParallelism)
+    is_here = given.in_process or size <= IN_PROCESS
+    if why_spark_writes(table):
+        from frazil.engine import row_frame
+
+        if is_here:
+            return row_frame.in_process(spark, planned, read, write)
+        return row_frame.by_tasks(spark, groups, read, write)
+    if is_here:
         return write_files(planned, read, write)
     from frazil.engine.on_spark import load_files
 
-    sizes = [f.size for f in files]
-    return load_files(spark, groups_of(planned, sizes, spark.sparkContext.defaultParallelism), read, write)
+    return load_files(spark, groups, read, write)
+
+
+def put(spark: SparkSession, branch: str, written: Written, summary: dict[str, str], replace: bool = False) -> None:
+    """Add what was written to a branch, or let Spark write it there; with `replace` it replaces all other rows."""
+    if written.frame is None:
+        jvm_data_files.put(spark, branch, written.entries, summary, replace)
+    else:
+        merge.replace_rows(spark, branch, written.frame, summary, empty_first=replace)
 
 
 def _write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, every: int = 1) -> WritePlan:

@@ -74,7 +74,7 @@ class Around:
     newest_ms: int
 
     def __call__(self, partition: str, messages: pa.Table) -> tuple[int | None, int]:
-        """Return the last of a partition's messages before `last`, and how many seen ones came behind it, and not earlier."""
+        """Return the last of a partition's messages before `last`, and how many seen ones have a later place and time."""
         import pyarrow.compute as pc
 
         places, before = messages["place"], None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -71,21 +71,6 @@ class Block:
     fields: pa.RecordBatch
     numbers: np.ndarray
     changes: Changes
-
-
-def require_readable(paths: Sequence[str]) -> None:
-    """Raise SourceError for the first Parquet file that cannot be read to its end; Spark does not always name it."""
-    import pyarrow as pa
-
-    for path in paths:
-        if not path.endswith(".parquet"):
-            continue
-        try:
-            with _opened(path) as opened:
-                for _ in opened.iter_batches(ROWS, use_threads=False):
-                    pass
-        except (pa.ArrowException, OSError) as error:
-            raise cannot_be_read(path, error) from None
 
 
 def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:

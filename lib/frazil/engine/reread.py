@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.types import lake_type
+from frazil.config.columns import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
 from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_records, wrong_width

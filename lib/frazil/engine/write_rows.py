@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.keyless import OPERATION_COLUMNS
+from frazil.config.columns import OPERATION_COLUMNS
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.core.masks import masked
@@ -15,6 +15,7 @@ from frazil.engine.tally import Tally
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from frazil.lake.data_files import DataFileWriter
 
@@ -35,11 +36,15 @@ class WritePlan:
 
 @dataclass(frozen=True)
 class Written:
-    """Data files in Iceberg's JSON form, what was read, and the files that it was read from."""
+    """Data files in Iceberg's JSON form, what was read, and the files that it was read from.
+
+    `frame` has the rows instead, if Spark has to write them.
+    """
 
     entries: list[dict[str, Any]]
     tally: Tally
     files: Sequence[FileToRead] = ()
+    frame: DataFrame | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a form that JSON can hold, without the files."""

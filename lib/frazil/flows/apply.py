@@ -9,29 +9,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.changeset import change_set
-from frazil.changes.collapse import passed_keys
-from frazil.changes.quarantine import set_aside
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.core.bad_rows import BadRows
 from frazil.core.key_numbers import has_numbers
 from frazil.core.texts import driver_rows
 from frazil.dms.objects import DmsObject, SourceError
-from frazil.dms.read import has_stray_quote
 from frazil.engine import collapsed, load, small_batch
 from frazil.engine.collapsed import Collapsed, Wanted
-from frazil.engine.read_files import FileToRead, require_readable
+from frazil.engine.read_files import FileToRead
 from frazil.engine.write_rows import Written
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
-from frazil.flows.batch import Batch, Plan, plan_of
+from frazil.flows.batch import Batch
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.tasks import in_tasks_or_here
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm, jvm_data_files, keyless, merge
+from frazil.lake import commit, jvm, keyless, merge
 from frazil.lake.commit import Commit, Facts
-from frazil.lake.locator import arrow
 from frazil.lake.rowdelta import RowDelta, UnfitError
 from frazil.lake.tables import Base
 from frazil.pipeline.unpacked_size import unpacked_bytes
@@ -40,9 +35,6 @@ from frazil.report import latency
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NO_ROWS = {"changes": 0, "bad": 0, "I": 0, "U": 0, "D": 0, "out_of_sequence": 0, "passed": 0, "age": None, "dms": None}
-
-
 TOO_MANY_ROWS = "its rows are more than spark.driver.maxResultSize"
 
 
@@ -50,81 +42,14 @@ class _TooManyRowsError(Exception):
     """A batch whose rows the driver may not collect."""
 
 
-def apply_batch(
-    book: Workbook, spec: TableSpec, base: Base, given: Batch, whole: bool | None = None
-) -> tuple[dict[str, int], dict[str, float]]:
-    """Read, order, collapse and merge one batch of changes; return its counts, and lag and commit time in seconds.
+def apply_batch(book: Workbook, spec: TableSpec, base: Base, given: Batch) -> tuple[dict[str, int], dict[str, float]]:
+    """Read, order, collapse and commit one batch of changes; return its counts, and lag and commit time in seconds.
 
-    One Spark job reads the rows. It caches the collapsed batch, or collects it in the driver for a row delta. The same
-    job observes counts, bad rows, key bounds and the quantiles of the commit times. A bad row stops the batch before
-    anything is written. In files that are read in pieces it may only be a text with a newline, so these are read
-    `whole` first.
+    A bad row that may not be quarantined stops the batch before anything is written.
     """
     picked_up = time.time()
-    if whole is None:
-        if done := _by_core(book, spec, base, given, picked_up):
-            return done
-        whole = not given.may_be_split
-    raw, all_end = given.read(whole), given.look(whole)
-    is_partial, aside = "absent" in raw.columns, quarantine.sets_aside(book, spec)[0]
-    lane, why = _lane(book, spec, given, is_partial or spec.narrow)
-    plan = plan_of(spec, given, raw, lane, aside)
-    found, batch, bad = plan.found, plan.batch, None
-    carries = found is not batch  # bad rows stay in the batch until it is known
-    try:
-        again = jvm.Retries(book.spark, spec.source)
-        try:
-            rows, keys, bounds = _collapsed(spec, plan)
-        except Exception as error:
-            if lane and "spark.driver.maxResultSize" in str(error):
-                return apply_batch(book, spec, base, replace(given, only_merge=TOO_MANY_ROWS), whole)
-            if whole or not has_stray_quote(error):
-                require_readable([f.path for f in given.files])
-                raise
-            return apply_batch(book, spec, base, given, whole=True)
-        # Spark cannot observe an empty list; without a key there is no order to contradict.
-        seen = {**NO_ROWS, **plan.observed()} if keys else _counted(raw, spec, aside)
-        if keys and again.seen():  # a repeated task counts its rows twice
-            seen |= plan.recount()
-        stats = latency.picked_up(seen, picked_up)
-        if stats["bad"] and not whole:
-            return apply_batch(book, spec, base, given, whole=True)
-        all_end(stats["bad"] > 0)
-        if stats["bad"]:
-            counted = stats["bad"], stats["changes"]
-            quarantine.admit(book, spec, counted, quarantine.explain_raw(book, spec, raw))
-            if carries:
-                bad = found.where("aside is not null").select("aside.*")
-            else:
-                batch.persist()
-        if stats["passed"]:
-            _require_free(
-                book, spec, passed_keys(change_set(raw, spec).where("bad is null"), spec, is_partial), given.files
-            )
-        read_at, summary = time.time(), _summary(stats, keys, given, picked_up)
-        position = given.after(commit.new_batch())
-        read = partial(set_aside, raw if bad is None else bad, raw, spec, position.batch, base.sequence)
-        of_batch = OfBatch(stats["bad"], partial(read, stats.get("first")), lambda: batch)
-        with quarantine.beside(book, spec, base, position.batch, of_batch) as ready:
-            facts = Facts(position, summary, given.record(position.batch))
-            how = WritePath(lambda: batch, why, lane, rows, bounds or (None, None))
-            done = commit_batch(book, spec, base, facts, how, ready)
-        _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
-    finally:
-        # Also when a lane gave up for the MERGE. Freeing what is not cached would wait for others' caching.
-        for frame in (f for f in (batch, found) if f.is_cached):
-            frame.unpersist()
-    return _counts(stats, keys, done, picked_up, read_at)
-
-
-def _by_core(
-    book: Workbook, spec: TableSpec, base: Base, given: Batch, picked_up: float
-) -> tuple[dict[str, int], dict[str, float]] | None:
-    """Apply a batch that the core reads. Return None, with nothing changed, where Spark's reader has to do it."""
     if spec.policy == "append" and given.files:
-        return _append_by_core(book, spec, base, given, picked_up)
-    if not given.collapse:
-        return None
+        return _append(book, spec, base, given, picked_up)
     is_partial = bool(given.files) and book.endpoint.no_sup_value is not None
     lane, why = _lane(book, spec, given, is_partial or spec.narrow)
     if lane and not has_numbers(spec):
@@ -133,11 +58,9 @@ def _by_core(
     aside = quarantine.sets_aside(book, spec)[0]
     wanted = Wanted(latency.QUANTILES, lane is not None, waits or aside, quarantine.most_kept(book, spec))
     try:
-        found = _collapsed_by_core(book, spec, given, wanted)
+        found = _collapsed(book, spec, given, wanted)
     except _TooManyRowsError:
-        return _by_core(book, spec, base, replace(given, only_merge=TOO_MANY_ROWS), picked_up)
-    if found is None:
-        return None
+        return apply_batch(book, spec, base, replace(given, only_merge=TOO_MANY_ROWS))
     try:
         given.require_unchanged()
         quarantine.admit_rows(book, spec, found.bad, found.seen["changes"], found.files)
@@ -149,22 +72,16 @@ def _by_core(
         found.release()
 
 
-def _append_by_core(
+def _append(
     book: Workbook, spec: TableSpec, base: Base, given: Batch, picked_up: float
-) -> tuple[dict[str, int], dict[str, float]] | None:
-    """Add every change as a row, by data files that the core writes. Return None where Spark's reader has to do it."""
-    table = jvm.load_table(book.spark, book.name(spec))
-    if not given.write or load.why_not(table):
-        return None
+) -> tuple[dict[str, int], dict[str, float]]:
+    """Add every change of a batch as a row."""
+    table, most_bad = jvm.load_table(book.spark, book.name(spec)), quarantine.most_kept(book, spec)
     try:
-        most_bad = quarantine.most_kept(book, spec)
         written = in_tasks_or_here(book, spec, lambda here: given.write(table, most_bad, here))
     except FrazilError:
         given.require_unchanged()  # a file that is still being written may be anything
         raise
-    except Exception as error:  # a storage whose login only Spark has
-        book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
-        return None
     try:
         given.require_unchanged()
         tally = written.tally
@@ -188,7 +105,7 @@ def _commit_appended(
     with quarantine.beside(book, spec, base, position.batch, OfBatch(tally.bad.count, records)) as ready:
 
         def write(branch: str, properties: dict[str, str]) -> None:
-            jvm_data_files.put(book.spark, branch, written.entries, properties)
+            load.put(book.spark, branch, written, properties)
             ready()
 
         facts = Facts(position, summary, given.record(position.batch))
@@ -196,7 +113,7 @@ def _commit_appended(
     return _counts(stats, tally.rows, done, picked_up, read_at)
 
 
-def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, wanted: Wanted) -> Collapsed | None:
+def _collapsed(book: Workbook, spec: TableSpec, given: Batch, wanted: Wanted) -> Collapsed:
     try:
         return in_tasks_or_here(book, spec, lambda here: given.collapse(replace(wanted, in_process=here)))
     except FrazilError:
@@ -205,10 +122,7 @@ def _collapsed_by_core(book: Workbook, spec: TableSpec, given: Batch, wanted: Wa
     except Exception as error:
         if wanted.in_driver and "spark.driver.maxResultSize" in str(error):
             raise _TooManyRowsError from None
-        if given.read is None:
-            raise
-        book.progress(f"{spec.source}: Spark reads the batch, as the core could not: {jvm.cause(error)}")
-        return None
+        raise
 
 
 def _commit_collapsed(
@@ -287,32 +201,6 @@ def _require_free(book: Workbook, spec: TableSpec, passed: DataFrame, files: tup
             "a statement that changes keys among stored rows, such as SET id = id + 1, which changes row by row do not tell",
             f"have DMS load the table again,{away} and run 01_full_load with on_changed_load=reload; nothing of this batch was applied",
         )
-
-
-def _collapsed(spec: TableSpec, plan: Plan) -> tuple[Any, int, list | None]:
-    """Run a batch's first job: collect it in the driver for a row delta, else cache it.
-
-    Return the collected rows, the number of keys, and their bounds.
-    """
-    from pyspark.sql import functions as F
-
-    if plan.brought is not None:
-        rows = arrow(plan.brought)
-        return rows, rows.num_rows, None
-    if plan.found is plan.batch:
-        plan.batch.persist()
-    keys, *bounds = plan.batch.agg(F.count("*"), *map(F.expr, merge.bounds_sql(spec))).first()
-    return None, keys, bounds
-
-
-def _counted(raw: DataFrame, spec: TableSpec, aside: bool) -> dict[str, Any]:
-    """Count the rows of a batch without any good row."""
-    from pyspark.sql import functions as F
-
-    if not aside:
-        return NO_ROWS
-    changes, bad = change_set(raw, spec).agg(F.count("*"), F.count("bad")).first()
-    return {**NO_ROWS, "changes": changes, "bad": bad}
 
 
 def _summary(stats: dict[str, Any], keys: int, given: Batch, picked_up: float) -> dict[str, str]:

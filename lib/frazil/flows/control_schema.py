@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from frazil.changes.types import value_type
+from frazil.config.columns import value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.control import MAY_DROP, MAY_RETYPE, RENAME, Definition
 from frazil.dms.mappings import Mappings

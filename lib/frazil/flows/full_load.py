@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
-from frazil.changes.changeset import change_set, load_rows
-from frazil.changes.keyless import appended
-from frazil.changes.quarantine import set_aside
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRowError
-from frazil.dms import ends
+from frazil.dms.layout import LOAD_PHASE
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import (
     LoadChangedError,
@@ -25,13 +22,11 @@ from frazil.dms.position import (
     require_replayable,
     require_same_load,
 )
-from frazil.dms.read import LOAD_PHASE, has_stray_quote, may_be_split, may_hide_open_text, read_rows
 from frazil.engine import load as engine
 from frazil.engine.file_plan import plan_files
 from frazil.engine.find_keys import files_of_keys
 from frazil.engine.load import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
-from frazil.engine.read_files import require_readable
 from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_ANEW, FrazilError
 from frazil.flows import quarantine
@@ -40,7 +35,7 @@ from frazil.flows.shape import follow, require_first_files
 from frazil.flows.source import follow_source
 from frazil.flows.tasks import in_tasks_or_here
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import commit, jvm, jvm_data_files, merge
+from frazil.lake import commit, jvm
 from frazil.lake.arrival import Reading, State, require_one_load, with_known_loads
 from frazil.lake.commit import Commit
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
@@ -49,7 +44,7 @@ from frazil.lake.tables import LOAD, Base, RolledBackError, TableError, columns_
 from frazil.source.applied import key_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from frazil.lake.jvm import JavaTable
 
 
 EMPTY = "no load files yet: counts as empty; its changes are applied as they come"
@@ -162,15 +157,14 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base,
 def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
     files = list(there.loads)
     shaped = follow(book, spec, base, files, LOAD_PHASE)
-    load = _Load(book, shaped.spec, there, shaped.on(base), action)
-    done, bad = load.by_core() or load.by_spark()
+    done, bad = _Load(book, shaped.spec, there, shaped.on(base), action).run()
     word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action]
     counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
     return TableResult(spec.source, word, "", counts=counts)
 
 
 class _Load:
-    """One load of one table, read by the core, or by Spark for bad rows and what the core does not support yet."""
+    """One load of one table."""
 
     def __init__(self, book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str):
         self.book, self.spec, self.there, self.base, self.action = book, spec, there, base, action
@@ -179,14 +173,24 @@ class _Load:
         self.position = after_load(base.position, there, commit.new_batch(load=True), replay=action == "replay")
         self.reading = Reading(self.files, spec.source)
 
-    def by_core(self) -> tuple[Commit, int] | None:
-        """Load by the core; return the commit and the number of bad rows, or None where Spark has to do it."""
+    def run(self) -> tuple[Commit, int]:
+        """Write the rows of the files and commit them; return the commit and the number of bad rows."""
         book, spec = self.book, self.spec
-        table = jvm.load_table(book.spark, self.name)
-        if engine.why_not(table):
-            return None
-        kept = quarantine.most_kept(book, spec)
-        sent = book.endpoint, book.mappings
+        written = self._write(jvm.load_table(book.spark, self.name))
+        tally = written.tally
+
+        def put(branch: str, properties: dict[str, str]) -> None:
+            engine.put(book.spark, branch, written, properties, replace=self.action != "load")
+            self.reading.require_unchanged()
+
+        common = RecordOf(spec, self.position.batch, self.base.sequence, LOAD_PHASE)
+        records = partial(record_frame, book.spark, tally.bad, written.files, common)
+        return self._commit(put, OfBatch(tally.bad.count, records, is_load=True)), tally.bad.count
+
+    def _write(self, table: JavaTable) -> Written:
+        """Return the data files of the good rows; raise BadRowError unless the others may be quarantined."""
+        book, spec = self.book, self.spec
+        kept, sent = quarantine.most_kept(book, spec), (book.endpoint, book.mappings)
 
         def read(here: bool) -> Written:
             given = FilesToWrite(spec, self.files, LOAD_PHASE, kept, here)
@@ -197,9 +201,6 @@ class _Load:
         except FrazilError:
             self.reading.require_unchanged()  # a file that is still being written may be anything
             raise
-        except Exception as error:  # a storage whose login only Spark has
-            book.progress(f"{spec.source}: Spark reads the load, as the core could not: {jvm.cause(error)}")
-            return None
         tally = written.tally
         try:
             if tally.bad.count:
@@ -208,78 +209,9 @@ class _Load:
         except FrazilError:
             engine.delete_written(table, written)
             raise
+        return written
 
-        def put(branch: str, properties: dict[str, str]) -> None:
-            replace = self.action != "load"
-            jvm_data_files.put(book.spark, branch, written.entries, properties, replace)
-            self.reading.require_unchanged()
-
-        common = RecordOf(spec, self.position.batch, self.base.sequence, LOAD_PHASE)
-        records = partial(record_frame, book.spark, tally.bad, written.files, common)
-        return self._commit(put, OfBatch(tally.bad.count, records, is_load=True)), tally.bad.count
-
-    def by_spark(self) -> tuple[Commit, int]:
-        """Load by Spark's reader, which quarantines bad rows if the table allows it.
-
-        Return the commit and the number of bad rows.
-        """
-        bad = total = 0
-        for whole in (False, True) if may_be_split(self.files, self.book.endpoint, self._hidden) else (True,):
-            try:
-                return self._commit(self._put_by_spark(whole), OfBatch(is_load=True)), 0
-            except FrazilError:
-                raise
-            except Exception:
-                bad, total = self._count(whole)
-                if not bad:
-                    raise
-        # In files that are read in pieces it may only be a text with a newline.
-        raw = self._rows(True)
-        quarantine.admit(self.book, self.spec, (bad, total), quarantine.explain_raw(self.book, self.spec, raw))
-        records = partial(set_aside, raw, raw, self.spec, self.position.batch, self.base.sequence)
-        return self._commit(self._put_by_spark(True, bad), OfBatch(bad, records, is_load=True)), bad
-
-    @cached_property
-    def _hidden(self) -> bool:
-        return may_hide_open_text(self.spec, self.files, self.book.endpoint, self.book.mappings, LOAD_PHASE)
-
-    def _rows(self, whole: bool) -> DataFrame:
-        book = self.book
-        return read_rows(book.spark, self.spec, book.endpoint, book.mappings, self.files, LOAD_PHASE, whole)
-
-    def _put_by_spark(self, whole: bool, bad: int = 0) -> Callable[[str, dict[str, str]], None]:
-        all_end = ends.look(self.spec, self.book.endpoint, self.files, self._hidden, whole)
-        new = self._typed(whole, bad)
-
-        def put(branch: str, properties: dict[str, str]) -> None:
-            merge.replace_rows(self.book.spark, branch, new, properties, empty_first=self.action != "load")
-            self.reading.require_unchanged()
-            all_end(bad > 0)
-
-        return put
-
-    def _typed(self, whole: bool, bad: int) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        if self.spec.policy != "append":
-            return load_rows(self._rows(whole), self.spec, good_only=bad > 0)
-        typed = change_set(self._rows(whole), self.spec)
-        if not bad:
-            typed = typed.withColumn("after", F.expr("if(bad is null, after, raise_error(bad))"))
-        return appended(typed, good_only=bad > 0)
-
-    def _count(self, whole: bool) -> tuple[int, int]:
-        from pyspark.sql import functions as F
-
-        try:
-            return change_set(self._rows(whole), self.spec).agg(F.count("bad"), F.count("*")).first()
-        except Exception as error:
-            if whole or not has_stray_quote(error):
-                require_readable([f.path for f in self.files])
-                raise
-            return 1, 1  # at least one
-
-    def _commit(self, put: Callable[[str, dict[str, str]], None], of_batch: OfBatch, whole: bool = True) -> Commit:
+    def _commit(self, put: Callable[[str, dict[str, str]], None], of_batch: OfBatch) -> Commit:
         """Commit what `put(branch, properties)` writes, with the position, the applied files and the quarantine."""
         book, spec, base, there = self.book, self.spec, self.base, self.there
         replay = self.action == "replay"

@@ -14,10 +14,10 @@ from typing import Any
 from frazil.config.settings import CdcMergeSettings, Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import read_endpoint_document, stream_settings
+from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.lint import LOSS, left_out, lint, unknown_settings
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, require_replayable, require_same_load, take_batch
-from frazil.dms.read import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.shapes import shapes
 from frazil.errors import FrazilError
 from frazil.flows import stream_look, watch

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.types import lake_type
+from frazil.config.columns import lake_type
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.times import clock
@@ -260,7 +260,7 @@ class Load(_Preview):
         if not self.sample or not self.sample.changes:
             return NOTHING
         table = load(self.book.spark, self.book.name(self.spec))
-        if reason := engine.why_not(table):
+        if reason := engine.why_spark_writes(table):
             return Stage(f"Spark writes the data files of this load: {reason}")
         with tempfile.TemporaryDirectory() as folder:
             entries = engine.write_sample(self.book.spark, table, self.spec, self.sample.changes, folder)

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING
 
-from frazil.changes.changeset import explain_bad
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRowError, BadRows, ShownRow, explained
 from frazil.core.changes import BadRow
 from frazil.dms.position import Position
-from frazil.dms.transactions import row_in_file
 from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
 from frazil.flows.workbook import Workbook
@@ -59,12 +57,6 @@ def admit(book: Workbook, spec: TableSpec, counted: tuple[int, int], explain: Ca
     if bad > most or bad * 100 > share * total:
         limit = f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass"
         raise explain(f"or raise the limit, which leaves such rows out of the lake until they are replayed: {limit}")
-
-
-def explain_raw(book: Workbook, spec: TableSpec, rows: DataFrame) -> Callable[[str], BadRowError]:
-    """Return what explains the bad ones among raw rows."""
-    locate = partial(row_in_file, table=book.mappings.target_name(spec), endpoint=book.endpoint)
-    return lambda other: explain_bad(rows, spec, locate, other=other)
 
 
 def most_kept(book: Workbook, spec: TableSpec) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.types import mask_sql, value_type
+from frazil.config.columns import value_type
 from frazil.config.connection import SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
@@ -40,7 +40,7 @@ def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) 
     from pyspark.sql import functions as F
 
     typed = source.select(*[F.col(identifier(c.name)).cast(value_type(c)).alias(c.name) for c in spec.columns])
-    typed = typed.select(*[F.expr(mask_sql(c, identifier(c.name))).alias(c.name) for c in spec.columns])
+    typed = typed.select(*[F.expr(_mask_sql(c, identifier(c.name))).alias(c.name) for c in spec.columns])
 
     lake = lake.select(*[F.col(identifier(c)) for c in spec.names])
     if not spec.key:
@@ -163,3 +163,12 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
         return TableResult(spec.source, "equal", "", counts=counts)
 
     return book.each_table(work), samples
+
+
+def _mask_sql(column: Column, value: str) -> str:
+    """Return the SQL of the lake's form of a typed value: itself, or the hash of its text, as `core.masks` makes it."""
+    if not column.mask:
+        return value
+    kind = value_type(column)
+    text = value if kind == "binary" else f"cast({f'unix_micros({value})' if kind == 'timestamp' else value} as string)"
+    return f"sha2({text}, 256)"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from frazil.changes.types import lake_type
+from frazil.config.columns import lake_type
 from frazil.config.spec import Column, TableSpec, rename_cure, unfit_name
 from frazil.dms.control import Definition
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE

@@ -213,10 +213,9 @@ class _Run:
         require_known(self.book, shaped.spec, names, f"{self.book.stream.scheme} messages from {at} up to {end}")
         mine = part.read.part(shaped.spec, at, part.before)
         batch = Batch(
-            None,
             lambda batch: self._at(part.spec, base, batch, end),
             {"messages": count},
-            collapse=lambda wanted: part.read.collapse(shaped.spec, mine, count, wanted),
+            lambda wanted: part.read.collapse(shaped.spec, mine, count, wanted),
             small=part.read.held is not None,
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)

@@ -15,10 +15,10 @@ from random import randrange
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
-from frazil.changes.keyless import OPERATION_COLUMNS
 from frazil.config import private_files, redaction
+from frazil.config.columns import OPERATION_COLUMNS
 from frazil.config.lakes import require_catalog
-from frazil.config.session import get_spark
+from frazil.config.session import get_spark, missing_python, without_python
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
 from frazil.config.sql import identifier, table_name
@@ -28,7 +28,6 @@ from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.mappings import same_place, with_origins
 from frazil.dms.objects import DmsObject, Recorded, TableObjects, Watch, list_table
 from frazil.dms.position import LateFilesError, refuse_late
-from frazil.dms.read import reading
 from frazil.dms.storage import endpoint_url, is_s3, read_head
 from frazil.dms.streams import Stream, StreamError
 from frazil.dms.transactions import rows_of_others, with_transactions
@@ -412,8 +411,7 @@ class Workbook:
             if spec.source not in self._readable:
                 require_metadata(self.settings, spec.target)
                 self._readable.add(spec.source)
-            with reading(spec, self.endpoint.header):
-                result = attempts.steady(lambda: work(spec))  # each step first checks what is done
+            result = attempts.steady(lambda: work(spec))  # each step first checks what is done
         except FrazilError as e:
             log.error("%s failed", spec.source, exc_info=True)
             result = TableResult(spec.source, "failed", str(e), decision=e.decision)
@@ -428,6 +426,8 @@ class Workbook:
     def _why(self, spec: TableSpec, error: Exception) -> str:
         """Return what a table's error means; raise SessionError if Spark has ended, even during this check."""
         require_alive(self.folder, error)
+        if missing := missing_python(error):
+            return str(without_python(missing))
         try:
             return str(explained(error, self.settings, spec.target) or jvm.cause(error))
         except Exception as lost:

@@ -318,25 +318,3 @@ def release(frame: DataFrame) -> None:
     session waits for it.
     """
     frame._jdf.queryExecution().analyzed().rdd().unpersist(False)
-
-
-class Retries:
-    """Whether Spark repeated a task in the jobs of a group since this object was created; never in a local session."""
-
-    def __init__(self, spark: SparkSession, group: str):
-        self.context, self.group, master = spark.sparkContext, group, spark.sparkContext.master
-        self.local = master.startswith("local") and not master.startswith("local-cluster")
-        self.before = set() if self.local else {*self._jobs()}
-
-    def _jobs(self) -> list[int]:
-        return list(self.context.statusTracker().getJobIdsForGroup(self.group))
-
-    def seen(self) -> bool:
-        """Tell whether a task was repeated in the finished jobs."""
-        if self.local:
-            return False
-        self.context._jsc.sc().listenerBus().waitUntilEmpty()
-        tracker = self.context.statusTracker()
-        infos = [i for job in self._jobs() if job not in self.before and (i := tracker.getJobInfo(job))]
-        stages = [s for i in infos for number in i.stageIds if (s := tracker.getStageInfo(number))]
-        return any(s.currentAttemptId or s.numFailedTasks or s.numCompletedTasks > s.numTasks for s in stages)

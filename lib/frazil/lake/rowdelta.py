@@ -6,19 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.config.sql import identifier
 from frazil.dms.position import Position
 from frazil.lake import jvm, jvm_rowdelta, jvm_schema
 from frazil.lake.commit import Commit, Facts, commit_of, once, require_position
 from frazil.lake.deltafiles import NewFile, in_order, partition_sql, write_deletes, write_rows
 from frazil.lake.fold import Fold
-from frazil.lake.keyindex import key_sql
 from frazil.lake.locator import Locator, MismatchError, UnfitError, live_rows
 from frazil.lake.tables import Base, read_base
 
 if TYPE_CHECKING:
     from pyarrow import Table
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 class RowDelta:
@@ -54,19 +52,10 @@ class RowDelta:
             rows = rows.append_column(f"p{i}", values)
         return rows
 
-    def shaped(self, batch: DataFrame) -> DataFrame:
-        """Return a collapsed batch for `apply`: `op`, the key's numbers `key0` …, the columns `c0` …, the partition `p0` …."""
-        return batch.selectExpr(
-            "op",
-            *[f"{k} as key{i}" for i, k in enumerate(key_sql(self.spec, "after."))],
-            *[f"after.{identifier(c)} as c{i}" for i, c in enumerate(self.spec.names)],
-            *[f"{p} as p{i}" for i, p in enumerate(self.parts())],
-        )
-
     def apply(
         self, base: Base, position: Position, rows: Table, summary: dict[str, str], properties: dict[str, str]
     ) -> Commit:
-        """Commit a collapsed batch, `shaped` and collected, with its position and other properties, in one swap.
+        """Commit a collapsed batch (`small_batch.for_row_delta`) with its position and other properties, in one swap.
 
         Raise what `once` raises, and UnfitError if a MERGE has to write the batch.
         """

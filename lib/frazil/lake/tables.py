@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from frazil.changes.keyless import OPERATION_COLUMNS
-from frazil.changes.types import lake_type
+from frazil.config.columns import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.texts import key_text
