@@ -66,7 +66,7 @@ class Shard:
     end: int | None
 
     def is_read(self, position: Offsets) -> bool:
-        """Tell whether a position is after the end of the closed shard."""
+        """Return whether a position is after the end of the closed shard."""
         return self.end is not None and position.get(self.name, 0) > self.end
 
 
