@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WAITS = "the full load is applied: run 01_full_load"
-APART = "load records lie behind the load that was applied: run 01_full_load with on_changed_load=reload"
+APART = "load records came after the load that was applied: run 01_full_load with on_changed_load=reload"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def require_readable(book: Workbook, spec: TableSpec, groups: Iterable[Group], a
 
     `only` is the topic of all its messages; empty: any.
     """
-    lost = [g for g in groups if not g.readable and g.behind(at) and only in ("", stream_of(g.object))]
+    lost = [g for g in groups if not g.readable and g.is_after(at) and only in ("", stream_of(g.object))]
     if not (lost := [g for g in lost if _stays(book, g)]):
         return
     hidden = any(_hidden(book, g) for g in lost)
