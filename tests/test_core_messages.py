@@ -67,6 +67,14 @@ def test_moments_are_exact_whatever_zeros_follow(fraction):
     assert changes.rows["commit_ts"][0].as_py().replace(tzinfo=None) == datetime(2022, 9, 1, 18, 21, 36, micros)
 
 
+def test_a_time_that_is_kept_as_text_has_the_form_of_files():
+    told = spec_of("public.t", "id INT8", "v WSTRING(99)", "n NUMERIC(38,10)", "at DATETIME", "w REAL8")
+    told["columns"][3]["lake"] = "string"
+    texts = [message(id=1, at=at) for at in ("2022-09-01T18:21:36.9152411Z", "2022-09-01T18:21:36", "TZ", "Z")]
+    changes = type_messages([parse_message(t) for t in texts], np.arange(4), parse_spec(told), NAMES)
+    assert changes.rows["new_3"].to_pylist() == ["2022-09-01 18:21:36.9152411", "2022-09-01T18:21:36", " ", ""]
+
+
 def test_integers_in_other_forms_are_read_and_parts_of_one_are_not():
     changes = typed(
         *(message(id=1).replace('"id": 1', f'"id": {n}') for n in ("12.0", "1e3", '"7"', "1.5", "1e-1", "true"))

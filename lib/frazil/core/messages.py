@@ -294,7 +294,7 @@ def _texts_by_role(messages: pa.Table, spec: TableSpec, names: MessageNames) -> 
 
 
 def _as_in_files(texts: dict[str, pa.Array], spec: TableSpec) -> dict[str, pa.Array]:
-    """Return texts in the form of files, whose times have no Z."""
+    """Return texts in the form of files, whose times have neither T nor Z."""
     moments = {role for role in texts if ":" in role and spec.column(role.split(":", 1)[1]).dms_type == "DATETIME"}
     return {role: _whole(_without_z(values) if role in moments else values) for role, values in texts.items()}
 
@@ -343,7 +343,7 @@ def _kept(bad: Sequence[BadRow], messages: pa.Table, spec: TableSpec, names: Mes
         if row.column == COMMIT_TIME:
             reason = f"commit timestamp '{at}' is not yyyy-MM-ddTHH:mm:ss.SSSSSSZ"
         elif (role := f"{'before' if row.of_old_value else 'after'}:{row.column}") in texts:
-            reason = reason.replace(f"'{texts[role][i]}'", f"'{written[role][i]}'", 1)  # a time has its Z
+            reason = reason.replace(f"'{texts[role][i]}'", f"'{written[role][i]}'", 1)  # a time has its T and Z
         found.append(replace(row, reason=reason, kept=kept, place=str(offsets[i])))
     return found
 
@@ -428,9 +428,11 @@ def _operations(texts: pa.ChunkedArray) -> pa.Array:
 
 
 def _without_z(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times with T and Z in the form of files, which a column that is kept as text has, too."""
     import pyarrow.compute as pc
 
-    return pc.if_else(pc.ends_with(texts, "Z"), pc.utf8_slice_codeunits(texts, 0, -1), texts)
+    plain = pc.replace_substring(pc.utf8_slice_codeunits(texts, 0, -1), "T", " ")
+    return pc.if_else(pc.ends_with(texts, "Z"), plain, texts)
 
 
 def _commit_times(texts: pa.ChunkedArray) -> pa.ChunkedArray:
