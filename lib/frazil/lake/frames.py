@@ -24,6 +24,7 @@ def of_arrow(spark: SparkSession, rows: Table) -> DataFrame:
     """Return an Arrow table as a DataFrame; Spark would shift times by its session's zone."""
     from pyspark.sql import DataFrame
 
+    rows = rows.combine_chunks()  # Spark loses all rows that come after an empty batch, without a word
     if hasattr(DataFrame, "toArrow"):  # Spark 4 accepts an Arrow table
         return spark.createDataFrame(rows)
     from frazil.lake.jvm_frames import arrow_frame
