@@ -112,7 +112,7 @@ def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypat
         shown("2024-01-01 10:00:45", "public.u")
     assert shown("")[0] == [(1, "a4"), (2, "b again"), (10, None)]
     with monkeypatch.context() as slow:  # now is when it was asked for, however long the answer takes
-        slow.setattr(explore, "behind", lambda *_, **__: (time.sleep(1.1), (0, 0.0))[1])
+        slow.setattr(explore, "pending_of", lambda *_, **__: (time.sleep(1.1), (0, 0.0))[1])
         assert [row["unsure"] for row in explore.as_of(book).rows] == ["", ""]
     assert shown("2024-01-01 12:00")[2] == "changes that DMS has not written yet"
     early = explore.as_of(book, "2024-01-01 09:00")

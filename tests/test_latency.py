@@ -7,16 +7,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F
 
 from frazil.config.settings import LatencySettings
 from frazil.dms.objects import DmsObject
-from frazil.flows import batch, freshness, visible
+from frazil.engine import small_batch, tally
+from frazil.engine.collapsed import Ages
+from frazil.flows import freshness, visible
 from frazil.lake import jvm
 from frazil.report import captions, lake_charts, latency_charts, ledger
 from frazil.report.advice import Seen, Setting, fit
-from frazil.report.latency import OF_FILES, QUANTILES, Analysis, measures, sample, shares, sketch
+from frazil.report.latency import OF_FILES, QUANTILES, Analysis, shares, sketch
 from helpers import FILE2, FILE3, D, I, U
 
 SCHEMA = """table string, snapshot_id long, committed_ms long, visible_ms long, changes long, files long, bytes long, picked_up_ms long,
@@ -51,31 +53,38 @@ def test_a_points_share_is_of_the_changes_nearest_to_it():
     assert shares((0.0, 0.5, 1.0)) == (0.25, 0.5, 0.25)
 
 
-def test_of_many_changes_some_make_the_sketch_and_the_least_and_greatest_age_are_of_all(spark):
+def test_of_many_changes_some_make_the_sketch_and_the_least_and_greatest_age_are_of_all():
     """Commit times spread over 1,000 s, one a week before; the file was written 5 s after the last of them."""
-    week, written = 604_800, "timestamp_seconds(1700000005)"
-    commit_ts = f"timestamp_seconds(1700000000 - if(id = 3, {week}, id / 100)) as commit_ts"
-    changes = spark.range(100_000).selectExpr("id as row_no", commit_ts, f"{written} as written_at")
-    whole, some = changes.agg(*measures()).first(), sample(changes, 10)
-    assert "written_at" not in some.columns and some.where("age is not null").count() == 10_000
-    sampled = some.agg(*measures(written)).first()
+    week_s, last_s = 604_800, 1_700_000_000
+    times = [(last_s * 1000 - (week_s * 1000 if n == 3 else n * 10)) * 1000 for n in range(100_000)]
+    block = pa.RecordBatch.from_pydict({"commit_ts": pa.array(times, pa.timestamp("us", "UTC"))})
+    found = []
+    for every in (1, 10):
+        ages = Ages(every)
+        ages.add(block, last_s + 5.0)
+        found.append(ages.points(QUANTILES))
+    assert sum(map(len, ages.age)) == 10_000
     for name in ("age", "dms"):
-        all_points, points = json.loads(whole[name]), json.loads(sampled[name])
-        assert len(points) == len(QUANTILES) and points == sorted(points)
-        inner = list(zip(all_points, points, strict=True))[1:-1]
+        whole, some = (json.loads(points[name]) for points in found)
+        assert len(some) == len(QUANTILES) and some == sorted(some)
+        inner = list(zip(whole, some, strict=True))[1:-1]
         assert all(abs(a - b) <= 3_000 for a, b in inner), inner  # of 1,000,000 ms
-    assert json.loads(sampled["age"])[0] == json.loads(whole["age"])[0]
-    assert json.loads(sampled["age"])[-1] == json.loads(whole["age"])[-1] == (week - 1_700_000_000) * 1000
-    nothing = changes.withColumn("commit_ts", F.expr("cast(null as timestamp)"))
-    told = sample(nothing, 10).agg(*measures(written)).first()
-    assert (told["age"], told["dms"]) == (None, None)
+    whole, some = (json.loads(points["age"]) for points in found)
+    assert (some[0], some[-1]) == (whole[0], whole[-1]) and whole[-1] == (week_s - last_s) * 1000
+
+
+def test_changes_without_a_commit_time_have_no_delays():
+    ages = Ages()
+    ages.add(pa.RecordBatch.from_pydict({"commit_ts": pa.nulls(3, pa.timestamp("us", "UTC"))}), 1.0)
+    assert ages.points(QUANTILES) == {"age": None, "dms": None}
 
 
 def test_a_large_batch_is_applied_and_told_of_as_a_small_one(world, monkeypatch):
     """The times of few rows are looked at, and nothing contradicts the order where no rule brings what could."""
     counts, sketches, rules = [], [], world.rules
-    for table, limit in (("a", 16), ("b", 0.0001), ("c", 0.0001)):
-        monkeypatch.setattr(batch, "SAMPLED_MB", limit)
+    for table, most_mb in (("a", small_batch.MOST_MB), ("b", -1), ("c", -1)):
+        monkeypatch.setattr(small_batch, "MOST_MB", most_mb)
+        monkeypatch.setattr(tally, "SAMPLED", 10**6 if table == "a" else 1)
         world.rules = {"rules": []} if table == "c" else rules
         world.table(table).load(table, (1, "a"), (2, "b")).loaded()
         world.changes(table, *[U(1, f"v{n}") for n in range(60)], D(2), I(3, "c")).merged(tables=[f"public.{table}"])

@@ -442,7 +442,6 @@ ELSEWHERE = {
     "objects: two change files are named": "two tasks write one table: a person ends one",
     "objects: source folder": "a parameter that a person typed",
     "parquet: Parquet type": "no file of DMS",
-    "messages: differ in upper and lower case only": "a rule of the task renames one",
     "position: was written by a newer Frazil": "a newer version is installed",
     "lakes: nothing says what the catalog": "a parameter that a person types; see test_two_lakes",
     "read_files: cannot be read": "the file is damaged: fetched again, as in `torn`",

@@ -45,7 +45,7 @@ class KafkaError(FrazilError):
 
 
 def _is_led(admin: Any, topic: str) -> bool:
-    """Tell whether the broker knows the topic, and a leader of each partition."""
+    """Return whether the broker knows the topic, and a leader of each partition."""
     known = admin.list_topics(timeout=10).topics.get(topic)
     return known is not None and known.error is None and all(p.leader >= 0 for p in known.partitions.values())
 

@@ -132,7 +132,7 @@ class EmbeddedPostgres:
         atexit.unregister(self.stop)
 
     def _may(self, *command) -> bool:
-        """Tell whether the server's user may run a command (used to probe access)."""
+        """Return whether the server's user may run a command (used to probe access)."""
         try:
             return subprocess.run(command, capture_output=True, cwd="/", **self._as).returncode == 0
         except OSError:

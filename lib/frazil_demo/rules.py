@@ -63,7 +63,7 @@ class TableRules:
 
 
 def _matches(rule: dict, schema: str, table: str | None = None) -> bool:
-    """Tell whether a rule's locator matches a schema, or a table in it; `%` matches any characters."""
+    """Return whether a rule's locator matches a schema, or a table in it; `%` matches any characters."""
     at = rule.get("object-locator", {})
     pairs = [(schema, at.get("schema-name", "%"))] + ([(table, at.get("table-name", "%"))] if table is not None else [])
     return all(re.fullmatch(re.escape(p).replace("%", ".*"), name, re.DOTALL) for name, p in pairs)

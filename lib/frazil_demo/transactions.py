@@ -133,7 +133,7 @@ class Transactions:
         return f"{place}.{self._row}.{place}"
 
     def _key_changed(self, table: SourceTable, message: Update) -> bool:
-        """Tell whether any part of the key changed; the log then has the whole old key."""
+        """Return whether any part of the key changed; the log then has the whole old key."""
         places = [i for i, name in enumerate(table.spec.names) if name in table.spec.key]
         return any(message.new[i] not in (message.old[i], UNCHANGED) for i in places)
 

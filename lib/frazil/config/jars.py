@@ -157,7 +157,7 @@ def _sum(file: Path) -> str:
 
 
 def _whole(folder: Path, jar: str, known: dict[str, list], thorough: bool = False) -> bool:
-    """Tell whether a jar is the one whose checksum was verified: by its size, or by its hash if `thorough`."""
+    """Return whether a jar is the one whose checksum was verified: by its size, or by its hash if `thorough`."""
     file, (size, digest) = folder / jar, known.get(jar, (-1, ""))
     return file.is_file() and file.stat().st_size == size and (not thorough or _sum(file) == digest)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def is_elsewhere() -> bool:
-    """Tell whether PySpark would connect to a running JVM instead of starting one."""
+    """Return whether PySpark would connect to a running JVM instead of starting one."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

@@ -118,7 +118,7 @@ SEALED = ("webhook", "on_trouble")
 
 
 def harmless(key: str) -> bool:
-    """Tell whether an option of the catalog or of Spark is known to hold no credential."""
+    """Return whether an option of the catalog or of Spark is known to hold no credential."""
     return key in CATALOG or bool(SPARK.fullmatch(key)) or _OF_CATALOG.sub("", key) in CATALOG
 
 

@@ -93,7 +93,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
 
 
 def needs_s3(settings: Settings) -> bool:
-    """Tell whether the source or the warehouse is on S3."""
+    """Return whether the source or the warehouse is on S3."""
     places = (settings.source, settings.catalog_options.get("warehouse", ""))
     return any(place.startswith(("s3://", "s3a://")) for place in places)
 

@@ -90,7 +90,7 @@ class FileFields:
         return at if found and (self.header or self._room_for_a_time()) else None
 
     def _room_for_a_time(self) -> bool:
-        """Tell whether the first fields cannot all be columns of the spec: the first of these may be a DATETIME."""
+        """Return whether the first fields cannot all be columns of the spec: the first of these may be a DATETIME."""
         return not self.spec or self.width > len(self.names) + (self.op is not None)
 
     def _say(self, setting: str, proposed: str, evidence: str, certain: bool) -> Evidence:

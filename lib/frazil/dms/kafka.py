@@ -248,7 +248,7 @@ def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str,
             raise ExpiredError(f"{who}: {lost}", RELOAD)
         if offset > ends[p]:
             raise ExpiredError(
-                f"{who}: {p} ends at {ends[p]}, and {offset} lies behind that",
+                f"{who}: {p} ends at {ends[p]}, and {offset} comes after that",
                 "state a place that is there; if the topic was made anew: reload the table in DMS, drop it in the lake, and set it "
                 "up again",
             )

@@ -25,7 +25,7 @@ from frazil.dms.streams import (
     StreamError,
     Taken,
     UnreachableError,
-    behind_sql,
+    after_sql,
     moment,
     named_places,
     named_source,
@@ -66,7 +66,7 @@ class Shard:
     end: int | None
 
     def is_read(self, position: Offsets) -> bool:
-        """Tell whether a position is after the end of the closed shard."""
+        """Return whether a position is after the end of the closed shard."""
         return self.end is not None and position.get(self.name, 0) > self.end
 
 
@@ -204,7 +204,7 @@ class Kinesis:
         seen = min(at for _, _, at in ends) - SKEW_MS if whole else 0
         end[ARRIVED] = max(begin.get(ARRIVED, 0), seen)
         # If Spark must read again, it may read further.
-        places = behind_sql(self, {p: o for p, o in end.items() if p != ARRIVED})
+        places = after_sql(self, {p: o for p, o in end.items() if p != ARRIVED})
         frame = held.where(f"value is not null and not ({places})")
         return Taken(frame, end, caught_up and whole, held.unpersist)
 

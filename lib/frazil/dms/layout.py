@@ -38,7 +38,7 @@ class Layout:
     roles: tuple[str, ...]
 
     def carries(self, column: str) -> bool:
-        """Tell whether a field holds the column's values."""
+        """Return whether a field holds the column's values."""
         return f"after:{column}" in self.at(self.roles)
 
     def at(self, fields: Sequence[str]) -> dict[str, str]:
@@ -155,7 +155,7 @@ def field_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> Fiel
 
 
 def op_is_stated(endpoint: Endpoint, phase: int) -> bool:
-    """Tell whether the settings say that load files (phase 0) or change files (phase 1) have the operation."""
+    """Return whether the settings say that load files (phase 0) or change files (phase 1) have the operation."""
     return endpoint.op_in_changes if phase == CHANGE_PHASE else endpoint.op_in_load
 
 

@@ -206,7 +206,7 @@ def _of_row_layout(e: Endpoint) -> Iterator[Finding]:
 
 
 def _is_plausible(token: str) -> bool:
-    """Tell whether a null token is a text that people or programs commonly write."""
+    """Return whether a null token is a text that people or programs commonly write."""
     word = re.sub(r"[\W_]", "", token).lower()
     return token.isalnum() or token in ("-", "--", "?") or word in ("null", "none", "nil", "na", "nan", "n")
 

@@ -31,7 +31,7 @@ def added_kind(expression: str) -> str:
 
 
 def like(pattern: str, name: str) -> bool:
-    """Tell whether a name matches a pattern of an object locator: `%`, `_`, `[ab]`, `[a-d]`, `[_]`; case-sensitive."""
+    """Return whether a name matches a pattern of an object locator: `%`, `_`, `[ab]`, `[a-d]`, `[_]`; case-sensitive."""
     parts = (p for p in re.split(r"(\[[^\]]+\]|%|_)", pattern) if p)
     form = "".join({"%": ".*", "_": "."}.get(p) or (p if p[0] == "[" and p[-1] == "]" else re.escape(p)) for p in parts)
     return re.fullmatch(form, name, re.S) is not None
@@ -179,7 +179,7 @@ class Mappings:
         return next((c for c, e in self.added(spec).items() if added_kind(e) == SEQUENCE), "")
 
     def selects(self, spec: TableSpec) -> bool:
-        """Tell whether the task selects a table: a selection rule includes it and none excludes it, or there are no such rules."""
+        """Return whether the task selects a table: a selection rule includes it and none excludes it, or there are no such rules."""
         if not any(r.get("rule-type") == "selection" for r in self.rules):
             return True
         actions = {r.get("rule-action") for r in self._of(spec, "selection")}

@@ -57,7 +57,7 @@ class Data(Sieve):
     """Accepts only names of DMS's files."""
 
     def is_data(self, name: str) -> bool:
-        """Tell whether a name is that of a DMS file."""
+        """Return whether a name is that of a DMS file."""
         return bool(CHANGES.match(name) or LOAD.match(name) or SHARED.match(name))
 
 

@@ -133,7 +133,7 @@ class Recorded(Data):
         return here
 
     def known(self, name: str, etag: str) -> bool:
-        """Tell whether a file is recorded with this ETag."""
+        """Return whether a file is recorded with this ETag."""
         known = self.etags.get(name)
         if known is None or (known and etag != known and etag != self.seen.get(name)):
             return False
@@ -218,7 +218,7 @@ def folders_beside(root: Path | str, taken: Collection[str]) -> dict[str, str]:
 
 
 def holds_data(root: Path | str, folder: str) -> bool:
-    """Tell whether a table's folder, or one below it, has load or change files."""
+    """Return whether a table's folder, or one below it, has load or change files."""
     entries = walk(f"{location(root)}/{folder}")
     return any(e.size and (CHANGES.match(e.name) or LOAD.match(e.name)) for e in entries)
 

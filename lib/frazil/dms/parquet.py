@@ -71,7 +71,7 @@ FIRST_ROWS = 1000
 
 
 def has_only_other_texts(file: DmsObject, name: str, column: Column) -> bool:
-    """Tell whether a column of a file has texts, and not one of the first is a value of the spec's type."""
+    """Return whether a column of a file has texts, and not one of the first is a value of the spec's type."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

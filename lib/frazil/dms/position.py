@@ -184,7 +184,7 @@ def after_load(position: Position, objects: TableObjects, batch: str, replay: bo
 
 
 def is_other_load(objects: TableObjects, position: Position) -> bool:
-    """Tell whether there are load files that differ from those applied. A table's first load is not a different one."""
+    """Return whether there are load files that differ from those applied. A table's first load is not a different one."""
     applied = position.loaded and not position.awaits_load
     return bool(objects.loads) and applied and objects.load_digest != position.load_digest
 

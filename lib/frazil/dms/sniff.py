@@ -107,7 +107,7 @@ def stated(endpoint: Endpoint, setting: str) -> str | None:
 
 
 def agrees(endpoint: Endpoint, e: Evidence) -> bool:
-    """Tell whether evidence agrees with what is stated, or nothing is stated."""
+    """Return whether evidence agrees with what is stated, or nothing is stated."""
     value = stated(endpoint, e.setting)
     if value is None or value == e.proposed:
         return True

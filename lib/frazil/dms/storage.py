@@ -68,11 +68,11 @@ class Sieve:
         return set()
 
     def known(self, name: str, etag: str) -> bool:
-        """Tell by base name and ETag whether to leave out a file."""
+        """Return whether to leave out a file, by its base name and ETag."""
         return False
 
     def is_data(self, name: str) -> bool:
-        """Tell whether to list a folder of this name, because it should be a file."""
+        """Return whether to list a folder of this name, because it should be a file."""
         return False
 
     def cuts(self) -> list[str]:
@@ -81,7 +81,7 @@ class Sieve:
 
 
 def is_s3(path: Any) -> bool:
-    """Tell whether a path is on S3."""
+    """Return whether a path is on S3."""
     return str(path).startswith(("s3://", "s3a://", "s3n://"))
 
 

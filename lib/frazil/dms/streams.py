@@ -126,7 +126,7 @@ class Stream(Protocol):
         """Return the SQL of a place, to compare `offset` with."""
 
 
-def behind_sql(stream: Stream, position: Offsets) -> str:
+def after_sql(stream: Stream, position: Offsets) -> str:
     """Return the SQL condition for messages after a position."""
     places = {p: o for p, o in position.items() if p != ARRIVED and o}
     here = f"offset >= {place_by_sql(stream, places, stream.place_sql(0))}" if places else "true"

@@ -53,8 +53,8 @@ def adopt(book: Workbook, table: str, position: str) -> str:
     tables.adopt(book.spark, book.name(spec), spec, stated)
     table = jvm.load_table(book.spark, book.name(spec))
     record.Update(table, Record(), stated.batch, (*there.loads, *there.changes)).load(last, there, {}, False).publish()
-    behind = sum(name > last for name in names)
-    return f"{book.name(spec)} goes on from {last or 'its load'}: {behind} change file(s) are pending"
+    pending = sum(name > last for name in names)
+    return f"{book.name(spec)} goes on from {last or 'its load'}: {pending} change file(s) are pending"
 
 
 def _last(spec: TableSpec, names: list[str], position: str) -> str:

@@ -183,7 +183,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
 
 
 def _may_go_on(book: Workbook, before: int, done: TableResult) -> bool:
-    """Tell whether a pass may apply another batch; a stopped run still applies one."""
+    """Return whether a pass may apply another batch; a stopped run still applies one."""
     if book.stop.is_set() and done.counts:
         return False
     most = book.settings.max_batches

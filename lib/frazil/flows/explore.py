@@ -13,7 +13,7 @@ from frazil.config.sql import identifier
 from frazil.config.times import clock, instant
 from frazil.core.texts import driver_rows
 from frazil.errors import FrazilError, nearest
-from frazil.flows.watch import behind
+from frazil.flows.watch import pending_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import history, maintenance
 from frazil.lake.health import health
@@ -74,7 +74,7 @@ def _pending(book: Workbook, spec: TableSpec, base: Base) -> tuple[int | None, f
     It counts files, or a stream's messages of any table.
     """
     try:
-        return *behind(book, spec, base.position, record=base.record), ""
+        return *pending_of(book, spec, base.position, record=base.record), ""
     except FrazilError as e:
         return None, None, e.problem
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from frazil.config.spec import TableSpec
-from frazil.flows.watch import behind
+from frazil.flows.watch import pending_of
 from frazil.flows.workbook import Workbook
 from frazil.lake.tables import read_base
 from frazil.report.latency import Analysis
@@ -27,7 +27,7 @@ def now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
 
     def look(spec: TableSpec) -> dict[str, Any]:
         base = read_base(book.spark, book.name(spec))
-        count, waiting = behind(book, spec, base.position, record=base.record)
+        count, waiting = pending_of(book, spec, base.position, record=base.record)
         return {
             "state": "behind" if count else "fresh", "pending_files": count,
             "waiting_s": waiting if count or book.stream else None,

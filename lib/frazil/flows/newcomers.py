@@ -15,7 +15,7 @@ from frazil.dms.control import Definition
 from frazil.dms.streams import StreamError
 from frazil.errors import FrazilError, log
 from frazil.flows.stream_groups import Group
-from frazil.flows.stream_read import read_by_core, records_of
+from frazil.flows.stream_read import read_messages, records_of
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.jvm_process import require_alive
@@ -61,7 +61,7 @@ def _definitions(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]
     found = _newest(book, groups, wanted)
     if not set(wanted) <= found.keys():
         taken = book.stream.take(book.spark, book.stream.earliest())
-        read = read_by_core(book, [taken])
+        read = read_messages(book, [taken])
         read.release()
         taken.release()
         found = {**_newest(book, read.groups, wanted), **found}

@@ -225,24 +225,24 @@ def _look_at_stream(
     book.topic(spec)  # raises where the mappings name a topic that is not read
     if position.loaded:
         stream_look.begin_of(book, spec, position, book.stream.kept())
-    behind = stream_look.pending(book, book.stream.ends(), position)
+    waiting = stream_look.pending(book, book.stream.ends(), position)
     doing = [] if exists else ["create"]
     if position.loaded:
-        doing.append({None: "read on", 0: "nothing new"}.get(behind, "apply changes"))
+        doing.append({None: "read on", 0: "nothing new"}.get(waiting, "apply changes"))
     else:
         alone = len(books) == 1 and isinstance(book.settings, CdcMergeSettings)
         doing.append(f"held until {WAITS}" if alone else "load once that is whole")
     s = book.settings if isinstance(book.settings, CdcMergeSettings) else CdcMergeSettings()
-    batches = math.ceil((behind or 0) / s.max_batch_messages)
+    batches = math.ceil((waiting or 0) / s.max_batch_messages)
     left = 0
     if s.max_batches and batches > s.max_batches:
-        batches, left = s.max_batches, behind - s.max_batches * s.max_batch_messages
-        behind -= left
-    mb = Batch.size_mb({"messages": behind or 0})
-    seconds = _about_s(samples, spec.source, "changes", mb, batches) if behind is not None else None
+        batches, left = s.max_batches, waiting - s.max_batches * s.max_batch_messages
+        waiting -= left
+    mb = Batch.size_mb({"messages": waiting or 0})
+    seconds = _about_s(samples, spec.source, "changes", mb, batches) if waiting is not None else None
     return {
         "action": ", then ".join(doing), **_how(book, spec, exists, mb / max(1, batches)),
-        "load": 0, "changes": behind, "batches": batches, "left": left, "mb": round(mb, 3), "about_s": None if seconds is None else round(seconds, 1),
+        "load": 0, "changes": waiting, "batches": batches, "left": left, "mb": round(mb, 3), "about_s": None if seconds is None else round(seconds, 1),
         "position": position.place,
         "schema": ", ".join(map(str, shape(book, spec, base, FromStream(), CHANGE_PHASE).steps)),
         "impossible": _impossible(book, spec, exists), "decision": "",

@@ -44,7 +44,7 @@ class Group:
         """Whether these are load records."""
         return self.kind == "data" and self.operation == "load"
 
-    def behind(self, position: Offsets) -> bool:
+    def is_after(self, position: Offsets) -> bool:
         """Whether some of them are after a position."""
         return self.last >= position.get(self.object, 0)
 

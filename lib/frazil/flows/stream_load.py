@@ -108,7 +108,7 @@ class _Load:
         """Load a table if its load records are complete."""
         base, begin, groups = self.base[spec.source], self.begin[spec.source], read.groups
         mine = own(self.book, spec, groups)
-        loads = [g for g in mine if g.is_load and g.behind(begin)]
+        loads = [g for g in mine if g.is_load and g.is_after(begin)]
         if base.position.loaded and not base.position.awaits_load:
             if not loads:
                 if spec.source in self.changed:

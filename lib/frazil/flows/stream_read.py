@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WAITS = "the full load is applied: run 01_full_load"
-APART = "load records lie behind the load that was applied: run 01_full_load with on_changed_load=reload"
+APART = "load records came after the load that was applied: run 01_full_load with on_changed_load=reload"
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def messages(book: Workbook, *taken: Taken, loads: bool = False) -> Iterator[Rea
     """Parse the messages of reads for all tables, and name those of no table. `loads`: tables take their load records."""
     read = None
     try:
-        read = read_by_core(book, taken, loads)
+        read = read_messages(book, taken, loads)
         unreadable.look_after(book, read.unreadable, read.groups)
         _tell(book, read.groups)
         yield read
@@ -153,7 +153,7 @@ def messages(book: Workbook, *taken: Taken, loads: bool = False) -> Iterator[Rea
             t.release()
 
 
-def read_by_core(book: Workbook, taken: Sequence[Taken], loads: bool = False) -> Read:
+def read_messages(book: Workbook, taken: Sequence[Taken], loads: bool = False) -> Read:
     """Return the messages of reads as the core parses them: few in this process, many in Spark's tasks."""
     from pyspark.sql import DataFrame
 

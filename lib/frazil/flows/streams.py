@@ -131,16 +131,16 @@ class _Run:
         base, at = self.base[spec.source], self.at[spec.source]
         require_readable(self.book, spec, read.groups, at, only_topic(self.book, spec, base.position))
         mine = own(self.book, spec, read.groups)
-        if base.position.awaits_load and any(g.behind(at) for g in mine):
-            if not taken.caught_up or any(g.is_load and g.behind(at) for g in mine):
+        if base.position.awaits_load and any(g.is_after(at) for g in mine):
+            if not taken.caught_up or any(g.is_load and g.is_after(at) for g in mine):
                 self.first.add(spec.source)
                 return TableResult(spec.source, "unchanged", "nothing new")
             # DMS sends a table's changes after its load. Everything was read, so the load was empty.
             base = replace(base, position=replace(base.position, load_digest=STREAM_LOAD))
-        if any(g.is_load and g.behind(base.position.stream_load) for g in mine):
+        if any(g.is_load and g.is_after(base.position.stream_load) for g in mine):
             return TableResult(spec.source, "held", f"changes wait: {APART}")
         result = TableResult(spec.source, "unchanged", "nothing new")
-        part = _Part(spec, base, at, taken.end, read, [g for g in mine if not g.is_load and g.behind(at)])
+        part = _Part(spec, base, at, taken.end, read, [g for g in mine if not g.is_load and g.is_after(at)])
         records = definitions(self.book, spec, read.groups, at)
         try:
             reached = self._by_record(part, records, result) if records else self._by_topic(part, taken, result)

@@ -36,7 +36,7 @@ def require_readable(book: Workbook, spec: TableSpec, groups: Iterable[Group], a
 
     `only` is the topic of all its messages; empty: any.
     """
-    lost = [g for g in groups if not g.readable and g.behind(at) and only in ("", stream_of(g.object))]
+    lost = [g for g in groups if not g.readable and g.is_after(at) and only in ("", stream_of(g.object))]
     if not (lost := [g for g in lost if _stays(book, g)]):
         return
     hidden = any(_hidden(book, g) for g in lost)
@@ -78,7 +78,7 @@ def _set_aside(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: 
             raise StreamError(
                 f"messages that are none of DMS's ({_places(groups)}), such as {groups[0].sample!r}: {count:,} of {total:,} messages "
                 f"are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass",
-                "see what writes there, or raise the limit; no table has gone on behind them",
+                "see what writes there, or raise the limit; no table has passed them",
             )
 
     records = unreadable_records(lost, book.stream.scheme, commit.new_batch())

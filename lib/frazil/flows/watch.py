@@ -81,7 +81,7 @@ def _pending(
     table = lookup.get_table(catalog, spec.target)
     position = lookup.position_of(table, book.name(spec))
     if book.stream:
-        return position, *behind(book, spec, position, kept)
+        return position, *pending_of(book, spec, position, kept)
     state = State(book.name(spec), spec.source, position, table.metadata.properties[POSITION], record.of_table(table))
     there = book.objects(spec, position, watch=True, record=state.record)
     there, same = with_known_loads(there, state)
@@ -112,7 +112,7 @@ def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], chan
         shapes(spec, book.endpoint, book.mappings, list(dict.fromkeys((*files[:1], *files[-1:]))), phase)
 
 
-def behind(
+def pending_of(
     book: Workbook,
     spec: TableSpec,
     position: Position,

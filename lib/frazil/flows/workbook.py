@@ -276,11 +276,11 @@ class Workbook:
         return table_name(f"{self.settings.catalog}.{self.settings.ops}.{table}")
 
     def objects(
-        self, spec: TableSpec, behind: Position | None = None, watch: bool = False, record: Record | None = None
+        self, spec: TableSpec, after: Position | None = None, watch: bool = False, record: Record | None = None
     ) -> TableObjects:
         """List a table's objects, in the folder that the task's renaming rules name.
 
-        `behind`: only those that matter after that position. With `watch` the first listing of a process and every
+        `after`: only those that matter after that position. With `watch` the first listing of a process and every
         `full_listing_every`-th is a full one. It skips unchanged objects of a complete `record`, and reports what
         disappeared since the last one.
         """
@@ -289,11 +289,11 @@ class Workbook:
         if watch and looks is None:
             every = getattr(self.settings, "full_listing_every", 1)
             looks = self._watches.setdefault(spec.source, Watch(self.source, written, every))
-        if watch and looks.is_due() and record and record.complete and behind:
-            etags = record.etags((behind.last, behind.turn))
-            recorded = Recorded(etags, record.seen, self._trusted(etags, behind.look_from))
-        full = not behind or (watch and (looks.full or not (record and record.whole)))
-        since, start = ("", "") if full else (behind.last, behind.look_from)
+        if watch and looks.is_due() and record and record.complete and after:
+            etags = record.etags((after.last, after.turn))
+            recorded = Recorded(etags, record.seen, self._trusted(etags, after.look_from))
+        full = not after or (watch and (looks.full or not (record and record.whole)))
+        since, start = ("", "") if full else (after.last, after.look_from)
         if since and record and (moved := record.look_from(since)):
             since, start = min(since, moved), min(start, moved)
         there = list_table(self.source, written, since, start, recorded)

@@ -90,7 +90,7 @@ def _require_present(found: Arrived, there: TableObjects, state: State) -> None:
 def clock_went_back(
     late: Sequence[DmsObject], newest: DmsObject | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings
 ) -> tuple[bool, str] | None:
-    """Tell by commit times whether files were written after the `newest` applied one, and why; None if unknown."""
+    """Return by commit times whether files were written after the `newest` applied one, and why; None if unknown."""
     try:
         then = commit_times(newest, spec, endpoint, mappings) if newest else None
         times = [t for o in late if (t := commit_times(o, spec, endpoint, mappings))] if then else []

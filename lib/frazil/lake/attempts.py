@@ -69,17 +69,17 @@ def steady(call: Callable[[], T]) -> T:
 
 
 def may_try_again(error: Exception) -> bool:
-    """Tell whether a commit that is not in the table may be made again: it certainly failed, or nobody answered."""
+    """Return whether a commit that is not in the table may be made again: it certainly failed, or nobody answered."""
     return is_known_failure(error) or is_no_answer(error)
 
 
 def is_known_failure(error: Exception) -> bool:
-    """Tell whether a failed commit certainly did not happen; for any other error the outcome is unknown."""
+    """Return whether a failed commit certainly did not happen; for any other error the outcome is unknown."""
     return isinstance(error, MainMovedError) or failure(error) in _KNOWN_FAILURES
 
 
 def is_no_answer(error: Exception) -> bool:
-    """Tell whether a catalog did not answer, so that the outcome of a commit is unknown."""
+    """Return whether a catalog did not answer, so that the outcome of a commit is unknown."""
     return any(java.getClass().getSimpleName() in _NO_ANSWER for java in causes(error))
 
 

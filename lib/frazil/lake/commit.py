@@ -102,7 +102,7 @@ _NAME = re.compile(re.escape(BRANCH_PREFIX) + r"(\d{8}[tT]\d{6})_([0-9a-f]{8})_(
 
 
 def is_dead(branch: str) -> bool:
-    """Tell whether a branch's writer is certainly dead: it ran on this host and has ended, or the branch is a day old."""
+    """Return whether a branch's writer is certainly dead: it ran on this host and has ended, or the branch is a day old."""
     if not (parts := _NAME.fullmatch(branch)):
         return False
     if parts[2] != _host():
@@ -117,7 +117,7 @@ def _age_s(began: str) -> float:
 
 
 def is_abandoned(table: jvm.JavaTable, branch: str) -> bool:
-    """Tell whether nobody works on a branch any more. If wrong, nothing is lost: a living writer writes its batch again.
+    """Return whether nobody works on a branch any more. If wrong, nothing is lost: a living writer writes its batch again.
 
     A writer on another host counts as dead once the table's position has passed its base. It also does if it has shown
     nothing for ten times as long as batches take here. A load may take hours: it gets a day.
@@ -129,7 +129,7 @@ def is_abandoned(table: jvm.JavaTable, branch: str) -> bool:
 
 
 def _is_passed(table: jvm.JavaTable, branch: str) -> bool:
-    """Tell whether the position moved after the branch was made, so that its batch can no longer be published."""
+    """Return whether the position moved after the branch was made, so that its batch can no longer be published."""
     stored, head = table.properties().get(POSITION), table.snapshot(branch)
     if stored is None or head is None:
         return False
@@ -257,7 +257,7 @@ def _drop(spark: SparkSession, name: str, branch: str) -> None:
 
 
 def leaves_branches(name: str) -> bool:
-    """Tell whether this process has left a branch on a table since the last call."""
+    """Return whether this process has left a branch on a table since the last call."""
     found = name in _left
     _left.discard(name)
     return found

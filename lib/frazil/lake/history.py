@@ -135,7 +135,7 @@ def told_until(states: list[Snapshot]) -> dict[int, tuple[int | None, str]]:
 
 
 def _goes_before_a_compaction(s: Snapshot, following: list[Snapshot]) -> bool:
-    """Tell whether a snapshot commits the deletes of a compaction just before it, as may happen in v2: they hide copies of dead rows."""
+    """Return whether a snapshot commits the deletes of a compaction just before it, as may happen in v2: they hide copies of dead rows."""
     return not s.count("added-data-files") and any(n.kind == "compact" and n.after == s.id for n in following)
 
 

@@ -122,7 +122,7 @@ def _type(spark: SparkSession, kind: str) -> Any:
 
 
 def promotes(spark: SparkSession, old: str, new: str) -> bool:
-    """Tell whether Iceberg can promote a column from one type to another without rewriting a file."""
+    """Return whether Iceberg can promote a column from one type to another without rewriting a file."""
     check = package(spark, "org.apache.iceberg.types").TypeUtil.isPromotionAllowed
     return old == new or check(_type(spark, old), _type(spark, new))
 

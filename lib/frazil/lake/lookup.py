@@ -146,7 +146,7 @@ def scratch(catalog: Catalog, namespaces: Iterable[str]) -> list[tuple[str, Tabl
 
 @_told()
 def made_by_us(catalog: Catalog, namespace: str, tables: Iterable[str]) -> bool:
-    """Tell whether Frazil created a namespace that holds no other tables than these."""
+    """Return whether Frazil created a namespace that holds no other tables than these."""
     held = {".".join(t) for t in catalog.list_tables(namespace)}
     return bool(catalog.load_namespace_properties(namespace).get(MADE) and held <= set(tables)) and not catalog.list_namespaces(namespace)  # fmt: skip
 

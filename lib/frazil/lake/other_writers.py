@@ -98,7 +98,7 @@ def record_columns(spark: SparkSession, name: str, ours: Iterable[str]) -> None:
 
 
 def is_foreign(operation: str, summary: Mapping[str, str] | Any) -> bool:
-    """Tell whether another writer made a snapshot and added rows; a rewrite of unchanged rows does not count."""
+    """Return whether another writer made a snapshot and added rows; a rewrite of unchanged rows does not count."""
     return operation != "replace" and not summary.get("frazil.kind") and int(summary.get("added-records") or 0) > 0
 
 
@@ -163,7 +163,7 @@ def duplicates(rows: DataFrame, key: list[str], most: int) -> list[tuple]:
 
 
 def _all_differ(rows: DataFrame, key: list[str]) -> bool:
-    """Tell whether all keys differ, for a single integer key column: a bit for each, in groups of 64.
+    """Return whether all keys differ, for a single integer key column: a bit for each, in groups of 64.
 
     For dense keys this is much cheaper than grouping rows by key, and otherwise not more expensive.
     """

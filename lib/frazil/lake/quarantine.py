@@ -195,7 +195,7 @@ def _repeated(do: Callable[[], Any], alone: bool = True) -> Any:
 
 
 def _is_committed(spark: SparkSession, target: str, batch: str, on: dict) -> bool | None:
-    """Tell whether a batch is in a table's history; None if that reaches back to neither the batch nor its base."""
+    """Return whether a batch is in a table's history; None if that reaches back to neither the batch nor its base."""
     table = jvm.load_table(spark, target)
     position = Position.from_json(table.properties().get(POSITION))[0]
     if position.batch in (batch, on["batch"]):

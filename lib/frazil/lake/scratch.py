@@ -23,7 +23,7 @@ def new_name() -> str:
 
 
 def is_abandoned(name: str) -> bool:
-    """Tell whether a table is a scratch table of a process that has ended, or of an earlier version."""
+    """Return whether a table is a scratch table of a process that has ended, or of an earlier version."""
     found = _NAME.fullmatch(name)
     if not found:
         return name.startswith(PREFIX)

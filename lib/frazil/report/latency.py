@@ -24,7 +24,7 @@ from frazil.dms.newest import moment
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from frazil.dms.objects import DmsObject
 
@@ -32,7 +32,6 @@ QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95,
 """The quantiles kept of delays per change."""
 OF_FILES = (0.0, 0.5, 0.95, 0.99, 1.0)
 """The quantiles kept of delays per file."""
-AGE = "- unix_millis(commit_ts)"
 P50, P99 = QUANTILES.index(0.5), QUANTILES.index(0.99)
 TOTAL = "source_to_commit"
 STAGES = {
@@ -54,39 +53,8 @@ def shares(points: Sequence[float]) -> tuple[float, ...]:
     return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
 
 
-def measures(written_at: str = "") -> list[Column]:
-    """Return the aggregates that a batch observes of its changes: quantiles of two delays in milliseconds, as JSON arrays.
-
-    `age`: source commit → 1970, see `picked_up`. `dms`: source commit → DMS wrote. Both are null if DMS writes no
-    timestamp column. `written_at`: the SQL of an object's write time, for the changes of a `sample`; the least and the
-    greatest `age` still cover all changes.
-    """
-    from pyspark.sql import functions as F
-
-    age, dms = AGE, f"unix_millis(written_at) {AGE}"
-    if written_at:
-        age, dms = "age", f"if(age is null, null, unix_millis({written_at}) + age)"
-    points = f"array({', '.join(f'{q}D' for q in QUANTILES)})"
-    of_age, of_dms = (f"percentile_approx({delay}, {points}, 1000)" for delay in (age, dms))
-    if written_at:
-        of_age = f"concat(array(min({AGE})), slice({of_age}, 2, {len(QUANTILES) - 2}), array(max({AGE})))"
-    return [F.expr(f"to_json({of_age}) as age"), F.expr(f"to_json({of_dms}) as dms")]
-
-
-def sample(changes: DataFrame, every: int) -> DataFrame:
-    """Return changes with the `age` of each `every`th one, and without `written_at`.
-
-    A sample is enough for many changes, and finding each file's write time takes longer than ordering the changes.
-    `measures` finds it for the sample. Next to the casts it would make a method of more than 8,000 bytes, which no JVM
-    compiles.
-    """
-    from pyspark.sql import functions as F
-
-    return changes.withColumn("age", F.expr(f"if(row_no % {every} = 0, {AGE}, null)")).drop("written_at")
-
-
 def picked_up(observed: dict[str, Any], at: float) -> dict[str, Any]:
-    """Return a batch's observations with `age` as source commit → picked up `at`; its plan cannot know that time."""
+    """Return a batch's observations with `age` as source commit → picked up `at`."""
     points = json.loads(observed["age"] or "null")
     return {**observed, "age": points and json.dumps([p + round(at * 1000) for p in points])}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def watched() -> bool:
-    """Tell whether somebody may be watching: in a kernel that a Jupyter server started, not in papermill's."""
+    """Return whether somebody may be watching: in a kernel that a Jupyter server started, not in papermill's."""
     if "JPY_SESSION_NAME" not in os.environ:
         return False
     try:

@@ -119,7 +119,7 @@ def unusable(folder: Path, error: OSError | None = None) -> str:
 
 
 def _alive(pid: int, began: float) -> bool:
-    """Tell whether a process is running that started no later than the run: process ids are reused."""
+    """Return whether a process is running that started no later than the run: process ids are reused."""
     import psutil
 
     try:

@@ -236,7 +236,7 @@ _PARTS = tuple(n * _MB for n in (5, 8, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128,
 
 
 def is_same(known: Applied, size: int, chunks: Callable[[], Iterable[bytes]]) -> bool | None:
-    """Tell whether a file has the applied bytes, by reading it; None if that cannot be determined."""
+    """Return whether a file has the applied bytes, by reading it; None if that cannot be determined."""
     if size != known.size:
         return False
     if known.content:

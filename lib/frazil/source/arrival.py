@@ -56,7 +56,7 @@ def arrived(files: Sequence[DmsObject], position: Position, record: Record, now:
 
 
 def _is_late(o: DmsObject, position: Position, record: Record) -> bool:
-    """Tell whether a file with a name before the position was never applied.
+    """Return whether a file with a name before the position was never applied.
 
     The record decides, if it is complete. Else a file counts as late if it arrived after the last batch, or if its name
     is in the window that the position knows.

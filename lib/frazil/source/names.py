@@ -22,7 +22,7 @@ def moment(name: str) -> datetime:
 
 
 def states_a_time(name: str) -> bool:
-    """Tell whether the digits in a change file's name are a time, as they always are in DMS's names."""
+    """Return whether the digits in a change file's name are a time, as they always are in DMS's names."""
     found = _TIME.match(name)
     if not found or name.startswith(("0000", "CDC_TXN-0000")):
         return False
@@ -46,5 +46,5 @@ def digits_of(name: str) -> str:
 
 
 def is_change_file(name: str) -> bool:
-    """Tell whether a name is that of a DMS change file."""
+    """Return whether a name is that of a DMS change file."""
     return bool((CHANGES.match(name) or SHARED.match(name)) and states_a_time(name))
