@@ -92,7 +92,7 @@ def test_each_value_is_refused_then_declared_then_replayed_from_the_quarantine(w
     for table in ("loaded", "changed"):
         declare(world, table)
     results = replay.run(world.book(CdcMergeSettings, quarantine="replay"))
-    assert [r.counts for r in results] == [{"replayed": len(ROWS)}] * 2
+    assert [r.counts for r in results] == [{"replayed": len(ROWS)}] * 2, results
     for table in ("loaded", "changed"):
         assert lake_rows(catalog_options, f"{world.space}.{table}") == sorted([(1, *GOOD_ROW), *wanted(10)], key=repr)
 

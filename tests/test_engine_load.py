@@ -54,7 +54,7 @@ def test_load_files_become_data_files_that_every_engine_reads_alike(world, catal
 
 SORTED = "alter table {} write ordered by v desc"
 AS_ORC = "alter table {} set tblproperties ('write.format.default' = 'orc')"
-ELSEWHERE = "alter table {} set tblproperties ('write.location-provider.impl' = 'org.apache.iceberg.LocationProviders$DefaultLocationProvider')"
+ELSEWHERE = "alter table {} set location '{}/a#b'"
 TYPED = ("id INT8", "v WSTRING(99)", "n NUMERIC(9,2)", "at DATETIME", "moment DATETIME", "day DATE", "raw BYTES(9)")
 ROW = (9999999999, 'a\n"b"', "1.25", "0001-01-01 00:00:00.000001", "9999-12-31 23:59:59.999999", "0001-01-01", "00ff")
 IN_LAKE = [
@@ -85,7 +85,7 @@ def test_rows_that_only_spark_can_write_are_those_of_the_files(new_world, monkey
     world.table("t", *TYPED, utc=("moment",))
     world.load("t", ROW, (1, *[None] * 6)).load("t", ("x", *[None] * 6), (2, "z", *[None] * 5), name="LOAD00000002.csv")
     world.setup()
-    world.spark.sql(change.format(world.name("t")))
+    world.spark.sql(change.format(world.name("t"), world.root))
     done = world.full_load(on_bad_rows="quarantine", max_bad_percent=50.0)["t"]
     assert (done.status, done.counts) == ("loaded", {"rows": 3, "quarantined": 1}), done.note
     found = sorted(tuple(r) for r in world.spark.sql(f"select {TEXTS} from {world.name('t')}").collect())
@@ -114,7 +114,9 @@ def test_a_bad_row_stops_a_load_that_only_spark_can_write(world, monkeypatch, si
 @pytest.mark.parametrize("size", [lambda _: None, _in_tasks], ids=["small", "in tasks"])
 def test_a_sorted_table_that_keeps_every_change_gets_them_in_its_order(world, monkeypatch, size):
     size(monkeypatch)
-    world.table("t", key=[], without_key="append").load("t", (1, "a")).loaded()
+    world.table("t", key=[])
+    world.specs["t"]["without_key"] = "append"
+    world.table_file("t").load("t", (1, "a")).loaded()
     world.spark.sql(SORTED.format(world.name("t")))
     world.changes("t", U(1, "b"), D(1, "b")).merged()
     rows = world.spark.sql(f"select id, v, _op, cast(_commit_ts as string), _object, _row from {world.name('t')}")

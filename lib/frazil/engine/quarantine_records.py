@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRows
-from frazil.core.changes import TABLE, BadRow
+from frazil.core.changes import TABLE, BadRow, KeptRow
 from frazil.core.messages import seconds_of
 from frazil.core.types import arrow_type, type_texts
 from frazil.dms.csv import JSON, NAMED, PARQUET, SHARED, STATED
@@ -53,19 +53,30 @@ def record_frame(
     by_order, now = {file.order: file for file in files}, round(time.time() * 1e6)
     same = {"set_aside_at": now, "changed_at": now}
     records = [
-        _record(row, by_order[order], of) | same | {PLACE[0]: order, PLACE[1]: row.number, "has_key": row.kept.has_key}
+        _record(row, by_order[order], of) | same | {PLACE[0]: order, PLACE[1]: row.number} | _keys(row.kept)
         for order, row in bad.rows
     ]
     kinds = {"string": pa.string(), "binary": pa.binary(), "timestamp": pa.int64(), "bigint": pa.int64(), "int": pa.int32(),
              "boolean": pa.bool_(), "array<string>": pa.list_(pa.string())}  # fmt: skip
     fields = [(name, kinds[kind]) for name, kind in RECORD.items() if name not in _KEYS]
-    own = [(PLACE[0], pa.int32()), (PLACE[1], pa.int64()), ("has_key", pa.bool_()), ("written", pa.string())]
+    own = [
+        (PLACE[0], pa.int32()),
+        (PLACE[1], pa.int64()),
+        ("has_key", pa.bool_()),
+        ("has_old", pa.bool_()),
+        ("written", pa.string()),
+    ]
     table = pa.Table.from_pylist(records, pa.schema([*fields, *own]))
     for side in ("key", "old_key"):
         for i, name in enumerate(of.spec.key):
             texts = pa.array([getattr(row.kept, side)[i] for _, row in bad.rows], pa.string())
             table = table.append_column(f"{side}_{i}", _typed(of.spec, name, texts))
     return _with_keys(of_arrow(spark, table), of.spec)
+
+
+def _keys(kept: KeptRow) -> dict[str, bool]:
+    """Return whether a row may have a key, and an old one: also one that does not fit its type, so that nobody knows it."""
+    return {"has_key": kept.has_key, "has_old": any(text is not None for text in kept.old_key)}
 
 
 def _typed(spec: TableSpec, name: str, texts: pa.Array) -> pa.Array:
@@ -85,12 +96,11 @@ def _with_keys(rows: DataFrame, spec: TableSpec) -> DataFrame:
         [time_sql(arrow_type(spec.column(k)), f"{side}_{i}") for i, k in enumerate(spec.key)]
         for side in ("key", "old_key")
     )
-    stays = " and ".join(f"old_key_{i} is null" for i in range(len(spec.key))) or "true"
     found = rows.selectExpr(
         "*",
         f"if(has_key, {key_texts_sql(spec, new)}, null) as new_text",
         f"if(not misfit and op = 'U', {key_texts_sql(spec, old)}, null) as old_text",
-        f"coalesce({stays} or op <> 'U', true) as stays",
+        "coalesce(not has_old or op <> 'U', true) as stays",
     )
     keys = {
         "key": "coalesce(new_text, if(misfit, null, written))",

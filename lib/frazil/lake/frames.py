@@ -21,11 +21,22 @@ def frame(spark: SparkSession, rows: Iterable[tuple[Any, ...]], columns: str) ->
 
 
 def of_arrow(spark: SparkSession, rows: Table) -> DataFrame:
-    """Return an Arrow table as a DataFrame; Spark would shift times by its session's zone."""
+    """Return an Arrow table as a DataFrame; Spark would shift times by its session's zone.
+
+    Spark takes a batch without rows for the end of all, so empty ones are left out.
+    """
     from pyspark.sql import DataFrame
+
+    rows = _without_empty_batches(rows) if rows.num_rows else rows
 
     if hasattr(DataFrame, "toArrow"):  # Spark 4 accepts an Arrow table
         return spark.createDataFrame(rows)
     from frazil.lake.jvm_frames import arrow_frame
 
     return arrow_frame(spark, rows)
+
+
+def _without_empty_batches(rows: Table) -> Table:
+    import pyarrow as pa
+
+    return pa.Table.from_batches([batch for batch in rows.to_batches() if batch.num_rows], rows.schema)
