@@ -5,7 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil.core.key_numbers import has_numbers, key_numbers
+from frazil.lake.frames import of_arrow
 from frazil.lake.keyindex import key_sql
+from frazil.lake.locator import arrow
 from helpers import FILE1, FILE2, D, I, U, spec_of
 
 pytestmark = pytest.mark.spark
@@ -119,3 +121,22 @@ def test_a_damaged_parquet_file_is_named(new_world):
         assert told.failed and f"{damaged} cannot be read" in told.note and "fetch it again" in told.note, told.note
     pq.write_table(pa.table({"Op": ["U"], "id": [2], "v": ["c"]}), folder / damaged)
     assert world.merged().rows("t") == [(1, "b"), (2, "c")]
+
+
+def test_no_row_after_an_empty_batch_is_lost_on_its_way_into_spark(spark):
+    """Spark takes a batch of Arrow without rows for the end of a table."""
+    some, nothing = pa.table({"n": [1, 2, 3]}), pa.table({"n": pa.array([], pa.int64())})
+    for parts in ([nothing, nothing, some], [some, nothing, some], [nothing], [some]):
+        rows = pa.concat_tables(parts)
+        assert sorted(r.n for r in of_arrow(spark, rows).collect()) == sorted(rows["n"].to_pylist())
+
+
+def test_no_row_after_an_empty_batch_is_lost_on_its_way_out_of_a_task(spark):
+    def run(batches):
+        for _ in batches:
+            pass
+        some, nothing = (pa.RecordBatch.from_pydict({"n": pa.array(n, pa.int64())}) for n in ([1, 2], []))
+        yield from (nothing, nothing, some, nothing, some)
+
+    frame = spark.range(0, 1, 1, 1).mapInArrow(run, "n bigint")
+    assert sorted(r.n for r in frame.collect()) == [1, 1, 2, 2] == sorted(arrow(frame)["n"].to_pylist())
