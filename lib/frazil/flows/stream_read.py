@@ -13,7 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.messages import with_bytes
 from frazil.dms.control import CREATE, Definition, definition
-from frazil.dms.messages import known_columns, message_names
+from frazil.dms.message_columns import known_columns, message_names
 from frazil.dms.position import Position
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, stream_of
 from frazil.engine import message_blocks
