@@ -18,7 +18,7 @@ from frazil.flows.apply import apply_batch
 from frazil.flows.batch import of_files
 from frazil.flows.loop import keep_on, show
 from frazil.flows.schema_changes import follow
-from frazil.flows.source import follow_source
+from frazil.flows.source_catalog import follow_source
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.arrival import ChangedWhileReadError, State, require_unchanged, with_known_loads

@@ -13,7 +13,7 @@ from frazil.config.times import clock
 from frazil.errors import FrazilError
 from frazil.flows.stages import Stage, many, size, stage
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import attempts, jvm, maintenance_plan
+from frazil.lake import attempts, jvm, jvm_expire, maintenance_plan
 from frazil.lake import quarantine as kept
 from frazil.lake.clock import require_table_in_past
 from frazil.lake.compact import file_groups
@@ -84,7 +84,7 @@ def expiring(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "")
     if not spec:
         return Stage("no snapshot expires")
     s, there = book.settings, jvm.load_table(book.spark, book.name(spec))
-    gone = jvm.expirable(there, s.keep_hours, s.min_snapshots)
+    gone = jvm_expire.expirable(there, s.keep_hours, s.min_snapshots)
     rows = [
         {"snapshot": str(x.snapshotId()), "committed": clock(x.timestampMillis()), "by": x.summary().get("frazil.kind") or x.operation()}
         for x in gone[:SHOWN]

@@ -24,7 +24,7 @@ from frazil.flows import stream_look, watch
 from frazil.flows.batch import Batch
 from frazil.flows.full_load import require_one_age, verdict
 from frazil.flows.schema_changes import FromStream, shape
-from frazil.flows.source import follow_source
+from frazil.flows.source_catalog import follow_source
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
