@@ -46,7 +46,7 @@ class Group:
 
 
 def groups_of_facts(facts: Iterable[dict[str, Any]]) -> list[Group]:
-    """Return the groups of messages from what their parsing tells of each part (`message_blocks`)."""
+    """Return the groups of messages from the facts that `message_blocks` has about each part."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for told in facts:
         found.setdefault(tuple(told[name] for name in BY), []).append(told)
