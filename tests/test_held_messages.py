@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 
 from frazil.dms import kafka_reader
 from frazil.engine import message_blocks
-from frazil.engine.held_messages import MOST
+from frazil.engine.message_blocks import MOST
 from frazil.flows import stream_read, streams
 from stream_world import KafkaWorld
 

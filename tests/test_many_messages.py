@@ -9,7 +9,7 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.messages import MessageNames
-from frazil.engine import held_messages, message_blocks
+from frazil.engine import message_blocks
 from frazil.engine.collapsed import Wanted, frame_of
 from frazil.engine.message_parts import Part, Reading
 from frazil.flows import stream_read, streams
@@ -37,7 +37,7 @@ def all_are_many(monkeypatch):
 
 
 def _few(monkeypatch):
-    monkeypatch.setattr(stream_read, "MOST", held_messages.MOST)
+    monkeypatch.setattr(stream_read, "MOST", message_blocks.MOST)
 
 
 def _here(monkeypatch):
@@ -92,7 +92,7 @@ def loaded(new_world):
     return new_world().table("t").message("load", id=1, v="a").loaded()
 
 
-@pytest.mark.parametrize("few", [0, held_messages.MOST])
+@pytest.mark.parametrize("few", [0, message_blocks.MOST])
 def test_the_table_follows_control_records_among_many_messages(loaded, monkeypatch, few):
     monkeypatch.setattr(message_blocks, "MOST", few)
     w = loaded.message("insert", id=2, v="b").message("update", id=1, v="z")

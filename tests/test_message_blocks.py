@@ -3,21 +3,24 @@
 import itertools
 import json
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.messages import MessageNames
+from frazil.core.changes import Changes
+from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, type_messages
+from frazil.dms.control import TELLING
 from frazil.dms.streams import ARRIVED
-from frazil.engine import message_blocks, message_parts
+from frazil.engine import message_blocks, message_parts, small_batch
 from frazil.engine.collapsed import Wanted
-from frazil.engine.held_messages import changes_of, parse_messages, places_of
 from frazil.engine.large_batch import RowForm, collapsed_rows, collapsing, counted_blocks
 from frazil.engine.message_parts import Part, Reading
-from frazil.engine.small_batch import collapse_messages
-from frazil.flows.stream_groups import groups_of_facts, groups_of_messages
+from frazil.engine.tally import Tally
+from frazil.flows.stream_groups import Group, groups_of_facts
 from frazil.report.latency import QUANTILES
 from helpers import spec_of
 
@@ -93,6 +96,70 @@ def _collapsed(blocks, part: Part, buckets: int = 3):
     )
 
 
+# --- the same of one message after the other
+
+
+@dataclass(frozen=True)
+class Parsed:
+    partition: str
+    place: int
+    arrived_ms: int
+    value: bytes | None
+    message: Message
+
+
+def messages_of(sent, table, begin, before=None, loads=False) -> list[Parsed]:
+    """Return a table's changes, or load records, from a position on, and before a place of one partition."""
+    every = [Parsed(*m, parse_message(m[3])) for m in sent]
+    mine = [m for m in every if m.message.kind == "data" and (m.message.schema, m.message.table) == table]
+    mine = [m for m in mine if m.message.operation is not None and (m.message.operation == "load") == loads]
+    mine = [m for m in mine if m.place >= begin.get(m.partition, 0) and m.arrived_ms >= begin.get(ARRIVED, 0)]
+    return mine if before is None else [m for m in mine if m.partition == before[0] and m.place < before[1]]
+
+
+def collapse_messages(messages, reading, wanted):
+    """Return the last change per key of messages in one piece, in the order of partitions and places."""
+    in_order = sorted(messages, key=lambda m: (reading.order[m.partition], m.place))
+    orders = np.array([reading.order[m.partition] for m in in_order], "int32")
+    parsed, numbers = [m.message for m in in_order], np.arange(len(in_order))
+    changes = type_messages(parsed, numbers, reading.spec, reading.names, reading.spread_over)
+    good, tally = changes.rows["number"].to_numpy(), Tally(wanted.most_bad)
+    tally.add(0, Changes(changes.rows), seconds_of(pa.array([parsed[n].built for n in good], pa.string())))
+    bad = [replace(row, place=str(in_order[row.number].place)) for row in changes.bad]
+    for order, rows in groupby(bad, key=lambda row: orders[row.number]):
+        tally.bad.add(int(order), [*rows])
+    rows = changes.rows.append_column("file_order", pa.array(orders[good]))
+    return small_batch._of_messages(rows, reading, wanted, tally)
+
+
+def groups_of_messages(messages) -> list[Group]:
+    found: dict[tuple, list[Parsed]] = {}
+    for m in messages:
+        said = m.message
+        found.setdefault((m.partition, said.kind, said.operation, said.schema, said.table), []).append(m)
+    return [_group_of(key, mine) for key, mine in found.items()]
+
+
+def _group_of(key, messages) -> Group:
+    _, kind, operation, *_ = key
+    first = min(messages, key=lambda m: m.place)
+    readable = is_readable(*key[1:])
+    sample = None if readable or first.value is None else first.value.decode("utf-8", "replace")[:200]
+    columns = {name for m in messages for name in m.message.data} if kind == "data" else set()
+    telling = messages if kind == "control" and operation in TELLING else []
+    records = tuple((m.message.built or "", m.place, (m.value or b"").decode("utf-8", "replace")) for m in telling)
+    return Group(
+        *key, readable, len(messages), sum(len(m.value or b"") for m in messages), first.place,
+        max(m.place for m in messages), min(m.arrived_ms for m in messages), sample, tuple(columns), records,
+    )  # fmt: skip
+
+
+def places_of(messages):
+    for partition in {m.partition for m in messages}:
+        mine = [m for m in messages if m.partition == partition]
+        yield partition, pa.table({"place": [m.place for m in mine], "arrived": [m.arrived_ms for m in mine]})
+
+
 def _by_key(rows: pa.Table) -> list[dict]:
     kept = rows.select(["op", *(f"c{i}" for i in range(len(COLUMNS)))])
     return sorted(kept.to_pylist(), key=lambda row: row["c0"])
@@ -111,7 +178,7 @@ def small_chunks(monkeypatch):
 )  # fmt: skip
 def test_tasks_collapse_a_part_as_this_process_does(digits, begin, before):
     sent = _sent(digits + len(begin))
-    held = changes_of(parse_messages(sent, "before-image"), ("public", "t"), begin, before)
+    held = messages_of(sent, ("public", "t"), begin, before)
     part = Part(("public", "t"), begin, before)
     here = collapse_messages(held, _reading(part), Wanted(QUANTILES))
     there = _collapsed(_blocks(_parsed(sent, digits=digits)), part)
@@ -130,7 +197,7 @@ def test_facts_of_tasks_make_the_groups_that_messages_make(digits):
         alike = [replace(g, columns=tuple(sorted(g.columns)), records=tuple(sorted(g.records))) for g in groups]
         return sorted(map(repr, alike))
 
-    ours, theirs = groups_of_facts(facts), groups_of_messages(parse_messages(sent, "before-image"))
+    ours, theirs = groups_of_facts(facts), groups_of_messages(Parsed(*m, parse_message(m[3])) for m in sent)
     assert known(ours) == known(theirs) and len(ours) > 12
 
 
@@ -180,7 +247,7 @@ def test_blocks_in_this_process_mean_what_few_messages_mean(digits, policy, load
     without = {} if policy == "key" else {"key": [], "without_key": policy}
     spec = parse_spec(spec_of("public.t", *COLUMNS) | without)
     sent, part = _with_bad(digits, 900 if loads else 200), Part(("public", "t"), {"s/0": 0, "s/1": 0}, loads=loads)
-    held = changes_of(parse_messages(sent, "before-image"), part.table, part.begin, loads=loads)
+    held = messages_of(sent, part.table, part.begin, loads=loads)
     wanted = Wanted(QUANTILES, places=policy == "key", most_bad=99)
     here = collapse_messages(held, _reading(part, spec), wanted)
     there = message_blocks.collapse_part(_parsed(sent, digits=digits, loads=loads), _reading(part, spec), 0, wanted)
@@ -198,7 +265,7 @@ def test_blocks_in_this_process_mean_what_few_messages_mean(digits, policy, load
 
 def test_the_place_of_a_row_is_its_partition_and_then_its_offset():
     sent, part = _sent(8, 60), Part(("public", "t"), {"s/0": 0, "s/1": 0})
-    held = changes_of(parse_messages(sent, "before-image"), ("public", "t"), part.begin)
+    held = messages_of(sent, ("public", "t"), part.begin)
     for found in (
         collapse_messages(held, _reading(part), Wanted(QUANTILES, places=True)),
         message_blocks.collapse_part(_parsed(sent, digits=56), _reading(part), 0, Wanted(QUANTILES, places=True)),
@@ -229,7 +296,7 @@ def test_blocks_of_load_records_have_only_the_places_of_changes():
     parsed = _parsed(sent, loads=True)
     for loads in (True, False):
         part = Part(("public", "t"), {"s/0": 120, "s/1": 0}, loads=loads)
-        held = changes_of(parse_messages(sent, "before-image"), ("public", "t"), part.begin, loads=loads)
+        held = messages_of(sent, ("public", "t"), part.begin, loads=loads)
         latest = message_blocks.places_told(parsed, part, message_parts.latest)
         assert sum(count for *_, count in latest) == len(held) > 3
         assert max(at for _, at, _ in latest) == max(m.arrived_ms for m in held)
@@ -245,7 +312,7 @@ def test_blocks_of_load_records_have_only_the_places_of_changes():
 def test_changes_around_load_records_are_found_in_blocks_as_in_few_messages(digits):
     sent, part = _sent(9), Part(("public", "t"), {"s/0": 0, "s/1": 0})
     parsed = _parsed(sent, digits=digits, loads=True)
-    held = changes_of(parse_messages(sent, "before-image"), ("public", "t"), part.begin)
+    held = messages_of(sent, ("public", "t"), part.begin)
     for last, seen, newest in (
         ({"s/0": 150}, {"s/0": 300, "s/1": 60}, 1150),
         ({"s/1": 20}, {"s/1": 30}, 0),
@@ -274,7 +341,7 @@ def test_tables_of_one_name_are_told_apart_by_an_added_column():
     names = replace(NAMES, origin={"v": "mine"})
     part = Part(("public", "t"), {"s/0": 0})
     reading = replace(_reading(part), names=names)
-    held = changes_of(parse_messages(sent, "before-image"), ("public", "t"), {"s/0": 0})
+    held = messages_of(sent, ("public", "t"), {"s/0": 0})
     for found in (
         collapse_messages(held, reading, Wanted(QUANTILES)),
         message_blocks.collapse_part(_parsed(sent), reading, 0, Wanted(QUANTILES)),

@@ -466,8 +466,8 @@ def test_partition_values_of_rows_in_the_driver_are_those_that_spark_computes(wo
     import pyarrow as pa
 
     from frazil.engine.collapsed import frame_of
-    from frazil.lake.deltafiles import _json_value
     from frazil.lake.rowdelta import RowDelta
+    from frazil.lake.rowdelta_files import _json_value
 
     world.table("t", "id INT8", "d DATE", "at DATETIME", "n NUMERIC(12,2)", "v WSTRING(99)")
     world.specs["t"]["partition"] = PARTITIONS[kind]

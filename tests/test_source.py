@@ -20,7 +20,7 @@ from frazil.config.spec import TableSpec, load_specs
 from frazil.dms.source_types import DMS_TYPES, dms_type
 from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.plan import plan
-from frazil.flows.source import QUERIES, SourceTable, as_declared, read_catalog
+from frazil.flows.source_catalog import QUERIES, SourceTable, as_declared, read_catalog
 from frazil.flows.workbook import Workbook, raise_if_failed
 from frazil.lake import evolution, jvm, jvm_schema
 from frazil.lake.evolution import SchemaError

@@ -8,7 +8,8 @@ from datetime import UTC
 import pytest
 import yaml
 
-from frazil.config.columns import TYPES, Column, lake_type
+from frazil.config.columns import TYPES, Column
+from frazil.config.lake_types import lake_type
 from frazil.dms.newest import moment
 from helpers import FILE1, LOAD1, ONE_COMMIT, I, U
 

@@ -17,7 +17,7 @@ from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.kafka import Kafka  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
-from frazil.dms.messages import message_names  # noqa: E402
+from frazil.dms.message_columns import message_names  # noqa: E402
 from frazil.engine.message_blocks import Part, Reading, changes_of_part, message_blocks  # noqa: E402
 from frazil_demo.kafka import Kafka as Broker  # noqa: E402
 from helpers import spec_of  # noqa: E402

@@ -23,7 +23,7 @@ from frazil.dms.documents import read_endpoint_document, read_json, stream_addre
 from frazil.dms.endpoint import endpoint_from
 from frazil.dms.lint import LOSS, lint
 from frazil.dms.mappings import Mappings, read_mappings
-from frazil.flows.source import SourceTable, read_catalog
+from frazil.flows.source_catalog import SourceTable, read_catalog
 from frazil.report import runs
 
 NEW_TARGET: dict[str, Any] = {"S3Settings": {

@@ -14,7 +14,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.changes import FIELDS, OP, OPERATIONS, BadRow, FieldRules, KeptRow, texts_by_role, values_by_role
 from frazil.core.csv import Dialect, line_of
 from frazil.core.parquet import as_texts, kind_of
-from frazil.core.replacements import times_as_texts
+from frazil.core.replaced_values import times_as_texts
 from frazil.core.types import arrow_type
 from frazil.errors import LOAD_ANEW, FrazilError
 

@@ -24,7 +24,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.csv import WrongWidth
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, fields_by_role
 from frazil.core.parquet import type_values
-from frazil.core.replacements import FFFD, as_texts_where_lacking, replaced_texts, times_as_texts
+from frazil.core.replaced_values import FFFD, as_texts_where_lacking, replaced_texts, times_as_texts
 from frazil.core.types import arrow_type, type_texts
 
 if TYPE_CHECKING:

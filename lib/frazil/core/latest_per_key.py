@@ -1,4 +1,4 @@
-"""→ 2 → 3 needs no care later: each old key's last event is its delete."""
+"""The order of changes, and the last one per key: an update that changed the key is a delete and an upsert."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Latest:
 def events(changes: pa.Table, spec: TableSpec) -> pa.Table:
     """Return changes, in order, with each changed key split in two, and the column `step`.
 
-    An update that changed the key becomes a delete of the old key (LEAVE) and an upsert of the new one (ARRIVE). So a
-    chain
+    An update that changed the key becomes a delete of the old key (LEAVE) and an upsert of the new one (ARRIVE). So each
+    old key of a chain 1 → 2 → 3 ends with its delete.
     """
     import numpy as np
     import pyarrow as pa

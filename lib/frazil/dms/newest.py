@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice, takewhile
 
 from frazil.dms.storage import Entry, Sieve, is_s3, walk
-from frazil.source.names import CHANGES, LOAD, SHARED, moment
+from frazil.source.file_names import CHANGES, LOAD, SHARED, moment
 
 LOOK_BACK = timedelta(hours=1)
 """Names this long before the last object applied are still listed, which finds late files among them."""

@@ -12,7 +12,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.newest import CHANGES, LOAD, Data, newest
 from frazil.dms.storage import Entry, chunks, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
-from frazil.source.names import states_a_time
+from frazil.source.file_names import states_a_time
 
 CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""

@@ -15,7 +15,7 @@ from frazil.dms.streams import ARRIVED
 from frazil.errors import FrazilError
 from frazil.source.applied import Record
 from frazil.source.arrival import Arrived, arrived
-from frazil.source.names import is_change_file
+from frazil.source.file_names import is_change_file
 
 if TYPE_CHECKING:
     from frazil.source.applied import Place

@@ -17,7 +17,7 @@ from frazil.dms.layout import Layout
 from frazil.dms.newest import Data, window
 from frazil.dms.objects import DmsObject, Recorded, TableObjects, require_data
 from frazil.dms.storage import location, walk
-from frazil.source.names import SHARED
+from frazil.source.file_names import SHARED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.columns import OPERATION_COLUMNS
+from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.bad_rows import SHOWN, BadRows

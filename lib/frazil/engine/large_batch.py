@@ -128,7 +128,7 @@ def _read(spark: SparkSession, batch: BatchFiles, sizes: Sequence[int], partitio
 
 
 def _schema(form: RowForm) -> str:
-    from frazil.config.columns import lake_type
+    from frazil.config.lake_types import lake_type
 
     def kind(column: Column) -> str:
         return "bigint" if lake_type(column).startswith("timestamp") else lake_type(column)

@@ -1,13 +1,13 @@
-"""Many messages of a stream as a Spark job.
+"""The messages of a stream as blocks of Arrow, by table.
 
-Tasks parse each message once, into blocks of Arrow by table, which Spark keeps. Each table then types and collapses its
-own blocks as a large batch of files does. Where no task can run Python, this process makes the blocks and keeps them.
+Each message is parsed once: many by Spark's tasks, whose blocks Spark keeps, few by this process. Each table then types
+and collapses its own blocks as batches of files are. Where no task can run Python, this process parses all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Union
@@ -17,9 +17,9 @@ from frazil.core.changes import Changes, no_changes
 from frazil.core.messages import Key, columns_of, gather, is_readable
 from frazil.core.whole_rows import net_rows
 from frazil.dms.control import TELLING
+from frazil.dms.streams import Message
 from frazil.engine.collapsed import Collapsed, Wanted, lake_columns, merge_rows
 from frazil.engine.exchange import BLOCK_SCHEMA, packed
-from frazil.engine.held_messages import MOST
 from frazil.engine.large_batch import BUCKET_BYTES, ROWS_AT_ONCE, RowForm, collapse_blocks, counted_blocks
 from frazil.engine.message_parts import Part, Reading
 from frazil.engine.partitions import bucket_of_each_partition
@@ -29,12 +29,14 @@ from frazil.lake.frames import frame, of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 Blocks = Union["DataFrame", "pa.Table"]
 """Rows of `SCHEMA`: in a frame that Spark keeps, or in this process."""
 SCHEMA = "facts string, object string, schema string, table string, loads boolean, block binary"
 """A row is one block of a table's changes or load records from one partition, or facts about messages."""
+MOST = 8000
+"""Spark reads more messages than this, on all cores."""
 AT_ONCE = 50_000
 """About this many messages become blocks together."""
 SAMPLED = 50_000
@@ -58,22 +60,35 @@ def message_blocks(messages: DataFrame, before_field: str, loads: bool = False) 
     return _given(messages).mapInArrow(_parsing(before_field, loads), SCHEMA)
 
 
-def blocks_here(messages: DataFrame, before_field: str, loads: bool = False) -> pa.Table:
+def blocks_here(messages: DataFrame | pa.Table, before_field: str, loads: bool = False) -> pa.Table:
     """Return the same, made by this process."""
     import pyarrow as pa
 
-    found = _parsing(before_field, loads)(_batches_here(_given(messages)))
+    found = _parsing(before_field, loads)(_batches_here(messages))
     return pa.Table.from_batches(found, _row().schema)
+
+
+def received(messages: Iterable[Message]) -> pa.Table:
+    """Return messages that this process received, in the columns of a stream: `object`, `offset`, `arrived`, `value`."""
+    import pyarrow as pa
+
+    columns = [*zip(*messages, strict=True)] or [()] * 4
+    kinds = {"object": pa.string(), "offset": pa.int64(), "arrived": pa.int64(), "value": pa.binary()}
+    return pa.table([pa.array(c, kind) for c, kind in zip(columns, kinds.values(), strict=True)], names=[*kinds])
 
 
 def _given(messages: DataFrame) -> DataFrame:
     return messages.selectExpr("object", "offset", "unix_millis(arrived) as arrived", "value")
 
 
-def _batches_here(messages: DataFrame) -> Iterator[pa.RecordBatch]:
+def _batches_here(messages: DataFrame | pa.Table) -> Iterator[pa.RecordBatch]:
     """Yield messages by batches; the JVM sends one partition at a time, and needs no Python in tasks."""
     import pyarrow as pa
 
+    if isinstance(messages, pa.Table):
+        yield from messages.to_batches()
+        return
+    messages = _given(messages)
     offset = pa.int64() if dict(messages.dtypes)["offset"] == "bigint" else pa.string()
     schema = pa.schema([("object", pa.string()), ("offset", offset), ("arrived", pa.int64()), ("value", pa.binary())])
     rows = messages.toLocalIterator()
@@ -194,8 +209,19 @@ def _shown(value: bytes | None) -> str:
 # --- messages again, by their places
 
 
-def values_at(messages: DataFrame, places: Sequence[tuple[str, str]]) -> dict[tuple[str, str], bytes | None]:
-    """Return the bytes of messages at some places (partition, offset), read again."""
+def values_at(messages: DataFrame | pa.Table, places: Sequence[tuple[str, str]]) -> dict[tuple[str, str], bytes | None]:
+    """Return the bytes of messages at some places (partition, offset); those of a frame are read again."""
+    import pyarrow as pa
+
+    if isinstance(messages, pa.Table):
+        offsets = map(str, messages["offset"].to_pylist())
+        at = zip(messages["object"].to_pylist(), offsets, strict=True)
+        values = dict(zip(at, messages["value"].to_pylist(), strict=True))
+        return {place: values[place] for place in places}
+    return _values_of_frame(messages, places)
+
+
+def _values_of_frame(messages: DataFrame, places: Sequence[tuple[str, str]]) -> dict[tuple[str, str], bytes | None]:
     from pyspark.sql import functions as F
 
     kind = dict(messages.dtypes)["offset"]
@@ -205,23 +231,20 @@ def values_at(messages: DataFrame, places: Sequence[tuple[str, str]]) -> dict[tu
     return {(row.object, str(row.offset)): None if row.value is None else bytes(row.value) for row in found}
 
 
-def unreadable(messages: DataFrame, before_field: str, here: bool) -> DataFrame:
-    """Return the messages that name no table, read again: by tasks, or by this process (`here`)."""
-    schema = f"object string, offset {dict(messages.dtypes)['offset']}, arrived bigint, value binary"
+def unreadable(spark: SparkSession, messages: DataFrame | pa.Table, before_field: str, here: bool) -> DataFrame:
+    """Return the messages that name no table: parsed again by tasks, or by this process (`here`)."""
+    import pyarrow as pa
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         for some in batches:
             keys = gather(some["value"].to_pylist(), before_field).items()
             lost = [row[0] for key, rows in keys if not is_readable(*key[:4]) for row in rows]
             yield some.take(pa.array(sorted(lost), pa.int64()))
 
-    if not here:
-        return _given(messages).mapInArrow(run, schema)
-    import pyarrow as pa
-
-    return of_arrow(messages.sparkSession, pa.Table.from_batches(run(_batches_here(_given(messages)))))
+    if here or isinstance(messages, pa.Table):
+        return of_arrow(spark, pa.Table.from_batches(run(_batches_here(messages))))
+    offset = dict(messages.dtypes)["offset"]
+    return _given(messages).mapInArrow(run, f"object string, offset {offset}, arrived bigint, value binary")
 
 
 # --- what blocks hold

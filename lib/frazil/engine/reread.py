@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.columns import lake_type
+from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
 from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_records, wrong_width
@@ -31,7 +31,7 @@ from frazil.core.types import arrow_type
 from frazil.dms.csv import JSON, PARQUET, SHARED, STATED
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import stated_layout
-from frazil.dms.messages import message_names
+from frazil.dms.message_columns import message_names
 from frazil.dms.objects import DmsObject
 from frazil.dms.transactions import shared_layout
 from frazil.engine.collapsed import lake_columns, micros_sql, time_sql

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from frazil.config.columns import OPERATION_COLUMNS, lake_type
+from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.core.texts import wall_clock

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes, no_changes
 from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import contradictions, latest_per_key
-from frazil.core.messages import seconds_of, type_messages
 from frazil.core.partial_rows import fill
 from frazil.core.whole_rows import net_rows
 from frazil.dms.endpoint import Endpoint, Mappings
@@ -19,7 +17,6 @@ from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.objects import DmsObject
 from frazil.engine.collapsed import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns
 from frazil.engine.file_plan import plan_files
-from frazil.engine.held_messages import HeldMessage
 from frazil.engine.message_parts import Reading
 from frazil.engine.read_files import read_changes
 from frazil.engine.tally import Tally
@@ -66,27 +63,8 @@ def collapse_files(
     return replace(collapse(blocks, spec, wanted, tally), files=planned)
 
 
-def collapse_messages(messages: Sequence[HeldMessage], reading: Reading, wanted: Wanted) -> Collapsed:
-    """Return the same for the messages of a table's part."""
-    import numpy as np
-    import pyarrow as pa
-
-    in_order = sorted(messages, key=lambda m: (reading.order[m.partition], m.place))
-    numbers = np.arange(len(in_order))  # Kinesis's sequence numbers are too long for any number type
-    orders = np.array([reading.order[m.partition] for m in in_order], "int32")
-    parsed = [m.message for m in in_order]
-    changes = type_messages(parsed, numbers, reading.spec, reading.names, reading.spread_over)
-    good, tally = changes.rows["number"].to_numpy(), Tally(wanted.most_bad)
-    tally.add(0, Changes(changes.rows), seconds_of(pa.array([parsed[n].built for n in good], pa.string())))
-    bad = [replace(row, place=str(in_order[row.number].place)) for row in changes.bad]
-    for order, rows in groupby(bad, key=lambda row: orders[row.number]):
-        tally.bad.add(int(order), [*rows])
-    rows = changes.rows.append_column("file_order", pa.array(orders[good]))
-    return _of_messages(rows, reading, wanted, tally)
-
-
 def collapse_parts(parts: Iterable[tuple[Changes, int, np.ndarray]], reading: Reading, wanted: Wanted) -> Collapsed:
-    """Return the same for parts of `Reading.changes_of`, in any order."""
+    """Return the same for the messages of a table's part: those of `Reading.changes_of`, in any order."""
     import numpy as np
     import pyarrow as pa
 

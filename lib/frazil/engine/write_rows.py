@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.columns import OPERATION_COLUMNS
+from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.core.masks import masked

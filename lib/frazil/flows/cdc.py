@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
+from frazil.dms.file_columns import first_alike
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, is_other_load, take_batch
-from frazil.dms.shapes import first_alike
 from frazil.engine.small_batch import MOST_MB, must_be_small
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, watch
 from frazil.flows.apply import apply_batch
 from frazil.flows.batch import of_files
 from frazil.flows.loop import keep_on, show
-from frazil.flows.shape import follow
-from frazil.flows.source import follow_source
+from frazil.flows.schema_changes import follow
+from frazil.flows.source_catalog import follow_source
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.arrival import ChangedWhileReadError, State, require_unchanged, with_known_loads

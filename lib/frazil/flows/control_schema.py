@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from frazil.config.columns import value_type
+from frazil.config.lake_types import value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.control import MAY_DROP, MAY_RETYPE, RENAME, Definition
+from frazil.dms.file_columns import Shape
 from frazil.dms.mappings import Mappings
-from frazil.dms.messages import former_names
-from frazil.dms.shapes import Shape
+from frazil.dms.message_columns import former_names
 from frazil.lake.evolution import SchemaError, require_source_key
 
 Event = tuple[str, ...]

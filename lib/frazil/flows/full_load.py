@@ -31,8 +31,8 @@ from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_ANEW, FrazilError
 from frazil.flows import quarantine
 from frazil.flows.quarantine import OfBatch
-from frazil.flows.shape import follow, require_first_files
-from frazil.flows.source import follow_source
+from frazil.flows.schema_changes import follow, require_first_files
+from frazil.flows.source_catalog import follow_source
 from frazil.flows.tasks import in_tasks_or_here
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, jvm

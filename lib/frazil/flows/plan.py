@@ -14,17 +14,17 @@ from typing import Any
 from frazil.config.settings import CdcMergeSettings, Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.documents import read_endpoint_document, stream_settings
+from frazil.dms.file_columns import shapes
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.lint import LOSS, left_out, lint, unknown_settings
 from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.position import Position, require_replayable, require_same_load, take_batch
-from frazil.dms.shapes import shapes
 from frazil.errors import FrazilError
 from frazil.flows import stream_look, watch
 from frazil.flows.batch import Batch
 from frazil.flows.full_load import require_one_age, verdict
-from frazil.flows.shape import FromStream, shape
-from frazil.flows.source import follow_source
+from frazil.flows.schema_changes import FromStream, shape
+from frazil.flows.source_catalog import follow_source
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables

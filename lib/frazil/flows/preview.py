@@ -13,22 +13,22 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.columns import lake_type
+from frazil.config.lake_types import lake_type
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.times import clock
 from frazil.core.masks import java_real
+from frazil.dms.file_columns import first_alike
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.objects import DmsObject
 from frazil.dms.position import take_batch
-from frazil.dms.shapes import first_alike
 from frazil.engine import load as engine
 from frazil.engine.collapsed import lake_columns
 from frazil.engine.file_plan import plan_files
 from frazil.engine.sample import Key, Place, Record, Sample, read_sample
 from frazil.errors import HIDDEN, nearest
 from frazil.flows import quarantine
-from frazil.flows.shape import shape
+from frazil.flows.schema_changes import shape
 from frazil.flows.stages import Stage, failed, many, size, stage
 from frazil.flows.workbook import Workbook
 from frazil.lake.arrival import State, with_known_loads

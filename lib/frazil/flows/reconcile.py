@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.columns import value_type
 from frazil.config.connection import SourceDatabaseError, source_connection
+from frazil.config.lake_types import value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
 from frazil.core.texts import driver_rows

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.columns import OPERATION_COLUMNS
+from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
@@ -22,7 +22,7 @@ from frazil.dms.layout import CHANGE_PHASE
 from frazil.engine.reread import Reread, reread_frame
 from frazil.flows import quarantine, unreadable, watch
 from frazil.flows.apply import WritePath, commit_batch
-from frazil.flows.shape import every_column, follow
+from frazil.flows.schema_changes import every_column, follow
 from frazil.flows.tasks import in_tasks_or_here
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import commit, later_changes, merge

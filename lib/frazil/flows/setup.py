@@ -14,7 +14,7 @@ from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, snif
 from frazil.dms.statistics import read_statistics
 from frazil.dms.storage import read_head
 from frazil.flows import stream_look
-from frazil.flows.shape import follow, require_first_files
+from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.workbook import TableResult, Workbook
 from frazil.lake import attempts, commit, tables
 

@@ -21,7 +21,7 @@ from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.flows import quarantine
 from frazil.flows.newcomers import meet
 from frazil.flows.quarantine import OfBatch
-from frazil.flows.shape import FromStream, follow
+from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_groups import Group
 from frazil.flows.stream_look import only_topic
 from frazil.flows.stream_read import APART, Read, keep_position, messages, own, require_known

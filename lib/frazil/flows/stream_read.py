@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -11,24 +11,21 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRows
-from frazil.core.messages import is_readable, with_bytes
+from frazil.core.messages import with_bytes
 from frazil.dms.control import CREATE, Definition, definition
-from frazil.dms.messages import known_columns, message_names
+from frazil.dms.message_columns import known_columns, message_names
 from frazil.dms.position import Position
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, stream_of
 from frazil.engine import message_blocks
 from frazil.engine.collapsed import Collapsed, Wanted
-from frazil.engine.held_messages import MOST, HeldMessage, changes_of, parse_messages, places_of
-from frazil.engine.message_blocks import SAMPLED, Blocks
+from frazil.engine.message_blocks import MOST, SAMPLED, Blocks
 from frazil.engine.message_parts import Around, Part, Reading, latest
-from frazil.engine.small_batch import collapse_messages
 from frazil.flows import unreadable
 from frazil.flows.control_schema import names_in_messages
-from frazil.flows.stream_groups import Group, groups_of_facts, groups_of_messages
+from frazil.flows.stream_groups import Group, groups_of_facts
 from frazil.flows.tasks import tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit
-from frazil.lake.frames import of_arrow
 from frazil.lake.tables import Base
 
 if TYPE_CHECKING:
@@ -41,16 +38,20 @@ APART = "load records came after the load that was applied: run 01_full_load wit
 
 @dataclass(frozen=True)
 class Read:
-    """The messages that reads took for all tables, in groups, and as a frame.
+    """The messages that reads took for all tables: in groups, and in blocks (`message_blocks`).
 
-    `held`: the same in this process, if they are few. `blocks`: what was made of many (`message_blocks`).
+    `given` are the messages themselves: in this process if they are few, else as a frame.
     """
 
     book: Workbook
-    frame: DataFrame | None = None
+    given: DataFrame | pa.Table | None = None
     groups: list[Group] = field(default_factory=list)
-    held: list[HeldMessage] | None = None
     blocks: Blocks | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether this process received the messages, without a Spark job."""
+        return hasattr(self.given, "to_batches")
 
     def part(self, spec: TableSpec, begin: Offsets, before: tuple[str, int] | None = None, loads: bool = False) -> Part:
         """Return a table's changes after a position, and `before` a place if one is given; or its load records."""
@@ -58,10 +59,7 @@ class Read:
 
     def changes_seen(self, part: Part) -> tuple[int, frozenset[str]]:
         """Return how many messages a part has, and the names in them."""
-        if self.held is None:
-            return message_blocks.count_changes(self.blocks, part)
-        mine = self._held_of(part)
-        return len(mine), frozenset(name for m in mine for name in m.message.data)
+        return message_blocks.count_changes(self.blocks, part)
 
     def collapse(self, spec: TableSpec, part: Part, count: int, wanted: Wanted) -> Collapsed:
         """Return a part of about `count` messages, with only the last change per key, and its bad rows."""
@@ -69,30 +67,23 @@ class Read:
         partitions, every = len(part.begin.keys() - {ARRIVED}), max(1, count // SAMPLED)
         names, scheme = message_names(spec, self.book.mappings), self.book.stream.scheme
         reading = Reading(spec, names, part, order, partitions, every, scheme)
-        if self.held is not None:
-            found = collapse_messages(self._held_of(part), replace(reading, every=1), wanted)
-        else:
-            found = message_blocks.collapse_part(self.blocks, reading, count, wanted)
+        found = message_blocks.collapse_part(self.blocks, reading, count, wanted)
         return replace(found, bad=self._with_bytes(found.bad, reading, wanted)) if found.bad.count else found
 
     def newest_arrival(self, part: Part) -> int | None:
         """Return when the last message of a part arrived, in milliseconds; None if it has none."""
-        return max((at for _, at, _ in self._places(part, latest)), default=None)
+        return max((at for _, at, _ in message_blocks.places_told(self.blocks, part, latest)), default=None)
 
     def around(self, part: Part, around: Around) -> list[tuple[str, int | None, int]]:
         """Return what `around` says of a part's messages, by partition."""
-        return self._places(part, around)
+        return message_blocks.places_told(self.blocks, part, around)
 
     def unreadable(self, partitions: Iterable[str]) -> DataFrame:
         """Return the messages in some partitions that name no table, in the columns of a stream."""
         from pyspark.sql import functions as F
 
-        wanted = [*partitions]
-        if self.held is None:
-            frame = self.frame.where(F.col("object").isin(wanted))
-            found = message_blocks.unreadable(frame, self.book.before_field, self.book.tasks_fail)
-        else:
-            found = of_arrow(self.book.spark, _unreadable_of(self.held, wanted))
+        found = message_blocks.unreadable(self.book.spark, self.given, self.book.before_field, self.book.tasks_fail)
+        found = found.where(F.col("object").isin([*partitions]))
         when = "timestamp_millis(arrived) as arrived"
         return found.selectExpr("object", "offset", when, "cast(value as string) as value")
 
@@ -101,40 +92,17 @@ class Read:
         if hasattr(self.blocks, "unpersist"):
             self.blocks.unpersist()
 
-    def _held_of(self, part: Part) -> list[HeldMessage]:
-        return changes_of(self.held, part.table, part.begin, part.before, part.loads)
-
-    def _places(self, part: Part, tell: Callable[[str, pa.Table], tuple]) -> list[tuple]:
-        if self.held is None:
-            return message_blocks.places_told(self.blocks, part, tell)
-        return [(partition, *tell(partition, rows)) for partition, rows in places_of(self._held_of(part))]
-
     def _with_bytes(self, bad: BadRows, reading: Reading, wanted: Wanted) -> BadRows:
         """Return bad rows with their messages' bytes; if there are too many for the quarantine, only those to be shown."""
         rows = bad.rows if bad.count <= wanted.most_bad else bad.rows[:SHOWN]
         names = {partition.order: partition.name for partition in reading.partitions}
         places = [(names[order], row.place) for order, row in rows]
-        if self.held is None:
-            values = message_blocks.values_at(self.frame, places)
-        else:
-            values = {(m.partition, str(m.place)): m.value for m in self.held}
+        values = message_blocks.values_at(self.given, places)
         whole = [
             (order, with_bytes(row, values[place], reading.spec))
             for (order, row), place in zip(rows, places, strict=True)
         ]
         return replace(bad, rows=whole)
-
-
-def _unreadable_of(held: Sequence[HeldMessage], partitions: Sequence[str]) -> pa.Table:
-    import pyarrow as pa
-
-    schema = {"object": pa.string(), "offset": pa.int64(), "arrived": pa.int64(), "value": pa.binary()}
-    lost = []
-    for m in held:
-        told = m.message
-        if m.partition in partitions and not is_readable(told.kind, told.operation, told.schema, told.table):
-            lost.append({"object": m.partition, "offset": m.place, "arrived": m.arrived_ms, "value": m.value})
-    return pa.Table.from_pylist(lost, pa.schema([*schema.items()]))
 
 
 @contextmanager
@@ -158,39 +126,45 @@ def read_messages(book: Workbook, taken: Sequence[Taken], loads: bool = False) -
     from pyspark.sql import DataFrame
 
     frames = [t.frame for t in taken if t.frame is not None]
-    if not frames:
-        return Read(book, held=[])
+    few = _received(taken)
+    if few is not None or not frames:
+        few = message_blocks.received([]) if few is None else few
+        return _read(book, few, message_blocks.blocks_here(few, book.before_field, loads))
     whole = reduce(DataFrame.unionByName, frames)
-    if (held := _held(book, taken)) is not None:
-        return Read(book, whole, groups_of_messages(held), held)
     told = "this process parses the messages"
-    blocks, facts = tasks_or_here(book, told, lambda here: _parsed(whole, book.before_field, loads, here))
-    groups = groups_of_facts(one for text in facts for one in json.loads(text))
-    return Read(book, whole, groups, blocks=blocks)
+    return _read(book, whole, tasks_or_here(book, told, lambda here: _parsed(whole, book.before_field, loads, here)))
 
 
-def _parsed(whole: DataFrame, before_field: str, loads: bool = False, here: bool = False) -> tuple[Blocks, list[str]]:
-    """Let tasks, or this process, parse messages; return the blocks, which Spark keeps, and the facts about them."""
+def _read(book: Workbook, given: DataFrame | pa.Table, blocks: Blocks) -> Read:
+    texts = blocks["facts"].drop_null().to_pylist() if hasattr(blocks, "to_batches") else _facts_of(blocks)
+    return Read(book, given, groups_of_facts(one for text in texts for one in json.loads(text)), blocks)
+
+
+def _facts_of(blocks: DataFrame) -> list[str]:
+    return [row.facts for row in blocks.where("facts is not null").select("facts").collect()]
+
+
+def _parsed(whole: DataFrame, before_field: str, loads: bool, here: bool) -> Blocks:
+    """Let tasks, or this process, parse messages; return the blocks, which Spark keeps."""
     from pyspark import StorageLevel
 
     if here:
-        made = message_blocks.blocks_here(whole, before_field, loads)
-        return made, made["facts"].drop_null().to_pylist()
+        return message_blocks.blocks_here(whole, before_field, loads)
     blocks = message_blocks.message_blocks(whole, before_field, loads).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        told = blocks.where("facts is not null").select("facts").collect()
+        _facts_of(blocks)  # here a task without Python fails
     except Exception:
         blocks.unpersist()
         raise
-    return blocks, [row.facts for row in told]
+    return blocks
 
 
-def _held(book: Workbook, taken: Sequence[Taken]) -> list[HeldMessage] | None:
+def _received(taken: Sequence[Taken]) -> pa.Table | None:
     """Return the messages of some reads through the stream's own client; None if they are many, or it fails."""
     if sum(MOST if t.count is None else t.count for t in taken) >= MOST:
         return None
-    received = [t.at_once() for t in taken if t.frame is not None]
-    return None if None in received else parse_messages((m for some in received for m in some), book.before_field)
+    parts = [t.at_once() for t in taken if t.frame is not None]
+    return None if None in parts else message_blocks.received(m for some in parts for m in some)
 
 
 def _tell(book: Workbook, groups: list[Group]) -> None:

@@ -22,7 +22,7 @@ from frazil.flows.batch import Batch
 from frazil.flows.control_schema import require_one_meaning
 from frazil.flows.loop import LONGEST_PAUSE_S, show
 from frazil.flows.newcomers import meet
-from frazil.flows.shape import FromStream, follow
+from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_groups import Group
 from frazil.flows.stream_look import begin_of, only_topic
 from frazil.flows.stream_read import APART, WAITS, Read, definitions, keep_position, messages, own, require_known
@@ -216,7 +216,7 @@ class _Run:
             lambda batch: self._at(part.spec, base, batch, end),
             {"messages": count},
             lambda wanted: part.read.collapse(shaped.spec, mine, count, wanted),
-            small=part.read.held is not None,
+            small=part.read.is_small,
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
         result.add(TableResult(part.spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))

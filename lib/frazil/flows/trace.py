@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frazil.config.columns import lake_type
+from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.config.times import clock
@@ -16,7 +16,7 @@ from frazil.engine.file_plan import plan_files
 from frazil.engine.find_keys import FoundRow, rows_of_key, typed_key
 from frazil.errors import FrazilError
 from frazil.flows.explore import ExploreError, spec_of
-from frazil.flows.shape import as_carried
+from frazil.flows.schema_changes import as_carried
 from frazil.flows.workbook import Workbook
 from frazil.lake import history
 from frazil.lake.history import Snapshot

@@ -16,7 +16,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from frazil.config import private_files, redaction
-from frazil.config.columns import OPERATION_COLUMNS
+from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.lakes import require_catalog
 from frazil.config.session import get_spark, missing_python, without_python
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings

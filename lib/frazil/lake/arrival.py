@@ -29,7 +29,7 @@ from frazil.errors import FrazilError
 from frazil.lake.tables import POSITION
 from frazil.source.applied import Record, digest
 from frazil.source.arrival import Arrived, arrived, same_loads
-from frazil.source.names import digits_of, latest_possible, moment
+from frazil.source.file_names import digits_of, latest_possible, moment
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from frazil.config.columns import OPERATION_COLUMNS, lake_type
+from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import Column, TableSpec
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema

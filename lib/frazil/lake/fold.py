@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.lake import attempts, jvm, jvm_rewrite, jvm_rowdelta
 from frazil.lake.data_files import LAST_UPDATED, ROW_ID
-from frazil.lake.deltafiles import NewFile, in_order, write_rows
 from frazil.lake.remap_deletes import ORDER, file_name
+from frazil.lake.rowdelta_files import NewFile, in_order, write_rows
 
 if TYPE_CHECKING:
     from pyarrow import Table

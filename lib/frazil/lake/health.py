@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings
-from frazil.lake import jvm
+from frazil.lake import jvm, jvm_expire
 from frazil.lake.tables import require_table
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
         f"select percentile((unix_millis(committed_at) - {picked_up}) / 1000, 0.95) from {name}.snapshots"
     ).first()[0]
     table = jvm.load_table(spark, name)
-    snapshots, expirable = jvm.snapshots_to_expire(table, s.keep_hours, s.min_snapshots)
+    snapshots, expirable = jvm_expire.snapshots_to_expire(table, s.keep_hours, s.min_snapshots)
     sizes = [round(x / 1e6, 3) for x in files.sizes or (0, 0, 0)]
     return Health(
         rows=files.records - files.deleted,

@@ -7,7 +7,6 @@ as their Javadoc says; peculiarities are explained at each function. Class names
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -256,42 +255,6 @@ def publish(table: JavaTable, branch: str, base: int, stamp: Stamp) -> JavaSnaps
     else:
         refs = tx.manageSnapshots().fastForwardBranch("main", branch)
     return finish(table, tx, head, stamp, refs.removeBranch(branch))
-
-
-def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTable:
-    """Build the expiry: by age, but never the newest `keep_at_least`. Iceberg keeps what a tag or a branch needs."""
-    older_than = round((time.time() - keep_hours * 3600) * 1000)
-    return table.expireSnapshots().expireOlderThan(older_than).retainLast(keep_at_least)
-
-
-def snapshots_to_expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> tuple[int, int]:
-    """Return the number of a table's snapshots, and how many an expiry would remove (`apply()` only computes)."""
-    return table.snapshots().size(), len(expirable(table, keep_hours, keep_at_least))
-
-
-def expirable(table: JavaTable, keep_hours: float, keep_at_least: int) -> list[JavaSnapshot]:
-    """Return the snapshots that an expiry would remove, oldest first."""
-    found = _expire(table, keep_hours, keep_at_least).apply() if table.snapshots().size() else ()
-    return sorted(found, key=lambda snapshot: snapshot.timestampMillis())
-
-
-def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) -> int:
-    """Expire snapshots on the driver, with the files that only they need, and return how many were removed.
-
-    If history is linear, Iceberg deletes each file that an expired snapshot removed. It deletes even a Puffin file of
-    which only one deletion vector was replaced while others are live (`IncrementalFileCleanup`, apache/iceberg#17456).
-    An expiry that names a snapshot compares reachable files instead, path by path. So one is named; if none expires, no
-    file is deleted.
-    """
-    before = table.snapshots().size()
-    expiry = _expire(table, keep_hours, keep_at_least)
-    gone = expiry.apply()
-    if gone.isEmpty():
-        expiry.cleanExpiredFiles(False).commit()  # tags may have expired anyway
-    else:
-        expiry.expireSnapshotId(gone.get(0).snapshotId()).commit()
-    table.refresh()
-    return before - table.snapshots().size()
 
 
 def tag(spark: SparkSession, name: str, states: list[tuple[str, int, int]]) -> None:

@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.columns import lake_type
+from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.config.columns import lake_type
+from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.lake.quarantine import record_columns

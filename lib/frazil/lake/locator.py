@@ -13,11 +13,11 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta, jvm_schema
-from frazil.lake.deltafiles import NewFile, deleted_rows
 from frazil.lake.frames import frame, of_arrow
 from frazil.lake.keyindex import KeyIndex, key_sql
 from frazil.lake.merge import bound
 from frazil.lake.remap_deletes import ORDER, file_name
+from frazil.lake.rowdelta_files import NewFile, deleted_rows
 
 if TYPE_CHECKING:
     import numpy as np

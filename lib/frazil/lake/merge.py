@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.columns import lake_type
+from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.lake import jvm

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
 from frazil.lake import jvm_rewrite, jvm_rowdelta
-from frazil.lake.deltafiles import deleted_rows, write_deletes
 from frazil.lake.frames import frame
+from frazil.lake.rowdelta_files import deleted_rows, write_deletes
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64

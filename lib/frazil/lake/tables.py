@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from frazil.config.columns import OPERATION_COLUMNS, lake_type
+from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.texts import key_text

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.sql import literal
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm
+from frazil.lake import jvm, jvm_expire
 from frazil.lake.attempts import until_committed
 from frazil.lake.frames import frame
 from frazil.lake.lookup import VISIBLE
@@ -169,7 +169,7 @@ def tidy(book: Workbook) -> None:
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
                 catalog, table = name.split(".", 1)
                 book.spark.sql(f"CALL {catalog}.system.rewrite_data_files({literal(table)})").collect()
-            jvm.expire_snapshots(jvm.load_table(book.spark, name), 24.0, 10)
+            jvm_expire.expire_snapshots(jvm.load_table(book.spark, name), 24.0, 10)
 
 
 def actions(book: Workbook) -> DataFrame:

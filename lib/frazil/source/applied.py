@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from frazil.source.names import LOAD
+from frazil.source.file_names import LOAD
 
 if TYPE_CHECKING:
     from frazil.dms.objects import DmsObject

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frazil.source.applied import Applied, Place, Record, is_same, key_of
-from frazil.source.names import digits_of, latest_possible
+from frazil.source.file_names import digits_of, latest_possible
 
 if TYPE_CHECKING:
     from frazil.dms.objects import DmsObject

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.config.sql import literal
-from frazil.lake import jvm, jvm_rewrite
+from frazil.lake import jvm, jvm_expire, jvm_rewrite
 from frazil.lake.attempts import is_known_failure, until_committed
 from frazil.lake.compact import compact
 from frazil.lake.health import Health, states_to_tag
@@ -97,7 +97,9 @@ def execute(
         return {"statistics": 1}
     if action == "remove orphan files":
         return {"orphan_files": len(orphan_files(spark, name, s, dry_run=False))}
-    return {"expired_snapshots": jvm.expire_snapshots(jvm.load_table(spark, name), s.keep_hours, s.min_snapshots)}
+    return {
+        "expired_snapshots": jvm_expire.expire_snapshots(jvm.load_table(spark, name), s.keep_hours, s.min_snapshots)
+    }
 
 
 def _rewrite_manifests(spark: SparkSession, name: str, say: Callable[[str], None]) -> int:
