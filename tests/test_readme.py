@@ -25,8 +25,8 @@ sys.path.insert(0, str(ROOT / "lib"))
 from frazil import cli  # noqa: E402
 from frazil.config import settings  # noqa: E402
 from frazil.config.columns import UNREPRESENTABLE  # noqa: E402
-from frazil.config.lake_types import lake_type  # noqa: E402
 from frazil.config.entries import Entries, flow  # noqa: E402
+from frazil.config.lake_types import lake_type  # noqa: E402
 from frazil.config.spec import TYPES, Column, TableSpec, load_specs  # noqa: E402
 from frazil.config.spec_entries import ColumnEntries, TableEntries  # noqa: E402
 from frazil.dms.endpoint import read_endpoint, read_mappings  # noqa: E402
