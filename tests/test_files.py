@@ -204,6 +204,14 @@ def test_a_header_tells_the_order_of_the_columns_file_by_file(with_header):
 
 
 @spark
+def test_a_byte_order_mark_is_no_part_of_a_name_or_a_value(with_header, new_world):
+    w = with_header.write("t", FILE1, "\ufeffOp,ts,id,v,n,seq,BI_id\nI,,1,\ufeffa,10,,\n")
+    assert w.collapsed("t") == {1: (1, "\ufeffa", 10)}
+    w = new_world().table("t", "v WSTRING(9)", key="v").write("t", FILE1, "\ufeffI,,a,,\n")
+    assert w.collapsed("t") == {"a": ("a",)}
+
+
+@spark
 @pytest.mark.parametrize(
     ("header", "says"),
     [

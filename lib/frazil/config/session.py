@@ -35,9 +35,6 @@ LOCAL = {
     # A machine that was asleep (a laptop, a paused VM) has lost no executor: Spark would give up its only one, and end
     # minutes later.
     "spark.storage.blockManagerHeartbeatTimeoutMs": "30d",
-    # A backlog's files in one even partition per core. With smaller ones, one core alone reads the last, and each
-    # partition has its own newest row of a key.
-    "spark.sql.files.maxPartitionBytes": "512m",
 }
 """Settings of a session on one machine. A cluster's own settings are not changed."""
 WITH_PATHS = ("jdbc", "hadoop", "hive")

@@ -437,14 +437,14 @@ def _opened(path: str, **more: str) -> Any:
 
 
 def open_text_head(path: str, n_bytes: int = 1 << 16) -> io.StringIO:
-    """Open the text at the beginning of an object, `.gz` unpacked, without a character that the cut splits.
+    """Open the text at the beginning of an object, `.gz` unpacked, without a byte-order mark or a character cut in two.
 
     Bytes that are not UTF-8 become U+FFFD.
     """
     raw = read_head(path, n_bytes)
     if path.endswith(".gz"):
         raw = zlib.decompressobj(wbits=31).decompress(raw)
-    return io.StringIO(codecs.getincrementaldecoder("utf-8")("replace").decode(raw), newline="")
+    return io.StringIO(codecs.getincrementaldecoder("utf-8-sig")("replace").decode(raw), newline="")
 
 
 def counted(calls: list[dict]) -> Callable[[], None]:
