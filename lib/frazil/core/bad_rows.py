@@ -105,9 +105,14 @@ class BadRows:
         self.count += len(rows)
         for op in (row.kept.op for row in rows if row.kept and row.kept.op in OPERATIONS):
             self.operations[op] = self.operations.get(op, 0) + 1
-        mine = sorted([*(row for order, row in self.rows if order == file_order), *rows], key=lambda row: row.number)
-        others = [(order, row) for order, row in self.rows if order != file_order]
-        self.rows = sorted(others + [(file_order, row) for row in mine[: self.most]], key=_place)
+        new = [(file_order, row) for row in rows]
+        if not self.rows or _place(self.rows[-1]) < _place(new[0]):  # blocks of files come in order
+            room = self.most - sum(order == file_order for order, _ in self.rows)
+            self.rows += new[: max(room, 0)]
+            return
+        mine = sorted([*(row for row in self.rows if row[0] == file_order), *new], key=_place)
+        others = [row for row in self.rows if row[0] != file_order]
+        self.rows = sorted(others + mine[: self.most], key=_place)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a form that JSON can hold."""
