@@ -60,10 +60,8 @@ def test_a_packed_batch_of_many_rows_goes_to_a_merge_and_a_small_one_to_a_row_de
     assert lake_rows(world.catalog_options, target) == sorted(((i, "c") for i in range(ROWS)), key=repr)
 
 
-@pytest.mark.parametrize("reader", ["core", "Spark"])
-def test_rows_beyond_sparks_limit_for_results_go_to_a_merge_and_no_file_is_called_damaged(world, monkeypatch, reader):
+def test_rows_beyond_sparks_limit_for_results_go_to_a_merge_and_no_file_is_called_damaged(world, monkeypatch):
     from frazil.engine import small_batch
-    from frazil.flows import apply
     from frazil.lake import locator
 
     def too_large(rows):
@@ -73,9 +71,6 @@ def test_rows_beyond_sparks_limit_for_results_go_to_a_merge_and_no_file_is_calle
     world.changes("t", U(1, "b"), name=FILE3)
     with monkeypatch.context() as patch:
         patch.setattr(small_batch, "MOST_MB", 0)  # so that it is read in Spark's tasks
-        if reader == "Spark":
-            patch.setattr(apply, "_by_core", lambda *_: None)
-        patch.setattr(apply, "arrow", too_large)
         patch.setattr(locator, "arrow", too_large)
         world.merged(lane="rowdelta")
     assert lake_rows(world.catalog_options, f"{world.space}.t") == [(1, "b")]
