@@ -45,7 +45,7 @@ def test_a_large_load_and_a_large_batch_are_read_by_this_process(without_python,
     world.table("t").load("t", (1, "a"), (2, "b")).loaded()
     world.changes("t", U(1, "c"), D(2), I(3, "d")).merged(lane="merge")
     assert lake_rows(catalog_options, f"{world.space}.t") == [(1, "c"), (3, "d")]
-    assert any("this process reads the files" in line and "/no/such/python" in line for line in world.said)
+    assert any("this process reads its rows" in line and "/no/such/python" in line for line in world.said)
 
 
 def _attempted(world, work):
