@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.dms.csv import header
+from frazil.dms.csv_columns import header
 from frazil.dms.endpoint import Endpoint
-from frazil.dms.objects import DmsObject, SourceError, TableObjects, list_table
+from frazil.dms.listing import DmsObject, SourceError, TableObjects, list_table
 from frazil.dms.position import (
     MAX_RECENT,
     VERSION,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.settings import LatencySettings
-from frazil.dms.objects import DmsObject
+from frazil.dms.listing import DmsObject
 from frazil.engine import small_batch, tally
 from frazil.engine.collapsed import Ages
 from frazil.flows import freshness, visible

@@ -12,7 +12,7 @@ import pytest
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
 from frazil.flows import cdc
 from frazil.flows import maintenance as flow
-from frazil.lake import commit, compact, jvm, jvm_expire, jvm_rewrite, maintenance_plan
+from frazil.lake import commit, compact, jvm, jvm_expire, jvm_rewrite, maintenance_actions
 from frazil.lake.health import health, states_to_tag
 from frazil.report import ledger
 from helpers import FILE1, FILE2, FILE3, D, I, U
@@ -285,8 +285,8 @@ def test_manifests_are_rewritten_beside_batches_and_left_alone_where_each_try_co
         batch()
     before, said = manifests(), []
     monkeypatch.setattr(jvm_rewrite, "rewrite_manifests", slower)
-    done = maintenance_plan.execute(
-        world.spark, maintenance_plan.Table(world.name("t"), ("id",)), "rewrite manifests", S, "r", said.append
+    done = maintenance_actions.execute(
+        world.spark, maintenance_actions.Table(world.name("t"), ("id",)), "rewrite manifests", S, "r", said.append
     )
     if other == "a batch":
         assert (tried, done, said) == ([False, True], {"rewritten_manifests": before + 1}, [])
@@ -408,7 +408,7 @@ def test_a_dry_run_and_a_managed_table_change_nothing(world, monkeypatch):
     assert "glue" in flow.plan(managed)[0]["why"]
     assert world.head("t") == head
     s3 = MaintenanceSettings(catalog_options={"catalog-impl": "software.amazon.s3tables.iceberg.S3TablesCatalog"})
-    assert "S3 Tables" in maintenance_plan.managed_by(s3)
+    assert "S3 Tables" in maintenance_actions.managed_by(s3)
 
 
 def test_a_plan_says_what_why_and_at_what_cost_and_orphans_are_three_days_old(world):
@@ -417,11 +417,11 @@ def test_a_plan_says_what_why_and_at_what_cost_and_orphans_are_three_days_old(wo
     h = health(world.spark, world.name("t"), MaintenanceSettings(max_small_files=1))
     assert (h.rows, h.data_files, h.small_share, h.delete_files) == (1, 2, 1.0, 1)
     assert h.commit_p95_s > 0
-    (action,) = maintenance_plan.plan(h, MaintenanceSettings(max_small_files=1))
+    (action,) = maintenance_actions.plan(h, MaintenanceSettings(max_small_files=1))
     assert (action.action, bool(action.why), bool(action.cost)) == ("compact", True, True)
     with pytest.raises(ParameterError):
-        maintenance_plan.plan(h, MaintenanceSettings(orphan_days=1.0))
-    assert maintenance_plan.orphan_files(world.spark, world.name("t"), MaintenanceSettings(orphan_days=3.0)) == []
+        maintenance_actions.plan(h, MaintenanceSettings(orphan_days=1.0))
+    assert maintenance_actions.orphan_files(world.spark, world.name("t"), MaintenanceSettings(orphan_days=3.0)) == []
 
 
 AUTOGROUP = Path("/proc/self/autogroup")

@@ -12,7 +12,7 @@ from frazil.core.bad_rows import with_lines, with_values
 from frazil.core.changes import FieldRules, type_columns, type_records
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.objects import DmsObject
+from frazil.dms.listing import DmsObject
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import read_changes
 from frazil.engine.reread import NOT_ITS_OWN, Reread, present_layouts, reread

@@ -11,7 +11,7 @@ import pytest
 
 from frazil.config.spec import load_specs, parse_spec
 from frazil.dms.endpoint import Endpoint, EndpointError, Mappings, read_endpoint, read_mappings
-from frazil.dms.objects import DmsObject, TableObjects, list_table
+from frazil.dms.listing import DmsObject, TableObjects, list_table
 from frazil.dms.sniff import check_files, contradictions, sniff
 from helpers import WITH_BEFORE_IMAGE_AND_SEQUENCE, csv_field, spec_of
 

@@ -19,7 +19,7 @@ from frazil.config.session import get_spark, needs_s3, s3_conf
 from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
 from frazil.config.spec import parse_spec
 from frazil.dms import newest, position, storage
-from frazil.dms.objects import Differences, SourceError, TableObjects, Watch, differences, folders_beside, list_table
+from frazil.dms.listing import Differences, SourceError, TableObjects, Watch, differences, folders_beside, list_table
 from frazil.dms.storage import StorageError
 from frazil.flows import cdc, maintenance
 from frazil.lake import lookup

@@ -12,7 +12,7 @@ from statistics import median
 
 from frazil.config.spec import parse_spec
 from frazil.dms import storage
-from frazil.dms.objects import Recorded, list_table
+from frazil.dms.listing import Recorded, list_table
 from frazil_demo.seaweed import Seaweed
 from helpers import spec_of
 

@@ -18,7 +18,7 @@ from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
 from frazil.dms.layout import CHANGE_PHASE  # noqa: E402
-from frazil.dms.objects import DmsObject  # noqa: E402
+from frazil.dms.listing import DmsObject  # noqa: E402
 from frazil.engine.file_plan import plan_files  # noqa: E402
 from frazil.engine.read_files import read_changes  # noqa: E402
 from helpers import spec_of  # noqa: E402

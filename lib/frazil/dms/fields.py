@@ -12,8 +12,8 @@ from frazil.core.field_roles import FieldNames, field_roles, leading_roles
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.heads import Head
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, field_names, op_is_stated
+from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
-from frazil.dms.objects import DmsObject
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 NUMBER = re.compile(r"[+-]?\d[\d.eE+-]*")

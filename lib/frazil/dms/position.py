@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.newest import LOOK_BACK, moment, window
-from frazil.dms.objects import DmsObject, TableObjects
 from frazil.dms.streams import ARRIVED
 from frazil.errors import FrazilError
 from frazil.source.applied import Record
-from frazil.source.arrival import Arrived, arrived
 from frazil.source.file_names import is_change_file
+from frazil.source.pending import Arrived, arrived
 
 if TYPE_CHECKING:
     from frazil.source.applied import Place

@@ -18,7 +18,7 @@ from frazil.core.changes import Changes
 from frazil.core.key_numbers import key_numbers
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.objects import DmsObject, SourceError
+from frazil.dms.listing import DmsObject, SourceError
 from frazil.engine.collapsed import (
     PLACE,
     Collapsed,

@@ -15,7 +15,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.objects import DmsObject
+from frazil.dms.listing import DmsObject
 from frazil.dms.storage import endpoint_url
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import FileToRead

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.objects import SourceError
+from frazil.dms.listing import SourceError
 from frazil.engine.read_files import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan, Written, write_files
 from frazil.errors import FrazilError

@@ -14,7 +14,7 @@ from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
 from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
 from frazil.core.csv import BLOCK, Dialect, Records, read_records
 from frazil.core.parquet import with_valid_texts
-from frazil.dms.objects import SourceError
+from frazil.dms.listing import SourceError
 from frazil.dms.storage import chunks, is_s3, read
 
 if TYPE_CHECKING:

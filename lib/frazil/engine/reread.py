@@ -28,11 +28,11 @@ from frazil.core.latest_per_key import moves
 from frazil.core.masks import masked
 from frazil.core.messages import parse_message, type_messages, with_bytes
 from frazil.core.types import arrow_type
-from frazil.dms.csv import JSON, PARQUET, SHARED, STATED
+from frazil.dms.csv_columns import JSON, PARQUET, SHARED, STATED
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import stated_layout
+from frazil.dms.listing import DmsObject
 from frazil.dms.message_columns import message_names
-from frazil.dms.objects import DmsObject
 from frazil.dms.transactions import shared_layout
 from frazil.engine.collapsed import lake_columns, micros_sql, time_sql
 from frazil.engine.file_plan import field_rules

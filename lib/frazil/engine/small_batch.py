@@ -14,7 +14,7 @@ from frazil.core.partial_rows import fill
 from frazil.core.whole_rows import net_rows
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.objects import DmsObject
+from frazil.dms.listing import DmsObject
 from frazil.engine.collapsed import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns
 from frazil.engine.file_plan import plan_files
 from frazil.engine.message_parts import Reading

@@ -14,7 +14,7 @@ from frazil.config.sql import identifier
 from frazil.core.bad_rows import BadRows
 from frazil.core.key_numbers import has_numbers
 from frazil.core.texts import driver_rows
-from frazil.dms.objects import DmsObject, SourceError
+from frazil.dms.listing import DmsObject, SourceError
 from frazil.engine import collapsed, load, small_batch
 from frazil.engine.collapsed import Collapsed, Wanted
 from frazil.engine.read_files import FileToRead

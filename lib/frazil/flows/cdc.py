@@ -9,7 +9,7 @@ from dataclasses import replace
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import first_alike
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, is_other_load, take_batch
 from frazil.engine.small_batch import MOST_MB, must_be_small
 from frazil.errors import FrazilError

@@ -15,7 +15,7 @@ from frazil.core.texts import driver_rows
 from frazil.errors import FrazilError, nearest
 from frazil.flows.watch import pending_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import history, maintenance_plan
+from frazil.lake import history, maintenance_actions
 from frazil.lake.health import health
 from frazil.lake.history import Snapshot
 from frazil.lake.tables import Base, read_base
@@ -53,7 +53,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
             "rows": h.rows, "fresh_to": clock(until), "told_by": told_by, "committed": clock(states[-1].committed_ms),
             "pending": count, "waiting_s": waiting, "mb": h.mb, "data_files": h.data_files,
             "deleted_share": h.deleted_share, "snapshots": h.snapshots,
-            "health": ", ".join(a.action for a in maintenance_plan.plan(h, thresholds)) or "healthy",
+            "health": ", ".join(a.action for a in maintenance_actions.plan(h, thresholds)) or "healthy",
             **({"action": f"cannot: {problem}"} if problem else {}),
         }  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRowError
 from frazil.dms.layout import LOAD_PHASE
-from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import (
     LoadChangedError,
     Position,

@@ -13,12 +13,12 @@ from frazil.config.times import clock
 from frazil.errors import FrazilError
 from frazil.flows.stages import Stage, many, size, stage
 from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import attempts, jvm, jvm_expire, maintenance_plan
+from frazil.lake import attempts, jvm, jvm_expire, maintenance_actions
 from frazil.lake import quarantine as kept
 from frazil.lake.clock import require_table_in_past
 from frazil.lake.compact import file_groups
 from frazil.lake.health import health as measure
-from frazil.lake.maintenance_plan import Action
+from frazil.lake.maintenance_actions import Action
 from frazil.lake.tables import require_sound
 from frazil.report import ledger
 
@@ -34,17 +34,17 @@ def health(book: Workbook) -> list[dict[str, Any]]:
 
 def plan(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table and action: what should be done, why, and its cost. Nothing is changed."""
-    if platform := maintenance_plan.managed_by(book.settings):
+    if platform := maintenance_actions.managed_by(book.settings):
         return [{"table": "all", "action": "nothing", "why": f"maintained by {platform}", "cost": ""}]
     rows = []
     for spec in book.specs.values():
         try:
             require_sound(book.spark, book.name(spec))
-            for a in maintenance_plan.plan(measure(book.spark, book.name(spec), book.settings), book.settings):
+            for a in maintenance_actions.plan(measure(book.spark, book.name(spec), book.settings), book.settings):
                 row = {"table": spec.source, **asdict(a)}
                 if a.action == "remove orphan files":
                     row["why"] += (
-                        f": {len(maintenance_plan.orphan_files(book.spark, book.name(spec), book.settings))} now"
+                        f": {len(maintenance_actions.orphan_files(book.spark, book.name(spec), book.settings))} now"
                     )
                 rows.append(row)
         except FrazilError as e:
@@ -115,7 +115,7 @@ def run(book: Workbook) -> list[TableResult]:
 
     Tables fail independently. Every action is recorded in the ledger.
     """
-    platform = maintenance_plan.managed_by(book.settings)
+    platform = maintenance_actions.managed_by(book.settings)
     if platform:
         return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
     started = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
@@ -136,7 +136,7 @@ def _actions(book: Workbook, spec: TableSpec, ended: dict[str, str]) -> list[Act
     """Return what to do with a table now; `ended` says why quarantined rows will be removed."""
     name, s = book.name(spec), book.settings
     require_sound(book.spark, name)
-    actions = maintenance_plan.plan(measure(book.spark, name, s), s)
+    actions = maintenance_actions.plan(measure(book.spark, name, s), s)
     return actions + ([Action(PURGE, ended[spec.source], "")] if spec.source in ended else [])
 
 
@@ -149,7 +149,7 @@ def _act(book: Workbook, spec: TableSpec, actions: list[Action], run: str) -> Ta
     """Do the actions one by one; each has a row in the ledger."""
     if not actions:
         return _planned(spec, actions)
-    table, counts = maintenance_plan.Table(book.name(spec), spec.key), {}
+    table, counts = maintenance_actions.Table(book.name(spec), spec.key), {}
     for number, a in enumerate(actions, 1):
         book.progress(f"{spec.source}: {a.action}: {a.why}")
         mark = f"{run}/{spec.target}/{number}"
@@ -159,9 +159,9 @@ def _act(book: Workbook, spec: TableSpec, actions: list[Action], run: str) -> Ta
     return TableResult(spec.source, "maintained", ", ".join(a.action for a in actions), counts=counts)
 
 
-def _done(book: Workbook, spec: TableSpec, table: maintenance_plan.Table, action: str, mark: str) -> dict[str, int]:
+def _done(book: Workbook, spec: TableSpec, table: maintenance_actions.Table, action: str, mark: str) -> dict[str, int]:
     """Do an action and return what it changed."""
     if action == PURGE:
         days = book.settings.quarantine_days
         return {"purged": kept.purge(book.spark, book.ops("quarantine"), spec.source, days)}
-    return maintenance_plan.execute(book.spark, table, action, book.settings, mark, book.progress)
+    return maintenance_actions.execute(book.spark, table, action, book.settings, mark, book.progress)

@@ -17,7 +17,7 @@ from frazil.dms.documents import read_endpoint_document, stream_settings
 from frazil.dms.file_columns import shapes
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.lint import LOSS, left_out, lint, unknown_settings
-from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, require_replayable, require_same_load, take_batch
 from frazil.errors import FrazilError
 from frazil.flows import stream_look, watch

@@ -20,7 +20,7 @@ from frazil.config.times import clock
 from frazil.core.masks import java_real
 from frazil.dms.file_columns import first_alike
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.objects import DmsObject
+from frazil.dms.listing import DmsObject
 from frazil.dms.position import take_batch
 from frazil.engine import load as engine
 from frazil.engine.collapsed import lake_columns

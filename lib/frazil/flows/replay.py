@@ -17,7 +17,7 @@ from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
-from frazil.dms.csv import JSON
+from frazil.dms.csv_columns import JSON
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.engine.reread import Reread, reread_frame
 from frazil.flows import quarantine, unreadable, watch

@@ -11,8 +11,8 @@ from frazil.config.spec import Column, TableSpec, rename_cure, unfit_name
 from frazil.dms.control import Definition
 from frazil.dms.file_columns import Shape, shapes
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.objects import DmsObject, TableObjects
-from frazil.dms.parquet import footer, has_only_other_texts
+from frazil.dms.listing import DmsObject, TableObjects
+from frazil.dms.parquet_columns import footer, has_only_other_texts
 from frazil.dms.position import Position
 from frazil.flows.control_schema import Difference, Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook

@@ -9,7 +9,7 @@ from frazil.core.field_roles import ColumnPlaceError
 from frazil.dms.documents import read_endpoint_document, read_task_settings, stream_settings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.lint import LOSS, Finding, left_out, lint, unknown_settings
-from frazil.dms.objects import folders_beside
+from frazil.dms.listing import folders_beside
 from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, sniff, stated
 from frazil.dms.statistics import read_statistics
 from frazil.dms.storage import read_head

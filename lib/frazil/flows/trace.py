@@ -10,7 +10,7 @@ from frazil.config.sql import identifier, literal
 from frazil.config.times import clock
 from frazil.core.texts import key_text
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.objects import DmsObject
+from frazil.dms.listing import DmsObject
 from frazil.dms.position import Position
 from frazil.engine.file_plan import plan_files
 from frazil.engine.find_keys import FoundRow, rows_of_key, typed_key

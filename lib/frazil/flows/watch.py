@@ -16,9 +16,9 @@ from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import shapes
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.listing import STRANGE, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
 from frazil.dms.newest import moment
-from frazil.dms.objects import STRANGE, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.position import Position, pending_changes, require_same_load
 from frazil.dms.streams import Kept, UnreachableError
 from frazil.errors import FrazilError

@@ -25,8 +25,8 @@ from frazil.config.sql import identifier, table_name
 from frazil.core.texts import driver_rows
 from frazil.dms.documents import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
+from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table
 from frazil.dms.mappings import same_place, with_origins
-from frazil.dms.objects import DmsObject, Recorded, TableObjects, Watch, list_table
 from frazil.dms.position import LateFilesError, refuse_late
 from frazil.dms.storage import endpoint_url, is_s3, read_head
 from frazil.dms.streams import Stream, StreamError
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from frazil.lake.arrival import State
     from frazil.lake.lanes import Lanes
     from frazil.source.applied import Record
-    from frazil.source.arrival import Arrived
+    from frazil.source.pending import Arrived
 
 log = logging.getLogger("frazil")
 

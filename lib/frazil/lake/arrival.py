@@ -12,10 +12,10 @@ from datetime import UTC
 
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
-from frazil.dms.csv import file_layout
+from frazil.dms.csv_columns import file_layout
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import (
     Position,
     PositionError,
@@ -28,8 +28,8 @@ from frazil.dms.storage import chunks, heads, is_s3
 from frazil.errors import FrazilError
 from frazil.lake.tables import POSITION
 from frazil.source.applied import Record, digest
-from frazil.source.arrival import Arrived, arrived, same_loads
 from frazil.source.file_names import digits_of, latest_possible, moment
+from frazil.source.pending import Arrived, arrived, same_loads
 
 
 @dataclass(frozen=True)

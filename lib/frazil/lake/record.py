@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from frazil.dms.objects import DmsObject, TableObjects
+from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, places
 from frazil.source.applied import AWAITED, FILES, MOST_AWAITED, SEEN, Applied, Record, key_of
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.objects import DmsObject
+from frazil.dms.listing import DmsObject
 from frazil.dms.storage import chunks, is_s3, read
 from frazil.engine.read_files import cannot_be_read
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-    from frazil.dms.objects import DmsObject
+    from frazil.dms.listing import DmsObject
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 """The quantiles kept of delays per change."""

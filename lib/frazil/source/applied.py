@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from frazil.source.file_names import LOAD
 
 if TYPE_CHECKING:
-    from frazil.dms.objects import DmsObject
+    from frazil.dms.listing import DmsObject
 
 log = logging.getLogger("frazil")
 

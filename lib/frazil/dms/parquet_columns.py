@@ -9,7 +9,7 @@ from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
 from frazil.core.parquet import can_be_compared
 from frazil.core.types import MISFIT, judge
-from frazil.dms.objects import DmsObject, SourceError
+from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import is_s3, read, read_tail
 from frazil.errors import LOAD_ANEW
 

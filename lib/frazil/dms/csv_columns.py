@@ -17,7 +17,7 @@ from frazil.dms.layout import (
     past_layout,
     stated_layout,
 )  # fmt: skip
-from frazil.dms.objects import DmsObject, SourceError
+from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import open_text_head
 from frazil.dms.transactions import NAME, shared_layout
 

@@ -10,7 +10,7 @@ from frazil.source.applied import Applied, Place, Record, is_same, key_of
 from frazil.source.file_names import digits_of, latest_possible
 
 if TYPE_CHECKING:
-    from frazil.dms.objects import DmsObject
+    from frazil.dms.listing import DmsObject
     from frazil.dms.position import Position
 
 
