@@ -124,7 +124,15 @@ def test_files_that_come_while_it_runs_are_applied_and_shown(two, monkeypatch):
     assert any("changes/s, lag p50" in line and "0 file(s) pending" in line for line in two.said)
 
 
-def test_the_second_signal_is_not_held_back():
+@pytest.fixture
+def interruptible():
+    """A process that a shell has started in the background ignores the first kind of signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_the_second_signal_is_not_held_back(interruptible):
     said = []
     with pytest.raises(KeyboardInterrupt), stop_requests(said.append) as stop:
         signal.raise_signal(signal.SIGINT)
