@@ -280,9 +280,11 @@ def _parquet(raw: bytes) -> tuple[list[str], list[tuple]]:
         return found.columns, found.fetchall()
 
 
-def _parquet_field(value: bytes | str | None) -> tuple[str, bool]:
-    text = value.decode(errors="replace") if isinstance(value, bytes) else value
-    return text or "", text is not None
+def _parquet_field(value: bytes | str | None, name: str) -> tuple[str, bool]:
+    """Return a value as a field of CSV; bytes that no longer count as text are a text all the same, save in `raw`."""
+    if isinstance(value, bytes):
+        value = value.hex() if name == "raw" else value.decode(errors="replace")
+    return value or "", value is not None
 
 
 def _records_of(raw: bytes, dialect: Dialect) -> list[list[tuple[str, bool]]]:
@@ -290,7 +292,8 @@ def _records_of(raw: bytes, dialect: Dialect) -> list[list[tuple[str, bool]]]:
         raw = gzip.decompress(raw) if raw else b""
     if dialect.ending == ".parquet":
         names, rows = _parquet(raw)
-        return [[(n, False) for n in names], *([_parquet_field(value) for value in row] for row in rows)]
+        fields = ([_parquet_field(v, name) for v, name in zip(row, names, strict=True)] for row in rows)
+        return [[(n, False) for n in names], *fields]
     return records(raw.removeprefix(b"\xef\xbb\xbf").decode(errors="replace"), dialect)
 
 
@@ -304,7 +307,8 @@ def judge(raw: bytes, dialect: Dialect) -> list[tuple[int, tuple | Bad]] | Refus
     except Exception:
         return Refused(DAMAGED)
     if has_header and found:
-        names = [field.rstrip("\r") for field, _ in found.pop(0)]
+        names = [field for field, _ in found.pop(0)]
+        names[-1] = names[-1].rstrip("\r")
         if sorted(names) != sorted(["Op", "ts", *NAMES]):
             return Refused(HEADER)
         places = [names.index(name) for name in ["Op", "ts", *NAMES]]
