@@ -266,10 +266,8 @@ def _parquet(raw: bytes) -> tuple[list[str], list[tuple]]:
     try:
         table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
         table.validate()
-        values = [
-            c.cast(pa.binary()) if pa.types.is_string(c.type) else c for c in table.columns
-        ]  # whose bytes may be anything
-        return table.column_names, list(zip(*(c.to_pylist() for c in values), strict=True))
+        columns = (_parquet_values(name, table[name]) for name in table.column_names)
+        return table.column_names, list(zip(*columns, strict=True))
     except OSError as e:
         if "size mismatch" not in str(e):
             raise
@@ -280,11 +278,19 @@ def _parquet(raw: bytes) -> tuple[list[str], list[tuple]]:
         return found.columns, found.fetchall()
 
 
-def _parquet_field(value: bytes | str | None, name: str) -> tuple[str, bool]:
-    """Return a value as a field of CSV; bytes that no longer count as text are a text all the same, save in `raw`."""
-    if isinstance(value, bytes):
-        value = value.hex() if name == "raw" else value.decode(errors="replace")
-    return value or "", value is not None
+def _parquet_values(name: str, column) -> list:
+    """Return values of a column of texts, whose bytes may be anything; where damage made the column `raw` one of bytes, as hex."""
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type):
+        return column.cast(pa.binary()).to_pylist()
+    is_bytes = name == "raw" and pa.types.is_binary(column.type)
+    return [v.hex() if is_bytes and v is not None else v for v in column.to_pylist()]
+
+
+def _parquet_field(value: bytes | str | None) -> tuple[str, bool]:
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return text or "", text is not None
 
 
 def _records_of(raw: bytes, dialect: Dialect) -> list[list[tuple[str, bool]]]:
@@ -292,8 +298,7 @@ def _records_of(raw: bytes, dialect: Dialect) -> list[list[tuple[str, bool]]]:
         raw = gzip.decompress(raw) if raw else b""
     if dialect.ending == ".parquet":
         names, rows = _parquet(raw)
-        fields = ([_parquet_field(v, name) for v, name in zip(row, names, strict=True)] for row in rows)
-        return [[(n, False) for n in names], *fields]
+        return [[(n, False) for n in names], *([_parquet_field(value) for value in row] for row in rows)]
     return records(raw.removeprefix(b"\xef\xbb\xbf").decode(errors="replace"), dialect)
 
 
