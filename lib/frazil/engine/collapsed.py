@@ -70,6 +70,13 @@ def lake_columns(latest: pa.Table, spec: TableSpec) -> dict[str, pa.Array]:
     return {f"c{i}": masked(c, latest[f"new_{i}"].combine_chunks()) for i, c in enumerate(spec.columns)}
 
 
+def as_micros(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return times as microseconds, others as they are: Spark would shift times by its session's zone."""
+    import pyarrow as pa
+
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+
+
 # --- frames for a MERGE
 
 

@@ -23,6 +23,7 @@ from frazil.engine.collapsed import (
     PLACE,
     Collapsed,
     Wanted,
+    as_micros,
     bounds,
     lake_columns,
     merge_rows,
@@ -258,7 +259,7 @@ def _lake_rows(latest: pa.Table, form: RowForm) -> Iterator[pa.RecordBatch]:
     columns = lake_columns(latest, spec)
     numbers = key_numbers([columns[f"c{spec.names.index(k)}"] for k in spec.key]) if _count_of_numbers(spec) else []
     arrays = [pa.nulls(len(latest), pa.string()), latest["op"].combine_chunks(), *map(pa.array, numbers)]
-    arrays += [_as_micros(column) for column in columns.values()]
+    arrays += [as_micros(column) for column in columns.values()]
     names = ["fact", "op", *[f"key{i}" for i in range(len(numbers))], *columns]
     if form.places:
         arrays, names = [*arrays, *(latest[name].combine_chunks() for name in PLACE)], [*names, *PLACE]
@@ -276,13 +277,6 @@ def _empty(form: RowForm) -> pa.Table:
     keys = [(f"key{i}", pa.int64()) for i in range(_count_of_numbers(spec))]
     place = [(PLACE[0], pa.int32()), (PLACE[1], pa.int64())] if form.places else []
     return pa.schema([("fact", pa.string()), ("op", pa.string()), *keys, *columns, *place]).empty_table()
-
-
-def _as_micros(column: pa.Array) -> pa.Array:
-    """Return times as microseconds: Spark would shift them by its session's zone."""
-    import pyarrow as pa
-
-    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 
 # --- what the driver makes of it

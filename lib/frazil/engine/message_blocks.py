@@ -18,7 +18,7 @@ from frazil.core.messages import Key, columns_of, gather, is_readable
 from frazil.core.whole_rows import net_rows
 from frazil.dms.control import TELLING
 from frazil.dms.streams import Message
-from frazil.engine.collapsed import Collapsed, Wanted, lake_columns, merge_rows
+from frazil.engine.collapsed import Collapsed, Wanted, as_micros, lake_columns, merge_rows
 from frazil.engine.exchange import BLOCK_SCHEMA, packed
 from frazil.engine.large_batch import BUCKET_BYTES, ROWS_AT_ONCE, RowForm, collapse_blocks, counted_blocks
 from frazil.engine.message_parts import Part, Reading
@@ -378,6 +378,5 @@ def _rows_of(changes: Changes, order: int, reading: Reading) -> pa.Table:
         orders = pa.repeat(pa.scalar(order, pa.int32()), len(table))
         rows = each_row(table.append_column("file_order", orders), spec, [*reading.order])
     for i, column in enumerate(rows.columns):
-        if pa.types.is_timestamp(column.type):  # Spark would shift it by its session's zone
-            rows = rows.set_column(i, rows.column_names[i], column.cast(pa.int64()))
+        rows = rows.set_column(i, rows.column_names[i], as_micros(column))
     return rows.append_column("fact", pa.nulls(len(rows), pa.string()))

@@ -17,7 +17,7 @@ from frazil.core.messages import seconds_of
 from frazil.core.types import arrow_type, type_texts
 from frazil.dms.csv_columns import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.engine.collapsed import PLACE, place_sql, time_sql
+from frazil.engine.collapsed import PLACE, as_micros, place_sql, time_sql
 from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
 from frazil.lake import quarantine
@@ -87,7 +87,7 @@ def _typed(spec: TableSpec, name: str, texts: pa.Array) -> pa.Array:
     values, misfit = type_texts(spec.column(name), texts)
     if misfit is not None:
         values = pc.if_else(pc.fill_null(misfit, False), pa.scalar(None, values.type), values)
-    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+    return as_micros(values)
 
 
 def _with_keys(rows: DataFrame, spec: TableSpec) -> DataFrame:

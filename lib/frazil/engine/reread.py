@@ -34,7 +34,7 @@ from frazil.dms.layout import stated_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.message_columns import message_names
 from frazil.dms.transactions import shared_layout
-from frazil.engine.collapsed import lake_columns, micros_sql, time_sql
+from frazil.engine.collapsed import as_micros, lake_columns, micros_sql, time_sql
 from frazil.engine.file_plan import field_rules
 from frazil.engine.read_files import FileToRead, table_named
 from frazil.lake.frames import of_arrow
@@ -235,16 +235,9 @@ def _rows(ids: pa.Array, changes: Changes, spec: TableSpec) -> pa.Table:
     for i, name in enumerate(spec.key):
         old = pc.coalesce(good[f"old_{i}"], good[f"new_{spec.names.index(name)}"]).combine_chunks()
         columns[f"o{i}"] = masked(spec.column(name), pc.if_else(moved, old, pa.scalar(None, old.type)))
-    columns = {name: _as_micros(values) for name, values in columns.items()}
+    columns = {name: as_micros(values) for name, values in columns.items()}
     rows = pa.table(columns).append_column("reason", pa.nulls(len(good), pa.string()))
     reasons = {row.number: row.reason for row in changes.bad}
     others = {*range(len(ids))} - {*number.to_pylist()}
     bad = [{"id": ids[i].as_py(), "reason": reasons.get(i, NOT_ITS_OWN)} for i in sorted(others)]
     return pa.concat_tables([rows, pa.Table.from_pylist(bad, rows.schema)])
-
-
-def _as_micros(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return times as microseconds: Spark would shift them by its session's zone."""
-    import pyarrow as pa
-
-    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values

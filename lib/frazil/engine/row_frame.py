@@ -9,6 +9,7 @@ from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.core.texts import wall_clock
+from frazil.engine.collapsed import as_micros
 from frazil.engine.on_spark import Groups, of_tasks
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 from frazil.engine.tally import Tally
@@ -65,7 +66,7 @@ def _rows_of(files: Sequence[FileToRead], read: ReadPlan, tally: Tally) -> Itera
         for changes in read_changes(file, read):
             tally.add(file.order, changes, file.written_at_s)
             columns = lake_rows(changes.rows, read.spec, names, file.path).columns
-            columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in columns]
+            columns = [*map(as_micros, columns)]
             yield pa.RecordBatch.from_arrays(columns, [f"c{i}" for i in range(len(columns))])
 
 

@@ -129,34 +129,34 @@ def read_messages(book: Workbook, taken: Sequence[Taken], loads: bool = False) -
     few = _received(taken)
     if few is not None or not frames:
         few = message_blocks.received([]) if few is None else few
-        return _read(book, few, message_blocks.blocks_here(few, book.before_field, loads))
+        return _read(book, few, *_parsed_here(few, book.before_field, loads))
     whole = reduce(DataFrame.unionByName, frames)
     told = "this process parses the messages"
-    return _read(book, whole, tasks_or_here(book, told, lambda here: _parsed(whole, book.before_field, loads, here)))
+    return _read(book, whole, *tasks_or_here(book, told, lambda here: _parsed(whole, book.before_field, loads, here)))
 
 
-def _read(book: Workbook, given: DataFrame | pa.Table, blocks: Blocks) -> Read:
-    texts = blocks["facts"].drop_null().to_pylist() if hasattr(blocks, "to_batches") else _facts_of(blocks)
-    return Read(book, given, groups_of_facts(one for text in texts for one in json.loads(text)), blocks)
+def _read(book: Workbook, given: DataFrame | pa.Table, blocks: Blocks, facts: list[str]) -> Read:
+    return Read(book, given, groups_of_facts(one for text in facts for one in json.loads(text)), blocks)
 
 
-def _facts_of(blocks: DataFrame) -> list[str]:
-    return [row.facts for row in blocks.where("facts is not null").select("facts").collect()]
-
-
-def _parsed(whole: DataFrame, before_field: str, loads: bool, here: bool) -> Blocks:
-    """Let tasks, or this process, parse messages; return the blocks, which Spark keeps."""
+def _parsed(whole: DataFrame, before_field: str, loads: bool, here: bool) -> tuple[Blocks, list[str]]:
+    """Let tasks, or this process, parse messages; return the blocks, which Spark keeps, and the facts about them."""
     from pyspark import StorageLevel
 
     if here:
-        return message_blocks.blocks_here(whole, before_field, loads)
+        return _parsed_here(whole, before_field, loads)
     blocks = message_blocks.message_blocks(whole, before_field, loads).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        _facts_of(blocks)  # here a task without Python fails
+        told = blocks.where("facts is not null").select("facts").collect()
     except Exception:
         blocks.unpersist()
         raise
-    return blocks
+    return blocks, [row.facts for row in told]
+
+
+def _parsed_here(messages: DataFrame | pa.Table, before_field: str, loads: bool) -> tuple[pa.Table, list[str]]:
+    blocks = message_blocks.blocks_here(messages, before_field, loads)
+    return blocks, blocks["facts"].drop_null().to_pylist()
 
 
 def _received(taken: Sequence[Taken]) -> pa.Table | None:
