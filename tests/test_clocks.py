@@ -13,9 +13,9 @@ import pytest
 from frazil.cli import main
 from frazil.config.session import SessionError
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
-from frazil.flows import maintenance, watch
+from frazil.flows import lateness, maintenance
 from frazil.flows.plan import plan
-from frazil.lake.clock import ClockError
+from frazil.lake.clock_checks import ClockError
 from frazil.report import runs
 from helpers import FILE2, FILE3, I, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
@@ -121,7 +121,9 @@ def test_a_snapshot_from_the_future_is_named_and_repaired_without_a_loss(world, 
     before = heads(world)
     run = {t: r.note for t, r in world.merge(lane="rowdelta").items()}
     planned = {r["table"].split(".")[1]: r["decision"] for r in plan(world.book(FullLoadSettings))}
-    checked = {r["table"].split(".")[1]: r["problem"] + r["cure"] for r in watch.lateness(world.book(OperateSettings))}
+    checked = {
+        r["table"].split(".")[1]: r["problem"] + r["cure"] for r in lateness.lateness(world.book(OperateSettings))
+    }
     kept = {t: r.note for t, r in maintained(world, tables=[f"public.{t}" for t in lanes]).items()}
     for said in (run, planned, checked, kept):
         assert all(

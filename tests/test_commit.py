@@ -16,7 +16,8 @@ from frazil.config.settings import FullLoadSettings, MaintenanceSettings
 from frazil.flows import cdc, maintenance
 from frazil.flows.plan import plan
 from frazil.lake import commit, jvm, merge
-from frazil.lake.tables import RolledBackError, format_version, read_base
+from frazil.lake.rollback import RolledBackError
+from frazil.lake.tables import format_version, read_base
 from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, Killed, U
 
 pytestmark = pytest.mark.spark

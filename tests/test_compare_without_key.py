@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from frazil.flows import reconcile
-from frazil.report import runs, summary
+from frazil.report import notebook_output, runs
 from frazil_demo.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.spark
@@ -43,7 +43,7 @@ def test_tables_without_a_key_are_compared_whole_and_every_difference_is_shown(n
     assert {s["table"] for s in samples} == {"public.less", "public.other", "public.keyed"}
     counts = {(s["key"], s["source"], s["lake"]) for s in samples if s["table"] == "public.less"}
     assert counts == {("id=1, v=a", "2 time(s)", "1 time(s)")}
-    shown = str(summary.compared(done, "table", "status", "differing_rows"))
+    shown = str(notebook_output.compared(done, "table", "status", "differing_rows"))
     assert all(f"public.{t}" in shown for t in loads)
     record = {"status": "ok", "tables": {}, "compared": [r.row() for r in done]}
     assert runs.outcome_of(record, "") == "needs a decision"

@@ -11,7 +11,7 @@ from dataclasses import asdict
 import pytest
 
 from frazil.flows import cdc
-from frazil.flows.stop import stop_requests
+from frazil.flows.interrupts import stop_requests
 from frazil.report import live_status
 from helpers import FILE1, FILE2, U
 

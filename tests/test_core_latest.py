@@ -9,7 +9,7 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.core.latest_per_key import latest_per_key
 from frazil.core.partial_rows import fill
-from frazil.engine.exchange import from_blocks, to_blocks
+from frazil.engine.shuffle import from_blocks, to_blocks
 from helpers import spec_of
 
 ONE = parse_spec(spec_of("public.t", "id INT4", "v WSTRING(9)", "w WSTRING(9)"))

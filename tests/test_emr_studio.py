@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import reference
-from frazil.config import lakes
-from frazil.flows.workbook import TablesFailedError
+from frazil.config import session_per_catalog
+from frazil.flows.table_result import TablesFailedError
 from frazil.report import runs
 
 ROOT = Path(__file__).parent.parent
@@ -49,7 +49,9 @@ def cells(notebook: str, **parameters) -> list[str]:
 @pytest.mark.slow
 def test_the_notebooks_run_beside_a_session_that_is_there_and_without_ipython(spark, tmp_path, monkeypatch):
     """The catalog is the session's own, so the parameters tell of none."""
-    monkeypatch.setattr(lakes, "_opened", [])  # the session counts as Livy's, not as one that Frazil has made
+    monkeypatch.setattr(
+        session_per_catalog, "_opened", []
+    )  # the session counts as Livy's, not as one that Frazil has made
     place = reference.workspace(tmp_path)
     params = place / "params/demo.yml"
     head, _, tail = params.read_text().partition("  catalog_options:")
@@ -94,7 +96,7 @@ def test_the_library_is_imported_from_a_zip(tmp_path):
         "import pkgutil, importlib, frazil\n"
         "names = [m.name for m in pkgutil.walk_packages(frazil.__path__, 'frazil.') if not m.name.endswith('__main__')]\n"
         "for name in names: importlib.import_module(name)\n"
-        "from frazil.report.summary import Grid\n"
+        "from frazil.report.notebook_output import Grid\n"
         "print(len(names), frazil.__file__, Grid([{'a': '<b>'}])._repr_html_())"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": "frazil.zip", "PATH": "/usr/bin:/bin"})  # fmt: skip

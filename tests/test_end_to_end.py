@@ -10,7 +10,8 @@ import pytest
 
 from frazil.config.settings import resolve
 from frazil.flows import cdc, full_load, maintenance, reconcile, setup
-from frazil.flows.workbook import Workbook, raise_if_failed
+from frazil.flows.table_result import raise_if_failed
+from frazil.flows.workbook import Workbook
 from frazil.lake.tables import read_base
 from frazil.report import captions, ledger
 from frazil.report.latency import Analysis

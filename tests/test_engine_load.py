@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from frazil.config.spec import parse_spec
-from frazil.engine import load
-from frazil.engine.on_spark import load_files
+from frazil.engine import load_files as load_files_module
+from frazil.engine.load_on_spark import load_files
 from frazil.engine.read_files import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan
 from frazil.lake import jvm, jvm_data_files
@@ -70,7 +70,7 @@ TEXTS = "cast(id as string), v, cast(n as string), cast(at as string), cast(mome
 
 
 def _in_tasks(monkeypatch):
-    monkeypatch.setattr(load, "IN_PROCESS", -1)
+    monkeypatch.setattr(load_files_module, "IN_PROCESS", -1)
 
 
 def _paths(world):

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from frazil.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
-from frazil.flows import cdc, explore, trace, watch
+from frazil.flows import cdc, explore, quarantine_status, row_history
 from frazil.flows.explore import ExploreError
-from frazil.lake import history
-from frazil.report import summary
+from frazil.lake import table_history
+from frazil.report import notebook_output
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -47,27 +47,27 @@ def book(module_world):
 
 
 def test_a_key_tells_what_it_went_through(book):
-    events = trace.key_history(book, "public.t", ["2"])
+    events = row_history.key_history(book, "public.t", ["2"])
     assert [(e["operation"], e.get("v")) for e in events] == [("insert", "b again"), ("delete", None), ("load", "b")]
     assert events[0]["files"] == f"after {FILE1} to {FILE2}"
     assert events[0]["source_commit"] == "2024-01-01 10:00:30.000 … 2024-01-01 10:00:40.000"
-    assert [(e["operation"], e["v"]) for e in trace.key_history(book, "public.t", ["1"])] == [
+    assert [(e["operation"], e["v"]) for e in row_history.key_history(book, "public.t", ["1"])] == [
         ("update", "a4"), ("update", "a2"), ("load", "a"),
     ]  # fmt: skip
-    assert [e["operation"] for e in trace.key_history(book, "public.t", ["3"])] == ["delete", "update", "load"]
-    assert trace.key_history(book, "public.t", ["99"]) == []
+    assert [e["operation"] for e in row_history.key_history(book, "public.t", ["3"])] == ["delete", "update", "load"]
+    assert row_history.key_history(book, "public.t", ["99"]) == []
 
 
 def test_the_rows_of_the_source_that_made_a_key_are_found(book):
-    found = trace.origin(book, "public.t", ["1"])
+    found = row_history.origin(book, "public.t", ["1"])
     assert [(r["file"], r["row"], r["operation"], r["v"], r["source_commit"]) for r in found] == [
         (FILE3, 1, "U", "a3", at("10:01:10")), (FILE3, 2, "U", "a4", at("10:01:20")),
     ]  # fmt: skip
-    (gone,) = trace.origin(book, "public.t", ["3"])
+    (gone,) = row_history.origin(book, "public.t", ["3"])
     assert (gone["id"], gone["file"], gone["key_change"]) == (10, FOUR, "3 → 10")
     assert not any("key_change" in r for r in found)
-    load = trace.key_history(book, "public.t", ["3"])[-1]
-    assert trace.origin(book, "public.t", ["3"], load["snapshot"])[0]["row"] == 3
+    load = row_history.key_history(book, "public.t", ["3"])[-1]
+    assert row_history.origin(book, "public.t", ["3"], load["snapshot"])[0]["row"] == 3
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -79,22 +79,22 @@ def test_a_key_keeps_its_history_through_compaction(new_world, version):
     w.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
     w.merged()
     w.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
-    told = [(e["operation"], e.get("v")) for e in trace.key_history(w.book(ExploreSettings), "public.t", ["1"])]
+    told = [(e["operation"], e.get("v")) for e in row_history.key_history(w.book(ExploreSettings), "public.t", ["1"])]
     assert told == [("update", "c"), ("update", "b"), ("load", "a")]
-    assert [e["operation"] for e in trace.key_history(w.book(ExploreSettings), "public.t", ["2"])] == [
+    assert [e["operation"] for e in row_history.key_history(w.book(ExploreSettings), "public.t", ["2"])] == [
         "delete",
         "load",
     ]
 
 
 def test_two_states_are_compared(book, module_world):
-    first, *_, last = history.lineage(book.spark, module_world.name("t"))[1:]
+    first, *_, last = table_history.lineage(book.spark, module_world.name("t"))[1:]
     found = explore.difference(book, "public.t", first.id, last.id)
     assert found.counts == {"inserted": 1, "updated": 2, "deleted": 1}
     assert {(r["change"], r["id"], r["before"], r["after"]) for r in found.sample} == {
         ("inserted", 10, None, None), ("deleted", 3, "c", None), ("updated", 1, "a", "a4"), ("updated", 2, "b", "b again"),
     }  # fmt: skip
-    assert "1 inserted, 2 updated, 1 deleted" in repr(summary.difference(found))
+    assert "1 inserted, 2 updated, 1 deleted" in repr(notebook_output.difference(found))
     by_time = explore.difference(book, "public.t", "2024-01-01 10:00:01", "2024-01-01 10:02", by="source")
     assert by_time.counts == {"inserted": 1, "updated": 2, "deleted": 0}
 
@@ -119,7 +119,7 @@ def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypat
     assert "no kept snapshot" in early.rows[0]["action"]
     with pytest.raises(ExploreError, match="cannot be shown"):
         early.table("public.t")
-    assert "2 tables cannot be shown" in repr(summary.as_of(early))
+    assert "2 tables cannot be shown" in repr(notebook_output.as_of(early))
 
 
 def test_tables_tell_how_fresh_they_are(book, module_world):
@@ -140,17 +140,17 @@ def test_tables_tell_how_fresh_they_are(book, module_world):
         (module_world.root / "source/public/u" / FILE1).unlink()
     assert (t["rows"], t["fresh_to"], t["pending"], t["health"]) == (3, "2024-01-01 10:02:30.000", 0, "healthy")
     assert u["pending"] == 1 and u["waiting_s"] > 86_400
-    assert repr(summary.health([t, u])).startswith("✔ 2 tables with 4 rows")
+    assert repr(notebook_output.health([t, u])).startswith("✔ 2 tables with 4 rows")
 
 
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda b: trace.key_history(b, "public.tt", ["1"]), "did you mean 'public.t'"),
-        (lambda b: trace.key_history(b, "public.t", ["1", "2"]), "give id, in this order"),
+        (lambda b: row_history.key_history(b, "public.tt", ["1"]), "did you mean 'public.t'"),
+        (lambda b: row_history.key_history(b, "public.t", ["1", "2"]), "give id, in this order"),
         (lambda b: explore.difference(b, "public.t", "yesterday", "newest"), "'yesterday' is no time"),
         (lambda b: explore.state(b, "public.t", 123456789012345678), "is not kept"),
-        (lambda b: trace.origin(b, "public.t", ["99"]), "no kept snapshot of a batch"),
+        (lambda b: row_history.origin(b, "public.t", ["99"]), "no kept snapshot of a batch"),
     ],
 )
 def test_a_question_without_an_answer_says_so(book, ask, says):
@@ -166,12 +166,12 @@ def test_an_empty_table_and_files_that_were_cleared_away_do_not_stop_the_noteboo
     assert [row["rows"] for row in overview] == [0, 1] and explore.first_table(overview) == "public.b"
     assert explore.first_table(overview[:1]) == "public.a"
     assert explore.as_of(book, "2024-01-01 09:00", "public.a").table("public.a").count() == 0
-    events = trace.key_history(book, "public.b", ["1"])
-    assert [r["v"] for r in trace.newest_origin(book, "public.b", ["1"], events)] == ["y"]
+    events = row_history.key_history(book, "public.b", ["1"])
+    assert [r["v"] for r in row_history.newest_origin(book, "public.b", ["1"], events)] == ["y"]
     (w.root / "source/public/b" / FILE1).unlink()
-    (told,) = trace.newest_origin(book, "public.b", ["1"], events)
+    (told,) = row_history.newest_origin(book, "public.b", ["1"], events)
     assert "are gone" in told["cannot be shown"]
-    assert trace.newest_origin(book, "public.b", ["9"], trace.key_history(book, "public.b", ["9"])) == []
+    assert row_history.newest_origin(book, "public.b", ["9"], row_history.key_history(book, "public.b", ["9"])) == []
     with pytest.raises(ExploreError, match="no table to look at"):
         explore.first_table([{"table": "public.a", "action": "cannot: it does not exist"}])
 
@@ -184,17 +184,17 @@ def test_nothing_is_written(book, module_world, catalog_options):
     lake = Path(catalog_options["warehouse"]).parent
     before = fingerprint(lake)
     explore.tables(book, MaintenanceSettings())
-    trace.key_history(book, "public.t", trace.first_key(book, "public.t"))
-    trace.origin(book, "public.t", ["1"])
+    row_history.key_history(book, "public.t", row_history.first_key(book, "public.t"))
+    row_history.origin(book, "public.t", ["1"])
     explore.difference(book, "public.t", "oldest", "newest")
     explore.as_of(book, "2024-01-01 10:01").table("public.t").collect()
-    watch.became(book)
+    quarantine_status.became(book)
     assert fingerprint(lake) == before
 
 
 def test_what_was_told_is_never_less_than_what_the_source_committed(module_world, book):
-    states = history.lineage(book.spark, module_world.name("t"))
-    told = [history.told_until(states)[s.id][0] for s in states]
+    states = table_history.lineage(book.spark, module_world.name("t"))
+    told = [table_history.told_until(states)[s.id][0] for s in states]
     assert told[0] is None and told[1:] == sorted(told[1:])
     largest = [max(s.source_ms) for s in states if s.source_ms]
     assert all(t >= c for t, c in zip(told[2:], largest, strict=True))
@@ -209,5 +209,5 @@ def test_where_a_row_comes_from_is_told_also_of_a_batch_whose_files_have_other_c
     w.write("t", LOAD1, f"ts,id,v,w\n{ONE_COMMIT},1,a,b\n").loaded()
     w.write("t", FILE1, f"Op,ts,id,v\nU,{ONE_COMMIT},1,c\n").write("t", FILE2, f"Op,ts,id,v,x\nU,{ONE_COMMIT},1,d,e\n")
     w.merged(changes={"gone": "keep", "new": "ignore"})
-    (first, last) = trace.origin(w.book(ExploreSettings), "public.t", ["1"])
+    (first, last) = row_history.origin(w.book(ExploreSettings), "public.t", ["1"])
     assert (first["v"], last["v"], last["file"].rsplit("/", 1)[-1]) == ("c", "d", FILE2)

@@ -10,16 +10,9 @@ from frazil.config.spec import parse_spec
 from frazil.dms.csv_columns import header
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.listing import DmsObject, SourceError, TableObjects, list_table
-from frazil.dms.position import (
-    MAX_RECENT,
-    VERSION,
-    Position,
-    PositionError,
-    after_changes,
-    after_load,
-    pending_changes,
-    take_batch,
-)
+from frazil.dms.pending_changes import pending_changes
+from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
+from frazil.flows.batch import take_batch
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark

@@ -8,7 +8,7 @@ import yaml
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.flows import cdc
-from frazil.lake import compact, fold, history
+from frazil.lake import compaction, small_file_merge, table_history
 from frazil.lake.locator import Locator
 from helpers import D, I, U, slow
 from test_rowdelta import files, random_changes
@@ -26,7 +26,7 @@ def ingest(world, book=None, **settings) -> None:
 
 
 def folds(world, table: str = "t") -> list:
-    return [s for s in world.history(table) if s.summary().get("frazil.kind") == fold.KIND]
+    return [s for s in world.history(table) if s.summary().get("frazil.kind") == small_file_merge.KIND]
 
 
 def data_files(world, table: str = "t", at: str = "") -> list[str]:
@@ -98,7 +98,7 @@ def test_an_index_of_another_run_follows_a_fold_by_its_order(loaded, monkeypatch
     for n, name in enumerate(files(2)):
         loaded.changes("t", U(n, f"u{n}"), I(100 + n, "n"), name=name)
     with monkeypatch.context() as m:
-        m.setattr(fold.Fold, "fold", lambda self, *a: None)
+        m.setattr(small_file_merge.Fold, "fold", lambda self, *a: None)
         ingest(loaded, book)
         book.lanes.save()  # as it was before the fold
         m.undo()
@@ -122,7 +122,7 @@ MEANWHILE = {
 
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_others_come_in_between(loaded, monkeypatch, what):
-    real, struck = fold.write_rows, []
+    real, struck = small_file_merge.write_rows, []
 
     def between(*arguments):
         found = real(*arguments)
@@ -131,7 +131,7 @@ def test_others_come_in_between(loaded, monkeypatch, what):
             MEANWHILE[what](loaded)
         return found
 
-    monkeypatch.setattr(fold, "write_rows", between)
+    monkeypatch.setattr(small_file_merge, "write_rows", between)
     book = loaded.book(lane="rowdelta", fold_after=3, max_batch_files=1)
     for n, name in enumerate(files(3)):
         loaded.changes("t", U(n, f"u{n}"), I(100 + n, "n"), name=name)
@@ -156,20 +156,20 @@ def test_maintenance_leaves_young_files_to_the_next_fold(loaded, monkeypatch):
         loaded.changes("t", U(n, f"u{n}"), name=name)
     ingest(loaded)
     table = loaded.iceberg("t")
-    young = fold.left_to_ingestion(loaded.spark, table)
+    young = small_file_merge.left_to_ingestion(loaded.spark, table)
     assert len(young) == 2 and young < set(data_files(loaded))
-    (piece,) = compact.file_groups(loaded.spark, table, MaintenanceSettings(root="."))
+    (piece,) = compaction.file_groups(loaded.spark, table, MaintenanceSettings(root="."))
     assert set(piece.files) == set(data_files(loaded)) - young
-    monkeypatch.setattr(fold, "AT_WORK_S", 0.0)
-    assert not fold.left_to_ingestion(loaded.spark, table)
+    monkeypatch.setattr(small_file_merge, "AT_WORK_S", 0.0)
+    assert not small_file_merge.left_to_ingestion(loaded.spark, table)
 
 
 def test_the_history_of_a_key_knows_of_no_fold(loaded):
     for n, name in enumerate(files(5)):
         loaded.changes("t", U(7, f"u{n}"), U(8 + n, "x"), name=name)
     ingest(loaded)
-    states = history.lineage(loaded.spark, loaded.name("t"))
-    found = history.versions(loaded.spark, loaded.name("t"), states, "id = 7")
+    states = table_history.lineage(loaded.spark, loaded.name("t"))
+    found = table_history.versions(loaded.spark, loaded.name("t"), states, "id = 7")
     assert [v.row["v"] for v in found] == ["a7", *[f"u{n}" for n in range(5)]]
 
 
@@ -184,7 +184,7 @@ def test_rows_that_are_all_gone_leave_no_file(loaded):
 
 
 def test_large_commits_and_none_at_all_are_not_folded(loaded, monkeypatch):
-    monkeypatch.setattr(fold, "SMALL_BYTES", 10)
+    monkeypatch.setattr(small_file_merge, "SMALL_BYTES", 10)
     for name in files(3):
         loaded.changes("t", U(1, name), name=name)
     ingest(loaded, fold_after=2)
@@ -197,6 +197,6 @@ def test_large_commits_and_none_at_all_are_not_folded(loaded, monkeypatch):
 
 
 def test_the_tables_of_a_run_do_not_fold_at_once():
-    first = [fold.Fold(16, nth).commits for nth in range(8)]
+    first = [small_file_merge.Fold(16, nth).commits for nth in range(8)]
     assert first[0] == 0 and len({*first}) == 8 and all(0 <= n < 16 for n in first)
-    assert [fold.Fold(0, nth).due for nth in range(3)] == [False] * 3
+    assert [small_file_merge.Fold(0, nth).due for nth in range(3)] == [False] * 3

@@ -59,7 +59,7 @@ def with_notebook(place: Path, code: str) -> None:
 
 
 RESULT = """
-from frazil.report.summary import Record
+from frazil.report.notebook_output import Record
 Record("setup", "ok", tables={"app.person": {"status": "created"}})
 """
 FILLS = """

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from frazil.config.settings import CdcMergeSettings, ExploreSettings, MaintenanceSettings
-from frazil.flows import explore, maintenance, replay, trace
+from frazil.flows import explore, maintenance, replay, row_history
 from frazil.flows.plan import plan
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, csv_field
 from lake_reader import lake_table
@@ -122,7 +122,7 @@ def test_every_name_of_a_spec_stays_a_name_through_all_notebooks(new_world):
     for lane in LANES:
         assert as_dicts(world, lane) == expected
         book = world.book(ExploreSettings)
-        events = trace.key_history(book, f"public.{lane}", ["1", "k1"])
+        events = row_history.key_history(book, f"public.{lane}", ["1", "k1"])
         assert [(e["operation"], e["a`b"]) for e in events] == [("update", "a`b!"), ("load", "a`b1")]
         counts = explore.difference(book, f"public.{lane}", "oldest", "newest").counts
         assert counts == {"inserted": 5, "updated": 0, "deleted": 0}

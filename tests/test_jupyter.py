@@ -149,7 +149,8 @@ import os, threading, time
 from types import SimpleNamespace
 os.environ["FRAZIL_PARAMS"] = {params!r}
 from frazil.config.settings import resolve
-from frazil.flows.workbook import TableResult, Workbook
+from frazil.flows.table_result import TableResult
+from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 jvm.use = lambda spark: None
 cancelled, begun = set(), []
@@ -298,7 +299,8 @@ import os
 os.environ["FRAZIL_PARAMS"] = {params!r}
 from frazil.config.settings import resolve
 from frazil.flows import cdc, full_load, setup
-from frazil.flows.workbook import Workbook, raise_if_failed
+from frazil.flows.table_result import raise_if_failed
+from frazil.flows.workbook import Workbook
 
 def book(notebook):
     return Workbook(resolve(notebook, globals()).settings)
@@ -338,11 +340,11 @@ os.environ["FRAZIL_PARAMS"] = {params!r}
 from frazil.config.settings import resolve
 from frazil.flows import cdc
 from frazil.flows.workbook import Workbook
-from frazil.report import summary
+from frazil.report import notebook_output
 run_for_s, trigger_s, max_batch_files = {run_for_s}, 1.0, 1
 book = Workbook(resolve("cdc_merge", globals()).settings)
 done = cdc.run(book)
-summary.results(done)
+notebook_output.results(done)
 """
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from frazil.cli import check
 from frazil.config.settings import OperateSettings
-from frazil.flows import replay, watch
-from frazil.lake import jvm, lookup, quarantine
+from frazil.flows import lateness, quarantine_status, replay
+from frazil.lake import jvm, lookup, quarantine_table
 from helpers import Killed, slow
 from stream_world import KafkaWorld
 
@@ -203,15 +203,15 @@ def test_messages_that_tell_no_table_are_set_aside_once(new_stream):
     assert _unreadable(w) == [*kept, ("0", 6, JUNK.encode())]
     (seen,) = (r for r in replay.plan(w.book(**aside)) if r["table"] == "no table")
     assert (seen["rows"], seen["replay"]) == (5, "never") and f"kafka://{w.topic}/0 offset 1: " in seen["example"]
-    (told,) = watch.became(w.book(**aside))
+    (told,) = quarantine_status.became(w.book(**aside))
     assert (told["table"], told["status"], told["rows"]) == (f"no table: kafka://{w.topic}/0", "unreadable", 5)
     (line,) = check._quarantined(w.book(OperateSettings, **aside).settings)
     assert f"5 message(s) that tell no table, from kafka://{w.topic}/0 offset 1 on" in line, line
-    assert watch.waiting(w.book(**aside)) == {}
+    assert quarantine_status.waiting(w.book(**aside)) == {}
     discarded = replay.run(w.book(quarantine="discard", **aside))
     assert [r.counts for r in discarded if r.table == "no table"] == [{"discarded": 5}]
     assert check._quarantined(w.book(OperateSettings, **aside).settings) == []
-    assert [r["status"] for r in watch.became(w.book(**aside))] == ["discarded"]
+    assert [r["status"] for r in quarantine_status.became(w.book(**aside))] == ["discarded"]
     assert not [r for r in replay.plan(w.book(**aside)) if r["table"] == "no table"]
 
 
@@ -230,7 +230,10 @@ def test_a_kill_around_setting_messages_aside_loses_and_doubles_none(new_stream,
     """Before they are there, and when they are, with one of two tables behind them and the other not."""
     w = new_stream().table("t").table("u").loaded()
     w.message("insert", id=1, v="a").send(JUNK).message("insert", table="u", id=1, v="a")
-    aside, place = _aside(w, parallel_tables=1), [(quarantine, "_forward"), (jvm, "publish"), (jvm, "publish")][nth - 1]
+    aside, place = (
+        _aside(w, parallel_tables=1),
+        [(quarantine_table, "_forward"), (jvm, "publish"), (jvm, "publish")][nth - 1],
+    )
     real, left = getattr(*place), [max(nth - 1, 1)]
 
     def kill(*arguments, **named):
@@ -265,7 +268,7 @@ def test_a_table_that_failed_alone_meets_messages_again_and_sets_none_aside_twic
 
 def test_two_runs_at_once_set_a_message_aside_once(new_stream, monkeypatch):
     w = new_stream().table("t").loaded().send(JUNK).message("insert", id=1, v="a")
-    real, others = quarantine._insert, []
+    real, others = quarantine_table._insert, []
 
     def insert(*arguments, **named):
         real(*arguments, **named)
@@ -273,7 +276,7 @@ def test_two_runs_at_once_set_a_message_aside_once(new_stream, monkeypatch):
             others.append(None)
             others[0] = w.merge(**_aside(w))["t"].status
 
-    monkeypatch.setattr(quarantine, "_insert", insert)
+    monkeypatch.setattr(quarantine_table, "_insert", insert)
     assert w.merge(**_aside(w))["t"].status == "skipped"
     assert (others, w.rows("t"), _unreadable(w)) == (["merged"], [(1, "a")], [("0", 0, JUNK.encode())])
 
@@ -422,7 +425,7 @@ def test_expired_messages_are_an_error_and_never_a_gap(new_stream):
     _cut(w, 3)
     result = w.merge()["t"]
     assert result.failed and "messages 0 to 2 of" in result.note and "have expired" in result.note
-    (late,) = watch.lateness(w.book(OperateSettings))
+    (late,) = lateness.lateness(w.book(OperateSettings))
     assert "messages 0 to 2 of" in late["problem"]
     assert w.rows("t") == []
     w.message("load", id=9, v="z").message("insert", id=10, v="y")
@@ -474,9 +477,9 @@ def test_a_topic_per_table(new_stream):
         w.send(_record(table, v="new", operation="update"), topic=topic)
     w.loaded().merged()
     assert (w.rows("t"), w.rows("u")) == ([(1, "new")], [(1, "new")])
-    assert [(r["pending"], r["lag_s"]) for r in watch.lateness(w.book())] == [(0, 0), (0, 0)]
+    assert [(r["pending"], r["lag_s"]) for r in lateness.lateness(w.book())] == [(0, 0), (0, 0)]
     w.message("delete", id=1)
-    assert [r["pending"] for r in watch.lateness(w.book())] == [1, 1]
+    assert [r["pending"] for r in lateness.lateness(w.book())] == [1, 1]
 
 
 def _mapped(w: KafkaWorld, **topics: str) -> dict:
@@ -499,7 +502,7 @@ def test_a_gap_in_one_topic_stops_only_tables_that_are_mapped_to_it(new_stream):
         w.send(_record("t"), topic=0)
     w.send(_record("u"), topic=1)
     _cut(w, 2)
-    assert [(r["pending"], bool(r["problem"])) for r in watch.lateness(w.book(**given))] == [(None, True), (2, False), (None, True)]  # fmt: skip
+    assert [(r["pending"], bool(r["problem"])) for r in lateness.lateness(w.book(**given))] == [(None, True), (2, False), (None, True)]  # fmt: skip
     results = w.merge(**given)
     assert "messages 0 to 1 of" in results["t"].note and "messages 0 to 1 of" in results["v"].note  # v: nothing tells
     assert (results["u"].status, w.rows("u"), w.rows("t")) == ("merged", [(1, "a")], [])

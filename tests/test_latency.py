@@ -12,9 +12,9 @@ import pytest
 
 from frazil.config.settings import LatencySettings
 from frazil.dms.listing import DmsObject
-from frazil.engine import small_batch, tally
+from frazil.engine import read_counts, small_batch
 from frazil.engine.collapsed import Ages
-from frazil.flows import freshness, visible
+from frazil.flows import freshness, visibility
 from frazil.lake import jvm
 from frazil.report import captions, lake_charts, latency_charts, ledger
 from frazil.report.advice import Seen, Setting, fit
@@ -84,7 +84,7 @@ def test_a_large_batch_is_applied_and_told_of_as_a_small_one(world, monkeypatch)
     counts, sketches, rules = [], [], world.rules
     for table, most_mb in (("a", small_batch.MOST_MB), ("b", -1), ("c", -1)):
         monkeypatch.setattr(small_batch, "MOST_MB", most_mb)
-        monkeypatch.setattr(tally, "SAMPLED", 10**6 if table == "a" else 1)
+        monkeypatch.setattr(read_counts, "SAMPLED", 10**6 if table == "a" else 1)
         world.rules = {"rules": []} if table == "c" else rules
         world.table(table).load(table, (1, "a"), (2, "b")).loaded()
         world.changes(table, *[U(1, f"v{n}") for n in range(60)], D(2), I(3, "c")).merged(tables=[f"public.{table}"])
@@ -241,7 +241,7 @@ def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_
     world.changes("t", U(1, "b")).merged()
     book, stop = world.book(LatencySettings), threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        watching = pool.submit(visible.watch, book, stop, 0.1)
+        watching = pool.submit(visibility.watch, book, stop, 0.1)
         time.sleep(2)
         world.changes("t", I(2, "c"), name=FILE2).merged()
         time.sleep(1)

@@ -12,8 +12,8 @@ import pytest
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
 from frazil.flows import cdc
 from frazil.flows import maintenance as flow
-from frazil.lake import commit, compact, jvm, jvm_expire, jvm_rewrite, maintenance_actions
-from frazil.lake.health import health, states_to_tag
+from frazil.lake import commit, compaction, jvm, jvm_expire, jvm_rewrite, maintenance_actions
+from frazil.lake.table_health import health, states_to_tag
 from frazil.report import ledger
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
@@ -49,7 +49,7 @@ def files(world) -> int:
 
 def meanwhile(monkeypatch, *steps):
     """Run a step each time that a slice has been rewritten or is about to be committed, before its deletes are read."""
-    left, real = list(steps), compact._after_the_batch_in_flight
+    left, real = list(steps), compaction._after_the_batch_in_flight
 
     def during(spark, name, patience):
         table = real(spark, name, patience)
@@ -57,12 +57,12 @@ def meanwhile(monkeypatch, *steps):
             left.pop(0)()
         return table
 
-    monkeypatch.setattr(compact, "_after_the_batch_in_flight", during)
+    monkeypatch.setattr(compaction, "_after_the_batch_in_flight", during)
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_table_without_a_key_is_compacted_with_its_equal_rows(world, monkeypatch, version):
-    name, real = f"{world.name('t').rsplit('.', 1)[0]}.keyless{version}", compact._rewrite
+    name, real = f"{world.name('t').rsplit('.', 1)[0]}.keyless{version}", compaction._rewrite
     world.table("t").setup()
     world.spark.sql(f"create table {name} (a int, v string) using iceberg tblproperties ('format-version' = '{version}', 'write.delete.mode' = 'merge-on-read')")  # fmt: skip
     for _ in range(3):
@@ -75,15 +75,15 @@ def test_a_table_without_a_key_is_compacted_with_its_equal_rows(world, monkeypat
         world.spark.sql(f"delete from {name} where a = 3")
         return out
 
-    monkeypatch.setattr(compact, "_rewrite", slow)
+    monkeypatch.setattr(compaction, "_rewrite", slow)
     rows = f"select a, v, count(*) n from {name} group by a, v"
     before = {r.a: r.n for r in world.spark.sql(rows).collect()}
-    assert compact.compact(world.spark, name, (), S, "r", quiet)["slices"] == 1
+    assert compaction.compact(world.spark, name, (), S, "r", quiet)["slices"] == 1
     assert {r.a: r.n for r in world.spark.sql(rows).collect()} == {a: n for a, n in before.items() if a != 3}
 
 
 def test_a_compaction_carries_deletes_over_that_arrived_during_the_rewrite(table, monkeypatch):
-    real = compact._rewrite
+    real = compaction._rewrite
 
     def slow(*a):
         out = real(*a)
@@ -91,9 +91,9 @@ def test_a_compaction_carries_deletes_over_that_arrived_during_the_rewrite(table
         table.spark.sql(f"update {table.name('t')} set v = 'later' where id in (7, 399)")
         return out
 
-    monkeypatch.setattr(compact, "_rewrite", slow)
+    monkeypatch.setattr(compaction, "_rewrite", slow)
     before = table.rows("t")
-    done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
     assert (done["slices"], done["carried_deletes"], done["attempts"]) == (1, 6, 1)
     changed = {7: "later", 399: "later"}
     assert table.rows("t") == sorted(((i, changed.get(i, v)) for i, v in before if i not in (4, 5, 151, 250)), key=repr)
@@ -103,7 +103,7 @@ def test_a_compaction_carries_deletes_over_that_arrived_during_the_rewrite(table
 def test_a_slice_that_loses_a_race_computes_its_deletes_again(table, monkeypatch):
     before = table.rows("t")
     meanwhile(monkeypatch, lambda: table.spark.sql(f"delete from {table.name('t')} where id = 9"))
-    done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
     assert (done["slices"], done["attempts"], done["carried_deletes"]) == (1, 2, 1)
     assert table.rows("t") == [r for r in before if r[0] != 9]
 
@@ -112,10 +112,10 @@ def test_a_slice_that_loses_three_races_is_left_to_the_next_run_and_leaves_no_fi
     steps = [lambda i=i: table.spark.sql(f"delete from {table.name('t')} where id = {i}") for i in (9, 10, 11)]
     meanwhile(monkeypatch, *steps)
     head = table.spark.sql(f"select count(*) from {table.name('t')}").first()[0]
-    done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
     assert (done["slices"], done["given_up"], done["attempts"]) == (0, 1, 3)
     assert table.spark.table(table.name("t")).count() == head - 3
-    again = compact.compact(table.spark, table.name("t"), ("id",), S, "r2", quiet)
+    again = compaction.compact(table.spark, table.name("t"), ("id",), S, "r2", quiet)
     assert again["slices"] == 1
     assert table.spark.table(table.name("t")).count() == head - 3
 
@@ -134,12 +134,12 @@ def test_the_new_files_stay_after_a_commit_of_unknown_outcome(table, monkeypatch
 
     monkeypatch.setattr(jvm_rewrite, "commit_rewrite", lost)
     if asked == "answers":
-        done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+        done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
         assert (done["slices"], done["attempts"]) == (1, 1)
     else:
-        monkeypatch.setattr(compact, "_happened", down)
+        monkeypatch.setattr(compaction, "_happened", down)
         with pytest.raises(OSError, match="the catalog is down"):
-            compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+            compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
     assert table.rows("t") == before
 
 
@@ -149,12 +149,12 @@ def test_a_batch_in_flight_wins_and_a_dead_one_does_not_count(world):
     head, branch = world.head("t"), "frazil_" + commit.new_batch()
     jvm.fork(world.spark, world.name("t"), branch, head)
     s = MaintenanceSettings(yield_s=0.0)
-    done = compact.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)
+    done = compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)
     assert (done["slices"], done["given_up"], world.head("t")) == (0, 1, head)
     jvm.drop_branch(world.spark, world.name("t"), branch)
     dead = re.sub(r"_\d+_(?=[0-9a-f]{6}$)", "_99999999_", branch)
     jvm.fork(world.spark, world.name("t"), dead, head)
-    assert compact.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["slices"] == 1
+    assert compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["slices"] == 1
 
 
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
@@ -167,8 +167,8 @@ def test_a_rewrite_that_would_change_a_row_is_not_committed(table, monkeypatch, 
         return [] if lost else real(spark, java, group, rows, size)
 
     monkeypatch.setattr(jvm_rewrite, "write_staged", spoilt)
-    with pytest.raises(compact.CompactionError):
-        compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    with pytest.raises(compaction.CompactionError):
+        compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
     assert table.head("t") == head
 
 
@@ -178,7 +178,7 @@ def test_of_rows_that_are_all_deleted_no_file_is_left_and_ingestion_goes_on(tabl
     table.changes("t", *[D(i) for i in range(400) if i not in (3, 150)]).merged(lane=lane)
     assert table.rows("t") == [] and files(table)
     book = table.book(lane="rowdelta")
-    done = compact.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
     assert done["slices"] == 1 and done["added_files"] == 0 and files(table) == 0
     table.changes("t", I(7, "back"), I(8, "new"), name=FILE2)
     assert not [r.note for r in cdc.run(book) if r.failed]
@@ -190,10 +190,10 @@ def test_of_rows_that_are_all_deleted_no_file_is_left_and_ingestion_goes_on(tabl
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
 def test_slices_stop_at_the_bounds_and_the_next_run_goes_on(table):
     s = MaintenanceSettings(slice_files=2, max_run_mb=0)
-    first = compact.compact(table.spark, table.name("t"), ("id",), s, "r", quiet)
+    first = compaction.compact(table.spark, table.name("t"), ("id",), s, "r", quiet)
     assert first["slices"] == 1
     before = table.rows("t")
-    rest = compact.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r2", quiet)
+    rest = compaction.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r2", quiet)
     assert rest["slices"] == 1
     assert files(table) == 1
     assert table.rows("t") == before
@@ -202,9 +202,9 @@ def test_slices_stop_at_the_bounds_and_the_next_run_goes_on(table):
 def test_a_slice_gets_the_cores_that_ingestion_leaves(table, monkeypatch):
     context, seen = table.spark.sparkContext, []
     monkeypatch.setattr(
-        compact, "compact_group", lambda *a: seen.append(context.getLocalProperty("spark.scheduler.pool")) or {}
+        compaction, "compact_group", lambda *a: seen.append(context.getLocalProperty("spark.scheduler.pool")) or {}
     )
-    compact.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r", print)
+    compaction.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r", print)
     assert set(seen) == {"maintenance"} and context.getLocalProperty("spark.scheduler.pool") is None
     pools = [context._jsc.sc().getPoolForName(name).get() for name in ("default", "maintenance")]
     assert pools[0].weight() > 10 * pools[1].weight()
@@ -216,7 +216,7 @@ def test_compaction_sorts_by_choice(world, z_order):
     world.spark.sql(f"insert into {world.name('t')} select id, '50' from range(100, 110)")
     s = MaintenanceSettings(sort_by=["v", "id"], z_order=z_order)
     before = world.rows("t")
-    assert compact.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["slices"] == 1
+    assert compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["slices"] == 1
     values = [r.v for r in world.spark.table(world.name("t")).collect()]
     assert world.rows("t") == before
     assert (values == sorted(values)) is not z_order
@@ -236,7 +236,7 @@ def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
         while not stop.is_set():
             number += 1
             try:
-                done.append(compact.compact(spark, world.name("t"), ("id",), S, f"r{number}", quiet))
+                done.append(compaction.compact(spark, world.name("t"), ("id",), S, f"r{number}", quiet))
             except Exception as e:
                 troubles.append(e)
                 return

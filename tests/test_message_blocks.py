@@ -13,14 +13,14 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.core.changes import Changes
 from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, type_messages
-from frazil.dms.control import TELLING
+from frazil.dms.control_records import TELLING
 from frazil.dms.streams import ARRIVED
 from frazil.engine import message_blocks, message_parts, small_batch
 from frazil.engine.collapsed import Wanted
 from frazil.engine.large_batch import RowForm, collapsed_rows, collapsing, counted_blocks
 from frazil.engine.message_parts import Part, Reading
-from frazil.engine.tally import Tally
-from frazil.flows.stream_groups import Group, groups_of_facts
+from frazil.engine.read_counts import Tally
+from frazil.flows.message_groups import Group, groups_of_facts
 from frazil.report.latency import QUANTILES
 from helpers import spec_of
 

@@ -11,9 +11,9 @@ from frazil.cli import main
 from frazil.config.settings import ParameterError, SetupSettings, resolve
 from frazil.errors import FrazilError
 from frazil.flows import setup
-from frazil.flows.workbook import TableResult
-from frazil.report import runs, summary
-from frazil.report.summary import Grid, finish
+from frazil.flows.table_result import TableResult
+from frazil.report import notebook_output, runs
+from frazil.report.notebook_output import Grid, finish
 from helpers import I
 
 CONTROL = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), "\u2028", "\u2029", "\u202e"]
@@ -35,7 +35,7 @@ def test_a_value_cannot_begin_a_line_or_move_the_cursor_in_any_message():
     assert len(lines_of(repr(grid))) == 2 and "\\n" in repr(grid)
     assert len(lines_of(grid._repr_html_())) == 1
     failed = [TableResult(EVIL, "failed", str(error)), TableResult("t", "held", EVIL)]
-    card = summary.results(failed)
+    card = notebook_output.results(failed)
     assert len(lines_of(repr(card))) == 5, "the verdict, the head, two lines of one table, one of the other"
     lines_of(card._repr_html_())
     with pytest.raises(FrazilError) as all_of_them:
@@ -158,7 +158,13 @@ def test_no_value_key_name_or_path_of_a_source_brings_a_control_character_into_w
     failed = {name for results in done for name, r in results.items() if r.failed}
     assert {"t", "twice", "column"} <= failed, noted
     look = setup.look(w.book(SetupSettings))
-    shown = [*noted, *w.said, repr(Grid(look)), Grid(look)._repr_html_(), repr(summary.results(list(done[2].values())))]
+    shown = [
+        *noted,
+        *w.said,
+        repr(Grid(look)),
+        Grid(look)._repr_html_(),
+        repr(notebook_output.results(list(done[2].values()))),
+    ]
     with pytest.raises(FrazilError) as error:
         finish("cdc_merge", list(done[2].values()))
     log = (w.root / "runs/demo/frazil.log").read_text()

@@ -13,7 +13,7 @@ import pytest
 
 from frazil.config import jars
 from frazil.config.settings import Settings
-from frazil.report.summary import read_record
+from frazil.report.notebook_output import read_record
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference

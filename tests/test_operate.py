@@ -21,10 +21,11 @@ import reference
 from frazil.cli import main
 from frazil.config.settings import resolve
 from frazil.dms.position import Position, PositionError
-from frazil.flows import full_load, setup, watch
-from frazil.flows.workbook import TableResult, TablesFailedError, Workbook
+from frazil.flows import full_load, pending_work, setup
+from frazil.flows.table_result import TableResult, TablesFailedError
+from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
-from frazil.report import runs, summary
+from frazil.report import notebook_output, runs
 
 ROOT = Path(__file__).parent.parent
 
@@ -270,7 +271,7 @@ def test_what_tables_come_to_is_what_the_run_comes_to():
 
 def test_of_several_results_of_a_table_that_stands_which_says_most():
     def come_of(*results):
-        record = summary.finish("cdc_merge", [TableResult("t", *r) for r in results])
+        record = notebook_output.finish("cdc_merge", [TableResult("t", *r) for r in results])
         return runs.outcome(list(record.facts["tables"].values())), record.facts["tables"]["t"]["status"]
 
     assert come_of(("replayed",), ("unchanged",)) == ("ok", "replayed")
@@ -290,7 +291,7 @@ def test_a_run_says_what_it_did_again():
         "load reloaded: c (3 rows); load replayed: a (1,200 rows); 02_cdc_merge applies their change files again"
     )
     results = TableResult("a", "replayed", counts={"replayed": 4, "still_bad": 1}), TableResult("a", "merged", counts={"changes": 2})  # fmt: skip
-    record = summary.finish("cdc_merge", results)
+    record = notebook_output.finish("cdc_merge", results)
     assert runs.restored(record.facts["tables"]) == "4 row(s) of the quarantine replayed: a"
     assert runs.restored({"a": {"status": "merged", "changes": 3}}) == ""
 
@@ -307,15 +308,17 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
     ran.wait()
     assert runs.read(made / "runs/demo")[-1]["outcome"] == "failed"
     assert 'class="bad"' in runs.write_index(made / "runs/demo").read_text()
-    finish = 'from frazil.report.summary import Record\nRecord("setup", "ok", tables={"t": {"status": "created"}})'
+    finish = (
+        'from frazil.report.notebook_output import Record\nRecord("setup", "ok", tables={"t": {"status": "created"}})'
+    )
     code, out = ended(frazil(with_stub(made, finish), "run", "00_setup", "--env", "demo"))
     assert code == runs.OK, out
 
 
 WAITS = """
 from pathlib import Path
-from frazil.flows.stop import stop_requests
-from frazil.report.summary import Record
+from frazil.flows.interrupts import stop_requests
+from frazil.report.notebook_output import Record
 with stop_requests(print) as stop:
     Path("there").touch()
     stop.wait(200)
@@ -426,7 +429,7 @@ def test_a_catalog_that_cannot_be_read_is_told_in_a_line_and_left_to_spark(tmp_p
     first, *others = capsys.readouterr().err.splitlines()
     assert first.startswith("lake: the lake cannot be read without Spark: DatabaseError: (sqlite3.DatabaseError) file is not a database; cure: ")  # fmt: skip
     assert others == ["runs: 02_cdc_merge has not ended well yet"]
-    assert watch.nothing_pending(Workbook(resolve("cdc_merge", {"env": "demo"}).settings)) is None
+    assert pending_work.nothing_pending(Workbook(resolve("cdc_merge", {"env": "demo"}).settings)) is None
 
 
 def test_a_position_that_the_first_version_wrote_is_read_and_a_newer_one_is_refused():

@@ -10,8 +10,8 @@ from frazil.config.settings import CdcMergeSettings, FullLoadSettings, Maintenan
 from frazil.engine import read_files, sample
 from frazil.flows import maintenance, preview
 from frazil.flows.plan import plan
-from frazil.report import summary
-from frazil.report.summary import Grid
+from frazil.report import notebook_output
+from frazil.report.notebook_output import Grid
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -30,7 +30,7 @@ def load_of(world, **settings) -> preview.Load:
 
 def shown(of, *stages) -> str:
     """All that the stages show in a notebook, as text and as HTML."""
-    found = [summary.stage(getattr(of, name)()) for name in stages]
+    found = [notebook_output.stage(getattr(of, name)()) for name in stages]
     return "\n".join([*map(repr, found), *[card._repr_html_() for card in found]])
 
 
@@ -106,7 +106,7 @@ def test_a_bad_row_shows_its_column_its_value_and_what_becomes_of_it(world, poli
     assert bad[0] == "column 'n': 'x' does not fit INT4 (int in the lake)" and "too few fields (9)" in bad[1]
     assert batch.changes().said.endswith({"stop": ": the table will stop", "quarantine": "to be quarantined"}[policy])
     assert [r["bad row"] for r in batch.records().rows if "bad row" in r] == bad
-    assert summary.stage(batch.changes())._repr_html_().count("box-shadow") == 2
+    assert notebook_output.stage(batch.changes())._repr_html_().count("box-shadow") == 2
 
 
 def test_what_is_not_pending_shows_nothing_and_reads_no_table(world, monkeypatch):
@@ -114,7 +114,7 @@ def test_what_is_not_pending_shows_nothing_and_reads_no_table(world, monkeypatch
     monkeypatch.setattr(preview, "read_base", lambda *_: pytest.fail("the lake is asked"))
     batch = batch_of(world)
     assert batch.files().said == "no change file is to be applied now"
-    assert [repr(summary.stage(getattr(batch, s)())) for s in BATCH[1:]] == ["· nothing to show"] * 4
+    assert [repr(notebook_output.stage(getattr(batch, s)())) for s in BATCH[1:]] == ["· nothing to show"] * 4
     assert load_of(world).files().said == "no table is to be loaded now"
 
 
@@ -137,7 +137,7 @@ def test_an_error_of_the_preview_itself_is_a_sentence(world, monkeypatch):
     monkeypatch.setattr(sample.Sample, "fields", lambda *_: 1 / 0)
     batch = batch_of(world)
     assert batch.records().failed and not batch.changes().failed
-    assert repr(summary.stage(batch.records())).startswith("! cannot be shown")
+    assert repr(notebook_output.stage(batch.records())).startswith("! cannot be shown")
 
 
 def test_only_the_beginning_of_long_files_is_read(world, monkeypatch):

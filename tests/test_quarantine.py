@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from frazil.cli import check
 from frazil.config.settings import CdcMergeSettings, MaintenanceSettings, OperateSettings
-from frazil.engine import reread
-from frazil.flows import maintenance, replay, watch
+from frazil.engine import reread_quarantined
+from frazil.flows import maintenance, quarantine_status, replay
 from frazil.flows.plan import plan
-from frazil.lake import commit, jvm, lookup, quarantine
-from frazil.lake.tables import BRANCH_PREFIX
+from frazil.lake import commit, jvm, lookup, quarantine_table
+from frazil.lake.stored_position import BRANCH_PREFIX
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U, slow
 
 pytestmark = pytest.mark.spark
@@ -116,7 +116,7 @@ def test_replay_applies_what_a_wider_type_lets_pass(aside):
 
 @pytest.mark.parametrize("python", [True, slow(False)], ids=["in tasks", "in this process"])
 def test_many_rows_are_read_again_by_tasks_unless_these_lack_python(aside, monkeypatch, python):
-    monkeypatch.setattr(reread, "MOST_BYTES", -1)
+    monkeypatch.setattr(reread_quarantined, "MOST_BYTES", -1)
     if not python:
         monkeypatch.setattr(aside.spark.sparkContext, "pythonExec", "/no/such/python")
     aside.changes("t", U(1, BIG, "A"), U(7, BIG, "moved", was=2), I(5, "five", "e")).merged()
@@ -227,7 +227,7 @@ def test_records_that_come_while_their_branch_is_judged_keep_it(aside):
     branch, judged = BRANCH_PREFIX + batch, jvm.load_table(aside.spark, name).currentSnapshot().snapshotId()
     jvm.fork(aside.spark, name, branch, judged)
     aside.spark.sql(f"insert into {name}.branch_{branch} select * from {name}")
-    quarantine._drop(aside.spark, name, branch, judged)
+    quarantine_table._drop(aside.spark, name, branch, judged)
     assert aside.spark.table(f"{name}.branch_{branch}").count() == 2
     with commit.kept_under_way(batch):
         commit._is_over(batch)  # its commit has ended, and its records are not published yet
@@ -239,9 +239,9 @@ def test_records_that_are_gone_although_their_batch_is_committed_are_an_error(as
     aside.changes("t", U(1, BIG, "A")).merged()
     name, target = f"lake.{aside.space}_ops.quarantine", aside.name("t")
     (there,) = kept(aside, "batch")
-    quarantine.require_published(aside.spark, name, target, *there)
-    with pytest.raises(quarantine.QuarantineError, match="on_changed_load=replay"):
-        quarantine.require_published(aside.spark, name, target, commit.new_batch())
+    quarantine_table.require_published(aside.spark, name, target, *there)
+    with pytest.raises(quarantine_table.QuarantineError, match="on_changed_load=replay"):
+        quarantine_table.require_published(aside.spark, name, target, commit.new_batch())
 
 
 # --- what came later
@@ -267,10 +267,10 @@ def test_a_later_change_of_the_key_makes_a_row_obsolete_an_earlier_one_does_not(
     widen(aside, n="INT8")
     assert outcomes(aside) == [("n", 2, "apply")]
     replayed(aside)
-    told = watch.became(aside.book())
+    told = quarantine_status.became(aside.book())
     assert [(r["status"], r["rows"]) for r in told] == [("obsolete", 3), ("replayed", 2)]
     monkeypatch.setattr(lookup, "open_catalog", _only_by_spark)
-    assert watch.became(aside.book()) == told
+    assert quarantine_status.became(aside.book()) == told
     # 1 got its value and was then moved to 7, which has had a newer value since.
     assert aside.rows("t") == [(2, 6, "after"), (3, 7, "newer"), (7, 8, "newer")]
 

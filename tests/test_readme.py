@@ -22,15 +22,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "lib"))
 
-from frazil import cli  # noqa: E402
+from frazil.cli import commands as cli  # noqa: E402
 from frazil.config import settings  # noqa: E402
 from frazil.config.columns import UNREPRESENTABLE  # noqa: E402
-from frazil.config.entries import Entries, flow  # noqa: E402
 from frazil.config.lake_types import lake_type  # noqa: E402
 from frazil.config.spec import TYPES, Column, TableSpec, load_specs  # noqa: E402
 from frazil.config.spec_entries import ColumnEntries, TableEntries  # noqa: E402
+from frazil.config.validation import Entries, flow  # noqa: E402
 from frazil.dms.endpoint import read_endpoint, read_mappings  # noqa: E402
-from frazil.report.summary import Grid  # noqa: E402
+from frazil.report.notebook_output import Grid  # noqa: E402
 
 FILE, PARAMS, LIB, RUN = ROOT / "README.md", ROOT / "params/README.md", ROOT / "lib/README.md", ROOT / "runs/demo"
 PARAMETERS, DEMO, OF_TABLE, OF_COLUMN = (

@@ -15,7 +15,7 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.listing import DmsObject
 from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import read_changes
-from frazil.engine.reread import NOT_ITS_OWN, Reread, present_layouts, reread
+from frazil.engine.reread_quarantined import NOT_ITS_OWN, Reread, present_layouts, reread
 from frazil.errors import FrazilError
 from helpers import spec_of
 from mutated_files import COLUMNS as DAMAGED

@@ -16,8 +16,8 @@ import yaml
 from frazil.config.paths import local_path
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.flows import cdc, setup
-from frazil.lake import compact as compaction
-from frazil.lake import jvm, jvm_rowdelta, lanes
+from frazil.lake import compaction as compaction
+from frazil.lake import jvm, jvm_rowdelta, write_path
 from frazil.lake.keyindex import KeyIndex
 from frazil.lake.locator import Locator, live_rows
 from helpers import FILE2, FILE3, D, I, U, slow
@@ -435,11 +435,11 @@ def test_what_only_a_merge_can_write_goes_there(world):
 
 def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(loaded, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyroaring", None)
-    monkeypatch.setattr(lanes, "_tested", {})
+    monkeypatch.setattr(write_path, "_tested", {})
     loaded.changes("t", U(1, "A")).merged(lane="rowdelta")
     assert "MERGE (the package pyroaring is not installed)" in "".join(loaded.said)
     monkeypatch.undo()
-    monkeypatch.setattr(lanes, "_tested", {})
+    monkeypatch.setattr(write_path, "_tested", {})
     monkeypatch.setattr(jvm_rowdelta, "function", lambda *a: 1 / 0)
     loaded.changes("t", U(1, "B"), name=FILE2).merged(lane="rowdelta")
     assert "the self-test failed" in loaded.history("t")[0].summary()["frazil.lane-reason"]
@@ -447,7 +447,7 @@ def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(lo
     shown = loaded.spark.sql(f"SHOW TABLES IN lake.{loaded.space}").collect()
     assert [r.tableName for r in shown] == ["t"]
     monkeypatch.undo()
-    monkeypatch.setattr(lanes, "_tested", {})
+    monkeypatch.setattr(write_path, "_tested", {})
     loaded.changes("t", U(1, "C"), name=FILE3).merged(lane="rowdelta")
     assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta"
     namespace = Path(loaded.iceberg("t").location().removeprefix("file:")).parent

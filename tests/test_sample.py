@@ -5,7 +5,7 @@ import pytest
 from frazil.engine.file_plan import plan_files
 from frazil.engine.sample import read_sample
 from frazil.flows import preview
-from frazil.report import summary
+from frazil.report import notebook_output
 from helpers import FILE1, FILE2, D, I, U, World
 
 
@@ -22,7 +22,7 @@ def stages(world, *names: str) -> tuple[preview.Batch, str]:
     batch = preview.Batch(book, spec, taken)
     planned, read = plan_files(spec, book.endpoint, book.mappings, taken, batch.phase)
     batch.sample, batch.lane = read_sample(spec, planned, read, taken), ("merge", "set")
-    found = [summary.stage(getattr(batch, name)()) for name in names]
+    found = [notebook_output.stage(getattr(batch, name)()) for name in names]
     return batch, "\n".join([*map(repr, found), *[card._repr_html_() for card in found]])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from frazil.cli import main
-from frazil.lake import lanes, scratch
+from frazil.lake import self_test, self_test_names, write_path
 from frazil.lake.rowdelta import RowDelta
 from helpers import FILE1, FILE2, Killed, U
 from lake_reader import lake_rows, lake_tables
@@ -46,12 +46,12 @@ def killed_at(world, monkeypatch, step: int) -> None:
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(lanes, "_tested", {})
-        patch.setattr(scratch, "_birth", lambda pid: 1)  # another process than the one that looks later
-        patch.setattr(lanes, "_drop", drop)
+        patch.setattr(write_path, "_tested", {})
+        patch.setattr(self_test_names, "_birth", lambda pid: 1)  # another process than the one that looks later
+        patch.setattr(self_test, "_drop", drop)
         patch.setattr(RowDelta, "apply", commit)
         if step == 0:
-            patch.setattr(lanes, "create_table", create_half)
+            patch.setattr(self_test, "create_table", create_half)
         world.merge(lane="rowdelta")
 
 
@@ -61,7 +61,7 @@ def test_the_next_run_removes_what_a_killed_self_test_left(loaded, monkeypatch, 
     killed_at(loaded, monkeypatch, step)
     tables, folders = left(loaded)
     assert folders and bool(tables) == (0 < step < 4)
-    monkeypatch.setattr(lanes, "_tested", {})
+    monkeypatch.setattr(write_path, "_tested", {})
     loaded.changes("t", U(2, "B"), name=FILE2).merged(lane="rowdelta")
     assert left(loaded) == ([], [])
     assert lake_rows(loaded.catalog_options, f"{loaded.space}.t") == [(1, "A"), (2, "B")]
@@ -72,7 +72,7 @@ def test_down_lists_and_deletes_what_killed_self_tests_left(loaded, monkeypatch,
     loaded.given["ops"] = f"{loaded.space}_ops"
     for step in (0, 2, 4):
         with monkeypatch.context() as patch:
-            patch.setattr(lanes, "clear_self_tests", lambda *_: None)
+            patch.setattr(self_test, "clear_self_tests", lambda *_: None)
             killed_at(loaded, patch, step)
     (table,), folders = left(loaded)
     assert len(folders) == 3

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from frazil.config.settings import SetupSettings
-from frazil.dms.documents import EndpointError
+from frazil.dms.aws_json import EndpointError
 from frazil.dms.endpoint import read_endpoint
 from frazil.flows.setup import check_source
-from frazil.flows.stream_look import findings
+from frazil.flows.stream_check import findings
 from helpers import LOAD1, World
 
 SETTINGS = {
@@ -85,7 +85,7 @@ def test_two_values_of_one_setting_are_refused(tmp_path):
 
 @pytest.mark.parametrize("stream", ["KafkaSettings", "KinesisSettings"])
 def test_names_of_stream_targets_are_known_in_any_case(tmp_path, stream, monkeypatch):
-    from frazil.dms.documents import read_stream_settings
+    from frazil.dms.aws_json import read_stream_settings
 
     wanted = {"IncludeNullAndEmpty": True, "IncludeTransactionDetails": True}
     for case in CASES.values():

@@ -12,18 +12,19 @@ import pytest
 
 from frazil.cli import main
 from frazil.config import connection
-from frazil.config.changes import Changes
 from frazil.config.columns import TYPES, Column
 from frazil.config.connection import Connection, SourceDatabaseError, engine_of, source_connection
+from frazil.config.policies import Changes
 from frazil.config.settings import resolve
 from frazil.config.spec import TableSpec, load_specs
 from frazil.dms.source_types import DMS_TYPES, dms_type
 from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.plan import plan
 from frazil.flows.source_catalog import QUERIES, SourceTable, as_declared, read_catalog
-from frazil.flows.workbook import Workbook, raise_if_failed
-from frazil.lake import evolution, jvm, jvm_schema
-from frazil.lake.evolution import SchemaError
+from frazil.flows.table_result import raise_if_failed
+from frazil.flows.workbook import Workbook
+from frazil.lake import jvm, jvm_schema, schema_evolution
+from frazil.lake.schema_evolution import SchemaError
 from frazil.report import runs
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
@@ -183,13 +184,13 @@ def test_the_sources_primary_key_is_the_specs_or_is_declared_not_to_matter():
     table = of(Column("id", "INT4", nullable=False), Column("name", "WSTRING(20)"))
     assert as_declared(SPEC, table).column("id").nullable is False
     for key in (("id",), ()):  # none: unique columns were declared
-        evolution.require_source_key(SPEC, key, "a.t")
+        schema_evolution.require_source_key(SPEC, key, "a.t")
     with pytest.raises(
         SchemaError, match=r"(?s)a.t: the source's primary key is \(id, name\), and \(id\) in .*key: keep"
     ):
-        evolution.require_source_key(SPEC, ("id", "name"), "a.t")
-    evolution.require_source_key(replace(SPEC, changes=Changes(key="keep")), ("id", "name"), "a.t")
-    evolution.require_source_key(replace(SPEC, key=(), without_key="append"), ("id",), "a.t")
+        schema_evolution.require_source_key(SPEC, ("id", "name"), "a.t")
+    schema_evolution.require_source_key(replace(SPEC, changes=Changes(key="keep")), ("id", "name"), "a.t")
+    schema_evolution.require_source_key(replace(SPEC, key=(), without_key="append"), ("id",), "a.t")
 
 
 # --- a real database

@@ -18,12 +18,14 @@ from frazil.config.jars import SDK_BUNDLES
 from frazil.config.session import get_spark, needs_s3, s3_conf
 from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
 from frazil.config.spec import parse_spec
-from frazil.dms import newest, position, storage
+from frazil.dms import incremental_listing, position, storage
 from frazil.dms.listing import Differences, SourceError, TableObjects, Watch, differences, folders_beside, list_table
+from frazil.dms.pending_changes import pending_changes
 from frazil.dms.storage import StorageError
 from frazil.flows import cdc, maintenance
 from frazil.lake import lookup
-from frazil.lake.tables import MADE, POSITION
+from frazil.lake.stored_position import POSITION
+from frazil.lake.tables import MADE
 from frazil.report import runs
 from frazil_demo.seaweed import Seaweed
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
@@ -150,7 +152,7 @@ class Requests(list):
 
 
 def test_the_look_back_of_the_listing_covers_that_of_the_position():
-    assert newest.LOOK_BACK >= position.LOOK_BACK
+    assert incremental_listing.LOOK_BACK >= position.LOOK_BACK
 
 
 def test_old_change_files_are_passed_by(source):
@@ -184,7 +186,7 @@ def test_date_partitions_are_taken_back_to_the_one_of_the_last_object(source, la
     assert [o.name for o in whole.changes] == [at(t) for t in times]
     for last in (times[-1], times[-4]):
         there = list_table(source.root, SPEC, since=at(last))
-        assert there.changes == tuple(o for o in whole.changes if o.name >= at(last - newest.LOOK_BACK))
+        assert there.changes == tuple(o for o in whole.changes if o.name >= at(last - incremental_listing.LOOK_BACK))
         assert there.loads == whole.loads and there.load_digest == whole.load_digest
 
 
@@ -219,13 +221,13 @@ def test_a_listing_from_the_position_sees_what_came_late_and_what_was_written_ag
     source("t/LOAD1.csv", f"t/{FILE1}", f"t/{FILE3}")
     there = list_table(source.root, SPEC)
     applied = position.after_changes(position.after_load(position.Position(), there, "a"), list(there.changes), "b")
-    assert not position.pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
+    assert not pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
     source(f"t/{FILE2}")
     with pytest.raises(position.PositionError, match=f"{FILE2} turned up late"):
-        position.pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
+        pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
     source(f"t/{FILE3}", text="other")
     with pytest.raises(position.PositionError, match="written again|turned up late"):
-        position.pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
+        pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
 
 
 def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypatch):
@@ -243,11 +245,11 @@ def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypat
     there = list_table(tmp_path, SPEC, applied.last, applied.look_from)
     assert sorted(looked) == sorted(["LOAD00000001.csv", *names[-66:]])
     assert there.loads == whole.loads and there.changes == whole.changes[-66:]
-    assert position.pending_changes(there, applied, "t") == list(whole.changes[-2:])
+    assert pending_changes(there, applied, "t") == list(whole.changes[-2:])
     assert list_table(tmp_path, SPEC, applied.last).changes == whole.changes, "within an hour"
     (folder / names[150].replace("000.csv", "500.csv")).touch()
     with pytest.raises(position.PositionError, match="turned up late"):
-        position.pending_changes(list_table(tmp_path, SPEC, applied.last, applied.look_from), applied, "t")
+        pending_changes(list_table(tmp_path, SPEC, applied.last, applied.look_from), applied, "t")
 
 
 def test_a_full_listing_now_and_then_finds_what_vanished_and_what_was_written_again(source, at_server):

@@ -14,10 +14,10 @@ import nbformat
 import pytest
 
 from frazil.errors import FrazilError, Message
-from frazil.flows.workbook import TableResult
-from frazil.report import live_status, runs, summary
+from frazil.flows.table_result import TableResult
+from frazil.report import live_status, notebook_output, runs
 from frazil.report.live_status import LiveStatus
-from frazil.report.summary import Grid
+from frazil.report.notebook_output import Grid
 from frazil_demo.report import write_report
 
 HOSTILE = "<script>&\"'</td>{{ 7 * 7 }}<style>"
@@ -34,20 +34,20 @@ def of(*statuses: str, **counts: int) -> list[TableResult]:
 @pytest.mark.parametrize(
     ("card", "head"),
     [
-        (summary.results(of("merged", "unchanged", "failed", changes=5)), "✘ 1 table failed; 1 table merged; 1 table unchanged; 15 changes"),
-        (summary.results(of("merged", "held")), "! 1 table held; 1 table merged"),
-        (summary.results(of("unchanged", "unchanged")), "· 2 tables unchanged"),
-        (summary.results([]), "· no tables"),
-        (summary.plan([{"table": "a", "action": "apply changes", "mb": 1.25}, {"table": "b", "action": "nothing new"}]),
+        (notebook_output.results(of("merged", "unchanged", "failed", changes=5)), "✘ 1 table failed; 1 table merged; 1 table unchanged; 15 changes"),
+        (notebook_output.results(of("merged", "held")), "! 1 table held; 1 table merged"),
+        (notebook_output.results(of("unchanged", "unchanged")), "· 2 tables unchanged"),
+        (notebook_output.results([]), "· no tables"),
+        (notebook_output.plan([{"table": "a", "action": "apply changes", "mb": 1.25}, {"table": "b", "action": "nothing new"}]),
          "✔ 1 table to apply changes; 1 table with nothing to do; 1.2 MB to read"),
-        (summary.plan([{"table": "a", "action": "stops", "decision": "say how"}]), "✘ 1 table needs you to decide or mend something"),
-        (summary.plan([{"table": "a", "action": "held until the full load is applied"}]), "! 1 table held"),
-        (summary.plan([{"table": "a", "action": "nothing new", "impossible": "x"}]), "! 1 table with nothing to do"),
-        (summary.plan([]), "· nothing to do"),
-        (summary.compared(of("equal", "equal", source_rows=1000, differing_rows=0)), "✔ equal: 2 tables, 2,000 rows"),
-        (summary.compared(of("differs", source_rows=9, differing_rows=3)), "✘ 3 row(s) differ, in shop.t0"),
-        (summary.compared([]), "· not compared with the source: see check_source"),
-        (summary.health([{"table": "a", "rows": 7, "data_files": 2, "mb": 0.5, "health": "compact"}]),
+        (notebook_output.plan([{"table": "a", "action": "stops", "decision": "say how"}]), "✘ 1 table needs you to decide or mend something"),
+        (notebook_output.plan([{"table": "a", "action": "held until the full load is applied"}]), "! 1 table held"),
+        (notebook_output.plan([{"table": "a", "action": "nothing new", "impossible": "x"}]), "! 1 table with nothing to do"),
+        (notebook_output.plan([]), "· nothing to do"),
+        (notebook_output.compared(of("equal", "equal", source_rows=1000, differing_rows=0)), "✔ equal: 2 tables, 2,000 rows"),
+        (notebook_output.compared(of("differs", source_rows=9, differing_rows=3)), "✘ 3 row(s) differ, in shop.t0"),
+        (notebook_output.compared([]), "· not compared with the source: see check_source"),
+        (notebook_output.health([{"table": "a", "rows": 7, "data_files": 2, "mb": 0.5, "health": "compact"}]),
          "! 1 table with 7 rows in 2 files (0.5 MB); 1 table needs maintenance"),
     ],
 )  # fmt: skip
@@ -57,7 +57,7 @@ def test_the_first_line_is_the_verdict(card, head):
 
 
 def test_what_needs_somebody_stands_out_and_a_text_of_several_lines_stays_in_its_column():
-    card = summary.results(of("merged", "failed"), "table", "status", "note")
+    card = notebook_output.results(of("merged", "failed"), "table", "status", "note")
     lines = repr(card).splitlines()
     assert [line[0] for line in lines] == ["✘", " ", " ", "✘", " ", " "]
     column = lines[3].index("2 bad row(s)")
@@ -130,7 +130,7 @@ def test_no_text_in_a_notebook_becomes_markup(text):
     bars, status = live_status.ProgressBars(), LiveStatus([].append)
     bars.tasks = {text: (1, 2)}
     status.set(text, text)
-    shown = [Grid([{text: text}]), summary.Summary(summary.BAD, text, [{text: text}]), summary.results([TableResult(text, "failed", text)]), bars, status]  # fmt: skip
+    shown = [Grid([{text: text}]), notebook_output.Summary(notebook_output.BAD, text, [{text: text}]), notebook_output.results([TableResult(text, "failed", text)]), bars, status]  # fmt: skip
     for value in shown:
         page = Elements(value._repr_html_())
         assert page.names <= {"table", "thead", "tbody", "tr", "th", "td", "p", "b", "div", "progress", "pre"}
@@ -190,6 +190,6 @@ def test_a_wheel_has_the_templates(tmp_path):
     assert templates and templates == {
         f.relative_to(tmp_path / "installed") for f in (tmp_path / "installed").rglob("*.j2")
     }
-    code = "import frazil_demo.report\nfrom frazil.report.summary import Grid\nprint(frazil_demo.__file__, Grid([{'a': 1}])._repr_html_())"
+    code = "import frazil_demo.report\nfrom frazil.report.notebook_output import Grid\nprint(frazil_demo.__file__, Grid([{'a': 1}])._repr_html_())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")})  # fmt: skip
     assert str(tmp_path / "installed") in ran.stdout and "<table>" in ran.stdout, ran.stderr

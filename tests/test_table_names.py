@@ -11,7 +11,7 @@ import yaml
 from frazil.cli import main
 from frazil.config.settings import ExploreSettings, MaintenanceSettings
 from frazil.config.sql import identifier
-from frazil.flows import explore, maintenance, trace
+from frazil.flows import explore, maintenance, row_history
 from frazil.flows.plan import plan
 from frazil.report import runs
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, csv_field, spec_of
@@ -77,7 +77,7 @@ def test_a_name_that_needs_quoting_goes_through_every_command(new_world, monkeyp
     book = world.book(ExploreSettings)
     for source in sources:
         assert lake_rows(world.catalog_options, source) == [(1, source)]
-        assert [e["operation"] for e in trace.key_history(book, source, ["1"])] == ["update", "load"]
+        assert [e["operation"] for e in row_history.key_history(book, source, ["1"])] == ["update", "load"]
         assert explore.difference(book, source, "oldest", "newest").counts["inserted"] == 1
         assert len(book.first_rows(source)) == 1
     told = frazil("check", "--env", "w")[1]

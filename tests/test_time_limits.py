@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from frazil.config.settings import ExploreSettings
-from frazil.flows import explore, trace
+from frazil.flows import explore, row_history
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, World
 from lake_reader import lake_rows
 
@@ -66,12 +66,12 @@ def test_the_first_rows_of_a_table_are_shown(world, key):
 @pytest.mark.parametrize("key", KINDS)
 def test_the_history_and_the_differences_of_such_a_key_are_shown(world, key):
     book, source = world.book(ExploreSettings), f"public.{key}"
-    assert trace.first_key(book, source) in ([FIRST[key]], [LAST[key]])
-    events = trace.key_history(book, source, [FIRST[key]])
+    assert row_history.first_key(book, source) in ([FIRST[key]], [LAST[key]])
+    events = row_history.key_history(book, source, [FIRST[key]])
     assert [(e["operation"], e["d"], e["n"], e["u"]) for e in events] == [
         (word, *[s[c] for c in "dnu"]) for word, s in (("update", FIRST), ("update", LAST), ("load", FIRST))
     ]
-    (row,) = trace.origin(book, source, [FIRST[key]])
+    (row,) = row_history.origin(book, source, [FIRST[key]])
     assert (row["file"], row["row"], row["u"], row["source_commit"]) == (FILE2, 1, FIRST["u"], ONE_COMMIT)
     found = explore.difference(book, source, events[1]["snapshot"], "newest")
     assert found.counts == {"inserted": 0, "updated": 2, "deleted": 0}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import frazil
-from frazil import cli
+from frazil.cli import commands as cli
 from frazil.errors import FrazilError
 from frazil.report import runs
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from frazil.config.settings import MaintenanceSettings
-from frazil.engine import load, small_batch
+from frazil.engine import load_files, small_batch
 from frazil.flows import maintenance
 from frazil.report import ledger
 from helpers import FILE1, D, I, U
@@ -40,7 +40,7 @@ def test_loads_changes_maintenance_and_latency_need_no_python_on_executors(witho
 
 
 def test_a_large_load_and_a_large_batch_are_read_by_this_process(without_python, world, catalog_options, monkeypatch):
-    monkeypatch.setattr(load, "IN_PROCESS", -1)
+    monkeypatch.setattr(load_files, "IN_PROCESS", -1)
     monkeypatch.setattr(small_batch, "MOST_MB", -1)
     world.table("t").load("t", (1, "a"), (2, "b")).loaded()
     world.changes("t", U(1, "c"), D(2), I(3, "d")).merged(lane="merge")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from frazil.report import runs
+from frazil.report.notebook_output import Grid
 from frazil.report.render import render
-from frazil.report.summary import Grid
 
 CHARTS = {
     "timeline": "What was committed, how late it was, and what maintenance did beside it.",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from frazil.config.columns import LOBS
 from frazil.config.spec import Column, TableSpec
-from frazil.dms.documents import read_rules as task_rules
+from frazil.dms.aws_json import read_rules as task_rules
 from frazil_demo.settings import SimulatorError, read_json
 
 ADDED = {

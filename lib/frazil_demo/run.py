@@ -24,9 +24,9 @@ from typing import Any
 from frazil.config.settings import find_params, resolve
 from frazil.config.spec import TableSpec, load_specs
 from frazil.errors import FrazilError
-from frazil.flows import visible
+from frazil.flows import visibility
 from frazil.flows.workbook import Workbook
-from frazil.report.summary import Grid, read_record
+from frazil.report.notebook_output import Grid, read_record
 from frazil_demo import engines, shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.report import write_report
@@ -129,7 +129,7 @@ def _seen_by_pyiceberg():
     """Let a second engine watch for commits while the block runs, for the last stage of the latency notebook."""
     book, stop = Workbook(resolve("latency", {"env": "demo"}).settings), threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        watching = pool.submit(visible.watch, book, stop)
+        watching = pool.submit(visibility.watch, book, stop)
         try:
             yield
         finally:

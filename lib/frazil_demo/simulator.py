@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from frazil.dms.documents import read_task_settings
+from frazil.dms.aws_json import read_task_settings
 from frazil_demo import decoys as foreign
 from frazil_demo.catalog import SourceTable, quoted, read_tables
 from frazil_demo.files import Files, check_folders

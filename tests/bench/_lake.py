@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from frazil.config.session import get_spark
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings, Settings, SetupSettings
 from frazil.flows import cdc, full_load, maintenance, setup
-from frazil.flows.workbook import Workbook, raise_if_failed
+from frazil.flows.table_result import raise_if_failed
+from frazil.flows.workbook import Workbook
 from helpers import World
 from reference import workspace
 

@@ -15,11 +15,11 @@ from statistics import median
 from bench._lake import stop_spark, tiny, tiny_lake
 from frazil.config.settings import CdcMergeSettings
 from frazil.lake import jvm
+from frazil.lake.applied_files_store import Update
 from frazil.lake.commit import new_batch
-from frazil.lake.record import Update
 from frazil.lake.tables import read_base
 from frazil.report import runs
-from frazil.source.applied import Applied
+from frazil.source.applied_files import Applied
 
 ROOT = Path(__file__).parents[2]
 

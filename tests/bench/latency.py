@@ -24,7 +24,8 @@ from frazil.config.settings import (
     SetupSettings,
 )
 from frazil.flows import cdc, full_load, maintenance, setup
-from frazil.flows.workbook import Workbook, raise_if_failed
+from frazil.flows.table_result import raise_if_failed
+from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.tables import create_namespaces
 from frazil.report import ledger

@@ -24,11 +24,12 @@ from frazil.config.settings import (
     SetupSettings,
 )
 from frazil.flows import cdc, full_load, setup
-from frazil.flows.workbook import Workbook, raise_if_failed
-from frazil.lake import compact, jvm, jvm_rewrite
+from frazil.flows.table_result import raise_if_failed
+from frazil.flows.workbook import Workbook
+from frazil.lake import compaction, jvm, jvm_rewrite
 from frazil.lake.remap_deletes import new_deletes
 from frazil.report import lake_charts, ledger
-from frazil.report.charts import Chart
+from frazil.report.chart_style import Chart
 from frazil.report.latency import Analysis, frame
 
 RATE = 1_000
@@ -168,12 +169,12 @@ def _windows(
 ) -> tuple[list[tuple[float, float, bool]], list[dict], set]:
     """Alternate windows without and with compaction; return them, what each compaction did, and the files that the plan named."""
     spark, name, done = bench.book(SetupSettings).spark, "bench.bench.wear", []
-    planned = {f for piece in compact.file_groups(spark, jvm.load_table(spark, name), s) for f in piece.files}
+    planned = {f for piece in compaction.file_groups(spark, jvm.load_table(spark, name), s) for f in piece.files}
     windows = []
     for number in range(2 * pairs):
         began, busy = time.time(), bool(number % 2)
         if busy:
-            done.append(compact.compact(spark, name, ("id",), s, f"window {number}", lambda text: None))
+            done.append(compaction.compact(spark, name, ("id",), s, f"window {number}", lambda text: None))
         time.sleep(max(0.0, began + seconds - time.time()))
         windows.append((began, time.time(), busy))
     return windows, done, planned

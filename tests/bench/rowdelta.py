@@ -12,7 +12,7 @@ from statistics import median
 from bench import _baselines
 from bench._lake import Changes, fill, lake
 from frazil.flows.cdc import run as merge
-from frazil.report.charts import COLOURS, new_figure, styled
+from frazil.report.chart_style import COLOURS, new_figure, styled
 
 PICTURE = Path(__file__).parents[2] / "runs/bench/rowdelta.png"
 WAYS = {

@@ -34,7 +34,7 @@ COUNT, ROWS, LIMIT_S = 200, 300, 900
 POINTS = {
     "rowdelta": ["lake.rowdelta:write_rows", "lake.rowdelta:write_deletes", "lake.jvm_rowdelta:commit", "lake.locator:Locator.save"],
     "merge": ["lake.jvm:fork", "lake.merge:merge", "lake.jvm:publish"],
-    "fold": ["lake.fold:write_rows", "lake.jvm_rewrite:commit_rewrite", "lake.rowdelta:write_rows", "lake.jvm_rowdelta:commit"],
+    "fold": ["lake.small_file_merge:write_rows", "lake.jvm_rewrite:commit_rewrite", "lake.rowdelta:write_rows", "lake.jvm_rowdelta:commit"],
 }  # fmt: skip
 LANES = {lane: {"lane": lane} for lane in ("rowdelta", "merge")}
 LANES["fold"] = {"lane": "rowdelta", "max_batch_files": 1, "fold_after": 2}

@@ -10,7 +10,7 @@ from pathlib import Path
 from frazil.cli.hooks import call_hooks
 from frazil.config.settings import OperateSettings, ParameterError, resolve
 from frazil.errors import FrazilError, nearest
-from frazil.flows import watch
+from frazil.flows import lateness, pending_work, quarantine_status
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
 from frazil.report import runs
@@ -48,7 +48,7 @@ def breaches(operate: OperateSettings) -> list[str]:
 
 
 def _without_spec(book: Workbook) -> list[str]:
-    return [_told(table, *watch.NO_SPEC.split(": ", 1)) for table in watch.without_spec(book)]
+    return [_told(table, *pending_work.NO_SPEC.split(": ", 1)) for table in pending_work.without_spec(book)]
 
 
 def _late(book: Workbook, operate: OperateSettings) -> list[str]:
@@ -61,7 +61,7 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
         except ValueError:
             raise ParameterError(f"table_max_lag_s: {name}: '{seconds}'", "write a number of seconds") from None
     try:
-        rows = watch.lateness(book)
+        rows = lateness.lateness(book)
     except FrazilError as e:
         return [_told("lake", e.problem, e.cure)]
     lines = [_told(r["table"], r["problem"], r["cure"]) for r in rows if r["problem"]]
@@ -87,7 +87,7 @@ def _quarantined(operate: OperateSettings) -> list[str]:
         return []
     rows, allowed = sum(waiting.values()) + len(lost), operate.max_quarantined
     told = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
-    told += [watch.many_unreadable(lost)] if lost else []
+    told += [quarantine_status.many_unreadable(lost)] if lost else []
     return [f"quarantine: {rows:,} row(s) wait ({', '.join(told)}), allowed are {allowed:,}"] if rows > allowed else []
 
 

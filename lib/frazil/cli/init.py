@@ -18,8 +18,8 @@ from frazil.config.jars import PACKAGES
 from frazil.config.session import get_spark
 from frazil.config.settings import ParameterError, Settings, find_params
 from frazil.config.spec import TableSpec
-from frazil.config.written import file_name, lake_name, spec_text
-from frazil.dms.documents import read_endpoint_document, read_json, stream_address
+from frazil.config.spec_writer import file_name, lake_name, spec_text
+from frazil.dms.aws_json import read_endpoint_document, read_json, stream_address
 from frazil.dms.endpoint import endpoint_from
 from frazil.dms.lint import LOSS, lint
 from frazil.dms.mappings import Mappings, read_mappings

@@ -7,11 +7,11 @@ import sys
 
 from frazil.cli.hooks import call_hooks
 from frazil.config.settings import resolve
-from frazil.flows import watch
+from frazil.flows import pending_work
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
-from frazil.report.summary import Grid, shared
+from frazil.report.notebook_output import Grid, shared
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +29,8 @@ def main(options: argparse.Namespace) -> int:
     for word in short:
         for text, tables in shared(rows, word).items():
             print(f"{', '.join(tables)}: {word}: {text}")
-    for table in watch.without_spec(book):
-        print(f"{table}: {watch.NO_SPEC}")
+    for table in pending_work.without_spec(book):
+        print(f"{table}: {pending_work.NO_SPEC}")
     if trouble := runs.unusable(book.folder):
         print(f"runs: {trouble}; no run could be kept", file=sys.stderr)
         operate = resolve("operate", {"env": options.env}).settings

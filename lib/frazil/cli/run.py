@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
-import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints
+from typing import Any, BinaryIO, get_type_hints
 
 import yaml
 
+from frazil.cli.child_process import end_child, pass_signals_on
 from frazil.cli.hooks import call_hooks
-from frazil.cli.notebook import Task
+from frazil.cli.notebook_process import Task
 from frazil.cli.run_folder import RunFolder
+from frazil.cli.run_lock import run_lock
 from frazil.config import redaction
-from frazil.config.jars import CACHE
 from frazil.config.private_files import open_runs
 from frazil.config.settings import (
     NOTEBOOKS,
@@ -37,13 +33,10 @@ from frazil.config.settings import (
 )
 from frazil.dms.streams import UnreachableError
 from frazil.errors import FrazilError, nearest
-from frazil.flows import watch
+from frazil.flows import lateness, pending_work, quarantine_status
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
-from frazil.report.summary import read_record
-
-if TYPE_CHECKING:
-    import psutil
+from frazil.report.notebook_output import read_record
 
 NOTEBOOK_FILES = Path(__file__).parent.parent / "notebooks"
 """The notebooks that are installed with Frazil."""
@@ -73,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
         open_runs(replace(operate, file_group=settings.file_group)), file.stem, env=options.env, parameters=shown
     )
     run.keep(outcome="running", pid=os.getpid())
-    with _lock(run.home / f".{file.stem}.lock") as held:
+    with run_lock(run.home / f".{file.stem}.lock") as held:
         if not held:
             facts = {"outcome": "skipped", "cause": "another run of this notebook is at work"}
         elif section == "cdc_merge" and (without := _without_spark(book)):
@@ -83,11 +76,11 @@ def main(options: argparse.Namespace) -> int:
             began = time.time()
             facts = _papermill(_task(file, run, settings, given), run, timeout, held)
             facts["unreadable"] = (
-                watch.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
+                quarantine_status.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
             )
-            facts["worst_lag_s"] = watch.worst_latency(settings, began) if facts.get("rows") else None
+            facts["worst_lag_s"] = lateness.worst_latency(settings, began) if facts.get("rows") else None
         if facts["outcome"] == "nothing to do":
-            facts["waiting"] = watch.still_waiting(book)
+            facts["waiting"] = quarantine_status.still_waiting(book)
     _ended(operate, run, facts)
     return runs.EXIT_CODES[run.facts["outcome"]]
 
@@ -95,7 +88,7 @@ def main(options: argparse.Namespace) -> int:
 def _without_spark(book: Workbook) -> dict[str, Any] | None:
     """Return the outcome of a run that need not or cannot start; None if it has to start."""
     try:
-        still = watch.nothing_pending(book)
+        still = pending_work.nothing_pending(book)
     except UnreachableError as e:
         return {"outcome": runs.outcome_of(None, type(e).__name__), "cause": str(e)}
     return {"outcome": "nothing to do", "tables": still} if still else None
@@ -162,34 +155,6 @@ def validated(section: str, env: str, pairs: list[list[str]]) -> tuple[Workbook,
     return Workbook(resolve(section, {**given, "env": env}).settings), {**given, "env": env}
 
 
-@contextmanager
-def _lock(file: Path):
-    """Hold a lock until this process and the child that inherits it have ended; yield None if another run holds it.
-
-    The kernel frees it however they end; the process id in the file is only for people.
-    """
-    with _opened(file) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-            return
-        with suppress(OSError):
-            os.ftruncate(lock.fileno(), 0)
-            os.write(lock.fileno(), f"{os.getpid()}\n".encode())
-        yield lock
-
-
-def _opened(file: Path) -> BinaryIO:
-    """Open a lock file as far as its disk allows; if it cannot be created, use one in the user's own folder."""
-    with suppress(OSError):
-        return open(file, "ab")
-    with suppress(OSError):
-        return open(file, "rb")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    return open(CACHE / f"{hashlib.sha256(str(file).encode()).hexdigest()}.lock", "ab")
-
-
 def _task(file: Path, run: RunFolder, settings: Settings, given: dict[str, Any]) -> Task:
     """Return the task for the notebook's process; parameters that may hold a credential stay out of the notebook's cell."""
     sealed = {n: v for n, v in given.items() if redaction.shown(n, v) != v}
@@ -201,20 +166,20 @@ def _task(file: Path, run: RunFolder, settings: Settings, given: dict[str, Any])
 def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, Any]:
     """Run the notebook in a child process and return the facts; a time-out ends it and every process that it started."""
     name = Path(task.notebook).name
-    command = [sys.executable, "-m", "frazil.cli.notebook"]
+    command = [sys.executable, "-m", "frazil.cli.notebook_process"]
     environment = {**os.environ, "FRAZIL_PARAMS": str(find_params())}
     with _log(run) as kept:
         child = subprocess.Popen(command, cwd=find_params().parent, env=environment, stdin=subprocess.PIPE, stdout=kept, stderr=kept, pass_fds=[lock.fileno()], start_new_session=True)  # fmt: skip
         try:
-            with _passed_on(child) as stopped:
+            with pass_signals_on(child) as stopped:
                 with suppress(BrokenPipeError), child.stdin as stdin:
                     stdin.write(task.text())
                 child.wait(timeout or None)
         except subprocess.TimeoutExpired:
-            _end(child)
+            end_child(child)
             return {"outcome": "timed out", "cause": f"stopped after {timeout:g} s"}
         except BaseException:
-            _end(child)
+            end_child(child)
             run.keep(outcome="failed", cause="stopped")
             raise
     out, log = run.file(name), run.file("run.log")
@@ -237,63 +202,6 @@ def _log(run: RunFolder) -> BinaryIO:
             folder.mkdir(mode=0o700, exist_ok=True)
             return open(folder / "run.log", "ab")
     return open(os.devnull, "ab")
-
-
-@contextmanager
-def _passed_on(child: subprocess.Popen) -> Iterator[list[int]]:
-    """Pass the first SIGTERM or SIGINT on to the notebook, and yield the signals; the second one ends papermill and its children.
-
-    A service manager signals this process alone, and papermill would die of the signal. A long-running cell completes
-    its work in progress (`flows.stop`), and the notebook continues to its end. At any other moment the kernel ends.
-    """
-    import psutil
-
-    came: list[int] = []
-
-    def on_signal(number: int, frame: object) -> None:
-        came.append(number)
-        if len(came) > 1:
-            raise SystemExit(128 + number)
-        for process in [p for p in _below(child) if is_kernel(p)] or [child]:
-            with suppress(psutil.NoSuchProcess):
-                process.terminate()
-
-    def is_kernel(process: psutil.Process) -> bool:
-        with suppress(psutil.NoSuchProcess):  # ended since, or a zombie
-            return "ipykernel_launcher" in " ".join(process.cmdline())
-        return False
-
-    main = threading.current_thread() is threading.main_thread()
-    before = {n: signal.signal(n, on_signal) for n in (signal.SIGTERM, signal.SIGINT) if main}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _below(child: subprocess.Popen) -> list[psutil.Process]:
-    """Return all descendants of a child process; none if it has ended."""
-    import psutil
-
-    with suppress(psutil.NoSuchProcess):
-        return psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
-    return []
-
-
-def _end(child: subprocess.Popen) -> None:
-    """End papermill, its kernel (which has its own process group), and the kernel's Spark."""
-    import psutil
-
-    family = _below(child)
-    child.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(5)
-    child.kill()
-    for process in family:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    child.wait()
 
 
 def _error(out: Path) -> tuple[str, str]:

@@ -39,9 +39,9 @@ def write(params: Path) -> None:
 
 def text(document: str) -> str:
     """Return the schema of a document as JSON."""
-    from frazil.config.entries import json_schema
     from frazil.config.settings import environment
     from frazil.config.spec_entries import TableEntries
+    from frazil.config.validation import json_schema
     from frazil.dms.endpoint_entries import EndpointDocument
 
     model = {"spec": TableEntries, "environment": environment(), "endpoint": EndpointDocument}[document]

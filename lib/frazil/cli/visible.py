@@ -6,8 +6,8 @@ import argparse
 import threading
 
 from frazil.config.settings import resolve
-from frazil.flows import visible
-from frazil.flows.stop import stop_requests
+from frazil.flows import visibility
+from frazil.flows.interrupts import stop_requests
 from frazil.flows.workbook import Workbook
 from frazil.report.runs import OK
 
@@ -25,5 +25,5 @@ def main(options: argparse.Namespace) -> int:
         clock = threading.Timer(min(options.seconds, threading.TIMEOUT_MAX), stop.set)
         clock.daemon = True
         clock.start()
-        print(f"{visible.watch(book, stop, options.every)} commits seen")
+        print(f"{visibility.watch(book, stop, options.every)} commits seen")
     return OK

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 
-from frazil.config import cells, redaction
-from frazil.config.changes import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
+from frazil.config import cell_parameters, redaction
+from frazil.config.policies import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
 from frazil.errors import FrazilError, nearest
 
 if TYPE_CHECKING:
-    from frazil.config.entries import Entries
+    from frazil.config.validation import Entries
 
-cells.follow()  # the cell of parameters runs after the one that imports this module
+cell_parameters.follow()  # the cell of parameters runs after the one that imports this module
 
 
 class ParameterError(FrazilError):
@@ -417,7 +417,7 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
 
 def environment(stated: Collection[str] | None = None) -> type[Entries]:
     """Return the model of an environment file; of sections that are not `stated` only the name, which is quick."""
-    from frazil.config.parameters import environment_model
+    from frazil.config.parameter_models import environment_model
 
     known = (("common", Settings), *NOTEBOOKS.items())
     return environment_model(tuple((name, cls if stated is None or name in stated else None) for name, cls in known))
@@ -425,7 +425,7 @@ def environment(stated: Collection[str] | None = None) -> type[Entries]:
 
 def _checked(model: type[Entries], raw: Any, where: str) -> dict[str, Any]:
     """Return what is stated, with the types of its parameters; else raise ParameterError."""
-    from frazil.config.entries import checked
+    from frazil.config.validation import checked
 
     return checked(model, raw, where, ParameterError).given()
 
@@ -443,7 +443,7 @@ def _cell_values(cell: dict[str, Any], known: set[str]) -> dict[str, Any]:
     import difflib
 
     found, again = {}, "_frazil_resolved" in cell
-    for name, value in cells.parameters(cell).items():
+    for name, value in cell_parameters.parameters(cell).items():
         if name.startswith("_") or name in _INTERPRETER or not isinstance(value, _PLAIN):
             continue
         if name in known:
@@ -473,7 +473,7 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     The cell wins over the notebook's section of the file, the section over `common`, and `common` over the default.
     Raise ParameterError for an unknown parameter, with the nearest known one.
     """
-    from frazil.config.parameters import model_of
+    from frazil.config.parameter_models import model_of
 
     cls, here = NOTEBOOKS[notebook], "the notebook's cell"
     found = _checked(model_of(cls), _cell_values(cell, {f.name for f in fields(cls)}), here)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from frazil.config.changes import POLICIES, Changes, PastLayout
 from frazil.config.columns import TYPES, Column, SpecError
+from frazil.config.policies import POLICIES, Changes, PastLayout
 
 RESERVED = {
     "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number",
@@ -61,7 +61,7 @@ class TableSpec:
 
     @property
     def policy(self) -> str:
-        """How changes find their row: `key`, or the declared policy for a table without one (`changes.WITHOUT_KEY`)."""
+        """How changes find their row: `key`, or the declared policy for a table without one (`policies.WITHOUT_KEY`)."""
         return "key" if self.key else self.without_key
 
     @property
@@ -136,8 +136,8 @@ def rename_cure(name: str, spec: TableSpec) -> str:
 
 def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     """Check one spec as read from YAML and return it; every error names the file, the entry and the cure."""
-    from frazil.config.entries import checked
     from frazil.config.spec_entries import TableEntries
+    from frazil.config.validation import checked
 
     table = checked(TableEntries, raw, where, SpecError)
     columns, kept = table.file_columns, table.lake_columns
@@ -153,8 +153,8 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
 
 def parse_changes(raw: dict, where: str) -> Changes:
     """Check the policies of `changes`, of a spec or of the settings."""
-    from frazil.config.entries import checked
     from frazil.config.spec_entries import ChangesEntries
+    from frazil.config.validation import checked
 
     return Changes(**dict(checked(ChangesEntries, raw, where, SpecError)))
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.latest_per_key import APPLY, ARRIVE, LEAVE, events, key_codes
+from frazil.core.equal_keys import key_codes
+from frazil.core.key_changes import APPLY, ARRIVE, LEAVE, events
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from frazil.config.spec import TableSpec
-from frazil.dms.documents import EndpointError, read_endpoint_document
+from frazil.dms.aws_json import EndpointError, read_endpoint_document
 from frazil.dms.mappings import BeforeImage, Mappings, read_mappings
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def read_endpoint(path: Path) -> Endpoint:
 
 def endpoint_from(settings: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Endpoint:
     """Return the endpoint that `S3Settings` and `FrazilSettings` describe."""
-    from frazil.config.entries import checked
+    from frazil.config.validation import checked
     from frazil.dms.endpoint_entries import FrazilSettings, S3Settings
 
     s = checked(S3Settings, dict(settings), where, EndpointError)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
 
-from frazil.config.entries import Entries, Flag, Text, in_any_case
+from frazil.config.validation import Entries, Flag, Text, in_any_case
 
 
 def _switch(value: Any) -> Any:

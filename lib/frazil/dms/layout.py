@@ -17,9 +17,9 @@ from frazil.core.field_roles import (
     fields_by_role,
 )
 from frazil.dms.endpoint import Endpoint
+from frazil.dms.incremental_listing import CHANGES, moment
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
-from frazil.dms.newest import CHANGES, moment
 from frazil.errors import nearest
 
 LOAD_PHASE, CHANGE_PHASE = 0, 1

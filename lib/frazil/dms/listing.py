@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from frazil.config.spec import TableSpec
-from frazil.dms.newest import CHANGES, LOAD, Data, newest
+from frazil.dms.incremental_listing import CHANGES, LOAD, Data, newest
 from frazil.dms.storage import Entry, chunks, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
 from frazil.source.file_names import states_a_time
@@ -86,7 +86,7 @@ def list_table(
     """List one table's folder with its sub-folders (parallel loads and date partitions are one or more levels deeper).
 
     `since` is the name of the last change file applied. Those before `start`, or without it more than
-    `newest.LOOK_BACK` earlier, are then skipped; load files are always listed. Without `since`, unchanged change files
+    `incremental_listing.LOOK_BACK` earlier, are then skipped; load files are always listed. Without `since`, unchanged change files
     that are `recorded` are skipped. A missing table folder means a table without rows, as DMS writes none. A missing
     root or schema folder is an error.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from frazil.config.columns import LOBS, SpecError
 from frazil.config.spec import TableSpec
-from frazil.dms.documents import EndpointError, read_rules
+from frazil.dms.aws_json import EndpointError, read_rules
 from frazil.errors import nearest
 
 SEQUENCE, OPERATION, POSITION, COMMIT_TIME, CHANGE_TIME, USER, SOURCE, INDICATOR, OTHER = (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from frazil.config.spec import TableSpec
-from frazil.dms.documents import EndpointError
+from frazil.dms.aws_json import EndpointError
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.fields import ANY_NAME, Evidence, FileFields, of_form
 from frazil.dms.heads import read_head_of

@@ -29,12 +29,12 @@ from frazil.engine.collapsed import (
     merge_rows,
     micros_sql,
 )
-from frazil.engine.exchange import BLOCK_SCHEMA, from_blocks, to_blocks
 from frazil.engine.file_plan import plan_files
-from frazil.engine.load import groups_of
-from frazil.engine.partitions import bucket_of_each_partition
+from frazil.engine.load_files import groups_of
+from frazil.engine.read_counts import Tally, every_of
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
-from frazil.engine.tally import Tally, every_of
+from frazil.engine.shuffle import BLOCK_SCHEMA, from_blocks, to_blocks
+from frazil.engine.shuffle_buckets import bucket_of_each_partition
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Union
 from frazil.core.bad_rows import SHOWN
 from frazil.core.changes import Changes, no_changes
 from frazil.core.messages import Key, columns_of, gather, is_readable
-from frazil.core.whole_rows import net_rows
-from frazil.dms.control import TELLING
+from frazil.core.multiset import net_rows
+from frazil.dms.control_records import TELLING
 from frazil.dms.streams import Message
 from frazil.engine.collapsed import Collapsed, Wanted, as_micros, lake_columns, merge_rows
-from frazil.engine.exchange import BLOCK_SCHEMA, packed
 from frazil.engine.large_batch import BUCKET_BYTES, ROWS_AT_ONCE, RowForm, collapse_blocks, counted_blocks
 from frazil.engine.message_parts import Part, Reading
-from frazil.engine.partitions import bucket_of_each_partition
+from frazil.engine.read_counts import BYTES_A_CHANGE, Tally
+from frazil.engine.shuffle import BLOCK_SCHEMA, packed
+from frazil.engine.shuffle_buckets import bucket_of_each_partition
 from frazil.engine.small_batch import collapse_parts, each_row
-from frazil.engine.tally import BYTES_A_CHANGE, Tally
 from frazil.lake.frames import frame, of_arrow
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _row(**values: Any) -> pa.RecordBatch:
 
 
 def _facts(partition: str, key: Key, places: pa.Table, values: list[bytes | None], rows: list[tuple]) -> dict[str, Any]:
-    """Return what the driver learns about some messages: see `stream_groups.Group`."""
+    """Return what the driver learns about some messages: see `message_groups.Group`."""
     import pyarrow.compute as pc
 
     ends, records = pc.min_max(places["offset"]), []

@@ -20,10 +20,10 @@ from frazil.dms.layout import CHANGE_PHASE
 from frazil.engine.collapsed import PLACE, as_micros, place_sql, time_sql
 from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
-from frazil.lake import quarantine
+from frazil.lake import quarantine_table
 from frazil.lake.frames import of_arrow
 from frazil.lake.later_changes import key_texts_sql
-from frazil.source.quarantined import LATER, RECORD, UNREADABLE, WAITING
+from frazil.source.quarantine_columns import LATER, RECORD, UNREADABLE, WAITING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,7 +157,7 @@ def unreadable_records(messages: DataFrame, scheme: str, batch: str) -> DataFram
         "reason": F.expr("format_string('none of DMS\\'s messages: %.200s', coalesce(nullif(value, ''), 'it is empty'))"),
         "id": F.concat_ws(":", path, "offset", F.expr("unix_millis(arrived)")), "written_at": F.col("arrived"),
         "form": F.lit(JSON), "layout": F.array().cast("array<string>"), "misfit": F.lit(True), "keyed": F.lit(False),
-        "batch": F.lit(batch), **quarantine.stamped(batch, 0), "set_aside_at": quarantine.now(),
+        "batch": F.lit(batch), **quarantine_table.stamped(batch, 0), "set_aside_at": quarantine_table.now(),
     }  # fmt: skip
     rest = {c: F.lit(None) for c in RECORD.keys() - told.keys() - {"object"}}
-    return messages.withColumns({**told, **rest}).select(*quarantine.record_columns())
+    return messages.withColumns({**told, **rest}).select(*quarantine_table.record_columns())

@@ -10,16 +10,16 @@ from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes, no_changes
 from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import contradictions, latest_per_key
+from frazil.core.multiset import net_rows
 from frazil.core.partial_rows import fill
-from frazil.core.whole_rows import net_rows
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.engine.collapsed import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns
 from frazil.engine.file_plan import plan_files
 from frazil.engine.message_parts import Reading
+from frazil.engine.read_counts import Tally
 from frazil.engine.read_files import read_changes
-from frazil.engine.tally import Tally
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,14 +7,14 @@ from datetime import UTC
 
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
-from frazil.config.times import instant
-from frazil.dms.newest import CHANGES, moment
+from frazil.config.timestamps import instant
+from frazil.dms.incremental_listing import CHANGES, moment
 from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.dms.transactions import NAME
 from frazil.errors import FrazilError, nearest
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm, record, tables
-from frazil.source.applied import Record
+from frazil.lake import applied_files_store, commit, jvm, tables
+from frazil.source.applied_files import Record
 
 ADOPTED = "adopted"
 """Replaces the digest of a load that another pipeline applied."""
@@ -52,7 +52,9 @@ def adopt(book: Workbook, table: str, position: str) -> str:
         stated = replace(stated, load_digest=ADOPTED)
     tables.adopt(book.spark, book.name(spec), spec, stated)
     table = jvm.load_table(book.spark, book.name(spec))
-    record.Update(table, Record(), stated.batch, (*there.loads, *there.changes)).load(last, there, {}, False).publish()
+    applied_files_store.Update(table, Record(), stated.batch, (*there.loads, *there.changes)).load(
+        last, there, {}, False
+    ).publish()
     pending = sum(name > last for name in names)
     return f"{book.name(spec)} goes on from {last or 'its load'}: {pending} change file(s) are pending"
 

@@ -13,9 +13,9 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.core.bad_rows import BadRows
 from frazil.core.key_numbers import has_numbers
-from frazil.core.texts import driver_rows
+from frazil.core.text_sql import driver_rows
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.engine import collapsed, load, small_batch
+from frazil.engine import collapsed, load_files, small_batch
 from frazil.engine.collapsed import Collapsed, Wanted
 from frazil.engine.read_files import FileToRead
 from frazil.engine.write_rows import Written
@@ -23,9 +23,9 @@ from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.batch import Batch
 from frazil.flows.quarantine import OfBatch
-from frazil.flows.tasks import in_tasks_or_here
+from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm, keyless, merge
+from frazil.lake import commit, jvm, merge, multiset_write
 from frazil.lake.commit import Commit, Facts
 from frazil.lake.rowdelta import RowDelta, UnfitError
 from frazil.lake.tables import Base
@@ -87,7 +87,7 @@ def _append(
         tally = written.tally
         quarantine.admit_rows(book, spec, tally.bad, tally.rows + tally.bad.count, written.files)
     except FrazilError:
-        load.delete_written(table, written)
+        load_files.delete_written(table, written)
         raise
     return _commit_appended(book, spec, base, given, (written, picked_up))
 
@@ -105,7 +105,7 @@ def _commit_appended(
     with quarantine.beside(book, spec, base, position.batch, OfBatch(tally.bad.count, records)) as ready:
 
         def write(branch: str, properties: dict[str, str]) -> None:
-            load.put(book.spark, branch, written, properties)
+            load_files.put(book.spark, branch, written, properties)
             ready()
 
         facts = Facts(position, summary, given.record(position.batch))
@@ -263,7 +263,7 @@ def _merge(
         if spec.policy == "append":
             merge.replace_rows(book.spark, branch, frame, properties, empty_first=False)
         elif spec.policy == "multiset":
-            keyless.apply_net(book.spark, branch, frame, spec, properties)
+            multiset_write.apply_net(book.spark, branch, frame, spec, properties)
         else:
             # With row numbers Spark refuses a source where it copies files: show it rows, not how they were read.
             seen = frame.localCheckpoint() if base.copies else frame

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.dms.changed_while_read import Reading
 from frazil.dms.endpoint import EndpointError
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes
 from frazil.engine import small_batch
 from frazil.engine.collapsed import Collapsed, Wanted
-from frazil.engine.load import FilesToWrite, write_data_files
+from frazil.engine.load_files import FilesToWrite, write_data_files
 from frazil.engine.write_rows import Written
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
-from frazil.lake.arrival import Reading
-from frazil.lake.record import Update
+from frazil.lake.applied_files_store import Update
 from frazil.lake.tables import Base
 
 if TYPE_CHECKING:
@@ -61,6 +61,18 @@ class Batch:
     def size_mb(size: dict[str, int]) -> float:
         """Return the MB of a batch of this `size`; a message counts as 500 bytes."""
         return size.get("bytes", 500 * size.get("messages", 0)) / 1e6
+
+
+def take_batch(pending: list[DmsObject], max_bytes: int, max_files: int) -> list[DmsObject]:
+    """Return the first pending objects that fit the limits, at least one."""
+    taken, size = [], 0
+    for o in pending[:max_files]:
+        # Within a batch the order is that of names.
+        if taken and (size + o.size > max_bytes or o.name < taken[-1].name):
+            break
+        taken.append(o)
+        size += o.size
+    return taken
 
 
 def of_files(

@@ -7,23 +7,25 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
+from frazil.dms.changed_while_read import ChangedWhileReadError, require_unchanged
 from frazil.dms.file_columns import first_alike
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.position import Position, is_other_load, take_batch
+from frazil.dms.position import Position, is_other_load
 from frazil.engine.small_batch import MOST_MB, must_be_small
 from frazil.errors import FrazilError
-from frazil.flows import quarantine, watch
+from frazil.flows import pending_work, quarantine
 from frazil.flows.apply import apply_batch
-from frazil.flows.batch import of_files
-from frazil.flows.loop import keep_on, show
+from frazil.flows.batch import of_files, take_batch
+from frazil.flows.continuous import keep_on, show
 from frazil.flows.schema_changes import follow
 from frazil.flows.source_catalog import follow_source
-from frazil.flows.workbook import TableResult, Workbook
+from frazil.flows.table_result import TableResult
+from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
-from frazil.lake.arrival import ChangedWhileReadError, State, require_unchanged, with_known_loads
+from frazil.lake.applied_files_store import Update, await_files, remember_same
 from frazil.lake.commit import PositionMovedError
-from frazil.lake.record import Update, await_files, remember_same
+from frazil.lake.pending_files import State, with_known_loads
 from frazil.lake.tables import Base, read_base
 from frazil.report.live_status import LiveStatus
 
@@ -55,7 +57,7 @@ def run(book: Workbook) -> list[TableResult]:
 
         return streams.run(book)
     total = {spec.source: TableResult(spec.source, "unchanged", "nothing new") for spec in book.specs.values()}
-    if watch.nothing_pending(book):
+    if pending_work.nothing_pending(book):
         return list(total.values())
     follow_source(book)
 
@@ -84,14 +86,14 @@ def run(book: Workbook) -> list[TableResult]:
     return list(total.values())
 
 
-def _look(book: Workbook, spec: TableSpec, base: Base, watch: bool) -> tuple[TableObjects, list[DmsObject]]:
+def _listed(book: Workbook, spec: TableSpec, base: Base, first: bool) -> tuple[TableObjects, list[DmsObject]]:
     """List a table's files; return them and those to apply, in order.
 
     What stops the table now also stops it the next time.
     """
     state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
     try:
-        there = book.objects(spec, base.position, watch, base.record)
+        there = book.objects(spec, base.position, first, base.record)
         there, same = with_known_loads(there, state)
         found = book.arrivals(spec, state, there)
     except FrazilError:
@@ -144,7 +146,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
     while _may_go_on(book, before, done):
         base = read_base(book.spark, name)
         quarantine.look_after(book, spec, base)
-        there, waiting = _look(book, spec, base, watch=not done.counts)
+        there, waiting = _listed(book, spec, base, first=not done.counts)
         end = end or (waiting[-1].name if waiting else "")
         pending = [o for o in waiting if o.name <= end]
         own = not book.endpoint.preserve_transactions

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
-from frazil.config.times import clock, instant
-from frazil.core.texts import driver_rows
+from frazil.config.timestamps import clock, instant
+from frazil.core.text_sql import driver_rows
 from frazil.errors import FrazilError, nearest
-from frazil.flows.watch import pending_of
+from frazil.flows.pending_work import pending_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import history, maintenance_actions
-from frazil.lake.health import health
-from frazil.lake.history import Snapshot
+from frazil.lake import maintenance_actions, table_history
+from frazil.lake.table_health import health
+from frazil.lake.table_history import Snapshot
 from frazil.lake.tables import Base, read_base
 from frazil.report.latency import QUANTILES
 
@@ -45,10 +45,10 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
 
     def look(spec: TableSpec) -> dict[str, Any]:
         name = book.name(spec)
-        base, states = read_base(book.spark, name, checked=False), history.lineage(book.spark, name)
+        base, states = read_base(book.spark, name, checked=False), table_history.lineage(book.spark, name)
         count, waiting, problem = _pending(book, spec, base)
         h = health(book.spark, name, thresholds)
-        until, told_by = history.told_until(states)[states[-1].id]
+        until, told_by = table_history.told_until(states)[states[-1].id]
         return {
             "rows": h.rows, "fresh_to": clock(until), "told_by": told_by, "committed": clock(states[-1].committed_ms),
             "pending": count, "waiting_s": waiting, "mb": h.mb, "data_files": h.data_files,
@@ -88,7 +88,7 @@ def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snap
     It is an id, a tag, `oldest`, `newest`, or a time by the `lake`'s clock or the `source`'s.
     """
     spec = spec_of(book, table)
-    states = history.lineage(book.spark, book.name(spec))
+    states = table_history.lineage(book.spark, book.name(spec))
     if text in ("oldest", "newest"):
         return states[0 if text == "oldest" else -1]
     tags = {r.name: r.snapshot_id for r in book.spark.sql(f"select name, snapshot_id from {book.name(spec)}.refs").collect()}  # fmt: skip
@@ -106,13 +106,13 @@ def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
     By the source's: the last one with only changes that the source had committed before that time.
     """
     if by == "source":
-        told = history.told_until(states)
+        told = table_history.told_until(states)
         nothing = all(until is None for until, _ in told.values())  # never written to: the same at any time
         fitting = [s for s in states if nothing or (told[s.id][0] is not None and told[s.id][0] < when)]
     else:
         fitting = [s for s in states if s.committed_ms <= when]
     if not fitting:
-        first = next((until for until, _ in history.told_until(states).values() if until), None)
+        first = next((until for until, _ in table_history.told_until(states).values() if until), None)
         oldest = first if by == "source" else states[0].committed_ms
         raise ExploreError(f"{table}: no kept snapshot shows it as it was at {clock(when)} by the {by}'s clock",
                            f"the oldest shows it at {clock(oldest)}; tags keep old states (03_maintenance: hourly_tags, daily_tags)")  # fmt: skip
@@ -139,7 +139,7 @@ def difference(book: Workbook, table: str, since: str | int, until: str | int, b
 
     spec = spec_of(book, table)
     a, b = state(book, table, since, by), state(book, table, until, by)
-    old, new = (history.read(book.spark, book.name(spec), s.id) for s in (a, b))
+    old, new = (table_history.read(book.spark, book.name(spec), s.id) for s in (a, b))
     if not spec.key:
         counts = {"inserted": new.exceptAll(old).count(), "updated": 0, "deleted": old.exceptAll(new).count()}
         return Changed(table, a, b, counts, [])
@@ -181,7 +181,7 @@ class AsOf:
         row = next((r for r in self.rows if r["table"] == table), None)
         if row is None or row.get("snapshot") is None:
             raise ExploreError(f"{table} cannot be shown as of {self.when}", row["action"] if row else nearest(table, self.book.specs))  # fmt: skip
-        return history.read(self.book.spark, self.book.name(self.book.specs[table]), row["snapshot"])
+        return table_history.read(self.book.spark, self.book.name(self.book.specs[table]), row["snapshot"])
 
     def first_rows(self, table: str, count: int = 5) -> list[dict[str, Any]]:
         """Return some of a table's rows at that time, with dates and times as texts."""
@@ -198,8 +198,8 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
     when_ms = instant(when) if when else now
 
     def look(spec: TableSpec) -> dict[str, Any]:
-        states = history.lineage(book.spark, book.name(spec))
-        told = history.told_until(states)
+        states = table_history.lineage(book.spark, book.name(spec))
+        told = table_history.told_until(states)
         chosen = _at(spec.source, states, when_ms, "source")
         until, by = told[chosen.id]
         later = [s for s in states[states.index(chosen) + 1 :] if told[s.id][0] != until]

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from frazil.config.spec import TableSpec
-from frazil.flows.watch import pending_of
+from frazil.flows.pending_work import pending_of
 from frazil.flows.workbook import Workbook
 from frazil.lake.tables import read_base
 from frazil.report.latency import Analysis

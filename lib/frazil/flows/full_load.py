@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRowError
+from frazil.dms.changed_while_read import Reading
 from frazil.dms.layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
+from frazil.dms.mixed_loads import require_one_load
 from frazil.dms.position import (
     LoadChangedError,
     Position,
@@ -22,10 +24,10 @@ from frazil.dms.position import (
     require_replayable,
     require_same_load,
 )
-from frazil.engine import load as engine
+from frazil.engine import load_files as engine
 from frazil.engine.file_plan import plan_files
 from frazil.engine.find_keys import files_of_keys
-from frazil.engine.load import FilesToWrite
+from frazil.engine.load_files import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_ANEW, FrazilError
@@ -33,15 +35,17 @@ from frazil.flows import quarantine
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.source_catalog import follow_source
-from frazil.flows.tasks import in_tasks_or_here
-from frazil.flows.workbook import TableResult, Workbook
+from frazil.flows.table_result import TableResult
+from frazil.flows.tasks_or_driver import in_tasks_or_here
+from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
-from frazil.lake.arrival import Reading, State, require_one_load, with_known_loads
+from frazil.lake.applied_files_store import Update, remember_same
 from frazil.lake.commit import Commit
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
-from frazil.lake.record import Update, remember_same
-from frazil.lake.tables import LOAD, Base, RolledBackError, TableError, columns_of, load_of, read_base
-from frazil.source.applied import key_of
+from frazil.lake.pending_files import State, with_known_loads
+from frazil.lake.rollback import RolledBackError
+from frazil.lake.tables import LOAD, Base, TableError, columns_of, load_of, read_base
+from frazil.source.applied_files import key_of
 
 if TYPE_CHECKING:
     from frazil.lake.jvm import JavaTable

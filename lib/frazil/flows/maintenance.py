@@ -9,16 +9,17 @@ from dataclasses import asdict
 from typing import Any
 
 from frazil.config.spec import TableSpec
-from frazil.config.times import clock
+from frazil.config.timestamps import clock
 from frazil.errors import FrazilError
-from frazil.flows.stages import Stage, many, size, stage
-from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import attempts, jvm, jvm_expire, maintenance_actions
-from frazil.lake import quarantine as kept
-from frazil.lake.clock import require_table_in_past
-from frazil.lake.compact import file_groups
-from frazil.lake.health import health as measure
+from frazil.flows.preview_stages import Stage, many, size, stage
+from frazil.flows.table_result import TableResult
+from frazil.flows.workbook import Workbook
+from frazil.lake import jvm, jvm_expire, maintenance_actions, retry
+from frazil.lake import quarantine_table as kept
+from frazil.lake.clock_checks import require_table_in_past
+from frazil.lake.compaction import file_groups
 from frazil.lake.maintenance_actions import Action
+from frazil.lake.table_health import health as measure
 from frazil.lake.tables import require_sound
 from frazil.report import ledger
 
@@ -119,16 +120,16 @@ def run(book: Workbook) -> list[TableResult]:
     if platform:
         return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
     started = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
-    ended = attempts.steady(lambda: _ended(book))
+    ended = retry.steady(lambda: _ended(book))
     for own in map(book.ops, ("commits", "maintenance", "quarantine")):
         if book.spark.catalog.tableExists(own):
             require_table_in_past(jvm.load_table(book.spark, own), own)
     if book.settings.only_plans:
         return book.each_table(lambda spec: _planned(spec, _actions(book, spec, ended)))
-    attempts.steady(lambda: ledger.record(book))  # before any snapshot expires
+    retry.steady(lambda: ledger.record(book))  # before any snapshot expires
     done = book.each_table(lambda spec: _act(book, spec, _actions(book, spec, ended), started))
-    attempts.steady(lambda: ledger.record(book))  # the commits of compaction
-    attempts.steady(lambda: ledger.tidy(book))
+    retry.steady(lambda: ledger.record(book))  # the commits of compaction
+    retry.steady(lambda: ledger.tidy(book))
     return done
 
 

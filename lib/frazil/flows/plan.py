@@ -13,25 +13,25 @@ from typing import Any
 
 from frazil.config.settings import CdcMergeSettings, Settings
 from frazil.config.spec import TableSpec
-from frazil.dms.documents import read_endpoint_document, stream_settings
+from frazil.dms.aws_json import read_endpoint_document, stream_settings
 from frazil.dms.file_columns import shapes
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.lint import LOSS, left_out, lint, unknown_settings
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.position import Position, require_replayable, require_same_load, take_batch
+from frazil.dms.position import Position, require_replayable, require_same_load
 from frazil.errors import FrazilError
-from frazil.flows import stream_look, watch
-from frazil.flows.batch import Batch
+from frazil.flows import pending_work, quarantine_status, stream_check
+from frazil.flows.batch import Batch, take_batch
 from frazil.flows.full_load import require_one_age, verdict
 from frazil.flows.schema_changes import FromStream, shape
 from frazil.flows.source_catalog import follow_source
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
-from frazil.lake.arrival import State, with_known_loads
-from frazil.lake.lanes import Costs
+from frazil.lake.pending_files import State, with_known_loads
+from frazil.lake.write_path import Costs
 from frazil.pipeline.lake_trouble import explained, require_metadata
-from frazil.source.applied import Record
+from frazil.source.applied_files import Record
 
 
 class DecisionNeededError(FrazilError):
@@ -61,14 +61,14 @@ def plan(book: Workbook, on_changed_load: str = "", loads: Workbook | None = Non
         follow_source(one)
     policy = on_changed_load or getattr(books[0].settings, "on_changed_load", "refuse")
     changes_only = loads is None and isinstance(book.settings, CdcMergeSettings)
-    still = watch.nothing_pending(book) if changes_only and not on_changed_load else None
+    still = pending_work.nothing_pending(book) if changes_only and not on_changed_load else None
     samples = {} if still else _samples(book)
     names = dict.fromkeys(name for one in books for name in one.specs)
     return _with_waiting(book, [_row(books, name, policy, samples, still or {}) for name in names])
 
 
 def _with_waiting(book: Workbook, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    waiting, does = watch.waiting(book), getattr(book.settings, "quarantine", "show")
+    waiting, does = quarantine_status.waiting(book), getattr(book.settings, "quarantine", "show")
     rows = [{**row, "quarantined": None if waiting is None else waiting.get(row["table"], 0)} for row in rows]
     for row in rows:
         if row["quarantined"] and does != "show" and not row["decision"]:
@@ -224,8 +224,8 @@ def _look_at_stream(
     position = base.position if base else Position()
     book.topic(spec)  # raises where the mappings name a topic that is not read
     if position.loaded:
-        stream_look.begin_of(book, spec, position, book.stream.kept())
-    waiting = stream_look.pending(book, book.stream.ends(), position)
+        stream_check.begin_of(book, spec, position, book.stream.kept())
+    waiting = stream_check.pending(book, book.stream.ends(), position)
     doing = [] if exists else ["create"]
     if position.loaded:
         doing.append({None: "read on", 0: "nothing new"}.get(waiting, "apply changes"))
@@ -292,7 +292,7 @@ def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[
     """
     unread = tables.unread_partitions(book.spark, book.name(spec), book.settings.readers) if exists else ""
     if book.stream:
-        return "; ".join(filter(None, [*(f["says"] for f in stream_look.findings(book)), unread]))
+        return "; ".join(filter(None, [*(f["says"] for f in stream_check.findings(book)), unread]))
     found = lint(read_endpoint_document(book.settings.path("endpoint")), book.mappings, [spec])
     told = [f"{f.setting} = {f.value}: {f.hurts}" for f in found if f.severity == LOSS] + [unread] * bool(unread)
     image = book.mappings.before_image(spec)

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.lake_types import lake_type
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
-from frazil.config.times import clock
+from frazil.config.timestamps import clock
 from frazil.core.masks import java_real
 from frazil.dms.file_columns import first_alike
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.dms.position import take_batch
-from frazil.engine import load as engine
+from frazil.engine import load_files as engine
 from frazil.engine.collapsed import lake_columns
 from frazil.engine.file_plan import plan_files
 from frazil.engine.sample import Key, Place, Record, Sample, read_sample
 from frazil.errors import HIDDEN, nearest
 from frazil.flows import quarantine
+from frazil.flows.batch import take_batch
+from frazil.flows.preview_stages import Stage, failed, many, size, stage
 from frazil.flows.schema_changes import shape
-from frazil.flows.stages import Stage, failed, many, size, stage
 from frazil.flows.workbook import Workbook
-from frazil.lake.arrival import State, with_known_loads
+from frazil.lake.pending_files import State, with_known_loads
 from frazil.lake.tables import Base, load, read_base
 
 if TYPE_CHECKING:

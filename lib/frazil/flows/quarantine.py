@@ -16,12 +16,12 @@ from frazil.dms.position import Position
 from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, quarantine
+from frazil.lake import jvm, quarantine_table
 from frazil.lake.commit import kept_under_way
 from frazil.lake.later_changes import NO_PLACE, overtaken
-from frazil.lake.quarantine import QuarantineError, changed, newest
+from frazil.lake.quarantine_table import QuarantineError, changed, newest
 from frazil.lake.tables import Base, read_base
-from frazil.source.quarantined import LATER, OBSOLETE, OPEN
+from frazil.source.quarantine_columns import LATER, OBSOLETE, OPEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,21 +90,21 @@ def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | No
 
     name, known = book.ops("quarantine"), book.waiting.get(spec.source)
     if known and known[0] == base.position.batch and known[1] is not None:
-        return quarantine.waiting(book.spark, name, spec.source) if known[1] else None
+        return quarantine_table.waiting(book.spark, name, spec.source) if known[1] else None
     if not book.spark.catalog.tableExists(name):
         book.waiting[spec.source] = base.position.batch, 0
         return None
-    quarantine.settle(book.spark, name, book.name(spec))
+    quarantine_table.settle(book.spark, name, book.name(spec))
     rows = newest(book.spark.table(name).where(F.col("table_name") == spec.source))
     last, count = rows.agg(F.max("sequence"), F.count_if(F.col("status").isin(*OPEN))).first()
     if last is not None and last >= _stamp(base):
         # Read again: another run may have committed. The history lacks what was built on the position or later.
         base = read_base(book.spark, book.name(spec), checked=False)
         if last >= _stamp(base):
-            quarantine.forget(book.spark, name, spec.source, _stamp(base), last)
+            quarantine_table.forget(book.spark, name, spec.source, _stamp(base), last)
             return still_waiting(book, spec, base)
     book.waiting[spec.source] = base.position.batch, count
-    return quarantine.waiting(book.spark, name, spec.source) if count else None
+    return quarantine_table.waiting(book.spark, name, spec.source) if count else None
 
 
 def look_after(book: Workbook, spec: TableSpec, base: Base) -> None:
@@ -196,7 +196,7 @@ def staged(
         book.take_thread(spec)
         found = records()
         if found is not None:
-            quarantine.stage(book.spark, name, found, batch, target, base)
+            quarantine_table.stage(book.spark, name, found, batch, target, base)
         return found is not None
 
     with kept_under_way(batch), ThreadPoolExecutor(1) as pool:
@@ -205,10 +205,10 @@ def staged(
             yield staging.result
         except Exception:
             if staging.exception() is None and staging.result():
-                quarantine.settle(book.spark, name, target, batch)
+                quarantine_table.settle(book.spark, name, target, batch)
             raise
-        if staging.result() and not quarantine.settle(book.spark, name, target, batch):
-            quarantine.require_published(book.spark, name, target, batch)
+        if staging.result() and not quarantine_table.settle(book.spark, name, target, batch):
+            quarantine_table.require_published(book.spark, name, target, batch)
 
 
 def _records(spec: TableSpec, base: Base, batch: str, both: DataFrame, of: OfBatch, keyless: bool) -> DataFrame:

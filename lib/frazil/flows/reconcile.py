@@ -10,10 +10,11 @@ from frazil.config.connection import SourceDatabaseError, source_connection
 from frazil.config.lake_types import value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
-from frazil.core.texts import driver_rows
-from frazil.flows.workbook import TableResult, Workbook
+from frazil.core.text_sql import driver_rows
+from frazil.flows.table_result import TableResult
+from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema
-from frazil.lake.evolution import with_told
+from frazil.lake.schema_evolution import with_told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,17 +19,18 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
 from frazil.dms.csv_columns import JSON
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.engine.reread import Reread, reread_frame
-from frazil.flows import quarantine, unreadable, watch
+from frazil.engine.reread_quarantined import Reread, reread_frame
+from frazil.flows import quarantine, quarantine_status, unreadable_messages
 from frazil.flows.apply import WritePath, commit_batch
 from frazil.flows.schema_changes import every_column, follow
-from frazil.flows.tasks import in_tasks_or_here
-from frazil.flows.workbook import TableResult, Workbook
+from frazil.flows.table_result import TableResult
+from frazil.flows.tasks_or_driver import in_tasks_or_here
+from frazil.flows.workbook import Workbook
 from frazil.lake import commit, later_changes, merge
-from frazil.lake import quarantine as kept
+from frazil.lake import quarantine_table as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import Base, read_base
-from frazil.source import quarantined
+from frazil.source import quarantine_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -64,7 +65,7 @@ def _each(book: Workbook, work: Callable[[TableSpec, Base, DataFrame], TableResu
             return TableResult(spec.source, "unchanged", "nothing waits")
         return work(every_column(book, spec, base), base, waiting)
 
-    if watch.waiting(book) == {}:
+    if quarantine_status.waiting(book) == {}:
         return [TableResult(s.source, "unchanged", "nothing waits") for s in book.specs.values()]
     return book.each_table(of_table)
 
@@ -116,12 +117,12 @@ def _kind_sql(delimiter: str) -> str:
 
 def _unreadable(book: Workbook) -> list[dict[str, Any]]:
     """Return a row about the messages that name no table, if any exist."""
-    if not (lost := watch.unreadable(book)):
+    if not (lost := quarantine_status.unreadable(book)):
         return []
     first = lost[0]
     return [
         {
-            "table": watch.NO_TABLE, "rows": len(lost), "key_known": 0, "since": f"{min(r['set_aside_at'] for r in lost):%Y-%m-%d %H:%M:%S}",
+            "table": quarantine_status.NO_TABLE, "rows": len(lost), "key_known": 0, "since": f"{min(r['set_aside_at'] for r in lost):%Y-%m-%d %H:%M:%S}",
             "replay": "never", "because": "they tell no table: see their bytes (raw), then discard them",
             "example": f"{first['path']} offset {first['row_no']}: {first['reason']}",
         }
@@ -140,8 +141,8 @@ def run(book: Workbook) -> list[TableResult]:
     """
     todo = {"replay": _replay, "discard": _discard}.get(book.settings.quarantine)
     done = _each(book, lambda *of_table: todo(book, *of_table)) if todo else []
-    if todo is _discard and not book.settings.tables and (count := unreadable.discard(book)):
-        done.append(TableResult(watch.NO_TABLE, "discarded", counts={"discarded": count}))
+    if todo is _discard and not book.settings.tables and (count := unreadable_messages.discard(book)):
+        done.append(TableResult(quarantine_status.NO_TABLE, "discarded", counts={"discarded": count}))
     return done
 
 
@@ -150,7 +151,7 @@ def _discard(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) ->
     kept.add(
         book.spark,
         book.ops("quarantine"),
-        kept.changed(waiting, batch, quarantine.before(base), status=quarantined.DISCARDED),
+        kept.changed(waiting, batch, quarantine.before(base), status=quarantine_columns.DISCARDED),
         batch,
     )
     book.waiting.pop(spec.source, None)
@@ -182,13 +183,13 @@ def _now(rows: DataFrame) -> DataFrame:
     """Return the records of judged rows after a replay, each with its `place` among them."""
     from pyspark.sql import functions as F
 
-    status = F.expr(f"case outcome when '{later_changes.APPLY}' then '{quarantined.REPLAYED}' when '{quarantined.OBSOLETE}' then '{quarantined.OBSOLETE}' "
-                    f"when '{quarantined.STILL_BAD}' then '{quarantined.STILL_BAD}' else r.status end")  # fmt: skip
+    status = F.expr(f"case outcome when '{later_changes.APPLY}' then '{quarantine_columns.REPLAYED}' when '{quarantine_columns.OBSOLETE}' then '{quarantine_columns.OBSOLETE}' "
+                    f"when '{quarantine_columns.STILL_BAD}' then '{quarantine_columns.STILL_BAD}' else r.status end")  # fmt: skip
     records = rows.select(
         "r.*", F.expr(later_changes.RECORD_PLACE).alias("place"), "outcome", status.alias("new_status"),
         F.col("reason").alias("new_reason"), F.col("r.status").alias("was_status"), F.col("r.reason").alias("was_reason"),
     )  # fmt: skip
-    reason = F.when(F.col("outcome") == quarantined.STILL_BAD, F.col("new_reason")).otherwise(F.col("reason"))
+    reason = F.when(F.col("outcome") == quarantine_columns.STILL_BAD, F.col("new_reason")).otherwise(F.col("reason"))
     return records.withColumns({"status": F.col("new_status"), "reason": reason})
 
 
@@ -200,7 +201,7 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
     if spec.key:
         changes = later_changes.last_applied(rows, spec).persist()
         bounds = tuple(changes.agg(*map(F.expr, merge.bounds_sql(spec))).first())
-        is_open = F.col("status").isin(*quarantined.OPEN)
+        is_open = F.col("status").isin(*quarantine_columns.OPEN)
         # A row that is still bad must not be applied later over a newer one that is applied now.
         records = records.where(~is_open).drop("place").unionByName(
             later_changes.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True

@@ -8,7 +8,7 @@ from functools import cache
 
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import Column, TableSpec, rename_cure, unfit_name
-from frazil.dms.control import Definition
+from frazil.dms.control_records import Definition
 from frazil.dms.file_columns import Shape, shapes
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
@@ -16,10 +16,11 @@ from frazil.dms.parquet_columns import footer, has_only_other_texts
 from frazil.dms.position import Position
 from frazil.flows.control_schema import Difference, Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import evolution, jvm_schema, tables
-from frazil.lake.attempts import may_try_again, until_committed
-from frazil.lake.evolution import SchemaError, Step, Table
+from frazil.lake import jvm_schema, schema_evolution, tables
 from frazil.lake.other_writers import record_columns, recorded
+from frazil.lake.retry import may_try_again, until_committed
+from frazil.lake.schema_evolution import SchemaError, Step, Table
+from frazil.lake.stored_position import POSITION
 from frazil.lake.tables import Base, read_base
 
 
@@ -67,7 +68,7 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
     def attempt() -> Shaped:
         shaped = shape(book, spec, now, files, phase)
         if shaped.changes or shaped.told:
-            evolution.evolve(book.spark, book.name(spec), shaped.changes, shaped.learnt, shaped.told)
+            schema_evolution.evolve(book.spark, book.name(spec), shaped.changes, shaped.learnt, shaped.told)
             done = [*map(str, shaped.changes)] or [f"noted: {' '.join(event)}" for event in shaped.told]
             book.progress(f"{spec.source}: schema: {', '.join(done)}")
         return shaped
@@ -85,7 +86,7 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
 def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[Step]) -> None:
     """Record the field ids of columns by an older version or another writer; `evolve` records its own."""
     name, known = book.name(spec), recorded(base.columns)
-    there = {f.name for f in evolution.look(book.spark, name, base.schemas).fields}
+    there = {f.name for f in schema_evolution.look(book.spark, name, base.schemas).fields}
     if not steps and (known is None or not {c.name for c in spec.columns} & there <= known.keys()):
         record_columns(book.spark, name, spec.names)
 
@@ -97,14 +98,14 @@ def shape(
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
     table, position = None, base.position if base else Position()
     if base:
-        table = evolution.look(book.spark, book.name(spec), base.schemas)
-        spec = evolution.with_told(spec, table.told)
+        table = schema_evolution.look(book.spark, book.name(spec), base.schemas)
+        spec = schema_evolution.with_told(spec, table.told)
     told = files.told if isinstance(files, FromStream) else None
     if told and not is_whole(told, spec, book.mappings):
         book.progress(f"{told.where}: {told.operation} without the key of {spec.source} tells nothing")
         told = None
     new = _events(book, spec, table, position, told, promotes) if told and table else ()
-    spec = evolution.with_told(spec, new)
+    spec = schema_evolution.with_told(spec, new)
     steps, whole = _steps_to(table, spec, promotes, position) if table else ([], spec)
     if isinstance(files, FromStream):
         found = [shape_of(told, whole, book.mappings, position.lacks)] if told else []
@@ -115,7 +116,7 @@ def shape(
         seen.take(one)
     wider = _widened(whole, spec, found, promotes)
     if table and (seen.learnt or wider != spec):
-        steps, whole = evolution.steps_to(table, wider, promotes, tuple(seen.learnt.values()))
+        steps, whole = schema_evolution.steps_to(table, wider, promotes, tuple(seen.learnt.values()))
     elif seen.learnt:
         more = (*whole.columns, *seen.learnt.values())
         whole = replace(whole, columns=more, all_columns=spec.file_columns)
@@ -130,7 +131,7 @@ def shape(
 
 def _steps_to(table: Table, spec: TableSpec, promotes, position: Position) -> tuple[list[Step], TableSpec]:
     try:
-        return evolution.steps_to(table, spec, promotes)
+        return schema_evolution.steps_to(table, spec, promotes)
     except SchemaError as e:
         if position.loaded and not position.awaits_load:
             raise
@@ -139,7 +140,7 @@ def _steps_to(table: Table, spec: TableSpec, promotes, position: Position) -> tu
 
 def require_first_files(book: Workbook, spec: TableSpec, there: TableObjects) -> None:
     """Raise SchemaError if the first files of a table without a load carry other columns or types than its spec."""
-    stored = tables.load(book.spark, book.name(spec)).properties().get(tables.POSITION) if book.exists(spec) else None
+    stored = tables.load(book.spark, book.name(spec)).properties().get(POSITION) if book.exists(spec) else None
     position = Position.from_json(stored)[0] if stored else Position()
     if position.loaded and not position.awaits_load:
         return
@@ -174,15 +175,15 @@ def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:
 def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:
     """Return the spec with every column that the lake has now, or has after `follow`."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
-    table = evolution.look(book.spark, book.name(spec), base.schemas)
-    return evolution.steps_to(table, evolution.with_told(spec, table.told), promotes)[1]
+    table = schema_evolution.look(book.spark, book.name(spec), base.schemas)
+    return schema_evolution.steps_to(table, schema_evolution.with_told(spec, table.told), promotes)[1]
 
 
 def _events(
     book: Workbook, spec: TableSpec, table: Table, position: Position, told: Definition, promotes
 ) -> tuple[Event, ...]:
     """Return what to keep of a control record, given the table and the spec before it."""
-    steps, whole = evolution.steps_to(table, spec, promotes)
+    steps, whole = schema_evolution.steps_to(table, spec, promotes)
     one = shape_of(told, whole, book.mappings, position.lacks)
     difference = Difference(one, *_Seen(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one))
     return events(told, whole, book.mappings, difference, promotes)
@@ -235,7 +236,7 @@ class _Seen:
         policy, spec = self.spec.changes, self.spec
         if self.tells_key:
             key = [c.name for c in spec.file_columns if c.name in one.before]
-            evolution.require_source_key(spec, key, where, self.added)
+            schema_evolution.require_source_key(spec, key, where, self.added)
         if gone and new:
             raise SchemaError(
                 f"{where}: unknown column '{new[0]}', and no column {', '.join(gone)}: renamed, or another one?",
@@ -250,7 +251,7 @@ class _Seen:
                 "values out of the lake",
             )
         if policy.new == "add":
-            self.learnt |= {n: evolution.as_column(n, one.unknown[n] or "string") for n in new}
+            self.learnt |= {n: schema_evolution.as_column(n, one.unknown[n] or "string") for n in new}
         self.carried = (self.carried | set(one.carries)) - set(gone)
         self.skipping = set(one.unknown) - set(self.learnt)
         self.ever_skipped |= self.skipping

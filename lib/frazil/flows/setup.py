@@ -6,23 +6,24 @@ from pathlib import Path
 from typing import Any
 
 from frazil.core.field_roles import ColumnPlaceError
-from frazil.dms.documents import read_endpoint_document, read_task_settings, stream_settings
+from frazil.dms.aws_json import read_endpoint_document, read_task_settings, stream_settings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.lint import LOSS, Finding, left_out, lint, unknown_settings
 from frazil.dms.listing import folders_beside
 from frazil.dms.sniff import Contradiction, agrees, contradictions, refuse, sniff, stated
-from frazil.dms.statistics import read_statistics
 from frazil.dms.storage import read_head
-from frazil.flows import stream_look
+from frazil.dms.task_statistics import read_statistics
+from frazil.flows import stream_check
 from frazil.flows.schema_changes import follow, require_first_files
-from frazil.flows.workbook import TableResult, Workbook
-from frazil.lake import attempts, commit, tables
+from frazil.flows.table_result import TableResult
+from frazil.flows.workbook import Workbook
+from frazil.lake import commit, retry, tables
 
 
 def look(book: Workbook) -> list[dict]:
     """Return one row per table: the objects in its folder, and those that DMS did not write."""
     if book.stream:
-        return stream_look.look(book)
+        return stream_check.look(book)
     rows = []
     for spec in book.specs.values():
         there = book.objects(spec)
@@ -54,7 +55,7 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     if book.stream:
         unknown = stream_settings(book.settings.path("endpoint"))[1]
         more = [*left_out(book.mappings, book.specs.values()), *unknown_settings(unknown)]
-        return stream_look.findings(book) + [_told(f) for f in more]
+        return stream_check.findings(book) + [_told(f) for f in more]
     root, s = Path(book.settings.root), book.settings
     task_file = s.task_settings or s.mappings
     task = read_task_settings(root / task_file) if task_file else {}
@@ -93,7 +94,7 @@ def create_tables(book: Workbook) -> list[TableResult]:
     A table without a load is created again if its spec changed. Each spec is first checked against DMS's first files.
     """
     sound = [book.name(s) for s in book.specs.values() if not s.problem]
-    attempts.steady(lambda: tables.create_namespaces(book.spark, sound))
+    retry.steady(lambda: tables.create_namespaces(book.spark, sound))
 
     def work(spec) -> TableResult:
         if not book.stream:

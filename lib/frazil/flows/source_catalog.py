@@ -13,7 +13,7 @@ from frazil.dms.mappings import like
 from frazil.dms.source_types import dms_type
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.evolution import SchemaError, require_source_key
+from frazil.lake.schema_evolution import SchemaError, require_source_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
-from frazil.dms.control import CREATE
+from frazil.dms.control_records import CREATE
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
-from frazil.dms.statistics import TableStatistics, read_statistics
 from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, remade, stream_of
+from frazil.dms.task_statistics import TableStatistics, read_statistics
 from frazil.engine.collapsed import Collapsed, Wanted, frame_of
 from frazil.engine.message_parts import Around
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.flows import quarantine
-from frazil.flows.newcomers import meet
+from frazil.flows.message_groups import Group
+from frazil.flows.new_tables import meet
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import FromStream, follow
-from frazil.flows.stream_groups import Group
-from frazil.flows.stream_look import only_topic
+from frazil.flows.stream_check import only_topic
 from frazil.flows.stream_read import APART, Read, keep_position, messages, own, require_known
-from frazil.flows.tasks import in_tasks_or_here
-from frazil.flows.unreadable import require_readable
-from frazil.flows.workbook import TableResult, Workbook
+from frazil.flows.table_result import TableResult
+from frazil.flows.tasks_or_driver import in_tasks_or_here
+from frazil.flows.unreadable_messages import require_readable
+from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge
 from frazil.lake.other_writers import COLUMNS, OtherWriterError
 from frazil.lake.tables import Base, columns_of, read_base

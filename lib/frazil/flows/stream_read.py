@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.messages import with_bytes
-from frazil.dms.control import CREATE, Definition, definition
+from frazil.dms.control_records import CREATE, Definition, definition
 from frazil.dms.message_columns import known_columns, message_names
 from frazil.dms.position import Position
 from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, stream_of
@@ -20,10 +20,10 @@ from frazil.engine import message_blocks
 from frazil.engine.collapsed import Collapsed, Wanted
 from frazil.engine.message_blocks import MOST, SAMPLED, Blocks
 from frazil.engine.message_parts import Around, Part, Reading, latest
-from frazil.flows import unreadable
+from frazil.flows import unreadable_messages
 from frazil.flows.control_schema import names_in_messages
-from frazil.flows.stream_groups import Group, groups_of_facts
-from frazil.flows.tasks import tasks_or_here
+from frazil.flows.message_groups import Group, groups_of_facts
+from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit
 from frazil.lake.tables import Base
@@ -111,7 +111,7 @@ def messages(book: Workbook, *taken: Taken, loads: bool = False) -> Iterator[Rea
     read = None
     try:
         read = read_messages(book, taken, loads)
-        unreadable.look_after(book, read.unreadable, read.groups)
+        unreadable_messages.look_after(book, read.unreadable, read.groups)
         _tell(book, read.groups)
         yield read
     finally:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from frazil.config.spec import TableSpec
-from frazil.dms.control import Definition
+from frazil.dms.control_records import Definition
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.position import STREAM_LOAD, Position
 from frazil.dms.streams import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
@@ -19,18 +19,19 @@ from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply import apply_batch
 from frazil.flows.batch import Batch
+from frazil.flows.continuous import LONGEST_PAUSE_S, show
 from frazil.flows.control_schema import require_one_meaning
-from frazil.flows.loop import LONGEST_PAUSE_S, show
-from frazil.flows.newcomers import meet
+from frazil.flows.message_groups import Group
+from frazil.flows.new_tables import meet
 from frazil.flows.schema_changes import FromStream, follow
-from frazil.flows.stream_groups import Group
-from frazil.flows.stream_look import begin_of, only_topic
+from frazil.flows.stream_check import begin_of, only_topic
 from frazil.flows.stream_read import APART, WAITS, Read, definitions, keep_position, messages, own, require_known
-from frazil.flows.unreadable import require_readable
-from frazil.flows.workbook import TableResult, Workbook
+from frazil.flows.table_result import TableResult
+from frazil.flows.unreadable_messages import require_readable
+from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
-from frazil.lake.evolution import look
+from frazil.lake.schema_evolution import look
 from frazil.lake.tables import Base, read_base
 from frazil.report.live_status import LiveStatus
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from random import randrange
@@ -17,27 +17,28 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config import private_files, redaction
 from frazil.config.lake_types import OPERATION_COLUMNS
-from frazil.config.lakes import require_catalog
 from frazil.config.session import get_spark, missing_python, without_python
+from frazil.config.session_per_catalog import require_catalog
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
 from frazil.config.sql import identifier, table_name
-from frazil.core.texts import driver_rows
-from frazil.dms.documents import read_task_settings
+from frazil.core.text_sql import driver_rows
+from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
+from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table
 from frazil.dms.mappings import same_place, with_origins
-from frazil.dms.position import LateFilesError, refuse_late
+from frazil.dms.pending_changes import LateFilesError, refuse_late
 from frazil.dms.storage import endpoint_url, is_s3, read_head
 from frazil.dms.streams import Stream, StreamError
 from frazil.dms.transactions import rows_of_others, with_transactions
-from frazil.errors import FrazilError, Message, SafeFormatter, nearest, safe
-from frazil.flows.stop import StoppedError, stop_requests
-from frazil.lake import arrival, attempts, jvm
-from frazil.lake.arrival import clock_went_back
+from frazil.errors import FrazilError, SafeFormatter, nearest, safe
+from frazil.flows.interrupts import StoppedError, stop_requests
+from frazil.flows.table_result import TableResult
+from frazil.lake import jvm, pending_files, retry
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.tables import format_version
-from frazil.pipeline.clock import require_right_clock
+from frazil.pipeline.host_clock import require_right_clock
 from frazil.pipeline.lake_trouble import explained, require_metadata
 from frazil.report.live_status import heartbeat
 
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.dms.position import Position
-    from frazil.lake.arrival import State
-    from frazil.lake.lanes import Lanes
-    from frazil.source.applied import Record
+    from frazil.lake.pending_files import State
+    from frazil.lake.write_path import Lanes
+    from frazil.source.applied_files import Record
     from frazil.source.pending import Arrived
 
 log = logging.getLogger("frazil")
@@ -58,55 +59,6 @@ MOST_SEEN = 5_000
 
 KAFKA, KINESIS = "kafka://", "kinesis://"
 """The prefixes of a stream's address."""
-
-
-@dataclass
-class TableResult:
-    """The result of one table: `status` in one word, counts, and for a failure its full cause."""
-
-    table: str
-    status: str
-    note: str = ""
-    seconds: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
-    live: dict[str, float] = field(default_factory=dict)
-    """Values of the newest batch only, never summed:
-
-    `lag_p50_s`, `lag_p99_s`, `commit_s`, and what is `pending` after it.
-    """
-    decision: bool = False
-
-    def __post_init__(self):
-        self.note = self.note if isinstance(self.note, Message) else Message(safe(self.note))
-
-    @property
-    def failed(self) -> bool:
-        """Whether the table failed."""
-        return self.status == "failed"
-
-    def add(self, later: TableResult) -> None:
-        """Merge the table's later result into this one."""
-        recovered = self.failed and not later.failed
-        for name, count in later.counts.items():
-            self.counts[name] = self.counts.get(name, 0) + count
-        self.seconds += later.seconds
-        self.live = later.live or self.live
-        if recovered:
-            self.status = "merged" if self.counts.get("batches") else later.status
-            self.note, self.decision = "failed before, and went on", False
-        elif later.status != "unchanged":
-            self.status, self.note, self.decision = later.status, later.note, later.decision
-
-    def row(self) -> dict[str, Any]:
-        """Return the result as one flat row."""
-        return {
-            "table": self.table,
-            "status": self.status,
-            **self.counts,
-            "seconds": round(self.seconds, 1),
-            "note": self.note,
-            **({"decision": True} if self.decision else {}),
-        }
 
 
 def _stream(source: str) -> Stream | None:
@@ -120,10 +72,6 @@ def _stream(source: str) -> Stream | None:
 
         return Kinesis.from_address(source)
     return None
-
-
-class TablesFailedError(FrazilError):
-    """Some tables failed; the others succeeded. The message names each and its cause."""
 
 
 def _log_to(file: Path) -> None:
@@ -234,7 +182,7 @@ class Workbook:
     @cached_property
     def lanes(self) -> Lanes:
         """The lanes that write batches, with the key indexes in `runs/<env>/index`."""
-        from frazil.lake.lanes import Lanes
+        from frazil.lake.write_path import Lanes
 
         s, folder = self.settings, (self.folder / "index").absolute()
         if not isinstance(s, CdcMergeSettings):
@@ -331,7 +279,7 @@ class Workbook:
             return clock_went_back(files, newest, spec, self.endpoint, self.mappings)
 
         try:
-            found = arrival.pending(there, state, late, without)
+            found = pending_files.pending(there, state, late, without)
             told = verdict(found.late) if found.late else None
             if told and not told[0]:
                 refuse_late(found, state.position, spec.source)
@@ -411,7 +359,7 @@ class Workbook:
             if spec.source not in self._readable:
                 require_metadata(self.settings, spec.target)
                 self._readable.add(spec.source)
-            result = attempts.steady(lambda: work(spec))  # each step first checks what is done
+            result = retry.steady(lambda: work(spec))  # each step first checks what is done
         except FrazilError as e:
             log.error("%s failed", spec.source, exc_info=True)
             result = TableResult(spec.source, "failed", str(e), decision=e.decision)
@@ -486,12 +434,3 @@ class Workbook:
 
 def _counts(result: TableResult) -> str:
     return ", ".join(f"{v:,} {k.replace('_', ' ')}" for k, v in result.counts.items() if v)
-
-
-def raise_if_failed(results: list[TableResult]) -> None:
-    """Raise TablesFailedError that names every failed table with its cause; do nothing if none failed."""
-    failed = [r for r in results if r.failed]
-    if failed:
-        named = [(safe(f"{r.table}: "), r.note) for r in failed]
-        causes = "\n".join(note if note.startswith(name) else name + note for name, note in named)
-        raise TablesFailedError(f"{len(failed)} of {len(results)} tables failed", lines=causes.split("\n"))

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.attempts import ATTEMPTS, may_try_again, until_committed
-from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, load, read_base
+from frazil.lake.retry import ATTEMPTS, may_try_again, until_committed
+from frazil.lake.stored_position import BATCH, BRANCH_PREFIX, POSITION, TAG
+from frazil.lake.tables import Base, load, read_base
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

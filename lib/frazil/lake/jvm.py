@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.jars import LOADED, LOCAL_FILES
 from frazil.errors import safe
-from frazil.lake.attempts import MainMovedError, causes, failure, is_no_answer, steady, until_committed
+from frazil.lake.retry import MainMovedError, causes, failure, is_no_answer, steady, until_committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
-from frazil.lake.quarantine import record_columns
-from frazil.source.quarantined import OBSOLETE, STILL_BAD
+from frazil.lake.quarantine_table import record_columns
+from frazil.source.quarantine_columns import OBSOLETE, STILL_BAD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -13,11 +13,12 @@ from frazil.config.settings import Settings
 from frazil.dms.position import Position, PositionError
 from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
-from frazil.lake.clock import require_past
+from frazil.lake.clock_checks import require_past
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, SHOWN, duplicate_keys, is_foreign, require_columns
-from frazil.lake.scratch import PREFIX
-from frazil.lake.tables import MADE, POSITION, TAG, damaged, stamped
-from frazil.source.quarantined import OPEN, UNREADABLE
+from frazil.lake.self_test_names import PREFIX
+from frazil.lake.stored_position import POSITION, TAG, damaged, stamped
+from frazil.lake.tables import MADE
+from frazil.source.quarantine_columns import OPEN, UNREADABLE
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

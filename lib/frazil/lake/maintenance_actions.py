@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.config.sql import literal
 from frazil.lake import jvm, jvm_expire, jvm_rewrite
-from frazil.lake.attempts import is_known_failure, until_committed
-from frazil.lake.compact import compact
-from frazil.lake.health import Health, states_to_tag
+from frazil.lake.compaction import compact
+from frazil.lake.retry import is_known_failure, until_committed
+from frazil.lake.table_health import Health, states_to_tag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from frazil.lake import jvm, jvm_repair, jvm_schema
-from frazil.lake.clock import ALLOWED_S, ClockError, require_table_in_past, shown
+from frazil.lake.clock_checks import ALLOWED_S, ClockError, require_table_in_past, shown
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, moved_columns
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from frazil.config.spec import TableSpec
 from frazil.dms.position import Position
 from frazil.lake import jvm, jvm_rowdelta, jvm_schema
 from frazil.lake.commit import Commit, Facts, commit_of, once, require_position
-from frazil.lake.fold import Fold
 from frazil.lake.locator import Locator, MismatchError, UnfitError, live_rows
 from frazil.lake.rowdelta_files import NewFile, in_order, partition_sql, write_deletes, write_rows
+from frazil.lake.small_file_merge import Fold
 from frazil.lake.tables import Base, read_base
 
 if TYPE_CHECKING:

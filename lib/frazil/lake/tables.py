@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
-from frazil.core.texts import key_text
-from frazil.dms.position import Position, PositionError
+from frazil.core.text_sql import key_text
+from frazil.dms.position import Position
 from frazil.errors import FrazilError
-from frazil.lake import jvm, jvm_schema, record
-from frazil.lake.clock import require_table_in_past
+from frazil.lake import applied_files_store, jvm, jvm_schema
+from frazil.lake.clock_checks import require_table_in_past
 from frazil.lake.jvm_schema import TOLD
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
-from frazil.source.applied import Record
+from frazil.lake.rollback import require_not_rolled_back
+from frazil.lake.stored_position import POSITION, TAG, read_position, require_position
+from frazil.source.applied_files import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-POSITION, TAG, BATCH, BRANCH_PREFIX = "frazil.position", "frazil", "frazil.batch", "frazil_"
 LOAD = "frazil.load"
 """Property: the load files that were applied; valid if its digest equals that of the position."""
 FORM = "frazil.form"
@@ -41,12 +41,6 @@ DUCKDB_SETTING = "SET enable_external_file_cache = false"
 
 class TableError(FrazilError):
     """A lake table is missing, foreign, or different from its spec."""
-
-
-class RolledBackError(FrazilError):
-    """A table was rolled back below its position: further batches would lose changes silently."""
-
-    decision = True
 
 
 def format_version(readers: list[str]) -> int:
@@ -96,7 +90,7 @@ def create_table(
         first = (position or Position()).to_json
         jvm.start_position(table, jvm.Stamp(TAG, POSITION, first, {COLUMNS: columns_of(spark, table)}))
     elif POSITION not in table.properties():
-        _require_position(table, name)
+        require_position(table, name)
         raise TableError(
             f"{name} exists and was not made by Frazil",
             f"take it over by `frazil adopt`, drop or rename it, or set another target in {spec.file}",
@@ -259,14 +253,14 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
         require_table_in_past(table, name)
     stored = table.properties().get(POSITION)
     if stored is None:
-        _require_position(table, name)
+        require_position(table, name)
         raise TableError(
             f"{name} carries no position",
             "run 00_setup first; a table of another pipeline is taken over by frazil adopt",
         )
-    position, stamp = _read_position(table, name, stored)
+    position, stamp = read_position(table, name, stored)
     if checked:
-        since, again = _check_lineage(table, name, stamp), RELOAD if position.stream else REPLAY
+        since, again = require_not_rolled_back(table, name, stamp), RELOAD if position.stream else REPLAY
         require_own_columns(spark, table, name, again)
         require_unique_keys(spark, name, table, since, again)
     current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
@@ -274,61 +268,8 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
     schemas = (str(table.uuid()), now, then.schemaId() if then else now, table.properties().get(TOLD) or "")
     copies = table.properties().get("write.merge.mode") == "copy-on-write"
     columns = table.properties().get(COLUMNS)
-    applied = record.of_java(table)
+    applied = applied_files_store.of_java(table)
     return Base(current.snapshotId(), current.sequenceNumber(), position, stored, schemas, copies, columns, applied)
-
-
-def stamped(text: str) -> tuple[Position, dict[str, int]]:
-    """Return a table's position and its stamp; raise PositionError if either is damaged."""
-    position, stamp = Position.from_json(text)
-    if missing := [n for n in ("snapshot", "sequence") if n not in stamp]:
-        raise PositionError(f"the position lacks {', '.join(missing)}")
-    return position, stamp
-
-
-def damaged(name: str, error: PositionError | None, history: Iterable[tuple[int, int, str | None]]) -> PositionError:
-    """Return the error for a missing or damaged position, with the statement that restores it.
-
-    `history`: id, sequence number and position of main's snapshots, newest first.
-    """
-    what = error.problem if error else "the position is missing"
-    for snapshot, sequence, text in history:
-        try:
-            there = Position.from_json(text or "")[0]
-        except PositionError:
-            continue
-        wanted = there.to_json(snapshot=snapshot, sequence=sequence)
-        also = f"{error.cure}; if no newer Frazil writes this table, " if error and error.cure else ""
-        return PositionError(
-            f"{name}: property {POSITION}: {what}",
-            f"{also}restore the position of the newest snapshot that has one ({there.place}), which loses nothing: ALTER TABLE {name} "
-            f"SET TBLPROPERTIES ('{POSITION}' = {literal(wanted)})",
-        )
-    return PositionError(
-        f"{name}: property {POSITION}: {what}, and no snapshot has one",
-        "drop the table and run 00_setup and 01_full_load, which applies all files again; or take it over by frazil adopt",
-    )
-
-
-def _history(table: jvm.JavaTable) -> Iterable[tuple[int, int, str | None]]:
-    for snapshot in jvm.ancestors(table):
-        text = snapshot.summary().get(POSITION)
-        if text is None and snapshot.parentId() is None and snapshot.sequenceNumber() == 1:
-            text = Position().to_json()  # the empty table created by 00_setup
-        yield snapshot.snapshotId(), snapshot.sequenceNumber(), text
-
-
-def _read_position(table: jvm.JavaTable, name: str, stored: str) -> tuple[Position, dict[str, int]]:
-    try:
-        return stamped(stored)
-    except PositionError as e:
-        raise damaged(name, e, _history(table)) from None
-
-
-def _require_position(table: jvm.JavaTable, name: str) -> None:
-    """Raise PositionError if the table is Frazil's and has lost its position; a foreign table does not have Frazil's tag."""
-    if table.refs().get(TAG) is not None:
-        raise damaged(name, None, _history(table))
 
 
 def require_sound(spark: SparkSession, name: str) -> None:
@@ -336,41 +277,3 @@ def require_sound(spark: SparkSession, name: str) -> None:
     table = load(spark, name)
     require_table_in_past(table, name)
     require_own_columns(spark, table, name)
-
-
-def _check_lineage(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> list[jvm.JavaSnapshot]:
-    """Walk back from the current snapshot to the position's own; an older one on the way means a rollback.
-
-    Return the snapshots since the position, newest first.
-    """
-    since: list[jvm.JavaSnapshot] = []
-    for snapshot in jvm.ancestors(table):
-        if snapshot.snapshotId() == stamp["snapshot"]:
-            return since
-        since.append(snapshot)
-        if snapshot.sequenceNumber() < stamp["sequence"]:
-            raise RolledBackError(
-                f"{name} was rolled back to snapshot {snapshot.snapshotId()}, below its position",
-                _way_on(table, name, snapshot),
-            )
-    tagged = table.refs().get(TAG)
-    if tagged is None or tagged.snapshotId() != stamp["snapshot"]:
-        raise RolledBackError(
-            f"{name}: the history of its position is gone",
-            "run 01_full_load with on_changed_load=replay, which reads all load and change files again; if change files are gone, "
-            "have DMS load the table again and write reload",
-        )
-    return since
-
-
-def _way_on(table: jvm.JavaTable, name: str, snapshot: jvm.JavaSnapshot) -> str:
-    """Return the statement that sets the position to the one of the nearest snapshot at or below this one."""
-    while snapshot is not None:
-        theirs, parent = snapshot.summary().get(POSITION), snapshot.parentId()
-        if theirs or parent is None:
-            there = Position.from_json(theirs)[0] if theirs else Position()
-            stamped = there.to_json(snapshot=snapshot.snapshotId(), sequence=snapshot.sequenceNumber())
-            where = there.last or ("the load" if there.loaded else "the start")
-            return f"to go on from {where}: ALTER TABLE {name} SET TBLPROPERTIES ('{POSITION}' = {literal(stamped)})"
-        snapshot = table.snapshot(parent)
-    return "run 01_full_load with on_changed_load=replay"

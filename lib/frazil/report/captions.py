@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frazil.report.advice import FEWEST
-from frazil.report.charts import span, times
+from frazil.report.chart_style import span, times
 from frazil.report.latency import STAGES, TOTAL
 from frazil.report.latency_charts import commit_steps
 

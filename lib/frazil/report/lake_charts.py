@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frazil.report.charts import COLOURS, clock, seconds_axis, styled, times
+from frazil.report.chart_style import COLOURS, clock, seconds_axis, styled, times
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frazil.report.advice import SPEEDS
-from frazil.report.charts import COLOURS, clock, colour_of, durations, new_figure, seconds_axis, span, styled, times
+from frazil.report.chart_style import (
+    COLOURS,
+    clock,
+    colour_of,
+    durations,
+    new_figure,
+    seconds_axis,
+    span,
+    styled,
+    times,
+)
 from frazil.report.latency import STAGES
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from frazil.source.applied import Applied, Place, Record, is_same, key_of
+from frazil.source.applied_files import Applied, Place, Record, is_same, key_of
 from frazil.source.file_names import digits_of, latest_possible
 
 if TYPE_CHECKING:

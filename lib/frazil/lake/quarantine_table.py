@@ -23,10 +23,11 @@ from frazil.config.sql import beside, identifier, literal
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.attempts import until_committed
 from frazil.lake.commit import is_dead, new_batch
-from frazil.lake.tables import BATCH, BRANCH_PREFIX, POSITION, TAG, Base, create_namespaces
-from frazil.source.quarantined import LATER, OPEN, RECORD, UNREADABLE
+from frazil.lake.retry import until_committed
+from frazil.lake.stored_position import BATCH, BRANCH_PREFIX, POSITION, TAG
+from frazil.lake.tables import Base, create_namespaces
+from frazil.source.quarantine_columns import LATER, OPEN, RECORD, UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

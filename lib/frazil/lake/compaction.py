@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.session import low_priority
 from frazil.config.settings import MaintenanceSettings
 from frazil.lake import jvm, jvm_rewrite, jvm_schema
-from frazil.lake.attempts import MainMovedError, is_known_failure, may_try_again, until_committed
 from frazil.lake.commit import remove_abandoned_branches
-from frazil.lake.fold import left_to_ingestion
 from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, names_of, order_of, remapped_deletes
+from frazil.lake.retry import MainMovedError, is_known_failure, may_try_again, until_committed
+from frazil.lake.small_file_merge import left_to_ingestion
 from frazil.lake.sort_order import quoted, sorted_rows
-from frazil.lake.tables import BRANCH_PREFIX
+from frazil.lake.stored_position import BRANCH_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

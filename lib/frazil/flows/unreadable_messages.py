@@ -9,13 +9,13 @@ from frazil.config.spec import TableSpec
 from frazil.dms.streams import Offsets, StreamError, stream_of
 from frazil.engine.quarantine_records import unreadable_records
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, quarantine
-from frazil.source import quarantined
+from frazil.lake import commit, quarantine_table
+from frazil.source import quarantine_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from frazil.flows.stream_groups import Group
+    from frazil.flows.message_groups import Group
 
 
 def look_after(book: Workbook, read: Callable[[Iterable[str]], DataFrame], groups: Sequence[Group]) -> None:
@@ -82,7 +82,7 @@ def _set_aside(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: 
             )
 
     records = unreadable_records(lost, book.stream.scheme, commit.new_batch())
-    count, first = quarantine.add_once(book.spark, book.ops("quarantine"), records, admit)
+    count, first = quarantine_table.add_once(book.spark, book.ops("quarantine"), records, admit)
     if count:
         book.progress(f"{count:,} message(s) that tell no table set aside in the quarantine: {', '.join(first)}")
 
@@ -92,12 +92,12 @@ def discard(book: Workbook) -> int:
     name, batch = book.ops("quarantine"), commit.new_batch()
     if not book.spark.catalog.tableExists(name):
         return 0
-    records = quarantine.changed(
-        quarantine.unreadable(book.spark, name), batch, 1, status=quarantined.DISCARDED
+    records = quarantine_table.changed(
+        quarantine_table.unreadable(book.spark, name), batch, 1, status=quarantine_columns.DISCARDED
     ).persist()
     try:
         if count := records.count():
-            quarantine.add(book.spark, name, records, batch)
+            quarantine_table.add(book.spark, name, records, batch)
         return count
     finally:
         records.unpersist()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from frazil.dms.storage import is_s3, server_time
-from frazil.lake.clock import require_same_time
+from frazil.lake.clock_checks import require_same_time
 
 
 def require_right_clock(file: Path, places: Iterable[str] = ()) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, places
-from frazil.source.applied import AWAITED, FILES, MOST_AWAITED, SEEN, Applied, Record, key_of
+from frazil.source.applied_files import AWAITED, FILES, MOST_AWAITED, SEEN, Applied, Record, key_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

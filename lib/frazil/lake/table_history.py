@@ -12,11 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
-from frazil.core.texts import driver_rows
-from frazil.dms.newest import moment
+from frazil.core.text_sql import driver_rows
+from frazil.dms.incremental_listing import moment
 from frazil.dms.position import Position
 from frazil.lake import jvm
-from frazil.lake.tables import POSITION, TableError, require_table
+from frazil.lake.stored_position import POSITION
+from frazil.lake.tables import TableError, require_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

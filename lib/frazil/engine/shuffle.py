@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.latest_per_key import Latest, events, key_hashes, last_events
+from frazil.core.equal_keys import key_hashes
+from frazil.core.key_changes import events
+from frazil.core.latest_per_key import Latest, last_events
 
 if TYPE_CHECKING:
     import pyarrow as pa

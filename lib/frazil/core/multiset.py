@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.latest_per_key import one_zero
+from frazil.core.equal_keys import one_zero
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,8 +18,8 @@ from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.storage import endpoint_url
 from frazil.engine.file_plan import plan_files
+from frazil.engine.read_counts import every_of
 from frazil.engine.read_files import FileToRead
-from frazil.engine.tally import every_of
 from frazil.engine.write_rows import WritePlan, Written, write_elsewhere, write_files
 from frazil.lake import jvm_data_files, merge
 
@@ -93,7 +93,7 @@ def write_data_files(
         return row_frame.by_tasks(spark, groups, read, write)
     if is_here:
         return write_files(planned, read, write)
-    from frazil.engine.on_spark import load_files
+    from frazil.engine.load_on_spark import load_files
 
     return load_files(spark, groups, read, write)
 

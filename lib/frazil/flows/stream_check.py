@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frazil.config.spec import TableSpec
-from frazil.dms.documents import EndpointError, read_stream_settings
+from frazil.dms.aws_json import EndpointError, read_stream_settings
 from frazil.dms.position import Position
 from frazil.dms.streams import Kept, Offsets, StreamError, furthest
 from frazil.flows.workbook import Workbook
@@ -44,7 +44,7 @@ def look(book: Workbook) -> list[dict]:
 
 def findings(book: Workbook) -> list[dict]:
     """Return what the endpoint's stream settings will lose, one row per finding."""
-    from frazil.config.entries import checked
+    from frazil.config.validation import checked
     from frazil.dms.endpoint_entries import StreamSettings
 
     path = book.settings.path("endpoint")

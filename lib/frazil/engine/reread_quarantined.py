@@ -24,7 +24,7 @@ from frazil.config.sql import literal
 from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_records, wrong_width
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
-from frazil.core.latest_per_key import moves
+from frazil.core.key_changes import moves
 from frazil.core.masks import masked
 from frazil.core.messages import parse_message, type_messages, with_bytes
 from frazil.core.types import arrow_type

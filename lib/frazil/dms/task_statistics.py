@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from frazil.dms.documents import EndpointError, read_json
+from frazil.dms.aws_json import EndpointError, read_json
 
 LISTS = ("TableStatistics", "ReplicationTableStatistics")
 """The list's name for a task, and for a serverless one (`describe-replication-table-statistics`)."""

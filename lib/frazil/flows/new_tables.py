@@ -10,13 +10,14 @@ from pathlib import Path
 import yaml
 
 from frazil.config.spec import TableSpec, parse_spec, require_own_place
-from frazil.config.written import file_name, lake_name, spec_text
-from frazil.dms.control import Definition
+from frazil.config.spec_writer import file_name, lake_name, spec_text
+from frazil.dms.control_records import Definition
 from frazil.dms.streams import StreamError
 from frazil.errors import FrazilError, log
-from frazil.flows.stream_groups import Group
+from frazil.flows.message_groups import Group
 from frazil.flows.stream_read import read_messages, records_of
-from frazil.flows.workbook import TableResult, Workbook
+from frazil.flows.table_result import TableResult
+from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.jvm_process import require_alive
 

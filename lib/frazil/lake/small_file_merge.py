@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake import attempts, jvm, jvm_rewrite, jvm_rowdelta
+from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta, retry
 from frazil.lake.data_files import LAST_UPDATED, ROW_ID
 from frazil.lake.remap_deletes import ORDER, file_name
 from frazil.lake.rowdelta_files import NewFile, in_order, write_rows
@@ -98,7 +98,7 @@ class Fold:
                 spark, table, at.snapshot, head.sequenceNumber(), files, _summary(at, young, new)
             )
         except Exception as error:
-            if not attempts.is_known_failure(error):
+            if not retry.is_known_failure(error):
                 raise
             jvm_rewrite.remove_files(table, files.new)
             return

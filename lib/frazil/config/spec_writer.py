@@ -29,7 +29,7 @@ def _word(name: str) -> str:
 
 def spec_text(spec: TableSpec) -> str:
     """Return a spec as YAML: names, key (or `without_key`) and columns."""
-    from frazil.config.entries import flow
+    from frazil.config.validation import flow
 
     comment = {"comment": spec.comment} if spec.comment else {}
     key = {"key": list(spec.key)} if spec.key or spec.without_key == "refuse" else {"without_key": spec.without_key}

@@ -7,8 +7,8 @@ from typing import Any
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
-from frazil.config.times import clock
-from frazil.core.texts import key_text
+from frazil.config.timestamps import clock
+from frazil.core.text_sql import key_text
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.position import Position
@@ -18,8 +18,8 @@ from frazil.errors import FrazilError
 from frazil.flows.explore import ExploreError, spec_of
 from frazil.flows.schema_changes import as_carried
 from frazil.flows.workbook import Workbook
-from frazil.lake import history
-from frazil.lake.history import Snapshot
+from frazil.lake import table_history
+from frazil.lake.table_history import Snapshot
 from frazil.lake.tables import format_of, read_base, require_table
 
 MOST_MB = 1024
@@ -68,9 +68,9 @@ def key_history(book: Workbook, table: str, key: list[str]) -> list[dict[str, An
     """
     spec = spec_of(book, table)
     name, where = book.name(spec), key_sql(spec, key)
-    states = history.lineage(book.spark, name)
-    behind, place = history.sequences(book.spark, name), {s.id: i for i, s in enumerate(states)}
-    found = history.versions(book.spark, name, states, where)
+    states = table_history.lineage(book.spark, name)
+    behind, place = table_history.sequences(book.spark, name), {s.id: i for i, s in enumerate(states)}
+    found = table_history.versions(book.spark, name, states, where)
     events: list[dict[str, Any]] = []
     gone = True
     for n, v in enumerate(found):
@@ -83,7 +83,7 @@ def key_history(book: Workbook, table: str, key: list[str]) -> list[dict[str, An
         values = {c: x for c, x in v.row.items() if c not in spec.key}
         events.append(_beside({"operation": word, **_told(states, made), **lies}, values))
         after = place.get(behind.get(found[n + 1].sequence, 0), len(states)) if n + 1 < len(found) else len(states)
-        end = history.first_without(book.spark, name, states[0 if at is None else at + 1 : after], where)
+        end = table_history.first_without(book.spark, name, states[0 if at is None else at + 1 : after], where)
         gone = end is not None
         if end:
             events.append({"operation": "delete", **_told(states, end)})
@@ -126,7 +126,7 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     key_sql(spec, key)  # raises for a key of another length
     if not snapshot:
         snapshot = next((e["snapshot"] for e in key_history(book, table, key) if e["snapshot"]), "")
-    states = history.lineage(book.spark, name)
+    states = table_history.lineage(book.spark, name)
     made = next((s for s in states if str(s.id) == str(snapshot)), None)
     if made is None or made.kind not in ("changes", "load"):
         raise ExploreError(f"{table}: no kept snapshot of a batch tells where this key comes from", "ask for one of key_history, of a load or of changes")  # fmt: skip

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 
 from frazil.config import redaction
-from frazil.config.entries import Entries, Flag, Number, Real, Text, as_text
 from frazil.config.spec_entries import ChangesEntries
+from frazil.config.validation import Entries, Flag, Number, Real, Text, as_text
 
 
 class Parameters(Entries):

@@ -1,9 +1,8 @@
-"""What can be found out about an environment without Spark: whether work is pending, and how late its tables are."""
+"""Whether work is pending, found out without Spark: change files, messages, and tables without a spec."""
 
 from __future__ import annotations
 
 import gc
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,31 +11,29 @@ from datetime import UTC
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import shapes
+from frazil.dms.incremental_listing import moment
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import STRANGE, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
-from frazil.dms.newest import moment
-from frazil.dms.position import Position, pending_changes, require_same_load
+from frazil.dms.pending_changes import pending_changes
+from frazil.dms.position import Position, require_same_load
 from frazil.dms.streams import Kept, UnreachableError
 from frazil.errors import FrazilError
-from frazil.flows.stream_look import begin_of
+from frazil.flows.quarantine_status import waiting
+from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import lookup, record
-from frazil.lake.arrival import State, with_known_loads
-from frazil.lake.tables import LOAD, POSITION
+from frazil.lake import applied_files_store, lookup
+from frazil.lake.pending_files import State, with_known_loads
+from frazil.lake.stored_position import POSITION
+from frazil.lake.tables import LOAD
 from frazil.pipeline.lake_trouble import require_metadata
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from frazil.source.applied import Record
-
-
-NO_TABLE = "no table"
-"""The table's name for a message that names none."""
+    from frazil.source.applied_files import Record
 
 
 NO_SPEC = "its folder has data and no spec, so nothing of it arrives: write a spec (see `frazil init`), or name it in without_spec"
@@ -63,12 +60,12 @@ def _spark_is_there() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
-def _kept(book: Workbook) -> Callable[[], Kept] | None:
+def stream_contents(book: Workbook) -> Callable[[], Kept] | None:
     """Return a function that reads the stream's contents once, on its first call."""
     return cache(book.stream.kept) if book.stream else None
 
 
-def _pending(
+def state_of(
     book: Workbook, catalog: Catalog, spec: TableSpec, kept: Callable[[], Kept] | None, same_load: bool = False
 ) -> tuple[Position, int, float]:
     """Return a table's position, how much is after it, and how long the oldest has waited.
@@ -82,7 +79,9 @@ def _pending(
     position = lookup.position_of(table, book.name(spec))
     if book.stream:
         return position, *pending_of(book, spec, position, kept)
-    state = State(book.name(spec), spec.source, position, table.metadata.properties[POSITION], record.of_table(table))
+    state = State(
+        book.name(spec), spec.source, position, table.metadata.properties[POSITION], applied_files_store.of_table(table)
+    )
     there = book.objects(spec, position, watch=True, record=state.record)
     there, same = with_known_loads(there, state)
     if there.loads and position.awaits_load:
@@ -163,9 +162,9 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
         return None
     try:
         catalog = lookup.open_catalog(book.settings)
-        kept = _kept(book)
+        kept = stream_contents(book)
         with _no_collection():
-            found = {spec.source: _pending(book, catalog, spec, kept) for spec in book.specs.values()}
+            found = {spec.source: state_of(book, catalog, spec, kept) for spec in book.specs.values()}
     except UnreachableError:
         raise
     except FrazilError:
@@ -178,119 +177,3 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     if any(count or not position.loaded for position, count, _ in found.values()):
         return None
     return {t: {"status": "unchanged", "position": position.place} for t, (position, *_) in found.items()}
-
-
-def waiting(book: Workbook) -> dict[str, int] | None:
-    """Return the number of waiting rows in the quarantine, by table; None if only Spark can find out.
-
-    That includes rows of a killed run that have not been settled yet.
-    """
-    try:
-        return None if _left_over(book) else lookup.waiting(lookup.quarantine(book.settings))
-    except FrazilError:
-        return None
-
-
-def _left_over(book: Workbook) -> bool:
-    table = lookup.quarantine(book.settings)
-    return table is not None and len(table.refs()) > 1
-
-
-def became(book: Workbook) -> list[dict[str, Any]]:
-    """Return the status of all rows that were ever quarantined: one row per table and status."""
-    try:
-        found = lookup.records(lookup.quarantine(book.settings))
-    except FrazilError:  # a catalog that only Spark can read
-        from frazil.lake import quarantine
-
-        found = quarantine.records(book.spark, book.ops("quarantine"))
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for r in found:
-        if r["table_name"] is None or r["table_name"] in book.specs:
-            table = r["table_name"] or f"{NO_TABLE}: {r['id'].rsplit(':', 2)[0]}"
-            groups.setdefault((table, r["status"]), []).append(r)
-    return [
-        {
-            "table": table, "status": status, "rows": len(rows), "since": f"{min(r['set_aside_at'] for r in rows):%Y-%m-%d %H:%M:%S}",
-            "last_change": f"{max(r['changed_at'] for r in rows):%Y-%m-%d %H:%M:%S}",
-        }
-        for (table, status), rows in sorted(groups.items())
-    ]  # fmt: skip
-
-
-def unreadable(book: Workbook) -> list[dict[str, Any]]:
-    """Return the quarantined messages that name no table, in order of place."""
-    try:
-        return lookup.unreadable(lookup.quarantine(book.settings))
-    except FrazilError:
-        name = book.ops("quarantine")
-        if not book.spark.catalog.tableExists(name):
-            return []
-        from frazil.lake import quarantine
-
-        rows = quarantine.unreadable(book.spark, name).collect()
-        return sorted((r.asDict() for r in rows), key=lambda r: (r["path"], int(r["row_no"])))
-
-
-def newly_unreadable(settings: Settings, since: float) -> str:
-    """Report messages without a table that were quarantined after `since`.
-
-    Empty: none exist, or only Spark can find out.
-    """
-    try:
-        rows = lookup.unreadable(lookup.quarantine(settings))
-    except FrazilError:
-        return ""
-    return many_unreadable([r for r in rows if r["set_aside_at"].timestamp() >= since])
-
-
-def still_waiting(book: Workbook) -> str:
-    """Say how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
-    try:
-        table = lookup.quarantine(book.settings)
-        rows, lost = lookup.waiting(table), lookup.unreadable(table)
-    except FrazilError:  # a catalog that only Spark can read
-        return ""
-    told = [f"{count:,} row(s) of {name}" for name, count in sorted(rows.items()) if name in book.specs]
-    return ", ".join([*told, *([many_unreadable(lost)] if lost and book.stream else [])])
-
-
-def many_unreadable(rows: list[dict[str, Any]]) -> str:
-    """Say how many messages name no table, and where the first is; empty if none exist."""
-    if not rows:
-        return ""
-    return f"{len(rows):,} message(s) that tell no table, from {rows[0]['path']} offset {rows[0]['row_no']} on"
-
-
-def worst_latency(settings: Settings, since: float) -> float | None:
-    """Return the longest time in seconds from source to lake of a change committed after `since`; None: no change."""
-    try:
-        book = Workbook(settings, lambda text: None)
-        catalog, worst = lookup.open_catalog(settings), []
-        for spec in book.specs.values():
-            for at, summary in lookup.commits(lookup.get_table(catalog, spec.target), since):
-                told = json.loads(summary.get("frazil.latency", "{}"))
-                if told.get("age"):
-                    worst.append((at - told["picked_up"] + told["age"][-1]) / 1000)
-        return max(worst, default=None)
-    except FrazilError:
-        return None
-
-
-def lateness(book: Workbook) -> list[dict[str, Any]]:
-    """Return one row per table: what is pending, and for how many seconds the oldest has waited.
-
-    It counts files, or messages of any table. The time is that in the file's name (UTC). A table without pending files
-    is not late, however long its source has been idle. `problem` says why the state of a table is unknown, or that its
-    load files changed; `cure` says what to do.
-    """
-    rows, catalog, kept = [], lookup.open_catalog(book.settings), _kept(book)
-    for spec in book.specs.values():
-        try:
-            _, count, lag = _pending(book, catalog, spec, kept, same_load=True)
-            rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": "", "cure": ""})
-        except UnreachableError:
-            raise
-        except FrazilError as e:
-            rows.append({"table": spec.source, "pending": None, "lag_s": None, "problem": e.problem, "cure": e.cure})
-    return rows

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from frazil.config.spec import TableSpec
-from frazil.flows.workbook import TableResult, Workbook
+from frazil.flows.table_result import TableResult
+from frazil.flows.workbook import Workbook
 from frazil.report.live_status import LiveStatus, status
 
 LOOK_S, LONGEST_PAUSE_S = 0.2, 60.0

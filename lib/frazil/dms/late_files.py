@@ -1,0 +1,59 @@
+"""Whether a late file was written late or only arrived late: the commit times in it tell."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from frazil.config.spec import TableSpec
+from frazil.dms.csv_columns import file_layout
+from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.listing import DmsObject
+from frazil.dms.storage import chunks
+from frazil.errors import FrazilError
+
+
+def clock_went_back(
+    late: Sequence[DmsObject], newest: DmsObject | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings
+) -> tuple[bool, str] | None:
+    """Return by commit times whether files were written after the `newest` applied one, and why; None if unknown."""
+    try:
+        then = commit_times(newest, spec, endpoint, mappings) if newest else None
+        times = [t for o in late if (t := commit_times(o, spec, endpoint, mappings))] if then else []
+    except (FrazilError, OSError, ValueError, csv.Error):
+        return None
+    if not times or len(times) < len(late):
+        return None
+    first = min(t[0] for t in times)
+    after = first >= then[1]
+    return after, (
+        f"Its first change was committed at {first}, the last one of {newest.name} at {then[1]}: "
+        f"{'so DMS wrote it later, and its clock went back' if after else 'so the file came late'}"
+    )
+
+
+def commit_times(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> tuple[str, str] | None:
+    """Return the first and the last commit time in a change file, as DMS wrote them; None if it has none."""
+    if file.is_parquet:
+        return _times_of_parquet(file, endpoint)
+    roles = file_layout(spec, endpoint, mappings, CHANGE_PHASE, file)[0].roles
+    if "ts" not in roles:
+        return None
+    text = b"".join(chunks(file.path)).decode("utf-8-sig", "replace").replace(endpoint.row_delimiter, "\n")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=endpoint.delimiter)
+    place = roles.index("ts")
+    times = sorted(row[place].replace("T", " ") for row in rows if len(row) > place and row[place][:1].isdigit())
+    return (times[0], times[-1]) if times else None
+
+
+def _times_of_parquet(file: DmsObject, endpoint: Endpoint) -> tuple[str, str] | None:
+    import pyarrow.parquet as pq
+
+    name = endpoint.timestamp_column
+    table = pq.read_table(io.BytesIO(b"".join(chunks(file.path))))
+    if not name or name not in table.column_names:
+        return None
+    times = sorted(str(t).replace("T", " ") for t in table[name].to_pylist() if t is not None)
+    return (times[0], times[-1]) if times else None

@@ -1,0 +1,50 @@
+"""How late the tables are: what waits after each position, and how long the newest changes took."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.settings import Settings
+from frazil.dms.streams import UnreachableError
+from frazil.errors import FrazilError
+from frazil.flows.pending_work import state_of, stream_contents
+from frazil.flows.workbook import Workbook
+from frazil.lake import lookup
+
+if TYPE_CHECKING:
+    pass
+
+
+def worst_latency(settings: Settings, since: float) -> float | None:
+    """Return the longest time in seconds from source to lake of a change committed after `since`; None: no change."""
+    try:
+        book = Workbook(settings, lambda text: None)
+        catalog, worst = lookup.open_catalog(settings), []
+        for spec in book.specs.values():
+            for at, summary in lookup.commits(lookup.get_table(catalog, spec.target), since):
+                told = json.loads(summary.get("frazil.latency", "{}"))
+                if told.get("age"):
+                    worst.append((at - told["picked_up"] + told["age"][-1]) / 1000)
+        return max(worst, default=None)
+    except FrazilError:
+        return None
+
+
+def lateness(book: Workbook) -> list[dict[str, Any]]:
+    """Return one row per table: what is pending, and for how many seconds the oldest has waited.
+
+    It counts files, or messages of any table. The time is that in the file's name (UTC). A table without pending files
+    is not late, however long its source has been idle. `problem` says why the state of a table is unknown, or that its
+    load files changed; `cure` says what to do.
+    """
+    rows, catalog, kept = [], lookup.open_catalog(book.settings), stream_contents(book)
+    for spec in book.specs.values():
+        try:
+            _, count, lag = state_of(book, catalog, spec, kept, same_load=True)
+            rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": "", "cure": ""})
+        except UnreachableError:
+            raise
+        except FrazilError as e:
+            rows.append({"table": spec.source, "pending": None, "lag_s": None, "problem": e.problem, "cure": e.cure})
+    return rows

@@ -1,0 +1,99 @@
+"""What waits in the quarantine, and what became of its rows: read without Spark where the catalog allows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.settings import Settings
+from frazil.errors import FrazilError
+from frazil.flows.workbook import Workbook
+from frazil.lake import lookup
+
+if TYPE_CHECKING:
+    pass
+
+
+NO_TABLE = "no table"
+"""The table's name for a message that names none."""
+
+
+def waiting(book: Workbook) -> dict[str, int] | None:
+    """Return the number of waiting rows in the quarantine, by table; None if only Spark can find out.
+
+    That includes rows of a killed run that have not been settled yet.
+    """
+    try:
+        return None if _left_over(book) else lookup.waiting(lookup.quarantine(book.settings))
+    except FrazilError:
+        return None
+
+
+def _left_over(book: Workbook) -> bool:
+    table = lookup.quarantine(book.settings)
+    return table is not None and len(table.refs()) > 1
+
+
+def became(book: Workbook) -> list[dict[str, Any]]:
+    """Return the status of all rows that were ever quarantined: one row per table and status."""
+    try:
+        found = lookup.records(lookup.quarantine(book.settings))
+    except FrazilError:  # a catalog that only Spark can read
+        from frazil.lake import quarantine_table
+
+        found = quarantine_table.records(book.spark, book.ops("quarantine"))
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for r in found:
+        if r["table_name"] is None or r["table_name"] in book.specs:
+            table = r["table_name"] or f"{NO_TABLE}: {r['id'].rsplit(':', 2)[0]}"
+            groups.setdefault((table, r["status"]), []).append(r)
+    return [
+        {
+            "table": table, "status": status, "rows": len(rows), "since": f"{min(r['set_aside_at'] for r in rows):%Y-%m-%d %H:%M:%S}",
+            "last_change": f"{max(r['changed_at'] for r in rows):%Y-%m-%d %H:%M:%S}",
+        }
+        for (table, status), rows in sorted(groups.items())
+    ]  # fmt: skip
+
+
+def unreadable(book: Workbook) -> list[dict[str, Any]]:
+    """Return the quarantined messages that name no table, in order of place."""
+    try:
+        return lookup.unreadable(lookup.quarantine(book.settings))
+    except FrazilError:
+        name = book.ops("quarantine")
+        if not book.spark.catalog.tableExists(name):
+            return []
+        from frazil.lake import quarantine_table
+
+        rows = quarantine_table.unreadable(book.spark, name).collect()
+        return sorted((r.asDict() for r in rows), key=lambda r: (r["path"], int(r["row_no"])))
+
+
+def newly_unreadable(settings: Settings, since: float) -> str:
+    """Report messages without a table that were quarantined after `since`.
+
+    Empty: none exist, or only Spark can find out.
+    """
+    try:
+        rows = lookup.unreadable(lookup.quarantine(settings))
+    except FrazilError:
+        return ""
+    return many_unreadable([r for r in rows if r["set_aside_at"].timestamp() >= since])
+
+
+def still_waiting(book: Workbook) -> str:
+    """Say how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
+    try:
+        table = lookup.quarantine(book.settings)
+        rows, lost = lookup.waiting(table), lookup.unreadable(table)
+    except FrazilError:  # a catalog that only Spark can read
+        return ""
+    told = [f"{count:,} row(s) of {name}" for name, count in sorted(rows.items()) if name in book.specs]
+    return ", ".join([*told, *([many_unreadable(lost)] if lost and book.stream else [])])
+
+
+def many_unreadable(rows: list[dict[str, Any]]) -> str:
+    """Say how many messages name no table, and where the first is; empty if none exist."""
+    if not rows:
+        return ""
+    return f"{len(rows):,} message(s) that tell no table, from {rows[0]['path']} offset {rows[0]['row_no']} on"
