@@ -208,7 +208,7 @@ def test_a_kill_between_schema_and_rows_is_simply_repeated(new_stream, monkeypat
     assert "title" in ids(w) and w.offsets() == [0]
     monkeypatch.setattr(schema_evolution, "evolve", whole)
     assert table(w.merged()) == {1: {"title": "A", "n": 1}, 2: {"title": "b", "n": 20}}
-    assert len(schema_evolution.look.__wrapped__(w.spark, w.name("t"), ("", *_schemas(w))).told) == 1
+    assert len(schema_evolution.columns_in_metadata.__wrapped__(w.spark, w.name("t"), ("", *_schemas(w))).events) == 1
 
 
 def _schemas(w):
@@ -261,11 +261,11 @@ def test_after_a_rename_a_new_load_is_read_with_the_new_names(new_stream):
 def test_what_was_told_changes_a_spec_once_and_nothing_once_the_spec_says_it():
     spec = TableSpec("a.t", "a.t", ("id",), (Column("id", "INT8"), Column("v", "WSTRING(9)"), Column("n", "INT4")))
     told = [["rename", "v", "title"], ["add", "v", "INT4"], ["rename", "v", "u"], ["type", "n", "INT4", "WSTRING"], ["rename", "id", "no"]]  # fmt: skip
-    now = schema_evolution.with_told(spec, told)
+    now = schema_evolution.with_control_records(spec, told)
     assert (now.key, [(c.name, c.type) for c in now.columns]) == (
         ("no",), [("no", "INT8"), ("title", "WSTRING(9)"), ("n", "WSTRING"), ("u", "INT4")],
     )  # fmt: skip
-    assert schema_evolution.with_told(now, told).names == now.names
+    assert schema_evolution.with_control_records(now, told).names == now.names
 
 
 def test_a_definition_knows_both_families_of_type_names_and_guesses_none():

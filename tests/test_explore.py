@@ -188,13 +188,13 @@ def test_nothing_is_written(book, module_world, catalog_options):
     row_history.origin(book, "public.t", ["1"])
     explore.difference(book, "public.t", "oldest", "newest")
     explore.as_of(book, "2024-01-01 10:01").table("public.t").collect()
-    quarantine_status.became(book)
+    quarantine_status.rows_by_status(book)
     assert fingerprint(lake) == before
 
 
 def test_what_was_told_is_never_less_than_what_the_source_committed(module_world, book):
     states = table_history.lineage(book.spark, module_world.name("t"))
-    told = [table_history.told_until(states)[s.id][0] for s in states]
+    told = [table_history.source_time_bounds(states)[s.id][0] for s in states]
     assert told[0] is None and told[1:] == sorted(told[1:])
     largest = [max(s.source_ms) for s in states if s.source_ms]
     assert all(t >= c for t, c in zip(told[2:], largest, strict=True))

@@ -203,7 +203,7 @@ def test_messages_that_tell_no_table_are_set_aside_once(new_stream):
     assert _unreadable(w) == [*kept, ("0", 6, JUNK.encode())]
     (seen,) = (r for r in replay.plan(w.book(**aside)) if r["table"] == "no table")
     assert (seen["rows"], seen["replay"]) == (5, "never") and f"kafka://{w.topic}/0 offset 1: " in seen["example"]
-    (told,) = quarantine_status.became(w.book(**aside))
+    (told,) = quarantine_status.rows_by_status(w.book(**aside))
     assert (told["table"], told["status"], told["rows"]) == (f"no table: kafka://{w.topic}/0", "unreadable", 5)
     (line,) = check._quarantined(w.book(OperateSettings, **aside).settings)
     assert f"5 message(s) that tell no table, from kafka://{w.topic}/0 offset 1 on" in line, line
@@ -211,7 +211,7 @@ def test_messages_that_tell_no_table_are_set_aside_once(new_stream):
     discarded = replay.run(w.book(quarantine="discard", **aside))
     assert [r.counts for r in discarded if r.table == "no table"] == [{"discarded": 5}]
     assert check._quarantined(w.book(OperateSettings, **aside).settings) == []
-    assert [r["status"] for r in quarantine_status.became(w.book(**aside))] == ["discarded"]
+    assert [r["status"] for r in quarantine_status.rows_by_status(w.book(**aside))] == ["discarded"]
     assert not [r for r in replay.plan(w.book(**aside)) if r["table"] == "no table"]
 
 

@@ -17,7 +17,7 @@ from frazil.engine.collapsed import Ages
 from frazil.flows import freshness, visibility
 from frazil.lake import jvm
 from frazil.report import captions, lake_charts, latency_charts, ledger
-from frazil.report.advice import Seen, Setting, fit
+from frazil.report.advice import Observed, Setting, fit
 from frazil.report.latency import OF_FILES, QUANTILES, Analysis, shares, sketch
 from helpers import FILE2, FILE3, D, I, U
 
@@ -263,7 +263,7 @@ def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_
 
 def seen(interval, trigger, service, dms, wait, p50=5.0, p95=9.0, tables=4):
     even = (0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5)
-    return Seen(
+    return Observed(
         Setting(interval, 32_000, trigger), tables, 2.0, 1 / (interval + 1.0), 100.0, dms, wait, service, even, p50, p95
     )
 

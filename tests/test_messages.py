@@ -157,7 +157,7 @@ def test_no_value_key_name_or_path_of_a_source_brings_a_control_character_into_w
     noted = [r.note for results in done for r in results.values() if r.note]
     failed = {name for results in done for name, r in results.items() if r.failed}
     assert {"t", "twice", "column"} <= failed, noted
-    look = setup.look(w.book(SetupSettings))
+    look = setup.files_by_table(w.book(SetupSettings))
     shown = [
         *noted,
         *w.said,

@@ -267,10 +267,10 @@ def test_a_later_change_of_the_key_makes_a_row_obsolete_an_earlier_one_does_not(
     widen(aside, n="INT8")
     assert outcomes(aside) == [("n", 2, "apply")]
     replayed(aside)
-    told = quarantine_status.became(aside.book())
+    told = quarantine_status.rows_by_status(aside.book())
     assert [(r["status"], r["rows"]) for r in told] == [("obsolete", 3), ("replayed", 2)]
     monkeypatch.setattr(lookup, "open_catalog", _only_by_spark)
-    assert quarantine_status.became(aside.book()) == told
+    assert quarantine_status.rows_by_status(aside.book()) == told
     # 1 got its value and was then moved to 7, which has had a newer value since.
     assert aside.rows("t") == [(2, 6, "after"), (3, 7, "newer"), (7, 8, "newer")]
 

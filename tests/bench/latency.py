@@ -29,7 +29,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.tables import create_namespaces
 from frazil.report import ledger
-from frazil.report.advice import Seen, Setting, fit, seen
+from frazil.report.advice import Setting, fit, observed
 from frazil.report.latency import OF_FILES, QUANTILES, Analysis
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
@@ -187,7 +187,7 @@ def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> Seen:
     rows = ledger.commits(book(LatencySettings)).where(
         f"committed_ms between {(began + warm) * 1000} and {until * 1000}"
     )
-    found = seen(Analysis(rows), setting)
+    found = observed(Analysis(rows), setting)
     assert found is not None, setting
     return found
 

@@ -107,7 +107,7 @@ class Bench:
             first = number % files * each + turn * per_commit
             self.expected[first : first + per_commit] = number + 1
             positions[path] += range(turn * per_commit, (turn + 1) * per_commit)
-            added = new_deletes(spark, table, there.told[path]["data-file"], {path: positions[path]})
+            added = new_deletes(spark, table, there.by_path[path]["data-file"], {path: positions[path]})
             delta = table.newRowDelta().validateFromSnapshot(table.currentSnapshot().snapshotId()).addRows(file)
             for delete in added:
                 delta.addDeletes(delete)

@@ -48,7 +48,7 @@ def breaches(operate: OperateSettings) -> list[str]:
 
 
 def _without_spec(book: Workbook) -> list[str]:
-    return [_told(table, *pending_work.NO_SPEC.split(": ", 1)) for table in pending_work.without_spec(book)]
+    return [_line(table, *pending_work.NO_SPEC.split(": ", 1)) for table in pending_work.without_spec(book)]
 
 
 def _late(book: Workbook, operate: OperateSettings) -> list[str]:
@@ -63,8 +63,8 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
     try:
         rows = lateness.lateness(book)
     except FrazilError as e:
-        return [_told("lake", e.problem, e.cure)]
-    lines = [_told(r["table"], r["problem"], r["cure"]) for r in rows if r["problem"]]
+        return [_line("lake", e.problem, e.cure)]
+    lines = [_line(r["table"], r["problem"], r["cure"]) for r in rows if r["problem"]]
     what = "message(s)" if book.stream else "file(s)"
     for r in rows:
         limit = limits.get(r["table"], operate.max_lag_s)
@@ -73,7 +73,7 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
     return lines
 
 
-def _told(name: str, problem: str, cure: str) -> str:
+def _line(name: str, problem: str, cure: str) -> str:
     """Return a problem and its cure in one line that begins with the name of its subject."""
     line = " ".join(f"{problem.removeprefix(f'{name}: ')}{cure and f'; cure: {cure}'}".split())
     return f"{name}: {line}"
@@ -93,7 +93,7 @@ def _quarantined(operate: OperateSettings) -> list[str]:
 
 def _unusable(book: Workbook) -> list[str]:
     trouble = runs.unusable(book.folder)
-    return [_told("runs", trouble, "free some, or name another folder in parameter 'runs'")] if trouble else []
+    return [_line("runs", trouble, "free some, or name another folder in parameter 'runs'")] if trouble else []
 
 
 def _stale(book: Workbook, operate: OperateSettings) -> list[str]:

@@ -115,7 +115,7 @@ def _ended(operate: OperateSettings, run: RunFolder, facts: dict[str, Any]) -> N
     told += f"; {lost}, set aside in the quarantine" if (lost := facts.get("unreadable")) else ""
     told += f"; waiting in the quarantine: {wait}" if (wait := facts.get("waiting")) else ""
     bad = run.trouble or 0 < runs.EXIT_CODES[facts["outcome"]] < runs.NOTHING
-    print(f"{told}\n{run.told()}", file=sys.stderr if bad else sys.stdout)
+    print(f"{told}\n{run.where_stored()}", file=sys.stderr if bad else sys.stdout)
     if bad:
         _alarm(operate, run)
 

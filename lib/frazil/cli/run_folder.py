@@ -60,7 +60,7 @@ class RunFolder:
         except OSError as e:
             self.trouble = self.trouble or runs.unusable(self.home, e)
 
-    def told(self) -> str:
+    def where_stored(self) -> str:
         """Return where the run is stored, and what went wrong."""
         spare = f"\n  {self.spare}" if self.spare != self.folder and self.spare.exists() else ""
         trouble = f"\n  {self.trouble}; free some, or name another folder in parameter 'runs'" if self.trouble else ""

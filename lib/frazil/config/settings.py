@@ -438,7 +438,7 @@ def _cell_values(cell: dict[str, Any], known: set[str]) -> dict[str, Any]:
     """Return the parameters that the cell sets; refuse a plain variable that is not a parameter.
 
     After a first call in a kernel, later cells may have left variables: then only near misses are refused. Variables
-    that only an earlier version of a cell assigned do not count (`cells`).
+    that only an earlier version of a cell assigned do not count (`cell_parameters`).
     """
     import difflib
 

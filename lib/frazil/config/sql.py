@@ -18,7 +18,7 @@ def table_name(name: str) -> str:
     return ".".join(p if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", p) else identifier(p) for p in name.split("."))
 
 
-def beside(sql: str, column: str) -> str:
+def uncompiled_integer(sql: str, column: str) -> str:
     """Return SQL for the integer in a text, which Spark keeps outside the code that it compiles.
 
     A number or time that differs in each batch then leaves the compiled code unchanged, and Spark reuses it. The column

@@ -83,7 +83,7 @@ def newest(folder: str, since: str, start: str = "") -> list[Entry]:
         return list(walk(folder, sieve=Since(start)))
     found = {e.path: e for e in _top(folder, start)}
     folders = sorted((e for e in found.values() if e.folder), key=lambda e: e.path)
-    plain, dated = _told_apart(folder, folders)
+    plain, dated = _plain_and_dated(folder, folders)
     found |= {e.path: e for first, last in _runs(folders, plain) for e in _sweep(folder, first, last)}
     flat = any(e.name == since for e in found.values())
     for form, names in dated.items():
@@ -121,7 +121,7 @@ def _top(folder: str, start: str) -> Iterator[Entry]:
             return
 
 
-def _told_apart(folder: str, folders: list[Entry]) -> tuple[set[str], dict[str, list[str]]]:
+def _plain_and_dated(folder: str, folders: list[Entry]) -> tuple[set[str], dict[str, list[str]]]:
     """Return the folders that are not date partitions, and {form: the folders that are}.
 
     Parallel loads name their folders freely, including `01` and `2024`. If the first folder of a form has load files in

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.sql import beside, literal
+from frazil.config.sql import literal, uncompiled_integer
 from frazil.dms.kafka_reader import Reader
 from frazil.dms.streams import (
     RELOAD,
@@ -230,7 +230,7 @@ class Kafka:
 
     def place_sql(self, place: int) -> str:
         """Return the SQL of an offset."""
-        return beside(literal(str(place)), "object")
+        return uncompiled_integer(literal(str(place)), "object")
 
 
 def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str, only: str) -> Offsets:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.config.sql import beside, literal
+from frazil.config.sql import literal, uncompiled_integer
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def after_sql(stream: Stream, position: Offsets) -> str:
     """Return the SQL condition for messages after a position."""
     places = {p: o for p, o in position.items() if p != ARRIVED and o}
     here = f"offset >= {place_by_sql(stream, places, stream.place_sql(0))}" if places else "true"
-    since = beside(literal(str(position.get(ARRIVED))), "object")
+    since = uncompiled_integer(literal(str(position.get(ARRIVED))), "object")
     return f"{here} and arrived >= timestamp_millis({since})" if position.get(ARRIVED) else here
 
 

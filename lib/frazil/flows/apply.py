@@ -55,7 +55,7 @@ def apply_batch(book: Workbook, spec: TableSpec, base: Base, given: Batch) -> tu
     if lane and not has_numbers(spec):
         lane, why = None, "only Spark can number its keys, which are reals or long decimals"
     waits = quarantine.still_waiting(book, spec, base) is not None
-    aside = quarantine.sets_aside(book, spec)[0]
+    aside = quarantine.quarantines_bad_rows(book, spec)[0]
     wanted = Wanted(latency.QUANTILES, lane is not None, waits or aside, quarantine.most_kept(book, spec))
     try:
         found = _collapsed(book, spec, given, wanted)
@@ -102,7 +102,9 @@ def _commit_appended(
     summary = _summary(stats, tally.rows, given, picked_up)
     summary |= {"frazil.lane": "append", "frazil.lane-reason": "the table keeps every change"}
     records = partial(_records, book, spec, base, position.batch, (tally.bad, written.files))
-    with quarantine.beside(book, spec, base, position.batch, OfBatch(tally.bad.count, records)) as ready:
+    with quarantine.quarantined_with_commit(
+        book, spec, base, position.batch, OfBatch(tally.bad.count, records)
+    ) as ready:
 
         def write(branch: str, properties: dict[str, str]) -> None:
             load_files.put(book.spark, branch, written, properties)
@@ -139,7 +141,7 @@ def _commit_collapsed(
 
     records = partial(_records, book, spec, base, position.batch, (found.bad, found.files))
     of_batch = OfBatch(found.bad.count, records, as_frame)
-    with quarantine.beside(book, spec, base, position.batch, of_batch) as ready:
+    with quarantine.quarantined_with_commit(book, spec, base, position.batch, of_batch) as ready:
         how = WritePath(as_frame, why, lane, rows, found.bounds)
         done = commit_batch(book, spec, base, facts, how, ready)
     _tell(book, spec, stats, given, done.summary, time.time() - picked_up)

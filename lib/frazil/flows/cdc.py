@@ -17,7 +17,7 @@ from frazil.errors import FrazilError
 from frazil.flows import pending_work, quarantine
 from frazil.flows.apply import apply_batch
 from frazil.flows.batch import of_files, take_batch
-from frazil.flows.continuous import keep_on, show
+from frazil.flows.continuous import process_continuously, show
 from frazil.flows.schema_changes import follow
 from frazil.flows.source_catalog import follow_source
 from frazil.flows.table_result import TableResult
@@ -81,7 +81,7 @@ def run(book: Workbook) -> list[TableResult]:
         total[spec.source].add(result)
         show(live, result)
 
-    keep_on(book, work, done)
+    process_continuously(book, work, done)
     book.lanes.save()
     return list(total.values())
 
@@ -145,7 +145,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         commit.remove_abandoned_branches(book.spark, name)
     while _may_go_on(book, before, done):
         base = read_base(book.spark, name)
-        quarantine.look_after(book, spec, base)
+        quarantine.settle_leftovers(book, spec, base)
         there, waiting = _listed(book, spec, base, first=not done.counts)
         end = end or (waiting[-1].name if waiting else "")
         pending = [o for o in waiting if o.name <= end]

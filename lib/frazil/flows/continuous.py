@@ -22,7 +22,7 @@ def show(live: LiveStatus, result: TableResult) -> None:
         live.set(result.table, status(result.counts["changes"], result.seconds, **result.live))
 
 
-def keep_on(
+def process_continuously(
     book: Workbook, work: Callable[[TableSpec], TableResult], done: Callable[[TableSpec, TableResult], None]
 ) -> None:
     """Run `work` for each table every `trigger_s` seconds for `run_for_s` seconds, and pass each result to `done`.

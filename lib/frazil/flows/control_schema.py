@@ -23,40 +23,40 @@ def names_in_messages(spec: TableSpec, mappings: Mappings) -> dict[str, str]:
     return {**former, **now}
 
 
-def is_whole(told: Definition, spec: TableSpec, mappings: Mappings) -> bool:
+def is_whole(definition: Definition, spec: TableSpec, mappings: Mappings) -> bool:
     """Return whether it is a definition of the table: one with its key, unless a key column was renamed."""
     known = names_in_messages(spec, mappings)
-    return told.operation == RENAME or set(spec.key) <= {known.get(n) for n in told.columns}
+    return definition.operation == RENAME or set(spec.key) <= {known.get(n) for n in definition.columns}
 
 
-def shape_of(told: Definition, spec: TableSpec, mappings: Mappings, lacks: Collection[str]) -> Shape:
+def shape_of(definition: Definition, spec: TableSpec, mappings: Mappings, lacks: Collection[str]) -> Shape:
     """Return a table's columns after a control record; before it, the table had none of those in `lacks`.
 
     Only an operation that may drop columns shows that one was dropped: any other missing column may be one that the
     spec declares ahead.
     """
-    known = _known(told, spec, mappings)
-    typed = {n: _kind(c, spec, known.get(n)) for n, c in told.columns.items()}
+    known = _known(definition, spec, mappings)
+    typed = {n: _kind(c, spec, known.get(n)) for n, c in definition.columns.items()}
     unknown = {n: kind for n, kind in typed.items() if n not in known and n not in mappings.added(spec)}
-    here = {known[n]: kind if told.operation in MAY_RETYPE else "" for n, kind in typed.items() if n in known}
-    if not (told.operation in MAY_DROP or (told.operation == RENAME and unknown)):
+    here = {known[n]: kind if definition.operation in MAY_RETYPE else "" for n, kind in typed.items() if n in known}
+    if not (definition.operation in MAY_DROP or (definition.operation == RENAME and unknown)):
         here = {n: "" for n in spec.names if n not in lacks} | here
     here |= dict.fromkeys(mappings.listed(spec), "")  # the task adds them, whatever the source's table has
-    return Shape(told.where, {c: kind for c, kind in here.items() if c in spec.names}, unknown)
+    return Shape(definition.where, {c: kind for c, kind in here.items() if c in spec.names}, unknown)
 
 
-def _known(told: Definition, spec: TableSpec, mappings: Mappings) -> dict[str, str]:
+def _known(definition: Definition, spec: TableSpec, mappings: Mappings) -> dict[str, str]:
     """Return {name in messages: column}; a former name counts only if the present one is absent."""
     known = names_in_messages(spec, mappings)
     present = {c: n for n, c in known.items()}  # it comes last
-    return {n: c for n, c in known.items() if n == present[c] or present[c] not in told.columns}
+    return {n: c for n, c in known.items() if n == present[c] or present[c] not in definition.columns}
 
 
-def _kind(told: Column | None, spec: TableSpec, name: str | None) -> str:
+def _kind(definition: Column | None, spec: TableSpec, name: str | None) -> str:
     """Return the Spark SQL type of an announced column; for a timestamp the spec says whether it has a zone."""
-    if told is None:
+    if definition is None:
         return ""
-    return value_type(replace(told, utc=name is not None and spec.column(name).utc))
+    return value_type(replace(definition, utc=name is not None and spec.column(name).utc))
 
 
 def require_one_meaning(spec: TableSpec, names: list[set[str]]) -> None:
@@ -80,7 +80,7 @@ class Difference:
 
 
 def events(
-    told: Definition,
+    definition: Definition,
     spec: TableSpec,
     mappings: Mappings,
     difference: Difference,
@@ -94,35 +94,35 @@ def events(
     """
     gone, new = difference.gone, difference.new
     added = mappings.listed(spec)
-    here = {*added, *(_known(told, spec, mappings).get(n) for n in told.columns)}
+    here = {*added, *(_known(definition, spec, mappings).get(n) for n in definition.columns)}
     lost = [*gone, *(c for c in mappings.file_columns(spec) if c not in spec.names and c not in here)]
-    if told.operation == RENAME and len(lost) == len(new) == 1:
+    if definition.operation == RENAME and len(lost) == len(new) == 1:
         return (("rename", lost[0], new[0]),)
-    if told.operation != RENAME:
-        known = _known(told, spec, mappings)
-        require_source_key(spec, (known.get(k, k) for k in told.key), told.where, added)
+    if definition.operation != RENAME:
+        known = _known(definition, spec, mappings)
+        require_source_key(spec, (known.get(k, k) for k in definition.key), definition.where, added)
     if gone and new:
         return ()  # a choice that must be declared; the check of gone and new columns says so
     dropped = [("drop", n) for n in gone if spec.changes.gone == "drop" and n not in spec.key]
-    return (*_added(told, spec, new), *dropped, *_retyped(told, difference.shape, spec, mappings, promotes))
+    return (*_added(definition, spec, new), *dropped, *_retyped(definition, difference.shape, spec, mappings, promotes))
 
 
-def _added(told: Definition, spec: TableSpec, new: list[str]) -> list[Event]:
+def _added(definition: Definition, spec: TableSpec, new: list[str]) -> list[Event]:
     if spec.changes.new != "add":
         return []
-    if untold := [n for n in new if told.columns[n] is None]:
+    if untold := [n for n in new if definition.columns[n] is None]:
         raise SchemaError(
-            f"{told.where}: unknown column '{untold[0]}', of a type that is not told", f"add it to {spec.file}"
+            f"{definition.where}: unknown column '{untold[0]}', of a type that is not told", f"add it to {spec.file}"
         )
-    return [("add", n, told.columns[n].type) for n in new]
+    return [("add", n, definition.columns[n].type) for n in new]
 
 
 def _retyped(
-    told: Definition, one: Shape, spec: TableSpec, mappings: Mappings, promotes: Callable[[str, str], bool]
+    definition: Definition, one: Shape, spec: TableSpec, mappings: Mappings, promotes: Callable[[str, str], bool]
 ) -> list[Event]:
     found: list[Event] = []
-    known = _known(told, spec, mappings)
-    for new in (c for n, c in told.columns.items() if c and n in known):
+    known = _known(definition, spec, mappings)
+    for new in (c for n, c in definition.columns.items() if c and n in known):
         name = known[new.name]
         kind, column = (one.carries or {}).get(name), spec.column(name)
         was = value_type(replace(column, lake=""))
@@ -132,7 +132,7 @@ def _retyped(
         if spec.changes.type != "beside" or name in spec.key:
             beside = ", or let a column of it stand beside the old one: changes: {type: beside}"
             raise SchemaError(
-                f"{told.where}: column '{name}' is {column.type} in {spec.file} and {new.type} from here on: no promotion "
+                f"{definition.where}: column '{name}' is {column.type} in {spec.file} and {new.type} from here on: no promotion "
                 "leads there",
                 "load the table again with the new type" + ("" if name in spec.key else beside),
             )

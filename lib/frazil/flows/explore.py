@@ -48,7 +48,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
         base, states = read_base(book.spark, name, checked=False), table_history.lineage(book.spark, name)
         count, waiting, problem = _pending(book, spec, base)
         h = health(book.spark, name, thresholds)
-        until, told_by = table_history.told_until(states)[states[-1].id]
+        until, told_by = table_history.source_time_bounds(states)[states[-1].id]
         return {
             "rows": h.rows, "fresh_to": clock(until), "told_by": told_by, "committed": clock(states[-1].committed_ms),
             "pending": count, "waiting_s": waiting, "mb": h.mb, "data_files": h.data_files,
@@ -106,13 +106,13 @@ def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
     By the source's: the last one with only changes that the source had committed before that time.
     """
     if by == "source":
-        told = table_history.told_until(states)
+        told = table_history.source_time_bounds(states)
         nothing = all(until is None for until, _ in told.values())  # never written to: the same at any time
         fitting = [s for s in states if nothing or (told[s.id][0] is not None and told[s.id][0] < when)]
     else:
         fitting = [s for s in states if s.committed_ms <= when]
     if not fitting:
-        first = next((until for until, _ in table_history.told_until(states).values() if until), None)
+        first = next((until for until, _ in table_history.source_time_bounds(states).values() if until), None)
         oldest = first if by == "source" else states[0].committed_ms
         raise ExploreError(f"{table}: no kept snapshot shows it as it was at {clock(when)} by the {by}'s clock",
                            f"the oldest shows it at {clock(oldest)}; tags keep old states (03_maintenance: hourly_tags, daily_tags)")  # fmt: skip
@@ -199,7 +199,7 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
 
     def look(spec: TableSpec) -> dict[str, Any]:
         states = table_history.lineage(book.spark, book.name(spec))
-        told = table_history.told_until(states)
+        told = table_history.source_time_bounds(states)
         chosen = _at(spec.source, states, when_ms, "source")
         until, by = told[chosen.id]
         later = [s for s in states[states.index(chosen) + 1 :] if told[s.id][0] != until]

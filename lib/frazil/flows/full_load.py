@@ -232,7 +232,7 @@ class _Load:
         table, files = jvm.load_table(book.spark, self.name), (*there.loads, *there.changes)
         awaited = base.record.awaited if replay else ()
         kept = Update(table, base.record, self.position.batch, files, awaited)
-        with quarantine.beside(book, spec, base, self.position.batch, of_batch) as ready:
+        with quarantine.quarantined_with_commit(book, spec, base, self.position.batch, of_batch) as ready:
             facts = commit.Facts(self.position, self._summary(), applied)
             done = commit.commit_batch(book.spark, self.name, base, facts, write)
         kept.done()

@@ -31,7 +31,7 @@ class UnknownTablesError(StreamError):
     decision = True
 
 
-def meet(book: Workbook, groups: Sequence[Group]) -> list[TableResult]:
+def handle_new_tables(book: Workbook, groups: Sequence[Group]) -> list[TableResult]:
     """Handle tables with messages but no spec as `unknown_tables` says; return a result for each.
 
     With `ignore` there is none. With `create` a table gets a spec, written to the folder of specs, and a table in the
@@ -53,8 +53,8 @@ def meet(book: Workbook, groups: Sequence[Group]) -> list[TableResult]:
             "write a spec for each, or run with unknown_tables=create or =ignore",
         )
     book.met |= set(new)
-    told = _definitions(book, groups, new)
-    return [_create(book, name, told.get(name)) for name in sorted(new)]
+    definitions = _definitions(book, groups, new)
+    return [_create(book, name, definitions.get(name)) for name in sorted(new)]
 
 
 def _definitions(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]) -> dict[Name, Definition]:
@@ -73,14 +73,14 @@ def _newest(book: Workbook, groups: Iterable[Group], wanted: Iterable[Name]) -> 
     return {name: one for name in wanted for _, _, one in records_of(book, name, groups) if one}
 
 
-def _create(book: Workbook, name: Name, told: Definition | None) -> TableResult:
+def _create(book: Workbook, name: Name, definition: Definition | None) -> TableResult:
     """Create a table and then its spec, which other runs read immediately.
 
     It is complete, and valid together with all others.
     """
     source = ".".join(name)
     try:
-        spec = _spec(book, name, told)
+        spec = _spec(book, name, definition)
         tables.create_namespaces(book.spark, [book.name(spec)])
         tables.create_table(book.spark, book.name(spec), spec, book.format_version)
         _write(Path(spec.file), spec_text(spec))
@@ -89,10 +89,10 @@ def _create(book: Workbook, name: Name, told: Definition | None) -> TableResult:
     except Exception as e:  # a name that Spark, the catalog or the file system refuses
         log.error("%s cannot be made", source, exc_info=True)
         require_alive(book.folder, e)
-        at = f" of the control record at {told.where}" if told else ""
+        at = f" of the control record at {definition.where}" if definition else ""
         return TableResult(source, "held", f"{source}{at} cannot be made: {jvm.cause(e)}\n  cure: {WRITE_ONE}")
     book.add(spec)
-    note = f"made as the control record at {told.where} tells it, see {spec.file}; it waits for its load: 01_full_load"
+    note = f"made as the control record at {definition.where} tells it, see {spec.file}; it waits for its load: 01_full_load"
     book.progress(f"{source}: {note}")
     return TableResult(source, "created", note)
 
@@ -108,36 +108,38 @@ def _write(file: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def _spec(book: Workbook, name: Name, told: Definition | None) -> TableSpec:
+def _spec(book: Workbook, name: Name, definition: Definition | None) -> TableSpec:
     """Return the spec of a new table as its file will read; raise StreamError if it cannot be valid."""
     source = ".".join(name)
-    if told is None:
+    if definition is None:
         raise StreamError(
             f"{source} cannot be made: no control record in the stream tells its columns (IncludeControlDetails)",
             WRITE_ONE,
         )
-    without_key = "refuse" if told.key else book.settings.without_key
-    if untold := [n for n, c in told.columns.items() if c is None]:
+    without_key = "refuse" if definition.key else book.settings.without_key
+    if untold := [n for n, c in definition.columns.items() if c is None]:
         why, cure = f"it does not tell the type of {', '.join(untold)}", WRITE_ONE
     elif any("." in part or not part for part in name):
         why = "`source` of a spec is schema.table, so neither name may be empty or have a dot"
         cure = (
             "rename the table on its way: a rule `rename` of the task's mappings; until then its messages are passed by"
         )
-    elif not told.key and without_key == "refuse":
+    elif not definition.key and without_key == "refuse":
         why = "it has no primary key, so no change can find its row"
         cure = f"set `without_key` in params/{book.settings.env}.yml to append (every change becomes a row) or multiset, or {WRITE_ONE}"
-    elif book.mappings.target_name(spec := _told(book, told, name, without_key)) != name:
+    elif book.mappings.target_name(spec := _declared(book, definition, name, without_key)) != name:
         why, cure = "the task's rules rename tables, so its name at the source cannot be told", WRITE_ONE
     else:
         why, cure = _conflict(book, spec)
     if why:
-        raise StreamError(f"{source} cannot be made from the control record at {told.where}: {why}", cure)
+        raise StreamError(f"{source} cannot be made from the control record at {definition.where}: {why}", cure)
     return spec
 
 
-def _told(book: Workbook, told: Definition, name: Name, without_key: str) -> TableSpec:
-    spec = TableSpec(".".join(name), lake_name(*name), told.key, tuple(told.columns.values()), without_key=without_key)
+def _declared(book: Workbook, definition: Definition, name: Name, without_key: str) -> TableSpec:
+    spec = TableSpec(
+        ".".join(name), lake_name(*name), definition.key, tuple(definition.columns.values()), without_key=without_key
+    )
     return replace(spec, file=str(book.settings.path("specs") / file_name(spec)))
 
 
@@ -160,4 +162,4 @@ def _conflict(book: Workbook, spec: TableSpec) -> tuple[str, str]:
     return "", ""
 
 
-__all__ = ["UnknownTablesError", "meet"]
+__all__ = ["UnknownTablesError", "handle_new_tables"]

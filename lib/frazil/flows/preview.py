@@ -92,7 +92,7 @@ class _Preview:
         bad = [r for r in self.sample.records if r.bad]
         said = f"{many(self.sample.changes, self.word)} in these records"
         if bad:
-            aside = quarantine.sets_aside(self.book, self.spec)[0]
+            aside = quarantine.quarantines_bad_rows(self.book, self.spec)[0]
             said += f"; {many(bad, BAD)}, to be quarantined" if aside else f"; {many(bad, BAD)}: the table will stop"
         chosen = self._chosen(most)
         good = [r.index for r in chosen if r.index is not None]

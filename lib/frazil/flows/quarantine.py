@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def sets_aside(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
+def quarantines_bad_rows(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
     """Return whether a table's bad rows are quarantined, and why not if that was requested."""
     if (spec.on_bad_rows or book.settings.on_bad_rows) != "quarantine":
         return False, ""
@@ -48,7 +48,7 @@ def admit(book: Workbook, spec: TableSpec, counted: tuple[int, int], explain: Ca
 
     `explain` makes the error, given an alternative to its remedy.
     """
-    aside, why_not = sets_aside(book, spec)
+    aside, why_not = quarantines_bad_rows(book, spec)
     bad, total = counted
     most = most_bad_rows(book, spec)
     share = book.settings.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
@@ -61,7 +61,7 @@ def admit(book: Workbook, spec: TableSpec, counted: tuple[int, int], explain: Ca
 
 def most_kept(book: Workbook, spec: TableSpec) -> int:
     """Return how many bad rows of each file the core keeps: those to be quarantined, or those that an error shows."""
-    return most_bad_rows(book, spec) if sets_aside(book, spec)[0] else SHOWN
+    return most_bad_rows(book, spec) if quarantines_bad_rows(book, spec)[0] else SHOWN
 
 
 def admit_rows(
@@ -107,7 +107,7 @@ def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | No
     return quarantine_table.waiting(book.spark, name, spec.source) if count else None
 
 
-def look_after(book: Workbook, spec: TableSpec, base: Base) -> None:
+def settle_leftovers(book: Workbook, spec: TableSpec, base: Base) -> None:
     """Settle leftovers of killed runs for a table, the first time that this run uses it."""
     if spec.source not in book.waiting:
         still_waiting(book, spec, base)
@@ -137,7 +137,7 @@ class OfBatch:
 
 
 @contextmanager
-def beside(
+def quarantined_with_commit(
     book: Workbook, spec: TableSpec, base: Base, batch: str, of: OfBatch | None = None
 ) -> Iterator[Callable[[], None]]:
     """Quarantine rows in step with the commit that the block makes of `batch`.

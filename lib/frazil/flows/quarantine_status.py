@@ -33,7 +33,7 @@ def _left_over(book: Workbook) -> bool:
     return table is not None and len(table.refs()) > 1
 
 
-def became(book: Workbook) -> list[dict[str, Any]]:
+def rows_by_status(book: Workbook) -> list[dict[str, Any]]:
     """Return the status of all rows that were ever quarantined: one row per table and status."""
     try:
         found = lookup.records(lookup.quarantine(book.settings))

@@ -14,7 +14,7 @@ from frazil.core.text_sql import driver_rows
 from frazil.flows.table_result import TableResult
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema
-from frazil.lake.schema_evolution import with_told
+from frazil.lake.schema_evolution import with_control_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +148,7 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
             return TableResult(
                 spec.source, "not compared", "its rows are changes (without_key: append), the source's are not"
             )
-        spec = with_told(spec, jvm_schema.told(jvm.load_table(book.spark, book.name(spec))))
+        spec = with_control_records(spec, jvm_schema.control_events(jvm.load_table(book.spark, book.name(spec))))
         if added := book.mappings.listed(spec):  # the source has none of these columns
             columns = tuple(c for c in spec.columns if c.name not in added)
             spec = replace(spec, columns=columns, key=tuple(k for k in spec.key if k not in added))

@@ -19,28 +19,28 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import jvm_schema, schema_evolution, tables
 from frazil.lake.other_writers import record_columns, recorded
 from frazil.lake.retry import may_try_again, until_committed
-from frazil.lake.schema_evolution import SchemaError, Step, Table
+from frazil.lake.schema_evolution import SchemaChange, SchemaError, TableColumns
 from frazil.lake.stored_position import POSITION
 from frazil.lake.tables import Base, read_base
 
 
 @dataclass(frozen=True)
-class Shaped:
+class SchemaPlan:
     """How a batch is read and written (`spec`), the schema steps before it, and what the position keeps.
 
     `lacks` are columns of the spec that the newest file does not carry. `skips` are its columns that are ignored.
-    `learnt` and `told` are kept with the table: columns that a policy added, and what control records said of others.
+    `learnt` and `events` are kept with the table: columns that a policy added, and what control records said of others.
     """
 
     spec: TableSpec
-    steps: list[Step]
+    steps: list[SchemaChange]
     learnt: tuple[Column, ...] = ()
-    told: tuple[Event, ...] = ()
+    events: tuple[Event, ...] = ()
     lacks: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
 
     @property
-    def changes(self) -> list[Step]:
+    def changes(self) -> list[SchemaChange]:
         """The steps that change the table."""
         return [s for s in self.steps if s.kind != "keep"]
 
@@ -54,10 +54,12 @@ class FromStream:
     """What messages say about a table's columns: the names in a batch's data, and the control record that comes next."""
 
     names: frozenset[str] = frozenset()
-    told: Definition | None = None
+    definition: Definition | None = None
 
 
-def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject] | FromStream, phase: int) -> Shaped:
+def follow(
+    book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject] | FromStream, phase: int
+) -> SchemaPlan:
     """Bring the lake's schema to what the files or messages and the spec need, and return how to read them.
 
     Raises SchemaError, before any change, for what no policy allows. If another run is faster, the remaining steps are
@@ -65,53 +67,53 @@ def follow(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObjec
     """
     now = base
 
-    def attempt() -> Shaped:
-        shaped = shape(book, spec, now, files, phase)
-        if shaped.changes or shaped.told:
-            schema_evolution.evolve(book.spark, book.name(spec), shaped.changes, shaped.learnt, shaped.told)
-            done = [*map(str, shaped.changes)] or [f"noted: {' '.join(event)}" for event in shaped.told]
+    def attempt() -> SchemaPlan:
+        plan = shape(book, spec, now, files, phase)
+        if plan.changes or plan.events:
+            schema_evolution.evolve(book.spark, book.name(spec), plan.changes, plan.learnt, plan.events)
+            done = [*map(str, plan.changes)] or [f"noted: {' '.join(event)}" for event in plan.events]
             book.progress(f"{spec.source}: schema: {', '.join(done)}")
-        return shaped
+        return plan
 
     def failed(error: Exception) -> None:
         nonlocal now
         if may_try_again(error):
             now = replace(base, schemas=read_base(book.spark, book.name(spec)).schemas)
 
-    shaped = until_committed(attempt, failed=failed)
-    _record_columns(book, spec, now, shaped.changes)
-    return shaped
+    plan = until_committed(attempt, failed=failed)
+    _record_columns(book, spec, now, plan.changes)
+    return plan
 
 
-def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[Step]) -> None:
+def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[SchemaChange]) -> None:
     """Record the field ids of columns by an older version or another writer; `evolve` records its own."""
     name, known = book.name(spec), recorded(base.columns)
-    there = {f.name for f in schema_evolution.look(book.spark, name, base.schemas).fields}
+    there = {f.name for f in schema_evolution.columns_in_metadata(book.spark, name, base.schemas).fields}
     if not steps and (known is None or not {c.name for c in spec.columns} & there <= known.keys()):
         record_columns(book.spark, name, spec.names)
 
 
 def shape(
     book: Workbook, spec: TableSpec, base: Base | None, files: Sequence[DmsObject] | FromStream, phase: int
-) -> Shaped:
+) -> SchemaPlan:
     """Return what `follow` would do; nothing is changed. `base`: None if the table does not exist yet."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
     table, position = None, base.position if base else Position()
     if base:
-        table = schema_evolution.look(book.spark, book.name(spec), base.schemas)
-        spec = schema_evolution.with_told(spec, table.told)
-    told = files.told if isinstance(files, FromStream) else None
-    if told and not is_whole(told, spec, book.mappings):
-        book.progress(f"{told.where}: {told.operation} without the key of {spec.source} tells nothing")
-        told = None
-    new = _events(book, spec, table, position, told, promotes) if told and table else ()
-    spec = schema_evolution.with_told(spec, new)
+        table = schema_evolution.columns_in_metadata(book.spark, book.name(spec), base.schemas)
+        spec = schema_evolution.with_control_records(spec, table.events)
+    definition = files.definition if isinstance(files, FromStream) else None
+    if definition and not is_whole(definition, spec, book.mappings):
+        book.progress(f"{definition.where}: {definition.operation} without the key of {spec.source} tells nothing")
+        definition = None
+    new = _events(book, spec, table, position, definition, promotes) if definition and table else ()
+    spec = schema_evolution.with_control_records(spec, new)
     steps, whole = _steps_to(table, spec, promotes, position) if table else ([], spec)
     if isinstance(files, FromStream):
-        found = [shape_of(told, whole, book.mappings, position.lacks)] if told else []
+        found = [shape_of(definition, whole, book.mappings, position.lacks)] if definition else []
     else:
         found = shapes(whole, book.endpoint, book.mappings, files, phase)
-    seen = _Seen(book, whole, position, phase, table, steps)
+    seen = _ColumnTracker(book, whole, position, phase, table, steps)
     for one in found:
         seen.take(one)
     wider = _widened(whole, spec, found, promotes)
@@ -126,10 +128,12 @@ def shape(
         read = _read_of_messages(book, whole, lacks, files.names, (*seen.skipping, *skips))
     else:
         read = _narrowed(book, whole, found, tuple(seen.ever_skipped))
-    return Shaped(read, steps, tuple(seen.learnt.values()), new, lacks, skips)
+    return SchemaPlan(read, steps, tuple(seen.learnt.values()), new, lacks, skips)
 
 
-def _steps_to(table: Table, spec: TableSpec, promotes, position: Position) -> tuple[list[Step], TableSpec]:
+def _steps_to(
+    table: TableColumns, spec: TableSpec, promotes, position: Position
+) -> tuple[list[SchemaChange], TableSpec]:
     try:
         return schema_evolution.steps_to(table, spec, promotes)
     except SchemaError as e:
@@ -175,18 +179,18 @@ def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:
 def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:
     """Return the spec with every column that the lake has now, or has after `follow`."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
-    table = schema_evolution.look(book.spark, book.name(spec), base.schemas)
-    return schema_evolution.steps_to(table, schema_evolution.with_told(spec, table.told), promotes)[1]
+    table = schema_evolution.columns_in_metadata(book.spark, book.name(spec), base.schemas)
+    return schema_evolution.steps_to(table, schema_evolution.with_control_records(spec, table.events), promotes)[1]
 
 
 def _events(
-    book: Workbook, spec: TableSpec, table: Table, position: Position, told: Definition, promotes
+    book: Workbook, spec: TableSpec, table: TableColumns, position: Position, definition: Definition, promotes
 ) -> tuple[Event, ...]:
     """Return what to keep of a control record, given the table and the spec before it."""
     steps, whole = schema_evolution.steps_to(table, spec, promotes)
-    one = shape_of(told, whole, book.mappings, position.lacks)
-    difference = Difference(one, *_Seen(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one))
-    return events(told, whole, book.mappings, difference, promotes)
+    one = shape_of(definition, whole, book.mappings, position.lacks)
+    difference = Difference(one, *_ColumnTracker(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one))
+    return events(definition, whole, book.mappings, difference, promotes)
 
 
 def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], phase: int) -> TableSpec:
@@ -196,11 +200,17 @@ def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsO
     return _narrowed(book, whole, found, tuple(sorted({n for one in found for n in one.unknown})))
 
 
-class _Seen:
+class _ColumnTracker:
     """Compares the files' columns one by one: which disappeared or appeared, and what the policies say."""
 
     def __init__(
-        self, book: Workbook, spec: TableSpec, position: Position, phase: int, table: Table | None, steps: list[Step]
+        self,
+        book: Workbook,
+        spec: TableSpec,
+        position: Position,
+        phase: int,
+        table: TableColumns | None,
+        steps: list[SchemaChange],
     ):
         self.spec, self.position, self.last = spec, position, None
         rule = book.mappings.before_image(spec)
@@ -303,10 +313,10 @@ def _narrowed(book: Workbook, whole: TableSpec, found: Sequence[Shape], ignored:
         columns = tuple(c for c in whole.columns if c.name in declared)
         return replace(whole, columns=columns, narrow=len(columns) < len(whole.columns))
     carried = [written if one.carries is None else {*one.carries, *one.unknown} for one in found]
-    some, every = set.union(*carried), set.intersection(*carried)
+    any_file, every = set.union(*carried), set.intersection(*carried)
     always = {*whole.key, *(declared - written)}  # a column that a rule of the task leaves out is null, as before
-    columns = tuple(c for c in whole.columns if c.name in some | always)
-    optional = tuple(c.name for c in columns if c.name in some - every - always)
+    columns = tuple(c for c in whole.columns if c.name in any_file | always)
+    optional = tuple(c.name for c in columns if c.name in any_file - every - always)
     return _read(whole, columns, whole.file_columns, ignored, optional)
 
 

@@ -20,7 +20,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit, retry, tables
 
 
-def look(book: Workbook) -> list[dict]:
+def files_by_table(book: Workbook) -> list[dict]:
     """Return one row per table: the objects in its folder, and those that DMS did not write."""
     if book.stream:
         return stream_check.look(book)
@@ -36,7 +36,7 @@ def look(book: Workbook) -> list[dict]:
     return rows
 
 
-def passed_by(book: Workbook) -> list[dict[str, str]]:
+def unused_folders(book: Workbook) -> list[dict[str, str]]:
     """Return one row per source folder that no spec uses: DMS's own records, and tables without a spec."""
     if book.stream:
         return []
@@ -55,20 +55,20 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     if book.stream:
         unknown = stream_settings(book.settings.path("endpoint"))[1]
         more = [*left_out(book.mappings, book.specs.values()), *unknown_settings(unknown)]
-        return stream_check.findings(book) + [_told(f) for f in more]
+        return stream_check.findings(book) + [_row_of(f) for f in more]
     root, s = Path(book.settings.root), book.settings
     task_file = s.task_settings or s.mappings
     task = read_task_settings(root / task_file) if task_file else {}
     known = read_statistics(root / s.statistics) if s.statistics else None
     specs = list(book.specs.values())
-    rows = [_told(f) for f in lint(read_endpoint_document(s.path("endpoint")), book.mappings, specs, task, known)]
+    rows = [_row_of(f) for f in lint(read_endpoint_document(s.path("endpoint")), book.mappings, specs, task, known)]
     seen: dict[tuple, dict[str, Any]] = {}
     wrong: list[Contradiction] = []
     for spec in specs:
         try:
             found = sniff(book.objects(spec), read_head, spec, book.mappings, book.endpoint)
         except ColumnPlaceError as e:  # it stops only this table, when its file is read
-            rows.append(_told(Finding("columns", spec.source, e.problem, e.cure, LOSS)))
+            rows.append(_row_of(Finding("columns", spec.source, e.problem, e.cure, LOSS)))
             continue
         wrong += contradictions(book.endpoint, found)
         for e in found:
@@ -84,7 +84,7 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     return rows + sorted(seen.values(), key=lambda r: r["kind"] == "as stated")
 
 
-def _told(f: Finding) -> dict[str, Any]:
+def _row_of(f: Finding) -> dict[str, Any]:
     return {"setting": f.setting, "value": f.value, "kind": f.severity, "files": None, "says": f.hurts, "cure": f.cure, "example": ""}  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from frazil.engine.message_parts import Around
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.flows import quarantine
 from frazil.flows.message_groups import Group
-from frazil.flows.new_tables import meet
+from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_check import only_topic
@@ -243,7 +243,9 @@ class _Load:
 
             of = RecordOf(spec, position.batch, base.sequence, LOAD_PHASE)
             records = partial(record_frame, self.book.spark, found.bad, found.files, of)
-            with quarantine.beside(self.book, spec, base, position.batch, OfBatch(bad, records, is_load=True)) as ready:
+            with quarantine.quarantined_with_commit(
+                self.book, spec, base, position.batch, OfBatch(bad, records, is_load=True)
+            ) as ready:
                 name = self.book.name(spec)
                 own = {COLUMNS: columns_of(self.book.spark, name)}
                 facts = commit.Facts(position, {"frazil.kind": "load"}, own)
@@ -287,7 +289,7 @@ def run(book: Workbook) -> list[TableResult]:
     # A table that could not be created before is found again.
     anew = book.settings.unknown_tables == "create" and not book.settings.tables
     with messages(book, *load.read(failed, [load.earliest] if anew else []), loads=True) as read:
-        met = {r.table: r for r in meet(book, read.groups)}
+        met = {r.table: r for r in handle_new_tables(book, read.groups)}
         if made := [t for t, r in met.items() if not r.failed]:
             book.progress(f"reading again, from the start of {', '.join(made)}")
         else:

@@ -111,7 +111,7 @@ def messages(book: Workbook, *taken: Taken, loads: bool = False) -> Iterator[Rea
     read = None
     try:
         read = read_messages(book, taken, loads)
-        unreadable_messages.look_after(book, read.unreadable, read.groups)
+        unreadable_messages.handle_unreadable(book, read.unreadable, read.groups)
         _tell(book, read.groups)
         yield read
     finally:

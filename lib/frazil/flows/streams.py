@@ -22,7 +22,7 @@ from frazil.flows.batch import Batch
 from frazil.flows.continuous import LONGEST_PAUSE_S, show
 from frazil.flows.control_schema import require_one_meaning
 from frazil.flows.message_groups import Group
-from frazil.flows.new_tables import meet
+from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_check import begin_of, only_topic
 from frazil.flows.stream_read import APART, WAITS, Read, definitions, keep_position, messages, own, require_known
@@ -31,7 +31,7 @@ from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
-from frazil.lake.schema_evolution import look
+from frazil.lake.schema_evolution import columns_in_metadata
 from frazil.lake.tables import Base, read_base
 from frazil.report.live_status import LiveStatus
 
@@ -100,7 +100,7 @@ class _Run:
             return False
         taken = self.book.stream.take(self.book.spark, nearest_start(going), self.book.settings.max_batch_messages)
         with messages(self.book, taken) as read:
-            for met in meet(self.book, read.groups):
+            for met in handle_new_tables(self.book, read.groups):
                 self.total[met.table], self.out[met.table] = met, float("inf")
             self._each(lambda spec: self._apply(spec, read, taken))
         self.passes += bool(read.groups)
@@ -122,7 +122,7 @@ class _Run:
         if spec.source not in self.base:
             commit.remove_abandoned_branches(self.book.spark, name)
         base = self.base[spec.source] = read_base(self.book.spark, name)
-        quarantine.look_after(self.book, spec, base)
+        quarantine.settle_leftovers(self.book, spec, base)
         if not base.position.loaded:
             return TableResult(spec.source, "held", f"changes wait until {WAITS}")
         self.at[spec.source] = begin_of(self.book, spec, base.position, kept, self.at.get(spec.source))
@@ -181,7 +181,7 @@ class _Run:
         partitions = {*(g.object for g in part.pending), *(p for p, _, _ in records)}
         ordered = bool(part.pending) and len(partitions) == 1
         if part.pending and not ordered:
-            fields = look(self.book.spark, name, part.base.schemas).fields
+            fields = columns_in_metadata(self.book.spark, name, part.base.schemas).fields
             first = {self.book.mappings.column_name(part.spec, f.name) for f in fields}
             require_one_meaning(part.spec, [first, *({*d.columns} for _, _, d in records)])
         for partition, place, definition in records:
@@ -202,7 +202,7 @@ class _Run:
 
     def _evolve(self, spec: TableSpec, base: Base, told: Definition) -> Base:
         """Let the table follow a control record; return the base of the next batch."""
-        base = follow(self.book, spec, base, FromStream(told=told), CHANGE_PHASE).on(base)
+        base = follow(self.book, spec, base, FromStream(definition=told), CHANGE_PHASE).on(base)
         return replace(base, schemas=read_base(self.book.spark, self.book.name(spec)).schemas)
 
     def _changes(self, part: _Part, seen: tuple[int, frozenset[str]], result: TableResult) -> bool:

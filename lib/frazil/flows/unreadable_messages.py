@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frazil.flows.message_groups import Group
 
 
-def look_after(book: Workbook, read: Callable[[Iterable[str]], DataFrame], groups: Sequence[Group]) -> None:
+def handle_unreadable(book: Workbook, read: Callable[[Iterable[str]], DataFrame], groups: Sequence[Group]) -> None:
     """Quarantine messages that name no table, before any table passes them, or report that they are ignored.
 
     `read` returns those in some partitions.

@@ -61,7 +61,7 @@ def file_groups(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSetting
     tasks = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
     spec_id, young = table.spec().specId(), left_to_ingestion(spark, table)
     partitions: dict[str, list[_File]] = {}
-    for path, told in tasks.told.items():
+    for path, told in tasks.by_path.items():
         file, deletes = told["data-file"], told.get("delete-files") or []
         equality = any(d["content"].upper().startswith("EQUALITY") for d in deletes)
         if path in young or file["spec-id"] != spec_id or equality:

@@ -33,18 +33,18 @@ class Tasks(Mapping[str, Any]):
 
     def __init__(self, spark: SparkSession, table: JavaTable, snapshot: int):
         self._listed, told = scan_tasks(spark, table, snapshot)
-        self.told = {t["data-file"]["file-path"]: t for t in told}
+        self.by_path = {t["data-file"]["file-path"]: t for t in told}
         """The tasks in Iceberg's JSON form."""
-        self._nth = {path: n for n, path in enumerate(self.told)}
+        self._nth = {path: n for n, path in enumerate(self.by_path)}
 
     def __getitem__(self, path: str) -> Any:
         return self._listed.get(self._nth[path])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.told)
+        return iter(self.by_path)
 
     def __len__(self) -> int:
-        return len(self.told)
+        return len(self.by_path)
 
 
 @contextlib.contextmanager
@@ -102,7 +102,7 @@ def task_of(spark: SparkSession, table: JavaTable, file: Any) -> Any:
 
 def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
     """Return the deletes, in Iceberg's JSON form, that apply to this data file alone: every vector, but not all deletes of v2."""
-    told = tasks.told[path].get("delete-files") or []
+    told = tasks.by_path[path].get("delete-files") or []
     if all(d.get("referenced-data-file") for d in told):
         return told
     files = package(spark, "org.apache.iceberg.util").ContentFileUtil

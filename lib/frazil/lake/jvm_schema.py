@@ -111,7 +111,7 @@ def learnt(table: JavaTable) -> list[str]:
     return json.loads(table.properties().get(LEARNT) or "[]")
 
 
-def told(table: JavaTable) -> list[list[str]]:
+def control_events(table: JavaTable) -> list[list[str]]:
     """Return the column changes from control records."""
     return json.loads(table.properties().get(TOLD) or "[]")
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.sql import beside, identifier, literal
+from frazil.config.sql import identifier, literal, uncompiled_integer
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
@@ -236,7 +236,7 @@ def stamped(batch: str, sequence: int) -> dict[str, Column]:
     """Return the columns that say which batch gave a record its status, and when."""
     from pyspark.sql import functions as F
 
-    stamp = F.expr(beside(literal(str(sequence)), "path"))
+    stamp = F.expr(uncompiled_integer(literal(str(sequence)), "path"))
     return {"changed_by": F.lit(batch), "sequence": stamp, "changed_at": now()}
 
 
@@ -244,7 +244,7 @@ def now() -> Column:
     """Return the present time, which Spark keeps outside the code that it compiles."""
     from pyspark.sql import functions as F
 
-    return F.expr(f"timestamp_micros({beside(literal(str(round(time.time() * 1e6))), 'path')})")
+    return F.expr(f"timestamp_micros({uncompiled_integer(literal(str(round(time.time() * 1e6))), 'path')})")
 
 
 def newest(records: DataFrame) -> DataFrame:

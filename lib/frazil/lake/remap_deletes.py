@@ -67,14 +67,14 @@ def remapped_deletes(
     """Write the deletes that old files got between two scans as deletes of the new files; return them, and the number of rows."""
     arrived = {}
     for path in rewrite.files:
-        old, new = (tasks.told[path].get("delete-files") or [] for tasks in (before, now))
+        old, new = (tasks.by_path[path].get("delete-files") or [] for tasks in (before, now))
         if old == new:
             continue
         known = deleted_rows(spark, table, path, old)
         if rows := _live_rows(deleted_rows(spark, table, path, new) - known, known):
             arrived[path] = rows
     places = _places(spark, rewrite, arrived)
-    alike = now.told[rewrite.files[0]]["data-file"]
+    alike = now.by_path[rewrite.files[0]]["data-file"]
     return new_deletes(spark, table, alike, places), sum(map(len, places.values()))
 
 

@@ -51,7 +51,7 @@ def require_source_key(spec: TableSpec, source: Iterable[str], where: str, added
 
 
 @dataclass(frozen=True)
-class Step:
+class SchemaChange:
     """One change of a table's schema: its kind, the column, and the other arguments of `jvm_schema.change`."""
 
     kind: str
@@ -66,7 +66,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableColumns:
     """The columns in a table's metadata: now, in the snapshot that a batch starts from, and at any time before."""
 
     fields: tuple[Field, ...]
@@ -75,19 +75,19 @@ class Table:
     earlier: frozenset[str] = frozenset()
     laid_out_by: frozenset[int] = frozenset()
     learnt: tuple[str, ...] = ()
-    told: tuple[tuple[str, ...], ...] = ()
+    events: tuple[tuple[str, ...], ...] = ()
 
 
 @lru_cache(maxsize=1024)
-def look(spark: SparkSession, name: str, schemas: tuple[str, int, int, str]) -> Table:
+def columns_in_metadata(spark: SparkSession, name: str, schemas: tuple[str, int, int, str]) -> TableColumns:
     """Read the columns in a table's metadata; `schemas` is that of `Base`, and identifies what was read before."""
     table = jvm.load_table(spark, name)
     ever = jvm_schema.ever(spark, table)
     now = ever[schemas[1]]
-    return Table(
+    return TableColumns(
         tuple(now), tuple(ever.get(schemas[2], now)), frozenset(f.id for f in ever[min(ever)]),
         frozenset(f.name for schema in ever.values() for f in schema), frozenset(jvm_schema.laid_out_by(spark, table)),
-        tuple(jvm_schema.learnt(table)), tuple(tuple(t) for t in jvm_schema.told(table)),
+        tuple(jvm_schema.learnt(table)), tuple(tuple(t) for t in jvm_schema.control_events(table)),
     )  # fmt: skip
 
 
@@ -98,12 +98,12 @@ def as_column(name: str, kind: str, comment: str = "") -> Column:
     return Column(name, dms, comment=comment, utc=kind == "timestamp")
 
 
-def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
-    """Apply column changes from control records (`told`) to a spec, except those that the spec itself contains by now."""
-    told, own = list(told), {c.name for c in spec.file_columns}
-    for at, (kind, name, *more) in enumerate(told):
+def with_control_records(spec: TableSpec, events: Iterable[Sequence[str]]) -> TableSpec:
+    """Apply column changes from control records (`events`) to a spec, except those that the spec itself contains by now."""
+    events, own = list(events), {c.name for c in spec.file_columns}
+    for at, (kind, name, *more) in enumerate(events):
         names = {c.name for c in spec.file_columns}
-        if (kind == "add" and names & {name, _name_at_last(name, told[at + 1 :])}) or (
+        if (kind == "add" and names & {name, _name_at_last(name, events[at + 1 :])}) or (
             kind == "rename" and (name not in names or more[0] in names)
         ):
             continue
@@ -111,7 +111,7 @@ def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
             own = own - {name} | {more[0]}
         if kind == "drop":  # only what they added; the spec's own is dropped once no longer listed
             keep = own | (names - {name})
-            columns, every = (tuple(c for c in some if c.name in keep) for some in (spec.columns, spec.all_columns))
+            columns, every = (tuple(c for c in part if c.name in keep) for part in (spec.columns, spec.all_columns))
             spec = replace(spec, columns=columns, all_columns=every)
             continue
 
@@ -124,7 +124,7 @@ def with_told(spec: TableSpec, told: Iterable[Sequence[str]]) -> TableSpec:
 
         new = (Column(name, more[0]),) if kind == "add" else ()
         key = tuple(more[0] if kind == "rename" and k == name else k for k in spec.key)
-        columns, every = (tuple(after(c) for c in some) for some in (spec.columns, spec.all_columns))
+        columns, every = (tuple(after(c) for c in part) for part in (spec.columns, spec.all_columns))
         spec = replace(spec, key=key, columns=(*columns, *new), all_columns=every and (*every, *new))
     return spec
 
@@ -136,8 +136,8 @@ def _name_at_last(name: str, later: Iterable[Sequence[str]]) -> str:
 
 
 def steps_to(
-    table: Table, spec: TableSpec, promotes: Callable[[str, str], bool], learnt: tuple[Column, ...] = ()
-) -> tuple[list[Step], TableSpec]:
+    table: TableColumns, spec: TableSpec, promotes: Callable[[str, str], bool], learnt: tuple[Column, ...] = ()
+) -> tuple[list[SchemaChange], TableSpec]:
     """Return the steps from a table's columns to its spec's, and the spec by which rows are read and written after them.
 
     The latter also has the lake's columns that the spec does not list, and the lake's types where they are wider.
@@ -150,22 +150,22 @@ def steps_to(
         f = _found(c, have, wanted)
         after = columns[-1].name if columns else ""
         if f is None:
-            steps.append(Step("add", c.name, (lake_type(c), c.comment, after)))
+            steps.append(SchemaChange("add", c.name, (lake_type(c), c.comment, after)))
             columns.append(c)
             continue
         taken[f.name] = c
         if f.name != c.name:
-            steps.append(Step("rename", f.name, (c.name,)))
+            steps.append(SchemaChange("rename", f.name, (c.name,)))
         kind, kept = _retyped(f, c, spec, promotes)
         if kind == "beside":
             steps += [
-                Step("rename", f.name, (_beside(c.name, f.type),)),
-                Step("add", c.name, (lake_type(c), c.comment, after)),
+                SchemaChange("rename", f.name, (_name_of_old_column(c.name, f.type),)),
+                SchemaChange("add", c.name, (lake_type(c), c.comment, after)),
             ]
         elif kind == "widen":
-            steps.append(Step("widen", c.name, (lake_type(c),)))
+            steps.append(SchemaChange("widen", c.name, (lake_type(c),)))
         if c.comment and c.comment != f.comment and kind != "beside":
-            steps.append(Step("comment", c.name, (c.comment,)))
+            steps.append(SchemaChange("comment", c.name, (c.comment,)))
         columns.append(kept)
     _require_same_key(table, spec, {n: c.name for n, c in taken.items()})
     _require_whole_rows(spec, steps)
@@ -201,15 +201,15 @@ def _retyped(f: Field, c: Column, spec: TableSpec, promotes: Callable[[str, str]
     )
 
 
-def _beside(name: str, kind: str) -> str:
+def _name_of_old_column(name: str, kind: str) -> str:
     return f"{name}_{re.sub(r'[^a-z0-9]+', '_', kind).strip('_')}"
 
 
-def _gone(f: Field, table: Table, spec: TableSpec) -> Step:
+def _gone(f: Field, table: TableColumns, spec: TableSpec) -> SchemaChange:
     """Return the step for a column of the lake that the spec does not list."""
-    beside = any(f.name == _beside(c.name, f.type) for c in spec.columns)
+    beside = any(f.name == _name_of_old_column(c.name, f.type) for c in spec.columns)
     if beside or f.name in table.learnt or spec.changes.gone == "keep":
-        return Step("keep", f.name)
+        return SchemaChange("keep", f.name)
     if spec.changes.gone != "drop":
         raise SchemaError(
             f"{spec.source}: the lake has a column '{f.name}' that {spec.file} does not list",
@@ -221,10 +221,10 @@ def _gone(f: Field, table: Table, spec: TableSpec) -> Step:
             f"{spec.source}: column '{f.name}' is gone, and the table is partitioned or sorted by it",
             "keep it (changes: {gone: keep}), or drop the table and load it again",
         )
-    return Step("drop", f.name)
+    return SchemaChange("drop", f.name)
 
 
-def _require_same_key(table: Table, spec: TableSpec, now: dict[str, str]) -> None:
+def _require_same_key(table: TableColumns, spec: TableSpec, now: dict[str, str]) -> None:
     """Raise SchemaError for another key: the old one identified the lake's rows. Only key columns are NOT NULL."""
     old = {now.get(f.name, f.name) for f in table.fields if f.required}
     if old != set(spec.key):
@@ -235,7 +235,7 @@ def _require_same_key(table: Table, spec: TableSpec, now: dict[str, str]) -> Non
         )
 
 
-def _require_whole_rows(spec: TableSpec, steps: list[Step]) -> None:
+def _require_whole_rows(spec: TableSpec, steps: list[SchemaChange]) -> None:
     if spec.policy == "multiset" and any(s.kind not in ("comment", "widen", "rename") for s in steps):
         raise SchemaError(
             f"{spec.source}: columns of a table without key changed ({', '.join(map(str, steps))})",
@@ -246,29 +246,29 @@ def _require_whole_rows(spec: TableSpec, steps: list[Step]) -> None:
 def evolve(
     spark: SparkSession,
     name: str,
-    steps: list[Step],
+    steps: list[SchemaChange],
     learnt: tuple[Column, ...] = (),
-    told: tuple[tuple[str, ...], ...] = (),
+    events: tuple[tuple[str, ...], ...] = (),
 ) -> None:
     """Commit the steps: first the renames alone, as another column may take the old name; then all others in one commit.
 
-    The columns from control records (`told`) are stored with the first commit: without them the spec's columns would
+    The columns from control records (`events`) are stored with the first commit: without them the spec's columns would
     not be recognised later.
     """
     new = {c.name for c in learnt}
     for part in ([s for s in steps if s.kind == "rename"], [s for s in steps if s.kind not in ("rename", "keep")]):
         table = jvm.load_table(spark, name)
-        notes = {jvm_schema.TOLD: json.dumps([*jvm_schema.told(table), *told])} if told else {}
+        notes = {jvm_schema.TOLD: json.dumps([*jvm_schema.control_events(table), *events])} if events else {}
         if added := [s.name for s in part if s.kind == "add" and s.name in new]:
             notes[jvm_schema.LEARNT] = json.dumps(list(dict.fromkeys([*jvm_schema.learnt(table), *added])))
-        if part or told:
+        if part or events:
             known = table.properties().get(COLUMNS)
             if moved_columns(known, jvm_schema.ids(spark, table)):  # by another writer: the recorded ids stay
                 noted = partial(lambda notes, now: notes, notes)
             else:
                 noted = partial(_noted, notes, known, [s.name for s in part if s.kind == "add"])
             jvm_schema.change(spark, table, [(s.kind, s.name, *s.more) for s in part], noted)
-            told = ()
+            events = ()
     spark.sql(f"REFRESH TABLE {name}")
 
 

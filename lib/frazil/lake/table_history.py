@@ -101,7 +101,7 @@ def read(spark: SparkSession, name: str, snapshot: int) -> DataFrame:
     return spark.sql(f"select * from {at(name, snapshot)}")
 
 
-def told_until(states: list[Snapshot]) -> dict[int, tuple[int | None, str]]:
+def source_time_bounds(states: list[Snapshot]) -> dict[int, tuple[int | None, str]]:
     """Return {snapshot: (newest source time of its changes in epoch milliseconds, the origin of that time)}.
 
     The source committed none of its changes later. This is the largest commit time of its changes and of those before.

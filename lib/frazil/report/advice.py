@@ -52,7 +52,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """Results of one setting: the load per table, means of the stages in seconds, and quantiles of the whole latency."""
 
     setting: Setting
@@ -85,7 +85,7 @@ class Seen:
         return 1 / max(1 / max(self.files_s, 1e-9) - self.open_s, 0.02)
 
 
-def seen(a: Analysis, setting: Setting) -> Seen | None:
+def observed(a: Analysis, setting: Setting) -> Observed | None:
     """Measure the setting under which a window of commits ran; return None if stages are missing."""
     stages = a.percentiles("stage").set_index("stage")
     needed = ["source_to_commit", "source_to_dms", "landed_to_pickup", "pickup_to_commit"]
@@ -97,29 +97,29 @@ def seen(a: Analysis, setting: Setting) -> Seen | None:
     landing = stages["mean"].get("dms_to_landed", 0.0)
     changes, files = max(slices["changes"].sum(), 1), slices["files"].sum()
     spread = tuple(service[f"p{100 * q:g}"] / max(service["p50"], 1e-3) for q in LEVELS)
-    return Seen(setting, tables, changes / tables / busy, files / tables / busy, slices["bytes"].sum() / changes,
+    return Observed(setting, tables, changes / tables / busy, files / tables / busy, slices["bytes"].sum() / changes,
                 dms["mean"] + landing, wait["mean"], service["p50"], spread, whole["p50"], whole["p95"], a.seconds_per_change)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Model:
-    """The fitted model: the load of `seen`, and δ, ε, a, c, m of the formulas above."""
+    """The fitted model: the load that was observed, and δ, ε, a, c, m of the formulas above."""
 
-    seen: Seen
+    observed: Observed
     delta: float
     epsilon: float
     fixed_s: float
     per_change_s: float
     parallel: float
 
-    def at(self, setting: Setting) -> Seen:
+    def at(self, setting: Setting) -> Observed:
         """Return the load under another setting."""
-        return replace(self.seen, setting=setting)
+        return replace(self.observed, setting=setting)
 
     def batch(self, setting: Setting) -> tuple[float, float]:
         """Return R and B: the duration of a batch next to the others, and the time between two batches of a table."""
         load, w = self.at(setting), setting.speed
-        k, apart = load.tables, max(load.look_s, load.open_s + 1 / self.seen.transactions_s)
+        k, apart = load.tables, max(load.look_s, load.open_s + 1 / self.observed.transactions_s)
         fixed = self.fixed_s * (FIXED + (1 - FIXED) / w)
         r = fixed
         for _ in range(200):
@@ -132,14 +132,14 @@ class Model:
     def look_window(self, setting: Setting, r: float) -> float:
         """Return the maximum seconds between landing and pickup: T, or R if files arrive during a batch."""
         load = self.at(setting)
-        faster = load.open_s + 1 / self.seen.transactions_s < r + load.look_s / 2
+        faster = load.open_s + 1 / self.observed.transactions_s < r + load.look_s / 2
         return max(load.look_s, r if faster else 0.0)
 
     def latency(self, setting: Setting) -> tuple[float, float]:
         """Return p50 and p95 of the whole latency, in seconds."""
         import numpy as np
 
-        r, d, rate = self.batch(setting)[0], self.at(setting).open_s, self.seen.transactions_s
+        r, d, rate = self.batch(setting)[0], self.at(setting).open_s, self.observed.transactions_s
         even = (np.arange(40) + 0.5) / 40
         first = 1 / (1 + rate * d)
         w1, p1 = np.append(even * d, d), np.append(np.full(40, (1 - first) / 40), first)
@@ -147,7 +147,7 @@ class Model:
         shares = np.diff([0, *((x + y) / 2 for x, y in zip(LEVELS, LEVELS[1:], strict=False)), 1])
         # If files come sooner than the settings say, δ is negative; a wait is never below zero.
         w1, w2 = np.maximum(w1 + self.delta, 0), np.maximum(w2 + self.epsilon, 0)
-        total = w1[:, None, None] + w2[None, :, None] + (r * np.array(self.seen.spread))[None, None, :]
+        total = w1[:, None, None] + w2[None, :, None] + (r * np.array(self.observed.spread))[None, None, :]
         weight = p1[:, None, None] * np.full(40, 1 / 40)[None, :, None] * shares[None, None, :]
         order = np.argsort(total, axis=None)
         reached = np.cumsum(weight.ravel()[order])
@@ -162,18 +162,18 @@ class Model:
         """
         price = {k: float(v) for k, v in s.prices.items() if k != "as_of"}
         r, between = self.batch(setting)
-        k = self.seen.tables
+        k = self.observed.tables
         run_s = price["start_s"] + k * r / min(k, max(self.parallel, 1.0))
         share = min(1.0, run_s / setting.trigger_s) if setting.trigger_s > 2 * price["start_s"] else 1.0
         worker = (s.worker_vcpu * price["vcpu_hour"] + s.worker_gb * price["gb_hour"]) * setting.speed * 24 * share
-        files = k * DAY / (self.at(setting).open_s + 1 / self.seen.transactions_s)
+        files = k * DAY / (self.at(setting).open_s + 1 / self.observed.transactions_s)
         looks = k * DAY / max(setting.trigger_s, r, 1.0)
         commits = k * DAY / between
         puts, gets = files + looks + commits * price["puts_commit"], files + commits * price["gets_commit"]
         return worker + (puts * price["put_1000"] + gets * price["get_1000"]) / 1000
 
 
-def fit(measured: Sequence[Seen], parallel: float | None = None) -> Model:
+def fit(measured: Sequence[Observed], parallel: float | None = None) -> Model:
     """Fit the model to measured settings; with a single one, `parallel` (m) is required.
 
     δ and ε are the differences between the measured mean waits and the formulas. a and m minimise the squared
@@ -184,7 +184,7 @@ def fit(measured: Sequence[Seen], parallel: float | None = None) -> Model:
     def mean(values: list[float]) -> float:
         return sum(values) / len(values)
 
-    def dms_wait(x: Seen) -> float:
+    def dms_wait(x: Observed) -> float:
         first = 1 / (1 + middle_rate * x.open_s)
         return x.open_s * (first + (1 - first) / 2)
 
@@ -206,7 +206,7 @@ def fit(measured: Sequence[Seen], parallel: float | None = None) -> Model:
         if sum(o * o for o in off) < least - 1e-9:
             best, least = model, sum(o * o for o in off)
 
-    def look_wait(x: Seen) -> float:
+    def look_wait(x: Observed) -> float:
         return best.look_window(x.setting, best.batch(x.setting)[0]) / 2
 
     return replace(best, epsilon=mean([x.wait_s - look_wait(x) for x in measured]))
@@ -218,7 +218,7 @@ class Advice:
     def __init__(self, a: Analysis, s: LatencySettings, endpoint: Endpoint, parallel: float = 2.0):
         self.settings, self.model = s, None
         now = (
-            seen(a, Setting(endpoint.max_batch_interval_s, endpoint.min_file_kb, s.trigger_s or 0.0))
+            observed(a, Setting(endpoint.max_batch_interval_s, endpoint.min_file_kb, s.trigger_s or 0.0))
             if a.count >= FEWEST
             else None
         )

@@ -159,7 +159,7 @@ def advice(found: Advice) -> str:
         f"for {found.settings.worker_vcpu:g} vCPUs at prices of {found.settings.prices.get('as_of')}."
     )
 
-    def told(r: dict[str, Any]) -> str:
+    def sentence(r: dict[str, Any]) -> str:
         return (
             f"CdcMaxBatchInterval {r['max_batch_interval_s']:g} s, a trigger of {r['trigger_s']:g} s and a worker × {r['worker']:g} would come to "
             f"p95 {span(r['p95_s'])} for ${r['usd_a_day']:,.2f}"
@@ -169,9 +169,11 @@ def advice(found: Advice) -> str:
     quicker = min(same, key=lambda r: r["p95_s"])
     cheaper = min((r for r in found.rows if r["p95_s"] <= now["p95_s"] * 1.02), key=lambda r: r["usd_a_day"])
     if quicker["p95_s"] < 0.9 * now["p95_s"]:
-        text += f" Quicker for no more money, on the same worker: {told(quicker)}."
+        text += f" Quicker for no more money, on the same worker: {sentence(quicker)}."
     if cheaper["usd_a_day"] < 0.9 * now["usd_a_day"]:
-        text += f" As quick and cheaper: {told(cheaper)}; of another worker's size that is a model, not a measurement."
+        text += (
+            f" As quick and cheaper: {sentence(cheaper)}; of another worker's size that is a model, not a measurement."
+        )
     if text.endswith(f"{found.settings.prices.get('as_of')}."):
         text += " No setting tried is a tenth better in one without being worse in the other."
     return text

@@ -187,7 +187,7 @@ def actions(book: Workbook) -> DataFrame:
             other.selectExpr("name", "action", "unix_millis(began) began_ms", "unix_millis(ended) ended_ms", "counts")
         )
     began = "cast(get_json_object(summary['frazil.counts'], '$.began') as bigint) began_ms"
-    slices = _told(book).where("summary['frazil.kind'] = 'compact'")
+    slices = _every_commit(book).where("summary['frazil.kind'] = 'compact'")
     parts.append(
         slices.selectExpr(
             "name", "'compact' action", began, "unix_millis(committed_at) ended_ms", "summary['frazil.counts'] counts"
@@ -197,20 +197,20 @@ def actions(book: Workbook) -> DataFrame:
     return reduce(DataFrame.unionAll, parts).where(F.col("name").isin(names)).orderBy("began_ms")
 
 
-def _told(book: Workbook) -> DataFrame:
+def _every_commit(book: Workbook) -> DataFrame:
     """Return every commit in the ledger or in a snapshot, once."""
     from pyspark.sql import functions as F
 
-    told = _snapshots(book, _existing(book))
-    if told is None:
+    found = _snapshots(book, _existing(book))
+    if found is None:
         raise TableError("none of the tables exists", "run 00_setup first")
     if kept := _there(book, "commits"):
         names = [book.name(spec) for spec in book.specs.values()]
-        told = told.unionAll(book.spark.table(kept).where(F.col("name").isin(names)))
-    return told.dropDuplicates(["name", "snapshot_id"])
+        found = found.unionAll(book.spark.table(kept).where(F.col("name").isin(names)))
+    return found.dropDuplicates(["name", "snapshot_id"])
 
 
-def _seen(book: Workbook) -> DataFrame:
+def _first_seen(book: Workbook) -> DataFrame:
     """Return the time when a second engine first saw each commit, as far as one watched (`frazil visible`)."""
     from pyspark.sql import functions as F
 
@@ -236,16 +236,16 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    told = _told(book).where("summary['frazil.kind'] = 'changes'")  # needs Spark, and so does F
+    found = _every_commit(book).where("summary['frazil.kind'] = 'changes'")  # needs Spark, and so does F
     sources = F.create_map(*[F.lit(x) for spec in book.specs.values() for x in (book.name(spec), spec.source)])
-    told = told.join(F.broadcast(_seen(book)), ["name", "snapshot_id"], "left").withColumn(
+    found = found.join(F.broadcast(_first_seen(book)), ["name", "snapshot_id"], "left").withColumn(
         "table", sources[F.col("name")]
     )
     if hours > 0:
-        told = told.where(
+        found = found.where(
             F.col("committed_at") >= F.expr(f"current_timestamp() - interval {round(hours * 3600)} seconds")
         )
-    parsed = told.select(
+    parsed = found.select(
         "table", "snapshot_id", "visible_ms", F.unix_millis("committed_at").alias("committed_ms"),
         F.from_json(F.expr("summary['frazil.counts']"), COUNTS).alias("c"),
         F.from_json(F.expr("summary['frazil.latency']"), SKETCH).alias("s"),

@@ -43,7 +43,7 @@ def arrived(files: Sequence[DmsObject], position: Position, record: Record, now:
         if place > here:
             pending.append((place, o))
         elif known:
-            _hold_against(o, known, record, found)
+            _compare_with_record(o, known, record, found)
         elif o.name == position.last:
             if o.etag != position.last_etag:
                 found.changed.append((o, None, False))
@@ -68,7 +68,7 @@ def _is_late(o: DmsObject, position: Position, record: Record) -> bool:
     return bool(position.recent) and position.look_from <= o.name
 
 
-def _hold_against(o: DmsObject, known: Applied, record: Record, found: Arrived) -> None:
+def _compare_with_record(o: DmsObject, known: Applied, record: Record, found: Arrived) -> None:
     if not known.etag or o.etag in (known.etag, record.seen.get(o.name)):
         return
     same = is_same(known, o.size, o.chunks)
