@@ -21,10 +21,10 @@ from frazil.config.spec import parse_spec
 from frazil.dms import incremental_listing, position, storage
 from frazil.dms.listing import Differences, SourceError, TableObjects, Watch, differences, folders_beside, list_table
 from frazil.dms.pending_changes import pending_changes
+from frazil.dms.position import POSITION
 from frazil.dms.storage import StorageError
 from frazil.flows import cdc, maintenance
 from frazil.lake import lookup
-from frazil.lake.stored_position import POSITION
 from frazil.lake.tables import MADE
 from frazil.report import runs
 from frazil_demo.seaweed import Seaweed

@@ -21,6 +21,7 @@ class Way:
     def __init__(self, start: str):
         self.start, self.on = start, threading.local()
         self.steps: Counter = Counter()
+        self.of_table: set[str] = set()
 
     def __call__(self, frame, event, _):
         if event not in ("call", "return") or not frame.f_code.co_filename.startswith(HOME):
@@ -33,6 +34,8 @@ class Way:
             while caller and not caller.f_code.co_filename.startswith(HOME):
                 caller = caller.f_back
             self.steps[_module(caller), _module(frame), frame.f_code.co_qualname] += 1
+            if "spec" in frame.f_code.co_varnames[: frame.f_code.co_argcount]:
+                self.of_table.add(_module(frame))
 
     @property
     def modules(self) -> set[str]:
@@ -65,6 +68,7 @@ def test_a_small_batch_takes_a_short_way_to_its_row_delta(world):
         threading.setprofile(None)
     print(sorted(way.modules), len(way.modules))
     print(*way.climbs, sep="\n")
+    print(sorted(way.of_table), len(way.of_table))
     print(len({s[:2] for s in way.steps}), "pairs", sum(way.steps.values()), "calls")
     if 1:
         import json

@@ -29,7 +29,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.tables import create_namespaces
 from frazil.report import ledger
-from frazil.report.advice import Setting, fit, observed
+from frazil.report.advice import Observed, Setting, fit, observed
 from frazil.report.latency import OF_FILES, QUANTILES, Analysis
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
@@ -157,7 +157,7 @@ def _shop(scale: float, tables: list[str]) -> Iterator[tuple]:
         yield postgres, place, book
 
 
-def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> Seen:
+def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> Observed:
     """Let workload, simulator and continuous merge run under a setting, and return what the ledger tells of it."""
     postgres, place, book = world
     file = place / "params/shop.endpoint.json"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from frazil.config.paths import without_scheme
 from frazil.config.settings import Settings, resolve
+from frazil.dms.position import POSITION
 from frazil.dms.storage import is_s3, location, remove, walk
 from frazil.errors import FrazilError
 from frazil.flows.quarantine_status import NO_TABLE
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
 from frazil.lake.self_test_names import PREFIX
-from frazil.lake.stored_position import POSITION
 from frazil.lake.tables import ADOPTED
 from frazil.report import runs
 

@@ -18,6 +18,8 @@ from frazil.source.file_names import is_change_file
 if TYPE_CHECKING:
     from frazil.source.applied_files import Place
 
+POSITION = "frazil.position"
+"""The table's property that holds it."""
 VERSION = 5
 """1: files. 2: also streams. 3: also which streams. 4: with files that a replay must apply again, or a topic. 5: with files applied after later names.
 

@@ -11,6 +11,7 @@ from frazil.dms.changed_while_read import ChangedWhileReadError, require_unchang
 from frazil.dms.file_columns import first_alike
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
+from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import Position, is_other_load
 from frazil.engine.small_batch import MOST_MB, must_be_small
 from frazil.errors import FrazilError
@@ -25,7 +26,6 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.applied_files_store import Update, await_files, remember_same
 from frazil.lake.commit import PositionMovedError
-from frazil.lake.pending_files import State, with_known_loads
 from frazil.lake.tables import Base, read_base
 from frazil.report.live_status import LiveStatus
 

@@ -14,6 +14,7 @@ from frazil.dms.changed_while_read import Reading
 from frazil.dms.layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.mixed_loads import require_one_load
+from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import (
     LoadChangedError,
     Position,
@@ -42,7 +43,6 @@ from frazil.lake import commit, jvm
 from frazil.lake.applied_files_store import Update, remember_same
 from frazil.lake.commit import Commit
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
-from frazil.lake.pending_files import State, with_known_loads
 from frazil.lake.rollback import RolledBackError
 from frazil.lake.tables import LOAD, Base, TableError, columns_of, load_of, read_base
 from frazil.source.applied_files import key_of

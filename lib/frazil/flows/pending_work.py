@@ -17,16 +17,14 @@ from frazil.dms.incremental_listing import moment
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import STRANGE, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
-from frazil.dms.pending_changes import pending_changes
-from frazil.dms.position import Position, require_same_load
+from frazil.dms.pending_changes import State, pending_changes, with_known_loads
+from frazil.dms.position import POSITION, Position, require_same_load
 from frazil.dms.streams import Kept, UnreachableError
 from frazil.errors import FrazilError
 from frazil.flows.quarantine_status import waiting
 from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import applied_files_store, lookup
-from frazil.lake.pending_files import State, with_known_loads
-from frazil.lake.stored_position import POSITION
 from frazil.lake.tables import LOAD
 from frazil.pipeline.lake_trouble import require_metadata
 

@@ -18,6 +18,7 @@ from frazil.dms.file_columns import shapes
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.lint import LOSS, left_out, lint, unknown_settings
 from frazil.dms.listing import DmsObject, TableObjects
+from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import Position, require_replayable, require_same_load
 from frazil.errors import FrazilError
 from frazil.flows import pending_work, quarantine_status, stream_check
@@ -28,7 +29,6 @@ from frazil.flows.source_catalog import follow_source
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
-from frazil.lake.pending_files import State, with_known_loads
 from frazil.lake.write_path import Costs
 from frazil.pipeline.lake_trouble import explained, require_metadata
 from frazil.source.applied_files import Record

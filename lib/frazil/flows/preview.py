@@ -21,6 +21,7 @@ from frazil.core.masks import java_real
 from frazil.dms.file_columns import first_alike
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
+from frazil.dms.pending_changes import State, with_known_loads
 from frazil.engine import load_files as engine
 from frazil.engine.collapsed import lake_columns
 from frazil.engine.file_plan import plan_files
@@ -31,7 +32,6 @@ from frazil.flows.batch import take_batch
 from frazil.flows.preview_stages import Stage, failed, many, size, stage
 from frazil.flows.schema_changes import shape
 from frazil.flows.workbook import Workbook
-from frazil.lake.pending_files import State, with_known_loads
 from frazil.lake.tables import Base, load, read_base
 
 if TYPE_CHECKING:

@@ -13,14 +13,13 @@ from frazil.dms.file_columns import Shape, shapes
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.parquet_columns import footer, has_only_other_texts
-from frazil.dms.position import Position
+from frazil.dms.position import POSITION, Position
 from frazil.flows.control_schema import Difference, Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm_schema, schema_evolution, tables
 from frazil.lake.other_writers import record_columns, recorded
 from frazil.lake.retry import may_try_again, until_committed
 from frazil.lake.schema_evolution import SchemaChange, SchemaError, TableColumns
-from frazil.lake.stored_position import POSITION
 from frazil.lake.tables import Base, read_base
 
 

@@ -23,6 +23,7 @@ from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
 from frazil.config.sql import identifier, table_name
 from frazil.core.text_sql import driver_rows
+from frazil.dms import pending_changes
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.late_files import clock_went_back
@@ -35,7 +36,7 @@ from frazil.dms.transactions import rows_of_others, with_transactions
 from frazil.errors import FrazilError, SafeFormatter, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.flows.table_result import TableResult
-from frazil.lake import jvm, pending_files, retry
+from frazil.lake import jvm, retry
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.tables import format_version
 from frazil.pipeline.host_clock import require_right_clock
@@ -45,8 +46,8 @@ from frazil.report.live_status import heartbeat
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from frazil.dms.pending_changes import State
     from frazil.dms.position import Position
-    from frazil.lake.pending_files import State
     from frazil.lake.write_path import Lanes
     from frazil.source.applied_files import Record
     from frazil.source.pending import Arrived
@@ -279,7 +280,7 @@ class Workbook:
             return clock_went_back(files, newest, spec, self.endpoint, self.mappings)
 
         try:
-            found = pending_files.pending(there, state, late, without)
+            found = pending_changes.pending(there, state, late, without)
             told = verdict(found.late) if found.late else None
             if told and not told[0]:
                 refuse_late(found, state.position, spec.source)

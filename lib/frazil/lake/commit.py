@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from frazil.dms.position import Position
+from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.retry import ATTEMPTS, may_try_again, until_committed
-from frazil.lake.stored_position import BATCH, BRANCH_PREFIX, POSITION, TAG
+from frazil.lake.stored_position import BATCH, BRANCH_PREFIX, TAG
 from frazil.lake.tables import Base, load, read_base
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import sqlite_url
 from frazil.config.settings import Settings
-from frazil.dms.position import Position, PositionError
+from frazil.dms.position import POSITION, Position, PositionError
 from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
 from frazil.lake.clock_checks import require_past
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, SHOWN, duplicate_keys, is_foreign, require_columns
 from frazil.lake.self_test_names import PREFIX
-from frazil.lake.stored_position import POSITION, TAG, damaged, stamped
+from frazil.lake.stored_position import TAG, damaged, stamped
 from frazil.lake.tables import MADE
 from frazil.source.quarantine_columns import OPEN, UNREADABLE
 

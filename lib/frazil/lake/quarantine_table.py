@@ -20,12 +20,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import identifier, literal, uncompiled_integer
-from frazil.dms.position import Position
+from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.commit import is_dead, new_batch
 from frazil.lake.retry import until_committed
-from frazil.lake.stored_position import BATCH, BRANCH_PREFIX, POSITION, TAG
+from frazil.lake.stored_position import BATCH, BRANCH_PREFIX, TAG
 from frazil.lake.tables import Base, create_namespaces
 from frazil.source.quarantine_columns import LATER, OPEN, RECORD, UNREADABLE
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from frazil.config.sql import literal
-from frazil.dms.position import Position
+from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.stored_position import POSITION, TAG
+from frazil.lake.stored_position import TAG
 
 
 class RolledBackError(FrazilError):

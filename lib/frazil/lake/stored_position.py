@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from frazil.config.sql import literal
-from frazil.dms.position import Position, PositionError
+from frazil.dms.position import POSITION, Position, PositionError
 from frazil.lake import jvm
 
-POSITION, TAG, BATCH, BRANCH_PREFIX = "frazil.position", "frazil", "frazil.batch", "frazil_"
+TAG, BATCH, BRANCH_PREFIX = "frazil", "frazil.batch", "frazil_"
 
 
 def stamped(text: str) -> tuple[Position, dict[str, int]]:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.sql import literal
 from frazil.core.text_sql import driver_rows
 from frazil.dms.incremental_listing import moment
-from frazil.dms.position import Position
+from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
-from frazil.lake.stored_position import POSITION
 from frazil.lake.tables import TableError, require_table
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.text_sql import key_text
-from frazil.dms.position import Position
+from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import applied_files_store, jvm, jvm_schema
 from frazil.lake.clock_checks import require_table_in_past
 from frazil.lake.jvm_schema import TOLD
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
 from frazil.lake.rollback import require_not_rolled_back
-from frazil.lake.stored_position import POSITION, TAG, read_position, require_position
+from frazil.lake.stored_position import TAG, read_position, require_position
 from frazil.source.applied_files import Record
 
 if TYPE_CHECKING:
