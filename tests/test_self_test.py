@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from frazil.cli import main
-from frazil.lake import self_test, self_test_names, write_path
+from frazil.lake import self_test, write_path
 from frazil.lake.rowdelta import RowDelta
 from helpers import FILE1, FILE2, Killed, U
 from lake_reader import lake_rows, lake_tables
@@ -47,7 +47,7 @@ def killed_at(world, monkeypatch, step: int) -> None:
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(write_path, "_tested", {})
-        patch.setattr(self_test_names, "_birth", lambda pid: 1)  # another process than the one that looks later
+        patch.setattr(self_test, "_birth", lambda pid: 1)  # another process than the one that looks later
         patch.setattr(self_test, "_drop", drop)
         patch.setattr(RowDelta, "apply", commit)
         if step == 0:

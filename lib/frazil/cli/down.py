@@ -19,7 +19,7 @@ from frazil.errors import FrazilError
 from frazil.flows.quarantine_status import NO_TABLE
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
-from frazil.lake.self_test_names import PREFIX
+from frazil.lake.self_test import PREFIX
 from frazil.lake.tables import ADOPTED
 from frazil.report import runs
 

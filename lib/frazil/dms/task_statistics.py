@@ -18,13 +18,9 @@ class TableStatistics:
     state: str = ""  # TableState
     full_load_rows: int = 0  # FullLoadRows
     full_load_errors: int = 0  # FullLoadErrorRows
-    full_load_reloaded: bool = False  # FullLoadReloaded
-    full_load_start: str = ""  # FullLoadStartTime
-    full_load_end: str = ""  # FullLoadEndTime
     inserts: int = 0  # Inserts
     updates: int = 0  # Updates
     deletes: int = 0  # Deletes
-    ddls: int = 0  # Ddls
 
     @property
     def loaded(self) -> bool:
@@ -54,11 +50,7 @@ def _one(e: dict) -> TableStatistics:
         state=e.get("TableState") or "",
         full_load_rows=int(e.get("FullLoadRows") or 0),
         full_load_errors=int(e.get("FullLoadErrorRows") or 0),
-        full_load_reloaded=bool(e.get("FullLoadReloaded")),
-        full_load_start=str(e.get("FullLoadStartTime") or ""),
-        full_load_end=str(e.get("FullLoadEndTime") or ""),
         inserts=int(e.get("Inserts") or 0),
         updates=int(e.get("Updates") or 0),
         deletes=int(e.get("Deletes") or 0),
-        ddls=int(e.get("Ddls") or 0),
     )

@@ -33,8 +33,7 @@ from frazil.engine.file_plan import plan_files
 from frazil.engine.load_files import groups_of
 from frazil.engine.read_counts import Tally, every_of
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
-from frazil.engine.shuffle import BLOCK_SCHEMA, from_blocks, to_blocks
-from frazil.engine.shuffle_buckets import bucket_of_each_partition
+from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, from_blocks, to_blocks
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from frazil.engine.collapsed import Collapsed, Wanted, as_micros, lake_columns, 
 from frazil.engine.large_batch import BUCKET_BYTES, ROWS_AT_ONCE, RowForm, collapse_blocks, counted_blocks
 from frazil.engine.message_parts import Part, Reading
 from frazil.engine.read_counts import BYTES_A_CHANGE, Tally
-from frazil.engine.shuffle import BLOCK_SCHEMA, packed
-from frazil.engine.shuffle_buckets import bucket_of_each_partition
+from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, packed
 from frazil.engine.small_batch import collapse_parts, each_row
 from frazil.lake.frames import frame, of_arrow
 

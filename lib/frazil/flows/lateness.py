@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import Settings
+from frazil.config.spec import TableSpec
 from frazil.dms.streams import UnreachableError
 from frazil.errors import FrazilError
-from frazil.flows.pending_work import state_of, stream_contents
+from frazil.flows.pending_work import pending_of, state_of, stream_contents
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
+from frazil.lake.tables import read_base
 
 if TYPE_CHECKING:
-    pass
+    from frazil.report.latency import Analysis
 
 
 def worst_latency(settings: Settings, since: float) -> float | None:
@@ -48,3 +51,28 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
         except FrazilError as e:
             rows.append({"table": spec.source, "pending": None, "lag_s": None, "problem": e.problem, "cure": e.cure})
     return rows
+
+
+def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
+    """Return one row per table: its waiting change files, the age of the oldest, and the age of the newest change.
+
+    A table without waiting files is fresh, however old its newest change is. Nothing is changed.
+    """
+    newest = a.slices.groupby("table")[["newest_ms", "committed_ms"]].max() if a.count else None
+    at = time.time()
+
+    def ago(table: str, column: str) -> float | None:
+        if newest is None or table not in newest.index or newest[column].isna()[table]:
+            return None
+        return round(float(at - newest[column][table] / 1000), 1)
+
+    def look(spec: TableSpec) -> dict[str, Any]:
+        base = read_base(book.spark, book.name(spec))
+        count, waiting = pending_of(book, spec, base.position, record=base.record)
+        return {
+            "state": "behind" if count else "fresh", "pending_files": count,
+            "waiting_s": waiting if count or book.stream else None,
+            "newest_change_s_ago": ago(spec.source, "newest_ms"), "last_commit_s_ago": ago(spec.source, "committed_ms"),
+        }  # fmt: skip
+
+    return [{"state": r.pop("action", "fresh"), **r} for r in book.plan(look)]

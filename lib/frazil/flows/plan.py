@@ -91,22 +91,10 @@ def _row(
             one.require_way(one.specs[name])
         require_metadata(book.settings, spec.target, depth=1)
         if idle := still.get(spec.source):
-            nothing = {
-                "load": 0,
-                "changes": 0,
-                "batches": 0,
-                "left": 0,
-                "mb": 0.0,
-                "about_s": 0.0,
-                "position": idle["position"],
-                "schema": "",
-            }
             return row | {
-                "action": "nothing new",
-                **nothing,
-                "impossible": _impossible(book, spec, False),
-                "decision": "",
-            }
+                "action": "nothing new", "load": 0, "changes": 0, "batches": 0, "left": 0, "mb": 0.0, "about_s": 0.0,
+                "position": idle["position"], "schema": "", "impossible": _impossible(book, spec, False), "decision": "",
+            }  # fmt: skip
         return row | (_look_at_stream if book.stream else _look)(books, book, name, policy, samples)
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}

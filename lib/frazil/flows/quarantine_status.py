@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import lookup
-
-if TYPE_CHECKING:
-    pass
-
 
 NO_TABLE = "no table"
 """The table's name for a message that names none."""

@@ -169,7 +169,7 @@ def _require_values(book: Workbook, spec: TableSpec, file: DmsObject) -> None:
 
 def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:
     """Raise SchemaError if a file or a control record brings a column that the lake cannot have under its name."""
-    if bad := unfit_name(c.name for c in whole.columns):
+    if bad := unfit_name([c.name for c in whole.columns]):
         name, why = bad
         where = next((one.where for one in found if name in one.unknown or name in (one.carries or ())), whole.file)
         raise SchemaError(f"{where}: column '{name}' {why}", f"list it in {whole.file} and {rename_cure(name, whole)}")

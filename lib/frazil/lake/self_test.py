@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 import secrets
 import shutil
+import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +16,7 @@ from frazil.config.paths import local_path
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
-from frazil.lake import jvm, self_test_names
-from frazil.lake.rowdelta import RowDelta
+from frazil.lake import jvm
 from frazil.lake.tables import create_table, read_base
 
 if TYPE_CHECKING:
@@ -20,14 +24,21 @@ if TYPE_CHECKING:
 
     from frazil.lake.write_path import Lanes
 
+PREFIX = "frazil_selftest_"
+FOREIGN_S = 86_400
+"""After this many seconds another machine's scratch table counts as abandoned: a self-test takes seconds."""
+_NAME = re.compile(rf"{PREFIX}([0-9a-f]{{8}})_(\d+)_(\d+)_(\d+)_[0-9a-f]+")
+
 
 def self_test(lanes: Lanes, table: str, version: int) -> str:
     """Write a scratch table by row deltas and read it back; return what is wrong, empty if nothing is."""
     import pyarrow as pa
 
+    from frazil.lake.rowdelta import RowDelta
+
     space = table.rsplit(".", 1)[0]
     clear_self_tests(lanes, table)
-    name = f"{space}.{self_test_names.new_name()}"
+    name = f"{space}.{new_name()}"
     spec = TableSpec("self.test", name, ("id",), (Column("id", "INT8"), Column("v", "STRING")))
     lane = RowDelta(lanes.spark, name, spec, lanes.folder)
     try:
@@ -53,13 +64,13 @@ def self_test(lanes: Lanes, table: str, version: int) -> str:
 def clear_self_tests(lanes: Lanes, table: str) -> None:
     """Remove the scratch tables of killed processes, in the catalog and next to a table, and their files."""
     space, spark = table.rsplit(".", 1)[0], lanes.spark
-    shown = {r.tableName for r in spark.sql(f"SHOW TABLES IN {space} LIKE '{self_test_names.PREFIX}*'").collect()}
-    for name in filter(self_test_names.is_abandoned, shown):
+    shown = {r.tableName for r in spark.sql(f"SHOW TABLES IN {space} LIKE '{PREFIX}*'").collect()}
+    for name in filter(is_abandoned, shown):
         _drop(spark, f"{space}.{name}")
         shutil.rmtree(lanes.folder / f"{space}.{name}", ignore_errors=True)
     folder = local_path(jvm.load_table(spark, table).location())
-    for left in Path(folder).parent.glob(f"{self_test_names.PREFIX}*") if folder else ():
-        if self_test_names.is_abandoned(left.name):  # killed before or after its table was in the catalog
+    for left in Path(folder).parent.glob(f"{PREFIX}*") if folder else ():
+        if is_abandoned(left.name):  # killed before or after its table was in the catalog
             shutil.rmtree(left, ignore_errors=True)
 
 
@@ -69,3 +80,34 @@ def _drop(spark: SparkSession, name: str) -> None:
     spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
     if folder and Path(folder).name == name.rsplit(".", 1)[-1]:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_name() -> str:
+    """Return the name of a scratch table of this process."""
+    pid = os.getpid()
+    return f"{PREFIX}{_machine()}_{pid}_{_birth(pid)}_{int(time.time())}_{secrets.token_hex(4)}"
+
+
+def is_abandoned(name: str) -> bool:
+    """Return whether a table is a scratch table of a process that has ended, or of an earlier version."""
+    found = _NAME.fullmatch(name)
+    if not found:
+        return name.startswith(PREFIX)
+    if found[1] != _machine():
+        return time.time() - int(found[4]) > FOREIGN_S
+    return _birth(int(found[2])) != int(found[3])
+
+
+def _birth(pid: int) -> int:
+    """Return a process's start time in ticks since boot, as process ids are reused; -1 if there is no such process."""
+    try:
+        os.kill(pid, 0)
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except ProcessLookupError:
+        return -1
+    except OSError:  # another user's process, or a system without /proc
+        return 0
+
+
+def _machine() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
