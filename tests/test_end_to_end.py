@@ -13,7 +13,7 @@ from frazil.flows import cdc, full_load, maintenance, reconcile, setup
 from frazil.flows.table_result import raise_if_failed
 from frazil.flows.workbook import Workbook
 from frazil.lake.tables import read_base
-from frazil.report import captions, ledger
+from frazil.report import chart_captions, ledger
 from frazil.report.latency import Analysis
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
@@ -121,6 +121,6 @@ def test_latency_is_told_by_the_commits_themselves(world):
     shown = analysis.percentiles().iloc[0]
     assert abs(shown["changes"] - sum(r.changes for r in rows)) <= len(rows)
     assert 0 < shown["p50"] <= shown["p95"] <= shown["max"] * 1.02
-    assert captions.skew(analysis).startswith("No stage took less than no time")
+    assert chart_captions.skew(analysis).startswith("No stage took less than no time")
     stages = analysis.percentiles("stage").set_index("stage")["mean"]
     assert abs(stages.drop("source_to_commit").sum() - stages["source_to_commit"]) < 0.3 * stages["source_to_commit"]

@@ -16,7 +16,7 @@ from frazil.engine import read_counts, small_batch
 from frazil.engine.collapsed import Ages
 from frazil.flows import lateness, visibility
 from frazil.lake import jvm
-from frazil.report import captions, lake_charts, latency_charts, ledger
+from frazil.report import chart_captions, lake_charts, latency_charts, ledger
 from frazil.report.advice import Observed, Setting, fit
 from frazil.report.latency import OF_FILES, QUANTILES, Analysis, shares, sketch
 from helpers import FILE2, FILE3, D, I, U
@@ -138,7 +138,7 @@ def test_an_idle_source_is_not_lag_and_a_backlog_is(analysed):
     assert 100 < quiet["quiet_s"] < 150
     waiting = rows.loc[NOON + 840_000]
     assert 330 < waiting["waiting_s"] < 380
-    assert "waited for longest" in captions.behind(analysed(*busy, late))
+    assert "waited for longest" in chart_captions.behind(analysed(*busy, late))
 
 
 @pytest.mark.spark
@@ -155,7 +155,7 @@ def test_clocks_that_contradict_each_other_are_shown_and_not_cut_off(analysed):
         10,
         2.5,
     )
-    assert "2.5 s" in captions.skew(a)
+    assert "2.5 s" in chart_captions.skew(a)
     stages = a.percentiles("table", "stage").set_index(["table", "stage"])
     assert stages.loc[("shop.events", "source_to_dms")]["p50"] == pytest.approx(-2.5, rel=0.02)
     assert latency_charts.stages(a) is not None
@@ -171,8 +171,8 @@ def test_a_few_commits_without_source_times_still_tell_of_the_stages_that_are_kn
     assert stages["commit_to_visible"] == pytest.approx(0.4, rel=0.02)
     for draw in (latency_charts.heat, latency_charts.behind, latency_charts.ecdf, latency_charts.tables_by_hour):
         assert draw(a) is None
-    assert captions.all_day(a) == captions.NOTHING
-    assert "TimestampColumnName" in captions.tables(a)
+    assert chart_captions.all_day(a) == chart_captions.NOTHING
+    assert "TimestampColumnName" in chart_captions.tables(a)
     assert latency_charts.slowest_commit(a.slowest()) is None
 
 
@@ -187,7 +187,7 @@ def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(anal
         ("expire snapshots", NOON - 900_000, NOON - 890_000),
     ]
     actions = pd.DataFrame([{"action": k, "began_ms": b, "ended_ms": e} for k, b, e in ran])
-    told = captions.timeline(a, actions)
+    told = chart_captions.timeline(a, actions)
     assert "(1 × compact)" in told
     assert "p95 of such a slice was 9.0 s (median), of the others 3.0 s" in told
     figure = lake_charts.timeline(a, actions)
@@ -197,15 +197,15 @@ def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(anal
         analysed(*(commit(at_s=at) for at in (0, 100, 200))), actions
     )  # 200 slices, 3 with commits
     assert {line.get_marker() for line in lone.axes[1].lines if line.get_label() in ("p50", "p95")} == {"."}
-    assert captions.timeline(a, actions[1:]) == "No maintenance ran beside ingestion in this window."
+    assert chart_captions.timeline(a, actions[1:]) == "No maintenance ran beside ingestion in this window."
 
 
 @pytest.mark.spark
 def test_no_commit_at_all_is_said(analysed):
     a = analysed()
     assert (a.count, a.skew, a.newest(), a.slowest()) == (0, [], [], {})
-    for say in (captions.all_day, captions.behind, captions.tables, captions.stages):
-        assert say(a) == captions.NOTHING
+    for say in (chart_captions.all_day, chart_captions.behind, chart_captions.tables, chart_captions.stages):
+        assert say(a) == chart_captions.NOTHING
     assert latency_charts.stages(a) is None
 
 
@@ -255,7 +255,7 @@ def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_
     world.changes("t", D(1), name=FILE3)
     (now,) = lateness.fresh_now(book, Analysis(ledger.commits(book)))
     assert (now["state"], now["pending_files"]) == ("behind", 1)
-    assert captions.fresh_now([now]).startswith("Not fresh: 1 of 1 tables")
+    assert chart_captions.fresh_now([now]).startswith("Not fresh: 1 of 1 tables")
 
 
 # --- advice

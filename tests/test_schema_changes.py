@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 
 import ddl
-from frazil.config.connection import Connection
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
+from frazil.config.source_database import Connection
 from frazil.config.spec import Changes, PastLayout, TableSpec
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.reconcile import compare, read_source

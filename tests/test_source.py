@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from frazil.cli import main
-from frazil.config import connection
+from frazil.config import source_database
 from frazil.config.columns import TYPES, Column
-from frazil.config.connection import Connection, SourceDatabaseError, engine_of, source_connection
 from frazil.config.policies import Changes
 from frazil.config.settings import resolve
+from frazil.config.source_database import Connection, SourceDatabaseError, engine_of, source_database
 from frazil.config.spec import TableSpec, load_specs
 from frazil.dms.source_types import DMS_TYPES, dms_type
 from frazil.flows import cdc, full_load, reconcile, setup
@@ -64,7 +64,7 @@ def test_every_type_in_the_maps_is_one_that_a_spec_may_say():
 
 
 def test_every_engine_has_a_query_with_the_same_ten_columns():
-    assert set(QUERIES) == set(connection.ENGINES) == set(DMS_TYPES)
+    assert set(QUERIES) == set(source_database.ENGINES) == set(DMS_TYPES)
     for sql in QUERIES.values():
         assert [n for n in ("s", "t", "c", "n", "kind", "nullable", "told", "about", "place", "generated") if f" as {n}" not in sql] == []  # fmt: skip
 
@@ -96,7 +96,7 @@ def test_a_secret_of_rds_says_all(secrets, bare):
     rds = {"engine": "postgres", "host": "db", "port": 5433, "dbname": "shop", "username": "u", "password": SECRET}
     secrets.create_secret(Name="prod/shop", SecretString=json.dumps(rds))
     bare.setenv("FRAZIL_SOURCE_SECRET", "prod/shop")
-    found = source_connection()
+    found = source_database()
     assert (found.engine, found.url, found.user) == ("postgresql", "jdbc:postgresql://db:5433/shop", "u")
     assert found.options()["password"] == SECRET and SECRET not in repr(found)
 
@@ -104,7 +104,7 @@ def test_a_secret_of_rds_says_all(secrets, bare):
 def test_an_endpoint_of_dms_names_host_and_secret(secrets):
     secrets.create_secret(Name="dms", SecretString=json.dumps({"username": "u", "password": SECRET}))
     endpoint = {"EngineName": "aurora", "ServerName": "db", "DatabaseName": "shop", "MySQLSettings": {"SecretsManagerSecretId": "dms"}}  # fmt: skip
-    found = source_connection(endpoint)
+    found = source_database(endpoint)
     assert (found.url, found.user, found.password) == ("jdbc:mysql://db:3306/shop", "u", SECRET)
 
 
@@ -137,13 +137,13 @@ def test_a_secret_that_cannot_be_used_is_named_and_never_shown(secrets, bare, se
     if secret:
         secrets.create_secret(Name="gone", SecretString=secret)
     with pytest.raises(SourceDatabaseError, match=says) as raised:
-        source_connection()
+        source_database()
     assert SECRET not in str(raised.value) and raised.value.__cause__ is None
 
 
 def test_nothing_said_is_an_error_and_so_is_an_unknown_engine(bare):
     with pytest.raises(SourceDatabaseError, match="nothing says where"):
-        source_connection()
+        source_database()
     assert [engine_of(n) for n in ("postgres", "aurora-postgresql", "mariadb", "sqlserver-ee", "oracle-se2")] == [
         "postgresql", "postgresql", "mysql", "sqlserver", "oracle",
     ]  # fmt: skip

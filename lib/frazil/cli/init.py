@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from frazil.cli import schema
-from frazil.config.connection import ENGINES, SourceDatabaseError, source_connection
 from frazil.config.jars import PACKAGES
 from frazil.config.session import get_spark
 from frazil.config.settings import ParameterError, Settings, find_params
+from frazil.config.source_database import ENGINES, SourceDatabaseError, source_connection
 from frazil.config.spec import TableSpec
 from frazil.config.spec_writer import file_name, lake_name, spec_text
 from frazil.dms.aws_json import read_endpoint_document, read_json, stream_address

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from frazil.config.connection import ENGINES, SourceDatabaseError, engine_of, source_connection
 from frazil.config.settings import Settings
+from frazil.config.source_database import ENGINES, SourceDatabaseError, engine_of, source_connection
 from frazil.errors import FrazilError
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frazil"

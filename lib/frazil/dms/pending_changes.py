@@ -19,8 +19,8 @@ from frazil.dms.position import (
     require_there,
 )
 from frazil.source.applied_files import Record
+from frazil.source.compare_listing import Arrived, arrived, same_loads
 from frazil.source.file_names import digits_of, latest_possible
-from frazil.source.pending import Arrived, arrived, same_loads
 
 
 class LateFilesError(PositionError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from frazil.config.connection import SourceDatabaseError
+from frazil.config.source_database import SourceDatabaseError
 
 _TABLES = {
     "postgresql": """

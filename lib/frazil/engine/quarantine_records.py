@@ -22,7 +22,7 @@ from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
 from frazil.lake import quarantine_table
 from frazil.lake.frames import of_arrow
-from frazil.lake.later_changes import key_texts_sql
+from frazil.lake.quarantine_obsolete import key_texts_sql
 from frazil.source.quarantine_columns import LATER, RECORD, UNREADABLE, WAITING
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from frazil.engine.read_files import FileToRead
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, quarantine_table
 from frazil.lake.commit import kept_under_way
-from frazil.lake.later_changes import NO_PLACE, overtaken
+from frazil.lake.quarantine_obsolete import NO_PLACE, overtaken
 from frazil.lake.quarantine_table import QuarantineError, changed, newest
 from frazil.lake.tables import Base, read_base
 from frazil.source.quarantine_columns import LATER, OBSOLETE, OPEN

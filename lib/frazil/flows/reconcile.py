@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.connection import SourceDatabaseError, source_connection
 from frazil.config.lake_types import value_type
+from frazil.config.source_database import SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
 from frazil.core.text_sql import driver_rows
@@ -121,7 +121,7 @@ def _select(c: Column, there: list[str]) -> str:
 def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
     """Read a table from the source database over JDBC (PostgreSQL).
 
-    Address and credentials come from where `config.connection` says. They are never shown.
+    Address and credentials come from where `config.source_database` says. They are never shown.
     """
     connection = source_connection()
     if connection.engine != "postgresql":

@@ -26,7 +26,7 @@ from frazil.flows.schema_changes import every_column, follow
 from frazil.flows.table_result import TableResult
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, later_changes, merge
+from frazil.lake import commit, merge, quarantine_obsolete
 from frazil.lake import quarantine_table as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import Base, read_base
@@ -42,7 +42,7 @@ def _judged(book: Workbook, spec: TableSpec, waiting: DataFrame) -> Iterator[Dat
     how = Reread(spec, (book.endpoint, book.mappings), book.before_field)
 
     def judge(here: bool) -> DataFrame:
-        rows = later_changes.judged(reread_frame(waiting, how, here), waiting, spec).persist()
+        rows = quarantine_obsolete.judged(reread_frame(waiting, how, here), waiting, spec).persist()
         try:
             rows.count()  # here a task without Python fails
         except Exception:
@@ -183,10 +183,10 @@ def _now(rows: DataFrame) -> DataFrame:
     """Return the records of judged rows after a replay, each with its `place` among them."""
     from pyspark.sql import functions as F
 
-    status = F.expr(f"case outcome when '{later_changes.APPLY}' then '{quarantine_columns.REPLAYED}' when '{quarantine_columns.OBSOLETE}' then '{quarantine_columns.OBSOLETE}' "
+    status = F.expr(f"case outcome when '{quarantine_obsolete.APPLY}' then '{quarantine_columns.REPLAYED}' when '{quarantine_columns.OBSOLETE}' then '{quarantine_columns.OBSOLETE}' "
                     f"when '{quarantine_columns.STILL_BAD}' then '{quarantine_columns.STILL_BAD}' else r.status end")  # fmt: skip
     records = rows.select(
-        "r.*", F.expr(later_changes.RECORD_PLACE).alias("place"), "outcome", status.alias("new_status"),
+        "r.*", F.expr(quarantine_obsolete.RECORD_PLACE).alias("place"), "outcome", status.alias("new_status"),
         F.col("reason").alias("new_reason"), F.col("r.status").alias("was_status"), F.col("r.reason").alias("was_reason"),
     )  # fmt: skip
     reason = F.when(F.col("outcome") == quarantine_columns.STILL_BAD, F.col("new_reason")).otherwise(F.col("reason"))
@@ -199,12 +199,12 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
 
     records = _now(rows)
     if spec.key:
-        changes = later_changes.last_applied(rows, spec).persist()
+        changes = quarantine_obsolete.last_applied(rows, spec).persist()
         bounds = tuple(changes.agg(*map(F.expr, merge.bounds_sql(spec))).first())
         is_open = F.col("status").isin(*quarantine_columns.OPEN)
         # A row that is still bad must not be applied later over a newer one that is applied now.
         records = records.where(~is_open).drop("place").unionByName(
-            later_changes.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
+            quarantine_obsolete.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
         )  # fmt: skip
     else:
         changes, bounds = _appended(rows), (None, None)
@@ -220,5 +220,5 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
 def _appended(rows: DataFrame) -> DataFrame:
     """Return the rows that a table of all changes gains."""
     own = zip(("op", "commit_ts", "change_seq", "r.object", "cast(r.row_no as int)"), OPERATION_COLUMNS, strict=True)
-    good = rows.where(f"outcome = '{later_changes.APPLY}'")
+    good = rows.where(f"outcome = '{quarantine_obsolete.APPLY}'")
     return good.selectExpr("after.*", *[f"{value} as {name}" for value, name in own])

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from frazil.config.connection import ENGINES, Connection, SourceDatabaseError, source_connection
+from frazil.config.source_database import ENGINES, Connection, SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec, unfit_name
 from frazil.dms.mappings import like
 from frazil.dms.source_types import dms_type

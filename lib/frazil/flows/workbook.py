@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from frazil.dms.position import Position
     from frazil.lake.write_path import Lanes
     from frazil.source.applied_files import Record
-    from frazil.source.pending import Arrived
+    from frazil.source.compare_listing import Arrived
 
 log = logging.getLogger("frazil")
 
