@@ -15,7 +15,7 @@ from frazil.config import source_database
 from frazil.config.columns import TYPES, Column
 from frazil.config.policies import Changes
 from frazil.config.settings import resolve
-from frazil.config.source_database import Connection, SourceDatabaseError, engine_of, source_database
+from frazil.config.source_database import Connection, SourceDatabaseError, engine_of, source_connection
 from frazil.config.spec import TableSpec, load_specs
 from frazil.dms.source_types import DMS_TYPES, dms_type
 from frazil.flows import cdc, full_load, reconcile, setup
@@ -96,7 +96,7 @@ def test_a_secret_of_rds_says_all(secrets, bare):
     rds = {"engine": "postgres", "host": "db", "port": 5433, "dbname": "shop", "username": "u", "password": SECRET}
     secrets.create_secret(Name="prod/shop", SecretString=json.dumps(rds))
     bare.setenv("FRAZIL_SOURCE_SECRET", "prod/shop")
-    found = source_database()
+    found = source_connection()
     assert (found.engine, found.url, found.user) == ("postgresql", "jdbc:postgresql://db:5433/shop", "u")
     assert found.options()["password"] == SECRET and SECRET not in repr(found)
 
@@ -104,7 +104,7 @@ def test_a_secret_of_rds_says_all(secrets, bare):
 def test_an_endpoint_of_dms_names_host_and_secret(secrets):
     secrets.create_secret(Name="dms", SecretString=json.dumps({"username": "u", "password": SECRET}))
     endpoint = {"EngineName": "aurora", "ServerName": "db", "DatabaseName": "shop", "MySQLSettings": {"SecretsManagerSecretId": "dms"}}  # fmt: skip
-    found = source_database(endpoint)
+    found = source_connection(endpoint)
     assert (found.url, found.user, found.password) == ("jdbc:mysql://db:3306/shop", "u", SECRET)
 
 
@@ -137,13 +137,13 @@ def test_a_secret_that_cannot_be_used_is_named_and_never_shown(secrets, bare, se
     if secret:
         secrets.create_secret(Name="gone", SecretString=secret)
     with pytest.raises(SourceDatabaseError, match=says) as raised:
-        source_database()
+        source_connection()
     assert SECRET not in str(raised.value) and raised.value.__cause__ is None
 
 
 def test_nothing_said_is_an_error_and_so_is_an_unknown_engine(bare):
     with pytest.raises(SourceDatabaseError, match="nothing says where"):
-        source_database()
+        source_connection()
     assert [engine_of(n) for n in ("postgres", "aurora-postgresql", "mariadb", "sqlserver-ee", "oracle-se2")] == [
         "postgresql", "postgresql", "mysql", "sqlserver", "oracle",
     ]  # fmt: skip
