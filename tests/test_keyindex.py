@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.lake.keyindex import KeyIndex, key_sql
+from frazil.lake.key_index import KeyIndex, key_sql
 from helpers import spec_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from frazil.config.settings import FullLoadSettings, OperateSettings
 from frazil.flows import lateness
 from frazil.flows.plan import plan
-from frazil.lake import jvm, rowdelta
+from frazil.lake import jvm, row_delta
 from helpers import FILE2, I, U, slow
 from lake_reader import lake_rows, metadata_of
 
@@ -71,7 +71,7 @@ def test_a_full_disk_is_named_with_its_folders_and_the_room_that_is_left(world, 
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        owner, name = (rowdelta, "write_rows") if lane == "rowdelta" else (jvm, "sql_with_commit_properties")
+        owner, name = (row_delta, "write_rows") if lane == "rowdelta" else (jvm, "sql_with_commit_properties")
         patch.setattr(owner, name, full)
         done = world.merge(lane=lane)["t"]
     warehouse = world.catalog_options["warehouse"]

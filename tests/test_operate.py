@@ -24,7 +24,7 @@ from frazil.dms.position import Position, PositionError
 from frazil.flows import full_load, pending_work, setup
 from frazil.flows.table_result import TableResult, TablesFailedError
 from frazil.flows.workbook import Workbook
-from frazil.lake import lookup
+from frazil.lake import pyiceberg_catalog
 from frazil.report import notebook_output, runs
 
 ROOT = Path(__file__).parent.parent
@@ -243,7 +243,9 @@ def test_of_runs_that_overlap_one_does_the_work_and_the_others_skip_politely(tmp
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FRAZIL_PARAMS", str(made / "params"))
-        table = lookup.open_catalog(resolve("cdc_merge", {"env": "elsewhere"}).settings).load_table("app.visit")
+        table = pyiceberg_catalog.open_catalog(resolve("cdc_merge", {"env": "elsewhere"}).settings).load_table(
+            "app.visit"
+        )
     assert [r["place"] for r in table.scan(row_filter="person_id = 9").to_arrow().to_pylist()] == ["Rome"]
 
 
@@ -458,15 +460,15 @@ def test_down_removes_exactly_what_it_listed(place, monkeypatch, capsys):
     other.write_text("not ours")
     assert main(["down", "--env", "demo", "--yes"]) == runs.FAILED
     assert "nothing was listed yet" in capsys.readouterr().err
-    catalog = lookup.open_catalog(resolve("setup", {"env": "demo"}).settings)
+    catalog = pyiceberg_catalog.open_catalog(resolve("setup", {"env": "demo"}).settings)
     seen = {"snapshot_id": 1, "seen_at": datetime.now(UTC), "engine": "pyiceberg"}
-    lookup.append_seen(
+    pyiceberg_catalog.append_seen(
         catalog, "ops", [{"name": "operated.app.person", **seen}, {"name": "operated.app.other", **seen}]
     )
     assert main(["down", "--env", "demo"]) == runs.OK
     assert "not deleted: table ops.visible: it also tells of operated.app.other" in capsys.readouterr().out
     catalog.drop_table("ops.visible")
-    lookup.append_seen(catalog, "ops", [{"name": "operated.app.person", **seen}])
+    pyiceberg_catalog.append_seen(catalog, "ops", [{"name": "operated.app.person", **seen}])
     catalog.create_namespace("theirs")
     assert main(["down", "--env", "demo"]) == runs.OK
     told = capsys.readouterr().out.splitlines()

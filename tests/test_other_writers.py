@@ -163,11 +163,11 @@ def test_keys_that_others_doubled_are_reported_and_no_row_is_removed(world):
 
 @pytest.mark.parametrize("lane", ["merge", "rowdelta"])
 def test_a_key_that_is_doubled_while_a_batch_is_written_stops_that_batch(world, lane, monkeypatch):
-    from frazil.lake import jvm, jvm_rowdelta
+    from frazil.lake import jvm, jvm_row_delta
 
     world.table("t").load("t", *[(i, "a") for i in range(9)]).loaded()
     world.changes("t", U(1, "b")).merged(lane=lane)
-    owner, point = (jvm_rowdelta, "commit") if lane == "rowdelta" else (jvm, "publish")
+    owner, point = (jvm_row_delta, "commit") if lane == "rowdelta" else (jvm, "publish")
     real, left = getattr(owner, point), [1]
 
     def late(*arguments):

@@ -62,7 +62,7 @@ def test_a_packed_batch_of_many_rows_goes_to_a_merge_and_a_small_one_to_a_row_de
 
 def test_rows_beyond_sparks_limit_for_results_go_to_a_merge_and_no_file_is_called_damaged(world, monkeypatch):
     from frazil.engine import small_batch
-    from frazil.lake import locator
+    from frazil.lake import row_locator
 
     def too_large(rows):
         raise RuntimeError("Job aborted due to stage failure: Total size of serialized results of 1 tasks (2 GiB) is bigger than spark.driver.maxResultSize")  # fmt: skip
@@ -71,7 +71,7 @@ def test_rows_beyond_sparks_limit_for_results_go_to_a_merge_and_no_file_is_calle
     world.changes("t", U(1, "b"), name=FILE3)
     with monkeypatch.context() as patch:
         patch.setattr(small_batch, "MOST_MB", 0)  # so that it is read in Spark's tasks
-        patch.setattr(locator, "arrow", too_large)
+        patch.setattr(row_locator, "arrow", too_large)
         world.merged(lane="rowdelta")
     assert lake_rows(world.catalog_options, f"{world.space}.t") == [(1, "b")]
     assert lane_of(world) == ("merge", "its rows are more than spark.driver.maxResultSize")

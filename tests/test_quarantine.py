@@ -17,7 +17,7 @@ from frazil.config.settings import CdcMergeSettings, MaintenanceSettings, Operat
 from frazil.engine import reread_quarantined
 from frazil.flows import maintenance, quarantine_status, replay
 from frazil.flows.plan import plan
-from frazil.lake import commit, jvm, lookup, quarantine_table
+from frazil.lake import commit, jvm, pyiceberg_catalog, quarantine_table
 from frazil.lake.stored_position import BRANCH_PREFIX
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U, slow
 
@@ -248,7 +248,7 @@ def test_records_that_are_gone_although_their_batch_is_committed_are_an_error(as
 
 
 def _only_by_spark(settings):
-    raise lookup.CatalogError("a catalog that PyIceberg does not know")
+    raise pyiceberg_catalog.CatalogError("a catalog that PyIceberg does not know")
 
 
 @pytest.mark.slow
@@ -269,7 +269,7 @@ def test_a_later_change_of_the_key_makes_a_row_obsolete_an_earlier_one_does_not(
     replayed(aside)
     told = quarantine_status.rows_by_status(aside.book())
     assert [(r["status"], r["rows"]) for r in told] == [("obsolete", 3), ("replayed", 2)]
-    monkeypatch.setattr(lookup, "open_catalog", _only_by_spark)
+    monkeypatch.setattr(pyiceberg_catalog, "open_catalog", _only_by_spark)
     assert quarantine_status.rows_by_status(aside.book()) == told
     # 1 got its value and was then moved to 7, which has had a newer value since.
     assert aside.rows("t") == [(2, 6, "after"), (3, 7, "newer"), (7, 8, "newer")]

@@ -17,9 +17,9 @@ from frazil.config.paths import local_path
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.flows import cdc, setup
 from frazil.lake import compaction as compaction
-from frazil.lake import jvm, jvm_rowdelta, write_path
-from frazil.lake.keyindex import KeyIndex
-from frazil.lake.locator import Locator, live_rows
+from frazil.lake import jvm, jvm_row_delta, write_path
+from frazil.lake.key_index import KeyIndex
+from frazil.lake.row_locator import Locator, live_rows
 from helpers import FILE2, FILE3, D, I, U, slow
 
 pytestmark = pytest.mark.spark
@@ -155,7 +155,7 @@ def test_a_small_batch_takes_few_calls_of_the_jvm(loaded, monkeypatch):
 @pytest.mark.parametrize("lane", ["rowdelta", "merge"])
 def test_who_is_always_later_gives_up_for_this_time(loaded, monkeypatch, lane):
     """A second writer that commits all the time: the batch waits for the next pass, and says so."""
-    owner, point = (jvm_rowdelta, "commit") if lane == "rowdelta" else (jvm, "publish")
+    owner, point = (jvm_row_delta, "commit") if lane == "rowdelta" else (jvm, "publish")
     real, theirs = getattr(owner, point), []
 
     def late(*arguments):
@@ -264,7 +264,7 @@ def test_an_index_with_a_manifest_that_is_none_is_built_again_and_no_row_doubles
 
 
 def before_commit(monkeypatch, do):
-    real, left = jvm_rowdelta.commit, [1]
+    real, left = jvm_row_delta.commit, [1]
 
     def wrapped(*arguments):
         if left[0]:
@@ -272,7 +272,7 @@ def before_commit(monkeypatch, do):
             do()
         return real(*arguments)
 
-    monkeypatch.setattr(jvm_rowdelta, "commit", wrapped)
+    monkeypatch.setattr(jvm_row_delta, "commit", wrapped)
 
 
 def test_a_compaction_in_the_middle_is_followed(loaded, monkeypatch):
@@ -318,14 +318,14 @@ def test_a_second_writer_wins_and_this_one_skips(loaded, monkeypatch):
 
 
 def test_a_commit_of_unknown_outcome_is_found(loaded, monkeypatch):
-    real = jvm_rowdelta.commit
+    real = jvm_row_delta.commit
 
     def lost(*arguments):
         real(*arguments)
         raise OSError("the answer was lost")
 
     loaded.changes("t", U(1, "A"), D(2))
-    monkeypatch.setattr(jvm_rowdelta, "commit", lost)
+    monkeypatch.setattr(jvm_row_delta, "commit", lost)
     assert loaded.merge(lane="rowdelta")["t"].status == "merged"
     monkeypatch.undo()
     loaded.changes("t", U(1, "B"), D(3), name=FILE2).merged(lane="rowdelta")
@@ -400,7 +400,7 @@ def test_local_files_are_made_without_a_process_or_checksums_and_told_as_iceberg
     newest = max((p for p in made if p.suffix == ".parquet"), key=lambda p: p.stat().st_mtime)
     file, parquet = table.io().newInputFile(str(newest)), jvm.package(spark, "org.apache.iceberg.parquet").ParquetUtil
     wanted = jvm.package(spark, "org.apache.iceberg").MetricsConfig.forTable(table)
-    ours, theirs = jvm_rowdelta._metrics(spark, table, file), parquet.fileMetrics(file, wanted)
+    ours, theirs = jvm_row_delta._metrics(spark, table, file), parquet.fileMetrics(file, wanted)
     assert ours.recordCount() == theirs.recordCount() == 2
     for name in ("columnSizes", "valueCounts", "nullValueCounts", "lowerBounds", "upperBounds"):
         told = getattr(ours, name)()
@@ -440,7 +440,7 @@ def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(lo
     assert "MERGE (the package pyroaring is not installed)" in "".join(loaded.said)
     monkeypatch.undo()
     monkeypatch.setattr(write_path, "_tested", {})
-    monkeypatch.setattr(jvm_rowdelta, "function", lambda *a: 1 / 0)
+    monkeypatch.setattr(jvm_row_delta, "function", lambda *a: 1 / 0)
     loaded.changes("t", U(1, "B"), name=FILE2).merged(lane="rowdelta")
     assert "the self-test failed" in loaded.history("t")[0].summary()["frazil.lane-reason"]
     assert (1, "B") in loaded.rows("t")
@@ -466,8 +466,8 @@ def test_partition_values_of_rows_in_the_driver_are_those_that_spark_computes(wo
     import pyarrow as pa
 
     from frazil.engine.collapsed import frame_of
-    from frazil.lake.rowdelta import RowDelta
-    from frazil.lake.rowdelta_files import _json_value
+    from frazil.lake.row_delta import RowDelta
+    from frazil.lake.row_delta_files import _json_value
 
     world.table("t", "id INT8", "d DATE", "at DATETIME", "n NUMERIC(12,2)", "v WSTRING(99)")
     world.specs["t"]["partition"] = PARTITIONS[kind]

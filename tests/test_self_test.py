@@ -6,7 +6,7 @@ import pytest
 
 from frazil.cli import main
 from frazil.lake import self_test, write_path
-from frazil.lake.rowdelta import RowDelta
+from frazil.lake.row_delta import RowDelta
 from helpers import FILE1, FILE2, Killed, U
 from lake_reader import lake_rows, lake_tables
 

@@ -24,7 +24,7 @@ from frazil.dms.pending_changes import pending_changes
 from frazil.dms.position import POSITION
 from frazil.dms.storage import StorageError
 from frazil.flows import cdc, maintenance
-from frazil.lake import lookup
+from frazil.lake import pyiceberg_catalog
 from frazil.lake.tables import MADE
 from frazil.report import runs
 from frazil_demo.seaweed import Seaweed
@@ -381,7 +381,9 @@ def story(world: World, lane: str) -> dict:
     ).loaded()
     world.changes("t", U(1, "b"), I(4, "d")).merged(lane=lane)
     world.changes("t", D(2), name=FILE2).changes("t", U(5, "e", was=4), name=f"2024/01/01/{FILE3}").merged(lane=lane)
-    seen = lookup.position_of(lookup.get_table(lookup.open_catalog(world.book().settings), f"{world.space}.t"))
+    seen = pyiceberg_catalog.position_of(
+        pyiceberg_catalog.get_table(pyiceberg_catalog.open_catalog(world.book().settings), f"{world.space}.t")
+    )
     stored = world.position("t")
     (kept,) = maintenance.run(
         world.book(MaintenanceSettings, dry_run=False, max_small_files=1, max_deleted_share=0.0, yield_s=0)

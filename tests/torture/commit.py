@@ -32,9 +32,9 @@ from helpers import D, I, U, World  # noqa: E402
 
 COUNT, ROWS, LIMIT_S = 200, 300, 900
 POINTS = {
-    "rowdelta": ["lake.rowdelta:write_rows", "lake.rowdelta:write_deletes", "lake.jvm_rowdelta:commit", "lake.locator:Locator.save"],
+    "rowdelta": ["lake.row_delta:write_rows", "lake.row_delta:write_deletes", "lake.jvm_row_delta:commit", "lake.row_locator:Locator.save"],
     "merge": ["lake.jvm:fork", "lake.merge:merge", "lake.jvm:publish"],
-    "fold": ["lake.small_file_merge:write_rows", "lake.jvm_rewrite:commit_rewrite", "lake.rowdelta:write_rows", "lake.jvm_rowdelta:commit"],
+    "fold": ["lake.small_file_merge:write_rows", "lake.jvm_rewrite:commit_rewrite", "lake.row_delta:write_rows", "lake.jvm_row_delta:commit"],
 }  # fmt: skip
 LANES = {lane: {"lane": lane} for lane in ("rowdelta", "merge")}
 LANES["fold"] = {"lane": "rowdelta", "max_batch_files": 1, "fold_after": 2}

@@ -12,7 +12,7 @@ from frazil.config.settings import OperateSettings, ParameterError, resolve
 from frazil.errors import FrazilError, nearest
 from frazil.flows import lateness, pending_work, quarantine_status
 from frazil.flows.workbook import Workbook
-from frazil.lake import lookup
+from frazil.lake import pyiceberg_catalog
 from frazil.report import runs
 
 
@@ -81,8 +81,8 @@ def _line(name: str, problem: str, cure: str) -> str:
 
 def _quarantined(operate: OperateSettings) -> list[str]:
     try:
-        table = lookup.quarantine(operate)
-        waiting, lost = lookup.waiting(table), lookup.unreadable(table)
+        table = pyiceberg_catalog.quarantine(operate)
+        waiting, lost = pyiceberg_catalog.waiting(table), pyiceberg_catalog.unreadable(table)
     except FrazilError:  # no catalog: the tables' line says so
         return []
     rows, allowed = sum(waiting.values()) + len(lost), operate.max_quarantined

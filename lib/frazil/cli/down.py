@@ -18,7 +18,7 @@ from frazil.dms.storage import is_s3, location, remove, walk
 from frazil.errors import FrazilError
 from frazil.flows.quarantine_status import NO_TABLE
 from frazil.flows.workbook import Workbook
-from frazil.lake import lookup
+from frazil.lake import pyiceberg_catalog
 from frazil.lake.self_test import PREFIX
 from frazil.lake.tables import ADOPTED
 from frazil.report import runs
@@ -93,15 +93,15 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
     other tables. It includes all files below these, and the remains of killed self-tests. It also has the namespaces
     that Frazil created and that are then empty, run folders, key indexes and charts.
     """
-    own = {f"{book.settings.ops}.{name}": column for name, column in lookup.OPS.items()}
+    own = {f"{book.settings.ops}.{name}": column for name, column in pyiceberg_catalog.OPS.items()}
     tables, files, left, catalog = _tables(book, own)
-    for target, table in lookup.scratch(catalog, _spaces(book)) if catalog else ():
+    for target, table in pyiceberg_catalog.scratch(catalog, _spaces(book)) if catalog else ():
         tables[target] = table.metadata_location
         files += [e.path for e in walk(_place(table))]
     known = set(files)
     files += [f for f in _left_by_self_tests(book) if f not in known]
     spaces = sorted({t.rpartition(".")[0] for t in tables})
-    namespaces = [n for n in spaces if lookup.made_by_us(catalog, n, tables)]
+    namespaces = [n for n in spaces if pyiceberg_catalog.made_by_us(catalog, n, tables)]
     folders = sorted(str(r["folder"]) for r in runs.read(book.folder) if r["outcome"] != "running")
     folders += [str(f) for f in [book.folder / "index", book.folder / "charts"] if f.is_dir()]
     folders += sorted(str(f) for space in _folders(book) for f in Path(space).glob(f"{PREFIX}*") if "://" not in space)
@@ -112,7 +112,9 @@ def one_table(book: Workbook) -> tuple[Listed, list[str]]:
     """List the table of the book's single spec with its files; also return what is not deleted."""
     tables, files, left, _ = _tables(book, {})
     try:
-        waiting = sum(lookup.waiting(lookup.quarantine(book.settings)).get(s, 0) for s in book.specs)
+        waiting = sum(
+            pyiceberg_catalog.waiting(pyiceberg_catalog.quarantine(book.settings)).get(s, 0) for s in book.specs
+        )
     except FrazilError:
         waiting = 0
     if tables and waiting:
@@ -126,13 +128,13 @@ def _tables(book: Workbook, own: dict[str, str]) -> tuple[dict[str, str], list[s
     """Return the tables to delete with their metadata files, all their files, what is kept and why, and the catalog."""
     tables, files, left = {}, [], []
     try:
-        catalog = lookup.open_catalog(book.settings)
-    except lookup.CatalogError as e:
+        catalog = pyiceberg_catalog.open_catalog(book.settings)
+    except pyiceberg_catalog.CatalogError as e:
         catalog, left = None, [f"tables: {e.problem}"]
     for target in [*(s.target for s in book.specs.values() if not s.problem), *own] if catalog else ():
         try:
-            table = lookup.get_table(catalog, target)
-        except lookup.CatalogError:
+            table = pyiceberg_catalog.get_table(catalog, target)
+        except pyiceberg_catalog.CatalogError:
             continue
         if why := _foreign_to(book, table, own.get(target)):
             left.append(f"table {target}: {why}")
@@ -171,7 +173,7 @@ def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
         return "Frazil has not made it"
     ours = {name for s in book.specs.values() for name in (s.source, book.name(s))}
     ours |= {None} if book.stream else set()  # messages that name no table
-    others = lookup.tells_of(table, column) - ours
+    others = pyiceberg_catalog.tells_of(table, column) - ours
     return f"it also tells of {', '.join(sorted(o or NO_TABLE for o in others)[:3])}" if others else ""
 
 
@@ -182,9 +184,9 @@ def _place(table: Table) -> str:
 
 def delete(settings: Settings, what: Listed) -> None:
     """Drop tables and namespaces from the catalog, and delete the files, empty folders and run folders."""
-    catalog = lookup.open_catalog(settings) if what.tables else None
+    catalog = pyiceberg_catalog.open_catalog(settings) if what.tables else None
     for target in what.tables:
-        table = lookup.get_table(catalog, target)
+        table = pyiceberg_catalog.get_table(catalog, target)
         place = _place(table)
         catalog.drop_table(target)
         remove([f for f in what.files if f.startswith(f"{place}/")])

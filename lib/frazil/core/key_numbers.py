@@ -1,6 +1,6 @@
 """A key as numbers for the key index: itself if it fits 64 bits, else two halves of a digest.
 
-They equal those of `keyindex.key_sql`.
+They equal those of `key_index.key_sql`.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def collapse_files(
 
 def collapse_blocks(read: DataFrame, form: RowForm, partitions: int, wanted: Wanted) -> Collapsed:
     """Return the last change per key of a frame of `counted_blocks`, whose buckets are those of `partitions`."""
-    from frazil.lake.locator import arrow
+    from frazil.lake.row_locator import arrow
 
     job = read.repartition(partitions, "bucket").mapInArrow(collapsing(form), _schema(form))
     if wanted.in_driver:

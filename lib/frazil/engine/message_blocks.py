@@ -313,7 +313,7 @@ def collapse_part(blocks: Blocks, reading: Reading, count: int, wanted: Wanted) 
     """
     from pyspark.sql import DataFrame
 
-    from frazil.lake.locator import arrow
+    from frazil.lake.row_locator import arrow
 
     mine = _of_table(blocks, reading.part)
     if not isinstance(mine, DataFrame) or wanted.in_process or count < MOST:

@@ -89,7 +89,7 @@ def reread_frame(waiting: DataFrame, how: Reread, in_process: bool) -> DataFrame
     how = replace(how, layouts=present_layouts(places, how.spec, *how.sent))
     records = waiting.select(*RECORD)
     if in_process or size <= MOST_BYTES:
-        from frazil.lake.locator import arrow
+        from frazil.lake.row_locator import arrow
 
         rows = of_arrow(waiting.sparkSession, reread(arrow(records), how))
     else:

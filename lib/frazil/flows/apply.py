@@ -27,7 +27,7 @@ from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge, multiset_write
 from frazil.lake.commit import Commit, Facts
-from frazil.lake.rowdelta import RowDelta, UnfitError
+from frazil.lake.row_delta import RowDelta, UnfitError
 from frazil.lake.tables import Base
 from frazil.pipeline.unpacked_size import unpacked_bytes
 from frazil.report import latency

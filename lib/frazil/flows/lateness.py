@@ -12,7 +12,7 @@ from frazil.dms.streams import UnreachableError
 from frazil.errors import FrazilError
 from frazil.flows.pending_work import pending_of, state_of, stream_contents
 from frazil.flows.workbook import Workbook
-from frazil.lake import lookup
+from frazil.lake import pyiceberg_catalog
 from frazil.lake.tables import read_base
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ def worst_latency(settings: Settings, since: float) -> float | None:
     """Return the longest time in seconds from source to lake of a change committed after `since`; None: no change."""
     try:
         book = Workbook(settings, lambda text: None)
-        catalog, worst = lookup.open_catalog(settings), []
+        catalog, worst = pyiceberg_catalog.open_catalog(settings), []
         for spec in book.specs.values():
-            for at, summary in lookup.commits(lookup.get_table(catalog, spec.target), since):
+            for at, summary in pyiceberg_catalog.commits(pyiceberg_catalog.get_table(catalog, spec.target), since):
                 told = json.loads(summary.get("frazil.latency", "{}"))
                 if told.get("age"):
                     worst.append((at - told["picked_up"] + told["age"][-1]) / 1000)
@@ -41,7 +41,7 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
     is not late, however long its source has been idle. `problem` says why the state of a table is unknown, or that its
     load files changed; `cure` says what to do.
     """
-    rows, catalog, kept = [], lookup.open_catalog(book.settings), stream_contents(book)
+    rows, catalog, kept = [], pyiceberg_catalog.open_catalog(book.settings), stream_contents(book)
     for spec in book.specs.values():
         try:
             _, count, lag = state_of(book, catalog, spec, kept, same_load=True)

@@ -24,7 +24,7 @@ from frazil.errors import FrazilError
 from frazil.flows.quarantine_status import waiting
 from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import applied_files_store, lookup
+from frazil.lake import applied_files_store, pyiceberg_catalog
 from frazil.lake.tables import LOAD
 from frazil.pipeline.lake_trouble import require_metadata
 
@@ -73,8 +73,8 @@ def state_of(
     """
     spec.require_sound()
     require_metadata(book.settings, spec.target, depth=1)
-    table = lookup.get_table(catalog, spec.target)
-    position = lookup.position_of(table, book.name(spec))
+    table = pyiceberg_catalog.get_table(catalog, spec.target)
+    position = pyiceberg_catalog.position_of(table, book.name(spec))
     if book.stream:
         return position, *pending_of(book, spec, position, kept)
     state = State(
@@ -159,7 +159,7 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     if book.stream and not book.stream.tells_ends:
         return None
     try:
-        catalog = lookup.open_catalog(book.settings)
+        catalog = pyiceberg_catalog.open_catalog(book.settings)
         kept = stream_contents(book)
         with _no_collection():
             found = {spec.source: state_of(book, catalog, spec, kept) for spec in book.specs.values()}

@@ -7,7 +7,7 @@ from typing import Any
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
-from frazil.lake import lookup
+from frazil.lake import pyiceberg_catalog
 
 NO_TABLE = "no table"
 """The table's name for a message that names none."""
@@ -19,20 +19,20 @@ def waiting(book: Workbook) -> dict[str, int] | None:
     That includes rows of a killed run that have not been settled yet.
     """
     try:
-        return None if _left_over(book) else lookup.waiting(lookup.quarantine(book.settings))
+        return None if _left_over(book) else pyiceberg_catalog.waiting(pyiceberg_catalog.quarantine(book.settings))
     except FrazilError:
         return None
 
 
 def _left_over(book: Workbook) -> bool:
-    table = lookup.quarantine(book.settings)
+    table = pyiceberg_catalog.quarantine(book.settings)
     return table is not None and len(table.refs()) > 1
 
 
 def rows_by_status(book: Workbook) -> list[dict[str, Any]]:
     """Return the status of all rows that were ever quarantined: one row per table and status."""
     try:
-        found = lookup.records(lookup.quarantine(book.settings))
+        found = pyiceberg_catalog.records(pyiceberg_catalog.quarantine(book.settings))
     except FrazilError:  # a catalog that only Spark can read
         from frazil.lake import quarantine_table
 
@@ -54,7 +54,7 @@ def rows_by_status(book: Workbook) -> list[dict[str, Any]]:
 def unreadable(book: Workbook) -> list[dict[str, Any]]:
     """Return the quarantined messages that name no table, in order of place."""
     try:
-        return lookup.unreadable(lookup.quarantine(book.settings))
+        return pyiceberg_catalog.unreadable(pyiceberg_catalog.quarantine(book.settings))
     except FrazilError:
         name = book.ops("quarantine")
         if not book.spark.catalog.tableExists(name):
@@ -71,7 +71,7 @@ def newly_unreadable(settings: Settings, since: float) -> str:
     Empty: none exist, or only Spark can find out.
     """
     try:
-        rows = lookup.unreadable(lookup.quarantine(settings))
+        rows = pyiceberg_catalog.unreadable(pyiceberg_catalog.quarantine(settings))
     except FrazilError:
         return ""
     return many_unreadable([r for r in rows if r["set_aside_at"].timestamp() >= since])
@@ -80,8 +80,8 @@ def newly_unreadable(settings: Settings, since: float) -> str:
 def still_waiting(book: Workbook) -> str:
     """Say how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
     try:
-        table = lookup.quarantine(book.settings)
-        rows, lost = lookup.waiting(table), lookup.unreadable(table)
+        table = pyiceberg_catalog.quarantine(book.settings)
+        rows, lost = pyiceberg_catalog.waiting(table), pyiceberg_catalog.unreadable(table)
     except FrazilError:  # a catalog that only Spark can read
         return ""
     told = [f"{count:,} row(s) of {name}" for name, count in sorted(rows.items()) if name in book.specs]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from frazil.flows.workbook import Workbook
-from frazil.lake import lookup
+from frazil.lake import pyiceberg_catalog
 
 WRITE_S = 60.0
 
@@ -20,7 +20,7 @@ def watch(book: Workbook, stop: threading.Event, every_s: float = 0.5) -> int:
     measured. Results are written to the ledger every minute and at the end; a kill loses at most that minute's, and
     duplicates nothing.
     """
-    catalog = lookup.open_catalog(book.settings)
+    catalog = pyiceberg_catalog.open_catalog(book.settings)
     known: dict[str, set[int]] = {}
     kept: list[dict[str, Any]] = []
     written, count, last = time.monotonic(), 0, False
@@ -28,8 +28,8 @@ def watch(book: Workbook, stop: threading.Event, every_s: float = 0.5) -> int:
         last = stop.wait(every_s)
         for spec in book.specs.values():
             try:
-                there = lookup.seen(lookup.get_table(catalog, spec.target))
-            except lookup.CatalogError:
+                there = pyiceberg_catalog.seen(pyiceberg_catalog.get_table(catalog, spec.target))
+            except pyiceberg_catalog.CatalogError:
                 continue  # not created yet
             now = datetime.now(UTC)
             new = there - known.get(spec.source, there)
@@ -38,6 +38,6 @@ def watch(book: Workbook, stop: threading.Event, every_s: float = 0.5) -> int:
                 {"name": book.name(spec), "snapshot_id": s, "seen_at": now, "engine": "pyiceberg"} for s in sorted(new)
             ]
         if kept and (last or time.monotonic() - written > WRITE_S):
-            lookup.append_seen(catalog, book.settings.ops, kept)
+            pyiceberg_catalog.append_seen(catalog, book.settings.ops, kept)
             written, count, kept = time.monotonic(), count + len(kept), []
     return count

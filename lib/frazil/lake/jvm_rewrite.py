@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake.jvm import JavaSnapshot, JavaTable, java_class, java_list, package
-from frazil.lake.jvm_rowdelta import (
+from frazil.lake.jvm_row_delta import (
     chained,
     delete_files,
     function,

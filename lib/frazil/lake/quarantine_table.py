@@ -263,7 +263,7 @@ def waiting(spark: SparkSession, name: str, source: str) -> DataFrame:
 
 
 def records(spark: SparkSession, name: str) -> list[dict[str, Any]]:
-    """Return the present state of each row, like `lookup.records`, but through Spark."""
+    """Return the present state of each row, like `pyiceberg_catalog.records`, but through Spark."""
     if not spark.catalog.tableExists(name):
         return []
     columns = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
-from frazil.lake import jvm_rewrite, jvm_rowdelta
+from frazil.lake import jvm_rewrite, jvm_row_delta
 from frazil.lake.frames import frame
-from frazil.lake.rowdelta_files import deleted_rows, write_deletes
+from frazil.lake.row_delta_files import deleted_rows, write_deletes
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -107,6 +107,6 @@ def new_deletes(spark: SparkSession, table: Any, alike: dict, places: dict[str, 
     """Write deletes of new files and return them; spec and partition are those of another data file in JSON (`alike`)."""
     from pyroaring import BitMap64
 
-    files = {path: jvm_rowdelta.LiveFile(alike["spec-id"], alike.get("partition"), 0) for path in places}
+    files = {path: jvm_row_delta.LiveFile(alike["spec-id"], alike.get("partition"), 0) for path in places}
     entries = write_deletes(spark, table, files, {path: BitMap64(at) for path, at in places.items()})
-    return [d for part in jvm_rowdelta.delete_files(spark, table, list(entries.values())) for d in part]
+    return [d for part in jvm_row_delta.delete_files(spark, table, list(entries.values())) for d in part]

@@ -34,7 +34,7 @@ def self_test(lanes: Lanes, table: str, version: int) -> str:
     """Write a scratch table by row deltas and read it back; return what is wrong, empty if nothing is."""
     import pyarrow as pa
 
-    from frazil.lake.rowdelta import RowDelta
+    from frazil.lake.row_delta import RowDelta
 
     space = table.rsplit(".", 1)[0]
     clear_self_tests(lanes, table)

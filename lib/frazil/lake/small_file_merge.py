@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta, retry
+from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, retry
 from frazil.lake.data_files import LAST_UPDATED, ROW_ID
 from frazil.lake.remap_deletes import ORDER, file_name
-from frazil.lake.rowdelta_files import NewFile, in_order, write_rows
+from frazil.lake.row_delta_files import NewFile, in_order, write_rows
 
 if TYPE_CHECKING:
     from pyarrow import Table
     from pyspark.sql import SparkSession
 
     from frazil.config.spec import TableSpec
-    from frazil.lake.locator import Locator
+    from frazil.lake.row_locator import Locator
 
 KIND = "fold"
 SMALL_BYTES = 1 << 18
@@ -116,7 +116,7 @@ def _live(table: jvm.JavaTable, at: Locator, young: list[SmallFile], old: dict[s
         live = np.ones(y.rows.num_rows, bool)
         live[at.vector(table, y.path).to_array()] = False
         rows = y.rows.filter(pa.array(live))
-        first = old[y.path].firstRowId() if int(jvm_rowdelta.format_version(table)) >= 3 else None
+        first = old[y.path].firstRowId() if int(jvm_row_delta.format_version(table)) >= 3 else None
         if first is not None:
             sequence = np.full(rows.num_rows, table.snapshot(y.snapshot).sequenceNumber(), np.int64)
             rows = rows.append_column(ROW_ID, pa.array(np.flatnonzero(live) + first))

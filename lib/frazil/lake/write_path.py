@@ -8,8 +8,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.lake import jvm, jvm_rowdelta
-from frazil.lake.rowdelta import MismatchError, RowDelta, UnfitError
+from frazil.lake import jvm, jvm_row_delta
+from frazil.lake.row_delta import MismatchError, RowDelta, UnfitError
 from frazil.lake.self_test import self_test
 from frazil.lake.small_file_merge import Fold
 
@@ -119,7 +119,7 @@ class Lanes:
         """Return what row deltas lack here, empty if nothing. The self-test commits to a scratch table next to `name`, once."""
         if name in self.open:
             return ""
-        version = jvm_rowdelta.format_version(jvm.load_table(self.spark, name))
+        version = jvm_row_delta.format_version(jvm.load_table(self.spark, name))
         tested = (self.spark.sparkContext.applicationId, name.split(".", 1)[0], version)
         with _testing:
             if tested not in _tested:

@@ -16,7 +16,7 @@ from frazil.config.settings import Settings
 from frazil.dms.storage import StorageError, endpoint_url, read, walk
 from frazil.errors import FrazilError
 from frazil.lake import jvm, retry
-from frazil.lake.lookup import CatalogError
+from frazil.lake.pyiceberg_catalog import CatalogError
 
 if TYPE_CHECKING:
     from pyiceberg.table import StaticTable

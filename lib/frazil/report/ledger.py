@@ -20,7 +20,7 @@ from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_expire
 from frazil.lake.frames import frame
-from frazil.lake.lookup import VISIBLE
+from frazil.lake.pyiceberg_catalog import VISIBLE
 from frazil.lake.retry import until_committed
 from frazil.lake.tables import TableError, create_namespaces
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.dms.position import Position
-from frazil.lake import jvm, jvm_rowdelta, jvm_schema
+from frazil.lake import jvm, jvm_row_delta, jvm_schema
 from frazil.lake.commit import Commit, Facts, commit_of, once, require_position
-from frazil.lake.locator import Locator, MismatchError, UnfitError, live_rows
-from frazil.lake.rowdelta_files import NewFile, in_order, partition_sql, write_deletes, write_rows
+from frazil.lake.row_delta_files import NewFile, in_order, partition_sql, write_deletes, write_rows
+from frazil.lake.row_locator import Locator, MismatchError, UnfitError, live_rows
 from frazil.lake.small_file_merge import Fold
 from frazil.lake.tables import Base, read_base
 
@@ -105,13 +105,13 @@ class RowDelta:
                     f"{self.name} would have {live_rows(head):,} rows, its index {live:,}", "run again: it is rebuilt"
                 )
 
-        delta = jvm_rowdelta.Delta([f.file for f in written], list(entries.values()), replaced, list(vectors))
-        head = jvm_rowdelta.commit(self.spark, table, at.snapshot, delta, facts.stamp, check)
+        delta = jvm_row_delta.Delta([f.file for f in written], list(entries.values()), replaced, list(vectors))
+        head = jvm_row_delta.commit(self.spark, table, at.snapshot, delta, facts.stamp, check)
         for path, vector in vectors.items():
             plan[path].deletes = [d for d in plan[path].deletes if d not in plan[path].own] + [entries[path]]
             plan[path].vector = vector
         for file in written:
-            plan[file.path] = jvm_rowdelta.LiveFile(file.spec_id, file.partition, file.rows)
+            plan[file.path] = jvm_row_delta.LiveFile(file.spec_id, file.partition, file.rows)
         at.committed(rows, [(f.path, f.rows) for f in written], vectors, head, live)
         at.save(at_once=False)
         self.small.remember(rows, written, head.snapshotId())

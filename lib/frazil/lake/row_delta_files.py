@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
-from frazil.lake import jvm, jvm_rowdelta, jvm_schema
+from frazil.lake import jvm, jvm_row_delta, jvm_schema
 from frazil.lake.data_files import LINEAGE
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _write(spark: SparkSession, table: jvm.JavaTable, location: str, write) -> i
         return os.path.getsize(path)
     with tempfile.NamedTemporaryFile() as temporary:
         write(temporary.name)
-        jvm_rowdelta.store(spark, table, temporary.name, location)
+        jvm_row_delta.store(spark, table, temporary.name, location)
         return os.path.getsize(temporary.name)
 
 
@@ -47,7 +47,7 @@ def deleted_rows(spark: SparkSession, table: jvm.JavaTable, path: str, deletes: 
     """Return the bitmap of the rows of a data file that these deletes, in Iceberg's JSON form, remove."""
     from pyroaring import BitMap64
 
-    blob = deletes and (_local_vector(deletes) or jvm_rowdelta.deleted_positions(spark, table, path, deletes))
+    blob = deletes and (_local_vector(deletes) or jvm_row_delta.deleted_positions(spark, table, path, deletes))
     return BitMap64.deserialize(blob) if blob else BitMap64()
 
 
@@ -104,15 +104,15 @@ def write_deletes(spark: SparkSession, table: jvm.JavaTable, plan: dict, vectors
         | ({"partition": plan[p].partition} if plan[p].partition is not None else {})
         for p, v in vectors.items()
     }  # fmt: skip
-    if int(jvm_rowdelta.format_version(table)) >= 3:
-        location, content = jvm_rowdelta.new_location(table, f"{uuid.uuid4()}-deletes.puffin"), b""
+    if int(jvm_row_delta.format_version(table)) >= 3:
+        location, content = jvm_row_delta.new_location(table, f"{uuid.uuid4()}-deletes.puffin"), b""
         content = _puffin(vectors, entries)
         size = _write(spark, table, location, lambda path: Path(path).write_bytes(content))
         for entry in entries.values():
             entry |= {"file-path": location, "file-format": "PUFFIN", "file-size-in-bytes": size}
         return entries
     for path, vector in vectors.items():
-        location = jvm_rowdelta.new_location(table, f"{uuid.uuid4()}-deletes.parquet")
+        location = jvm_row_delta.new_location(table, f"{uuid.uuid4()}-deletes.parquet")
         size = _write(spark, table, location, lambda to, p=path, v=vector: _write_positions(to, p, v))
         entries[path] |= {"file-path": location, "file-format": "PARQUET", "file-size-in-bytes": size}
     return entries
@@ -188,10 +188,10 @@ def write_rows(
     for partition, run in groupby(values):
         count = sum(1 for _ in run)
         part = {str(f[0]): _json_value(v) for f, v in zip(fields, partition, strict=True)} if fields else None
-        location = jvm_rowdelta.new_location(table, f"{uuid.uuid4()}.parquet")
+        location = jvm_row_delta.new_location(table, f"{uuid.uuid4()}.parquet")
         _write(spark, table, location, lambda path, at=start, n=count: pq.write_table(
             whole.slice(at, n), path, compression="zstd", coerce_timestamps="us", store_decimal_as_integer=True))  # fmt: skip
-        file, start = jvm_rowdelta.data_file(spark, table, location, part), start + count
-        part = jvm_rowdelta.partition_of(spark, table, spec_id, part)
+        file, start = jvm_row_delta.data_file(spark, table, location, part), start + count
+        part = jvm_row_delta.partition_of(spark, table, spec_id, part)
         written.append(NewFile(file.location(), count, spec_id, part, file))
     return written

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.errors import FrazilError
-from frazil.lake import jvm, jvm_rewrite, jvm_rowdelta, jvm_schema
+from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
 from frazil.lake.frames import frame, of_arrow
-from frazil.lake.keyindex import KeyIndex, key_sql
+from frazil.lake.key_index import KeyIndex, key_sql
 from frazil.lake.merge import bound
 from frazil.lake.remap_deletes import ORDER, file_name
-from frazil.lake.rowdelta_files import NewFile, deleted_rows
+from frazil.lake.row_delta_files import NewFile, deleted_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +74,7 @@ class Locator:
         self.spark, self.name, self.spec, self.folder = spark, name, spec, folder / name
         self.limit = limit_mb << 20
         self.index: KeyIndex | None = None
-        self.plan: dict[str, jvm_rowdelta.LiveFile] = {}
+        self.plan: dict[str, jvm_row_delta.LiveFile] = {}
         self.snapshot: int | None = None
         self.live, self._saved = 0, 0.0
 
@@ -90,7 +90,7 @@ class Locator:
             raise UnfitError(f"{self.name} holds equality deletes", "compact it")
         live = live_rows(now)
         known, self.snapshot = self.plan, None
-        self.plan = jvm_rowdelta.plan(self.spark, table, now.snapshotId())
+        self.plan = jvm_row_delta.plan(self.spark, table, now.snapshotId())
         for path, file in self.plan.items():
             if path in known and known[path].mark == file.mark:
                 file.vector = known[path].vector
@@ -292,7 +292,7 @@ class Locator:
         """Record a merge of small files: these existing rows fill the new files, one after the other, and the old files are removed."""
         for path in old:
             del self.plan[path]
-        self.plan |= {f.path: jvm_rowdelta.LiveFile(f.spec_id, f.partition, f.rows) for f in new}
+        self.plan |= {f.path: jvm_row_delta.LiveFile(f.spec_id, f.partition, f.rows) for f in new}
         if self.index is not None:
             self.index.marks = {p: m for p, m in self.index.marks.items() if p in self.plan}
         self.committed(rows, [(f.path, f.rows) for f in new], [], head, self.live)
