@@ -12,7 +12,7 @@ from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSett
 from frazil.config.spec import parse_spec
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.listing import list_table
-from frazil.engine.collapsed import Collapsed, Wanted
+from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.small_batch import collapse_files
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.workbook import Workbook

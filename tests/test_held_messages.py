@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from frazil.dms import kafka_reader
 from frazil.engine import message_blocks
 from frazil.engine.message_blocks import MOST
-from frazil.flows import stream_read, streams
+from frazil.flows import stream_cdc, stream_read
 from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark
@@ -40,7 +40,7 @@ def by_tasks(monkeypatch):
 
 def _run(w, monkeypatch, *steps, lane="rowdelta", **settings):
     """Make one pass per step, each after that has sent its messages; a run ends after the last one."""
-    real, waiting = streams._Run.one_pass, list(steps)
+    real, waiting = stream_cdc._Run.one_pass, list(steps)
 
     def one_pass(self):
         if waiting:
@@ -49,9 +49,9 @@ def _run(w, monkeypatch, *steps, lane="rowdelta", **settings):
             os.kill(os.getpid(), signal.SIGTERM)
         return real(self)
 
-    monkeypatch.setattr(streams._Run, "one_pass", one_pass)
+    monkeypatch.setattr(stream_cdc._Run, "one_pass", one_pass)
     done = w.merge(lane=lane, run_for_s=600, trigger_s=0, **settings)
-    monkeypatch.setattr(streams._Run, "one_pass", real)
+    monkeypatch.setattr(stream_cdc._Run, "one_pass", real)
     return done
 
 

@@ -13,7 +13,7 @@ import pytest
 from frazil.config.settings import LatencySettings
 from frazil.dms.listing import DmsObject
 from frazil.engine import read_counts, small_batch
-from frazil.engine.collapsed import Ages
+from frazil.engine.collapsed_batch import Ages
 from frazil.flows import lateness, visibility
 from frazil.lake import jvm
 from frazil.report import chart_captions, lake_charts, latency_charts, ledger

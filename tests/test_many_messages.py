@@ -10,9 +10,9 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.core.messages import MessageNames
 from frazil.engine import message_blocks
-from frazil.engine.collapsed import Wanted, frame_of
+from frazil.engine.collapsed_batch import Wanted, frame_of
 from frazil.engine.message_parts import Part, Reading
-from frazil.flows import stream_read, streams
+from frazil.flows import stream_cdc, stream_read
 from frazil.report.latency import QUANTILES
 from helpers import spec_of
 from stream_world import KafkaWorld
@@ -106,7 +106,7 @@ def test_the_table_follows_control_records_among_many_messages(loaded, monkeypat
 def test_each_table_applies_only_what_is_after_its_position(loaded, monkeypatch):
     w = loaded.table("u").message("load", "u", id=1, v="a")
     w.setup()
-    real = streams._Run._apply
+    real = stream_cdc._Run._apply
 
     def fail(self, spec, *more):
         if spec.source.endswith(".u"):
@@ -116,7 +116,7 @@ def test_each_table_applies_only_what_is_after_its_position(loaded, monkeypatch)
     w.full_load()
     w.message("insert", id=2, v="b").message("insert", "u", id=2, v="b").message("update", id=2, v="c")
     with monkeypatch.context() as patch:
-        patch.setattr(streams._Run, "_apply", fail)
+        patch.setattr(stream_cdc._Run, "_apply", fail)
         w.merge()
     assert (len(w.rows("t")), len(w.rows("u"))) == (2, 1)
     w.message("delete", id=1, v="c").message("insert", "u", id=3, v="c")

@@ -14,9 +14,9 @@ from frazil.config.spec import parse_spec
 from frazil.core.changes import Changes
 from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, type_messages
 from frazil.dms.control_records import TELLING
-from frazil.dms.streams import ARRIVED
+from frazil.dms.stream_source import ARRIVED
 from frazil.engine import message_blocks, message_parts, small_batch
-from frazil.engine.collapsed import Wanted
+from frazil.engine.collapsed_batch import Wanted
 from frazil.engine.large_batch import RowForm, collapsed_rows, collapsing, counted_blocks
 from frazil.engine.message_parts import Part, Reading
 from frazil.engine.read_counts import Tally

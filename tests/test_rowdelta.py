@@ -465,7 +465,7 @@ PARTITIONS = {
 def test_partition_values_of_rows_in_the_driver_are_those_that_spark_computes(world, kind):
     import pyarrow as pa
 
-    from frazil.engine.collapsed import frame_of
+    from frazil.engine.collapsed_batch import frame_of
     from frazil.lake.row_delta import RowDelta
     from frazil.lake.row_delta_files import _json_value
 

@@ -31,7 +31,7 @@ from frazil.config.settings import (
     resolve,
     yaml_fault,
 )
-from frazil.dms.streams import UnreachableError
+from frazil.dms.stream_source import UnreachableError
 from frazil.errors import FrazilError, nearest
 from frazil.flows import lateness, pending_work, quarantine_status
 from frazil.flows.workbook import Workbook

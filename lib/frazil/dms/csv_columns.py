@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from frazil.config.spec import PastLayout, TableSpec
 from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.files_of_all_tables import NAME, shared_layout
 from frazil.dms.layout import (
     Layout,
     as_written,
@@ -19,7 +20,6 @@ from frazil.dms.layout import (
 )  # fmt: skip
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import open_text_head
-from frazil.dms.transactions import NAME, shared_layout
 
 STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
 """Where a row's layout comes from: the settings, its file's header, a file of all tables; or another file format."""

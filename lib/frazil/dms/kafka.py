@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal, uncompiled_integer
 from frazil.dms.kafka_reader import Reader
-from frazil.dms.streams import (
+from frazil.dms.stream_source import (
     RELOAD,
     ExpiredError,
     Kept,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from frazil.dms.streams import Message, Offsets, numbered
+from frazil.dms.stream_source import Message, Offsets, numbered
 
 PATIENCE_S = 5
 MOST_BYTES = 64 << 20

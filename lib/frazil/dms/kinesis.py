@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.streams import (
+from frazil.dms.stream_source import (
     ARRIVED,
     RELOAD,
     ExpiredError,

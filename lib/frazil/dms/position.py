@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.dms.incremental_listing import LOOK_BACK, moment, window
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.streams import ARRIVED
+from frazil.dms.stream_source import ARRIVED
 from frazil.errors import FrazilError
 from frazil.source.applied_files import Record
 from frazil.source.file_names import is_change_file
@@ -59,7 +59,7 @@ class Position:
     ETag. `recent` are the names applied within the look-back window, which identify late objects.
 
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied; `stream_load` has the
-    same for load records. `stream_of` identifies these topics or streams by name (see `streams.Stream.made`). `topic`
+    same for load records. `stream_of` identifies these topics or streams by name (see `stream_source.Stream.made`). `topic`
     is the one that all of its messages were in, as the mappings stated it then.
 
     `turn` is the number of files with names before `last` that were applied after it. `owed` are names of change

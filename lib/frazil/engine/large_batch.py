@@ -19,7 +19,7 @@ from frazil.core.key_numbers import key_numbers
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.engine.collapsed import (
+from frazil.engine.collapsed_batch import (
     PLACE,
     Collapsed,
     Wanted,

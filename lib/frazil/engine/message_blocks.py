@@ -17,8 +17,8 @@ from frazil.core.changes import Changes, no_changes
 from frazil.core.messages import Key, columns_of, gather, is_readable
 from frazil.core.multiset import net_rows
 from frazil.dms.control_records import TELLING
-from frazil.dms.streams import Message
-from frazil.engine.collapsed import Collapsed, Wanted, as_micros, lake_columns, merge_rows
+from frazil.dms.stream_source import Message
+from frazil.engine.collapsed_batch import Collapsed, Wanted, as_micros, lake_columns, merge_rows
 from frazil.engine.large_batch import BUCKET_BYTES, ROWS_AT_ONCE, RowForm, collapse_blocks, counted_blocks
 from frazil.engine.message_parts import Part, Reading
 from frazil.engine.read_counts import BYTES_A_CHANGE, Tally

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes
 from frazil.core.messages import MessageNames, seconds_of, type_columns
-from frazil.dms.streams import ARRIVED, Offsets
+from frazil.dms.stream_source import ARRIVED, Offsets
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ from frazil.core.messages import seconds_of
 from frazil.core.types import arrow_type, type_texts
 from frazil.dms.csv_columns import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.layout import CHANGE_PHASE
-from frazil.engine.collapsed import PLACE, as_micros, place_sql, time_sql
+from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql, time_sql
 from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
 from frazil.lake import quarantine_table

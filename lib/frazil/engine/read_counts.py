@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.changes import OPERATIONS, Changes
-from frazil.engine.collapsed import Ages
+from frazil.engine.collapsed_batch import Ages
 
 if TYPE_CHECKING:
     import numpy as np

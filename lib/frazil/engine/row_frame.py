@@ -9,7 +9,7 @@ from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.core.text_sql import wall_clock
-from frazil.engine.collapsed import as_micros
+from frazil.engine.collapsed_batch import as_micros
 from frazil.engine.load_on_spark import Groups, of_tasks
 from frazil.engine.read_counts import Tally
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes

@@ -15,7 +15,7 @@ from frazil.core.partial_rows import fill
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.engine.collapsed import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns
+from frazil.engine.collapsed_batch import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns
 from frazil.engine.file_plan import plan_files
 from frazil.engine.message_parts import Reading
 from frazil.engine.read_counts import Tally

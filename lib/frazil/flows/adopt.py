@@ -8,9 +8,9 @@ from datetime import UTC
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.config.timestamps import instant
+from frazil.dms.files_of_all_tables import NAME
 from frazil.dms.incremental_listing import CHANGES, moment
 from frazil.dms.position import STREAM_LOAD, Position, after_load
-from frazil.dms.transactions import NAME
 from frazil.errors import FrazilError, nearest
 from frazil.flows.workbook import Workbook
 from frazil.lake import applied_files_store, commit, jvm, tables

@@ -15,8 +15,8 @@ from frazil.core.bad_rows import BadRows
 from frazil.core.key_numbers import has_numbers
 from frazil.core.text_sql import driver_rows
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.engine import collapsed, load_files, small_batch
-from frazil.engine.collapsed import Collapsed, Wanted
+from frazil.engine import collapsed_batch, load_files, small_batch
+from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.read_files import FileToRead
 from frazil.engine.write_rows import Written
 from frazil.errors import FrazilError
@@ -65,7 +65,7 @@ def apply_batch(book: Workbook, spec: TableSpec, base: Base, given: Batch) -> tu
         given.require_unchanged()
         quarantine.admit_rows(book, spec, found.bad, found.seen["changes"], found.files)
         if found.seen["passed"]:
-            keys = collapsed.frame_of(book.spark, found.passed, spec).select("after.*")
+            keys = collapsed_batch.frame_of(book.spark, found.passed, spec).select("after.*")
             _require_free(book, spec, keys, given.files)
         return _commit_collapsed(book, spec, base, given, (found, lane, why, picked_up))
     finally:
@@ -137,7 +137,7 @@ def _commit_collapsed(
     rows = lane.with_partition_values(small_batch.for_row_delta(found.rows, spec)) if lane else None
 
     def as_frame() -> DataFrame:
-        return found.frame if found.frame is not None else collapsed.frame_of(book.spark, found.rows, spec)
+        return found.frame if found.frame is not None else collapsed_batch.frame_of(book.spark, found.rows, spec)
 
     records = partial(_records, book, spec, base, position.batch, (found.bad, found.files))
     of_batch = OfBatch(found.bad.count, records, as_frame)

@@ -13,7 +13,7 @@ from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes
 from frazil.engine import small_batch
-from frazil.engine.collapsed import Collapsed, Wanted
+from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.load_files import FilesToWrite, write_data_files
 from frazil.engine.write_rows import Written
 from frazil.flows.workbook import Workbook

@@ -53,9 +53,9 @@ def run(book: Workbook) -> list[TableResult]:
     """
     if book.stream:
         follow_source(book)
-        from frazil.flows import streams
+        from frazil.flows import stream_cdc
 
-        return streams.run(book)
+        return stream_cdc.run(book)
     total = {spec.source: TableResult(spec.source, "unchanged", "nothing new") for spec in book.specs.values()}
     if pending_work.nothing_pending(book):
         return list(total.values())

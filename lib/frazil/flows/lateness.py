@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
-from frazil.dms.streams import UnreachableError
+from frazil.dms.stream_source import UnreachableError
 from frazil.errors import FrazilError
 from frazil.flows.pending_work import pending_of, state_of, stream_contents
 from frazil.flows.workbook import Workbook

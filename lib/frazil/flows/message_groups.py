@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frazil.core.messages import is_readable
-from frazil.dms.streams import Offsets
+from frazil.dms.stream_source import Offsets
 
 BY = ("object", "kind", "operation", "schema", "table")
 

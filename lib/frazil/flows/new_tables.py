@@ -12,7 +12,7 @@ import yaml
 from frazil.config.spec import TableSpec, parse_spec, require_own_place
 from frazil.config.spec_writer import file_name, lake_name, spec_text
 from frazil.dms.control_records import Definition
-from frazil.dms.streams import StreamError
+from frazil.dms.stream_source import StreamError
 from frazil.errors import FrazilError, log
 from frazil.flows.message_groups import Group
 from frazil.flows.stream_read import read_messages, records_of

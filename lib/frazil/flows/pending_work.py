@@ -19,7 +19,7 @@ from frazil.dms.listing import STRANGE, DmsObject, TableObjects, folders_beside,
 from frazil.dms.mappings import like
 from frazil.dms.pending_changes import State, pending_changes, with_known_loads
 from frazil.dms.position import POSITION, Position, require_same_load
-from frazil.dms.streams import Kept, UnreachableError
+from frazil.dms.stream_source import Kept, UnreachableError
 from frazil.errors import FrazilError
 from frazil.flows.quarantine_status import waiting
 from frazil.flows.stream_check import begin_of

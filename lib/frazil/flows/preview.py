@@ -23,7 +23,7 @@ from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.engine import load_files as engine
-from frazil.engine.collapsed import lake_columns
+from frazil.engine.collapsed_batch import lake_columns
 from frazil.engine.file_plan import plan_files
 from frazil.engine.sample import Key, Place, Record, Sample, read_sample
 from frazil.errors import HIDDEN, nearest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from frazil.config.spec import TableSpec
 from frazil.dms.aws_json import EndpointError, read_stream_settings
 from frazil.dms.position import Position
-from frazil.dms.streams import Kept, Offsets, StreamError, furthest
+from frazil.dms.stream_source import Kept, Offsets, StreamError, furthest
 from frazil.flows.workbook import Workbook
 
 

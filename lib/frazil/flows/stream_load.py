@@ -13,9 +13,9 @@ from frazil.config.spec import TableSpec
 from frazil.dms.control_records import CREATE
 from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
-from frazil.dms.streams import ARRIVED, Offsets, Taken, furthest, nearest_start, remade, stream_of
+from frazil.dms.stream_source import ARRIVED, Offsets, Taken, furthest, nearest_start, remade, stream_of
 from frazil.dms.task_statistics import TableStatistics, read_statistics
-from frazil.engine.collapsed import Collapsed, Wanted, frame_of
+from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
 from frazil.engine.message_parts import Around
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.flows import quarantine

@@ -15,9 +15,9 @@ from frazil.core.messages import with_bytes
 from frazil.dms.control_records import CREATE, Definition, definition
 from frazil.dms.message_columns import known_columns, message_names
 from frazil.dms.position import Position
-from frazil.dms.streams import ARRIVED, Offsets, StreamError, Taken, stream_of
+from frazil.dms.stream_source import ARRIVED, Offsets, StreamError, Taken, stream_of
 from frazil.engine import message_blocks
-from frazil.engine.collapsed import Collapsed, Wanted
+from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_blocks import MOST, SAMPLED, Blocks
 from frazil.engine.message_parts import Around, Part, Reading, latest
 from frazil.flows import unreadable_messages

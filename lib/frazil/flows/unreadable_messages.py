@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.streams import Offsets, StreamError, stream_of
+from frazil.dms.stream_source import Offsets, StreamError, stream_of
 from frazil.engine.quarantine_records import unreadable_records
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, quarantine_table

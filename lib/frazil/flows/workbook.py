@@ -26,13 +26,13 @@ from frazil.core.text_sql import driver_rows
 from frazil.dms import pending_changes
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
+from frazil.dms.files_of_all_tables import rows_of_others, with_transactions
 from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table
 from frazil.dms.mappings import same_place, with_origins
 from frazil.dms.pending_changes import LateFilesError, refuse_late
 from frazil.dms.storage import endpoint_url, is_s3, read_head
-from frazil.dms.streams import Stream, StreamError
-from frazil.dms.transactions import rows_of_others, with_transactions
+from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.flows.table_result import TableResult
@@ -292,7 +292,7 @@ class Workbook:
 
     def check_files(self, spec: TableSpec, there: TableObjects) -> None:
         """Check a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""
-        from frazil.dms.sniff import check_files
+        from frazil.dms.settings_check import check_files
 
         if spec.source not in self._checked and (there.loads or there.changes):
             check_files(there, read_head, spec, self.mappings, self.endpoint)

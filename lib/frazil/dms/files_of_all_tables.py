@@ -32,7 +32,7 @@ def with_transactions(
     """Add the files in the folder CdcPath to a table's objects: they are change files of every table.
 
     The table's own files, from before PreserveTransactions was switched on, come first. `since`, `start` and `recorded`
-    are as in `objects.list_table`.
+    are as in `listing.list_table`.
     """
     after = window(since, start, since) if SHARED.match(since) else ""
     folder, found, foreign = f"{location(root)}/{endpoint.cdc_path}", [], []

@@ -14,7 +14,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.control_records import Definition
 from frazil.dms.layout import CHANGE_PHASE
 from frazil.dms.position import STREAM_LOAD, Position
-from frazil.dms.streams import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
+from frazil.dms.stream_source import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply import apply_batch

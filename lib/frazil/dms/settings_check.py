@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from frazil.config.spec import TableSpec
 from frazil.dms.aws_json import EndpointError
 from frazil.dms.endpoint import Endpoint
-from frazil.dms.fields import ANY_NAME, Evidence, FileFields, of_form
-from frazil.dms.heads import read_head_of
+from frazil.dms.format_detection import read_head_of
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.mappings import Mappings
+from frazil.dms.settings_evidence import ANY_NAME, Evidence, FileFields, of_form
 
 FILES_OF_A_KIND = 2
 """Number of load files, and of change files, to examine per table: the first and the last."""
