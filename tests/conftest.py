@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.config.session import get_spark
 from frazil.config.settings import Settings
 from frazil.config.source_database import ENGINES
+from frazil.config.spark_session import get_spark
 from frazil_demo.kafka import Kafka
 from helpers import World
 from stream_world import like_aws

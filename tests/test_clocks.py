@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from frazil.cli import main
-from frazil.config.session import SessionError
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
+from frazil.config.spark_session import SessionError
 from frazil.flows import lateness, maintenance
 from frazil.flows.plan import plan
 from frazil.lake.clock_checks import ClockError

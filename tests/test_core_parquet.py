@@ -8,10 +8,10 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.engine.file_plan import plan_files
 from frazil.engine.read_files import read_changes
+from frazil.engine.read_plan import plan_files
 from frazil.errors import FrazilError
 from helpers import spec_of
 

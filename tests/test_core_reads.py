@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil.core.key_numbers import has_numbers, key_numbers
-from frazil.lake.frames import of_arrow
 from frazil.lake.key_index import key_sql
 from frazil.lake.row_locator import arrow
+from frazil.lake.small_frames import of_arrow
 from helpers import FILE1, FILE2, D, I, U, spec_of
 
 pytestmark = pytest.mark.spark

@@ -27,8 +27,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )  # fmt: skip
 
-from frazil.lake import data_files
-from frazil.lake.data_files import DataFileWriter
+from frazil.lake import data_file_writer
+from frazil.lake.data_file_writer import DataFileWriter
 
 KINDS = {
     "id": LongType(), "small": IntegerType(), "flag": BooleanType(), "price": DecimalType(12, 2), "real": FloatType(), "wide": DoubleType(),
@@ -142,7 +142,7 @@ def test_each_file_holds_the_rows_of_one_partition(new_table, fields):
 
 
 def test_rows_of_many_partitions_wait_in_bounded_memory_and_all_come_back(new_table, monkeypatch):
-    monkeypatch.setattr(data_files, "MOST_WAITING_BYTES", 5_000)
+    monkeypatch.setattr(data_file_writer, "MOST_WAITING_BYTES", 5_000)
     table = new_table("id bucket[16]")
     writer, waiting = DataFileWriter(table.metadata, table.io), []
     for first in range(0, 400, 40):
@@ -174,7 +174,7 @@ def test_metrics_and_codec_follow_the_tables_properties(new_table):
 
 
 def test_a_large_partition_is_parted_in_files(new_table, monkeypatch):
-    monkeypatch.setattr(data_files, "GROUP_BYTES", 2000)
+    monkeypatch.setattr(data_file_writer, "GROUP_BYTES", 2000)
     table = new_table(**{"write.target-file-size-bytes": "6000"})
     entries = written(table, *[rows(40, n * 40) for n in range(20)])
     assert len(entries) > 1 and sum(e["record-count"] for e in entries) == 800
@@ -186,7 +186,7 @@ def test_a_row_that_is_written_again_keeps_its_identity(new_table):
     table = new_table()
     batch = rows(3)
     more = [pa.array([7, 8, None], pa.int64()), pa.array([1, 1, None], pa.int64())]
-    kept = pa.RecordBatch.from_arrays([*batch.columns, *more], [*batch.schema.names, *data_files.LINEAGE])
+    kept = pa.RecordBatch.from_arrays([*batch.columns, *more], [*batch.schema.names, *data_file_writer.LINEAGE])
     (entry,) = written(table, kept, lineage=True)
     with table.io.new_input(entry["file-path"]).open() as file:
         found = pq.read_table(file)

@@ -11,7 +11,7 @@ import yaml
 
 from frazil.config.settings import CdcMergeSettings
 from frazil.config.spec import SpecError, parse_spec
-from frazil.flows import replay
+from frazil.flows import quarantine_replay
 from helpers import I, U, spec_of
 from lake_reader import lake_rows
 from stream_world import KafkaWorld
@@ -91,7 +91,7 @@ def test_each_value_is_refused_then_declared_then_replayed_from_the_quarantine(w
     assert lake_rows(catalog_options, f"{world.space}.loaded") == [(1, *GOOD_ROW)]
     for table in ("loaded", "changed"):
         declare(world, table)
-    results = replay.run(world.book(CdcMergeSettings, quarantine="replay"))
+    results = quarantine_replay.run(world.book(CdcMergeSettings, quarantine="replay"))
     assert [r.counts for r in results] == [{"replayed": len(ROWS)}] * 2, results
     for table in ("loaded", "changed"):
         assert lake_rows(catalog_options, f"{world.space}.{table}") == sorted([(1, *GOOD_ROW), *wanted(10)], key=repr)
@@ -123,7 +123,7 @@ def test_in_parquet_the_same_values_are_declared_by_the_same_names(new_world, ca
     w.setup()
     assert w.full_load(**LIMITS)["t"].counts["quarantined"] == 3
     declare(w, "t")
-    replay.run(w.book(CdcMergeSettings, quarantine="replay"))
+    quarantine_replay.run(w.book(CdcMergeSettings, quarantine="replay"))
     start = (dt.datetime(1970, 1, 1), dt.date(1970, 1, 1))
     rows = [
         (1, dt.datetime.min, None, None, "a?b"), (2, dt.datetime.max, None, Decimal("99999999.99"), "a"),
@@ -153,7 +153,7 @@ def test_in_a_stream_the_same_values_are_declared_by_the_same_names(kafka, spark
     aside += w.merge(**LIMITS)["t"].counts["quarantined"]
     assert aside == len(some)
     declare(w, "t")
-    replay.run(w.book(CdcMergeSettings, quarantine="replay"))
+    quarantine_replay.run(w.book(CdcMergeSettings, quarantine="replay"))
     told = [(dict(zip(GOOD, GOOD_ROW, strict=True)) | {c: IN_LAKE.get(DECLARED[c][name])}) for c, name, _ in some]
     expected = [(n, *values.values()) for n, values in enumerate(told, 10)]
     assert lake_rows(catalog_options, f"{w.space}.t") == sorted(expected, key=repr)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from frazil.config.settings import CdcMergeSettings, ExploreSettings, MaintenanceSettings
-from frazil.flows import explore, maintenance, replay, row_history
+from frazil.flows import explore, maintenance, quarantine_replay, row_history
 from frazil.flows.plan import plan
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, csv_field
 from lake_reader import lake_table
@@ -113,7 +113,7 @@ def test_every_name_of_a_spec_stays_a_name_through_all_notebooks(new_world):
         world.merged(tables=[f"public.{lane}"], lane=lane, **kept)
         assert lane_of(world, lane) == lane
         declare(world, lane, [(n, "INT8" if n == "n`o" else t) for n, t in columns], ["id", "k`2"], **laid_out)
-    assert [r.status for r in replay.run(world.book(quarantine="replay", **kept))] == ["replayed"] * 2
+    assert [r.status for r in quarantine_replay.run(world.book(quarantine="replay", **kept))] == ["replayed"] * 2
     assert not [r.note for r in maintenance.run(world.book(MaintenanceSettings, small_file_mb=64, **kept)) if r.failed]
     expected = {
         i: {**{c: f"{c}{mark}" for c in ODD}, "n`o": n, "k`2": f"k{i}"}

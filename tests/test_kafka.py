@@ -16,7 +16,7 @@ import pytest
 
 from frazil.cli import check
 from frazil.config.settings import OperateSettings
-from frazil.flows import lateness, quarantine_status, replay
+from frazil.flows import lateness, quarantine_replay, quarantine_status
 from frazil.lake import jvm, pyiceberg_catalog, quarantine_table
 from helpers import Killed, slow
 from stream_world import KafkaWorld
@@ -90,7 +90,7 @@ def test_bad_messages_are_set_aside_with_their_offset_and_key_and_replayed_from_
     assert bytes(last["7"].raw).decode() == broken
     w.message("update", id=3, n=7).merged(**aside)
     w.table("t", "id INT8", "n INT8", "v NCLOB")
-    (done,) = replay.run(w.book(quarantine="replay", **aside))
+    (done,) = quarantine_replay.run(w.book(quarantine="replay", **aside))
     assert done.counts == {"replayed": 1, "still_bad": 2}, done.note
     assert w.rows("t") == [(2, 5, None), (3, 7, None), (30, big, None), (5, 1, "x"), (6, 1, "1.10")]
     assert w.merge(**aside)["t"].status == "unchanged"
@@ -201,18 +201,18 @@ def test_messages_that_tell_no_table_are_set_aside_once(new_stream):
     assert w.full_load(**aside)["late"].status == "empty"  # reads all of it again
     w.send(JUNK).merged(**aside)
     assert _unreadable(w) == [*kept, ("0", 6, JUNK.encode())]
-    (seen,) = (r for r in replay.plan(w.book(**aside)) if r["table"] == "no table")
+    (seen,) = (r for r in quarantine_replay.plan(w.book(**aside)) if r["table"] == "no table")
     assert (seen["rows"], seen["replay"]) == (5, "never") and f"kafka://{w.topic}/0 offset 1: " in seen["example"]
     (told,) = quarantine_status.rows_by_status(w.book(**aside))
     assert (told["table"], told["status"], told["rows"]) == (f"no table: kafka://{w.topic}/0", "unreadable", 5)
     (line,) = check._quarantined(w.book(OperateSettings, **aside).settings)
     assert f"5 message(s) that tell no table, from kafka://{w.topic}/0 offset 1 on" in line, line
     assert quarantine_status.waiting(w.book(**aside)) == {}
-    discarded = replay.run(w.book(quarantine="discard", **aside))
+    discarded = quarantine_replay.run(w.book(quarantine="discard", **aside))
     assert [r.counts for r in discarded if r.table == "no table"] == [{"discarded": 5}]
     assert check._quarantined(w.book(OperateSettings, **aside).settings) == []
     assert [r["status"] for r in quarantine_status.rows_by_status(w.book(**aside))] == ["discarded"]
-    assert not [r for r in replay.plan(w.book(**aside)) if r["table"] == "no table"]
+    assert not [r for r in quarantine_replay.plan(w.book(**aside)) if r["table"] == "no table"]
 
 
 def test_other_engines_read_why_a_message_that_is_no_text_was_set_aside(new_stream):

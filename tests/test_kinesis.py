@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from frazil.dms.kinesis import _Reader, _ship_code
-from frazil.flows import replay
+from frazil.flows import quarantine_replay
 from frazil.lake import jvm
 from helpers import Killed
 from stream_world import KinesisWorld
@@ -116,7 +116,7 @@ def test_rows_set_aside_are_replayed_in_the_order_of_their_shard(new_stream):
     assert {r.path.rsplit("/", 1)[1] for r in rows} == {s["ShardId"] for s in w.shards()}
     assert all(len(r.row_no) > 40 for r in rows)
     w.table("t", "id INT8", "n INT8")
-    (done,) = replay.run(w.book(quarantine="replay", **aside))
+    (done,) = quarantine_replay.run(w.book(quarantine="replay", **aside))
     assert done.counts == {"replayed": 3}, done.note  # two of key 1, whose later one stands; that of key 2 was obsolete
     assert w.rows("t") == [(1, big + 2), (2, 2), (3, big)]
     assert w.merge(**aside)["t"].status == "unchanged"

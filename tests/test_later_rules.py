@@ -2,7 +2,7 @@
 
 import pytest
 
-from frazil.flows import replay
+from frazil.flows import quarantine_replay
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, World
 from lake_reader import lake_rows
 
@@ -91,7 +91,7 @@ def test_a_rule_that_begins_between_two_files_gives_the_same_rows_in_one_batch_i
     assert results["bad_kept"].failed
     assert all(word in results["bad_kept"].note for word in (FILE1, "layouts", "without"))
     assert not [r.note for t, r in results.items() if r.failed and t != "bad_kept"]
-    assert not [r.note for r in replay.run(world.book(quarantine="replay")) if r.failed]
+    assert not [r.note for r in quarantine_replay.run(world.book(quarantine="replay")) if r.failed]
     write(world, late, FILE3)
     world.merge()
     found = {t: lake_rows(world.catalog_options, f"{world.space}.{t}") for t in (*one, *two, *again)}

@@ -435,7 +435,7 @@ def test_a_run_with_a_spark_of_its_own_lets_others_go_first_and_says_so_but_a_dr
     """Its JVM, where the work is done, has the priority that `nice` says, and so has the session that a kernel leads."""
     code = f"""
 import psutil
-from frazil.config.session import get_spark
+from frazil.config.spark_session import get_spark
 from frazil.config.settings import MaintenanceSettings
 spark = get_spark(MaintenanceSettings(root={str(tmp_path)!r}, nice=7, dry_run={dry}, catalog_options={catalog_options!r}))
 jvm = spark.sparkContext._gateway.proc.pid

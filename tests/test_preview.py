@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings
-from frazil.engine import read_files, sample
+from frazil.engine import preview_sample, read_files
 from frazil.flows import maintenance, preview
 from frazil.flows.plan import plan
 from frazil.report import notebook_output
@@ -134,7 +134,7 @@ def test_an_error_of_the_preview_itself_is_a_sentence(world, monkeypatch):
     monkeypatch.setattr(preview, "take_batch", lambda *_: 1 / 0)
     assert batch_of(world).files().said == "cannot be shown: ZeroDivisionError: division by zero"
     monkeypatch.undo()
-    monkeypatch.setattr(sample.Sample, "fields", lambda *_: 1 / 0)
+    monkeypatch.setattr(preview_sample.Sample, "fields", lambda *_: 1 / 0)
     batch = batch_of(world)
     assert batch.records().failed and not batch.changes().failed
     assert repr(notebook_output.stage(batch.records())).startswith("! cannot be shown")
@@ -156,12 +156,12 @@ def test_only_the_beginning_of_long_files_is_read(world, monkeypatch):
     monkeypatch.setattr(read_files, "chunks", counted)
     batch = batch_of(world)
     assert batch.records().said.startswith("the first 1,000 records of 10 files")
-    assert sum(read) <= sample.EXTENT.block
+    assert sum(read) <= preview_sample.EXTENT.block
     assert batch.written().said.startswith("the first 1,000 records of the batch: 1,000 changes")
     (world.root / "source/public/t" / FILE1).write_text('U,2024-01-01 09:59:00,1,"' + "x" * (6 << 20))
     read.clear()
     assert "a row is too long to be shown" in batch_of(world).records().said
-    assert sum(read) <= sample.EXTENT.most + sample.EXTENT.block
+    assert sum(read) <= preview_sample.EXTENT.most + preview_sample.EXTENT.block
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from frazil.cli import check
 from frazil.config.settings import CdcMergeSettings, MaintenanceSettings, OperateSettings
 from frazil.engine import reread_quarantined
-from frazil.flows import maintenance, quarantine_status, replay
+from frazil.flows import maintenance, quarantine_replay, quarantine_status
 from frazil.flows.plan import plan
 from frazil.lake import commit, jvm, pyiceberg_catalog, quarantine_table
 from frazil.lake.stored_position import BRANCH_PREFIX
@@ -51,11 +51,11 @@ def kept(world, *columns, table="t") -> list[tuple]:
 
 
 def outcomes(world) -> list[tuple]:
-    return sorted((r["column"], r["rows"], r["replay"]) for r in replay.plan(world.book()))
+    return sorted((r["column"], r["rows"], r["replay"]) for r in quarantine_replay.plan(world.book()))
 
 
 def replayed(world, **settings):
-    (result,) = replay.run(world.book(quarantine="replay", **settings))
+    (result,) = quarantine_replay.run(world.book(quarantine="replay", **settings))
     assert not result.failed, result.note
     return result
 
@@ -395,10 +395,10 @@ def test_other_forms_are_read_again_as_they_were_written(new_world, form):
         w.changes("t", I(101, 1, "good", None, None, None), *[I(*r[2:]) for r in rows])
     w.loaded().merged(**more)
     bad = w.rows("t")
-    (told,) = replay.plan(w.book(**more))
+    (told,) = quarantine_replay.plan(w.book(**more))
     assert told["because"] == "" and re.search(r" (row|offset) \d+: ", told["example"]), told
     table("INT8")
-    (result,) = replay.run(w.book(quarantine="replay", **more))
+    (result,) = quarantine_replay.run(w.book(quarantine="replay", **more))
     assert result.counts == {"replayed": 4}, result.note
     new = sorted((r for r in w.rows("t") if r not in bad), key=lambda r: r[0])
     at = datetime(2024, 1, 1, 10, 0, 0, 123456)

@@ -179,7 +179,7 @@ def test_what_the_environment_and_spark_say_of_a_session_holds_as_well(tmp_path)
     options = {"spark.my.odd": odd, "spark.driver.extraJavaOptions": """-Dx.y="a 'b" -Dx.z=1\\\\2"""}
     code = f"""
 import os
-from frazil.config.session import get_spark
+from frazil.config.spark_session import get_spark
 from frazil.config.settings import Settings
 spark = get_spark(Settings(root={str(tmp_path)!r}, spark_options={options!r}))
 conf, java = spark.sparkContext.getConf(), spark.sparkContext._jvm.System.getProperty

@@ -9,7 +9,7 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from pyspark import SparkContext
 
-from frazil.config import jars, session
+from frazil.config import jars, spark_session
 from frazil.config.settings import Settings
 from frazil.lake import jvm_process
 from helpers import U
@@ -17,7 +17,7 @@ from helpers import U
 
 def catalog(root, **options) -> dict[str, str]:
     """Return the catalog's options as Spark is given them."""
-    conf = session.catalog_conf(Settings(root=str(root), catalog_options=options))
+    conf = spark_session.catalog_conf(Settings(root=str(root), catalog_options=options))
     return {k.removeprefix("spark.sql.catalog.lake."): v for k, v in conf.items()}
 
 
@@ -44,8 +44,8 @@ def test_a_warehouse_that_is_a_folder_starts_at_the_root(tmp_path, options):
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://10.0.0.1", "spark://10.0.0.1:7077"])
 def test_a_cluster_gets_neither_this_machines_address_nor_its_cores(master):
-    assert session.local_conf(Settings(), master) == {}
-    alone = session.local_conf(Settings(), "local[2]")
+    assert spark_session.local_conf(Settings(), master) == {}
+    alone = spark_session.local_conf(Settings(), "local[2]")
     assert {"spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions", "spark.default.parallelism"} <= set(alone)  # fmt: skip
 
 

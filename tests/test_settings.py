@@ -6,9 +6,9 @@ import os
 import pytest
 import yaml
 
-from frazil.config import session
-from frazil.config.session import SessionError
+from frazil.config import spark_session
 from frazil.config.settings import ParameterError, find_params, resolve
+from frazil.config.spark_session import SessionError
 from frazil.config.spec import SpecError, load_specs, parse_spec
 from helpers import spec_of
 
@@ -240,7 +240,7 @@ def test_a_spark_that_does_not_start_says_what_its_log_says(tmp_path, said, told
         raise RuntimeError("Java gateway process exited\n")
 
     with pytest.raises(SessionError, match=told):
-        session._started(start, str(log))
+        spark_session._started(start, str(log))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,8 @@ def test_a_spark_that_does_not_start_says_what_its_log_says(tmp_path, said, told
 def test_a_local_session_chooses_its_collector_unless_somebody_did(monkeypatch, master, environment, options, collects):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", environment)
     assert (
-        "spark.driver.defaultJavaOptions" in session.local_conf(session.Settings(spark_options=options), master)
+        "spark.driver.defaultJavaOptions"
+        in spark_session.local_conf(spark_session.Settings(spark_options=options), master)
     ) is collects
 
 

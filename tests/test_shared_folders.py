@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.flows import replay
+from frazil.flows import quarantine_replay
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, World
 from lake_reader import duckdb_rows, lake_rows
 from stream_world import KafkaWorld
@@ -100,7 +100,7 @@ def test_a_row_that_tells_no_table_stops_all_that_share_the_folder(new_world, wa
         assert " row 3: names no table" in results[table].note
     world.merged(on_bad_rows="quarantine", ops=f"{world.space}_ops", max_bad_percent=100.0)
     assert lake(world, "year_1") == [(1, "b", "it's one")] and lake(world, "year_2") == [(1, "B")]
-    shown = replay.plan(world.book(ops=f"{world.space}_ops"))
+    shown = quarantine_replay.plan(world.book(ops=f"{world.space}_ops"))
     assert {r["table"]: r.get("rows", r) for r in shown} == {f"public.{t}": 1 for t in YEARS}
 
 

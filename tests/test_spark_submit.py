@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from frazil.config import jars
-from frazil.config.session import EXTENSIONS
+from frazil.config.spark_session import EXTENSIONS
 from helpers import World
 from lake_reader import lake_rows
 

@@ -15,8 +15,8 @@ from pyiceberg.catalog import load_catalog
 import reference
 from frazil.cli import main
 from frazil.config.jars import SDK_BUNDLES
-from frazil.config.session import get_spark, needs_s3, s3_conf
 from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
+from frazil.config.spark_session import get_spark, needs_s3, s3_conf
 from frazil.config.spec import parse_spec
 from frazil.dms import incremental_listing, position, storage
 from frazil.dms.listing import Differences, SourceError, TableObjects, Watch, differences, folders_beside, list_table

@@ -12,8 +12,8 @@ from statistics import median
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
-from frazil.config.session import get_spark  # noqa: E402
 from frazil.config.settings import Settings  # noqa: E402
+from frazil.config.spark_session import get_spark  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.kafka import Kafka  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402

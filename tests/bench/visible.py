@@ -29,8 +29,8 @@ import yaml  # noqa: E402
 
 from bench import _pipeline  # noqa: E402
 from bench._lake import MEMORY, Changes, fill, lake, scan_s, stop_spark  # noqa: E402
-from frazil.config.session import get_spark  # noqa: E402
 from frazil.config.settings import MaintenanceSettings, Settings  # noqa: E402
+from frazil.config.spark_session import get_spark  # noqa: E402
 from frazil.flows.cdc import run as merge  # noqa: E402
 from frazil.flows.table_result import raise_if_failed  # noqa: E402
 from frazil.report import runs  # noqa: E402

@@ -25,8 +25,8 @@ from pathlib import Path
 HERE = Path(__file__)
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "lib")]
 
-from frazil.config.session import get_spark  # noqa: E402
 from frazil.config.settings import Settings  # noqa: E402
+from frazil.config.spark_session import get_spark  # noqa: E402
 from frazil.lake import jvm  # noqa: E402
 from helpers import D, I, U, World  # noqa: E402
 

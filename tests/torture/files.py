@@ -15,16 +15,16 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
-from frazil.config.session import get_spark  # noqa: E402
 from frazil.config.settings import Settings  # noqa: E402
+from frazil.config.spark_session import get_spark  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
-from frazil.dms.layout import CHANGE_PHASE  # noqa: E402
+from frazil.dms.file_layout import CHANGE_PHASE  # noqa: E402
 from frazil.dms.listing import DmsObject  # noqa: E402
-from frazil.engine.file_plan import plan_files  # noqa: E402
 from frazil.engine.read_files import Extent, read_blocks  # noqa: E402
+from frazil.engine.read_plan import plan_files  # noqa: E402
 from frazil.errors import FrazilError  # noqa: E402
-from frazil.flows import replay  # noqa: E402
+from frazil.flows import quarantine_replay  # noqa: E402
 from helpers import World, spec_of  # noqa: E402
 from mutated_files import (  # noqa: E402
     AFTER_QUOTE,
@@ -200,7 +200,7 @@ def _check_run(world: World, good: dict, bad: dict) -> None:
     kept = world.spark.table(name).collect() if world.spark.catalog.tableExists(name) else []
     aside = {(x.object, int(x.row_no)): x.column_name for x in kept}
     assert aside == bad, f"{world.space}: other rows are set aside than the files say"
-    for result in replay.run(world.book(quarantine="replay")):
+    for result in quarantine_replay.run(world.book(quarantine="replay")):
         assert not result.failed and not result.counts.get("replayed"), f"{world.space}: {result}"
     assert repr(_rows(world)) == repr(expected), f"{world.space}: reading again made a bad row good"
 

@@ -9,8 +9,7 @@ from functools import lru_cache
 
 from frazil.config.spec import PastLayout, TableSpec
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.files_of_all_tables import NAME, shared_layout
-from frazil.dms.layout import (
+from frazil.dms.file_layout import (
     Layout,
     as_written,
     layout_of,
@@ -18,6 +17,7 @@ from frazil.dms.layout import (
     past_layout,
     stated_layout,
 )  # fmt: skip
+from frazil.dms.files_of_all_tables import NAME, shared_layout
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import open_text_head
 

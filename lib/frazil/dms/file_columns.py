@@ -9,8 +9,8 @@ from frazil.config.spec import TableSpec
 from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
 from frazil.dms.csv_columns import file_layout, header, require_fit
 from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.file_layout import CHANGE_PHASE, Layout, field_names, op_is_stated, past_layout
 from frazil.dms.files_of_all_tables import NAME
-from frazil.dms.layout import CHANGE_PHASE, Layout, field_names, op_is_stated, past_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.parquet_columns import footer, lake_kind
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from frazil.config.paths import NO_PATTERNS
 from frazil.dms.endpoint import Endpoint
+from frazil.dms.file_layout import Layout
 from frazil.dms.incremental_listing import Data, window
-from frazil.dms.layout import Layout
 from frazil.dms.listing import DmsObject, Recorded, TableObjects, require_data
 from frazil.dms.storage import location, walk
 from frazil.source.file_names import SHARED

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from frazil.config.spec import TableSpec
 from frazil.dms.csv_columns import file_layout
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.storage import chunks
 from frazil.errors import FrazilError

@@ -61,7 +61,7 @@ class BeforeImage:
     """Columns of the spec that rules add: they have no old value."""
 
     def names(self, spec: TableSpec, own: Collection[str] = ()) -> dict[str, str]:
-        """Return {column: name of its before-image column} in file order; `own`: as in `layout.stated_layout`."""
+        """Return {column: name of its before-image column} in file order; `own`: as in `file_layout.stated_layout`."""
         wanted = {
             "pk-only": lambda c: c.name in spec.key,
             "non-lob": lambda c: c.dms_type not in LOBS,

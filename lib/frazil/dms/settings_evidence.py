@@ -10,8 +10,8 @@ from frazil.config.spec import TableSpec
 from frazil.core.changes import HAVE_EMPTY
 from frazil.core.field_roles import FieldNames, field_roles, leading_roles
 from frazil.dms.endpoint import Endpoint
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE, field_names, op_is_stated
 from frazil.dms.format_detection import Head
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE, field_names, op_is_stated
 from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
 

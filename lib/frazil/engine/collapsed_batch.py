@@ -16,7 +16,7 @@ from frazil.core.masks import masked
 from frazil.core.text_sql import wall_clock
 from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
-from frazil.lake.frames import of_arrow
+from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
     import numpy as np

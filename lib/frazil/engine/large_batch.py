@@ -17,7 +17,7 @@ from frazil.core.bad_rows import SHOWN
 from frazil.core.changes import Changes
 from frazil.core.key_numbers import key_numbers
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.engine.collapsed_batch import (
     PLACE,
@@ -29,10 +29,10 @@ from frazil.engine.collapsed_batch import (
     merge_rows,
     micros_sql,
 )
-from frazil.engine.file_plan import plan_files
 from frazil.engine.load_files import groups_of
 from frazil.engine.read_counts import Tally, every_of
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
+from frazil.engine.read_plan import plan_files
 from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, from_blocks, to_blocks
 from frazil.errors import FrazilError
 

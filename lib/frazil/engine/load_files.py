@@ -14,12 +14,12 @@ from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.storage import endpoint_url
-from frazil.engine.file_plan import plan_files
 from frazil.engine.read_counts import every_of
 from frazil.engine.read_files import FileToRead
+from frazil.engine.read_plan import plan_files
 from frazil.engine.write_rows import WritePlan, Written, write_elsewhere, write_files
 from frazil.lake import jvm_data_files, merge
 

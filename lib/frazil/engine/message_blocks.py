@@ -24,7 +24,7 @@ from frazil.engine.message_parts import Part, Reading
 from frazil.engine.read_counts import BYTES_A_CHANGE, Tally
 from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, packed
 from frazil.engine.small_batch import collapse_parts, each_row
-from frazil.lake.frames import frame, of_arrow
+from frazil.lake.small_frames import frame, of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

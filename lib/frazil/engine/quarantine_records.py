@@ -16,13 +16,13 @@ from frazil.core.changes import TABLE, BadRow, KeptRow
 from frazil.core.messages import seconds_of
 from frazil.core.types import arrow_type, type_texts
 from frazil.dms.csv_columns import JSON, NAMED, PARQUET, SHARED, STATED
-from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql, time_sql
 from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
 from frazil.lake import quarantine_table
-from frazil.lake.frames import of_arrow
 from frazil.lake.quarantine_obsolete import key_texts_sql
+from frazil.lake.small_frames import of_arrow
 from frazil.source.quarantine_columns import LATER, RECORD, UNREADABLE, WAITING
 
 if TYPE_CHECKING:

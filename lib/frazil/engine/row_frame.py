@@ -14,7 +14,7 @@ from frazil.engine.load_on_spark import Groups, of_tasks
 from frazil.engine.read_counts import Tally
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 from frazil.engine.write_rows import WritePlan, Written, lake_rows
-from frazil.lake.frames import of_arrow
+from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa

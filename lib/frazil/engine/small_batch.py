@@ -13,13 +13,13 @@ from frazil.core.latest_per_key import contradictions, latest_per_key
 from frazil.core.multiset import net_rows
 from frazil.core.partial_rows import fill
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.engine.collapsed_batch import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns
-from frazil.engine.file_plan import plan_files
 from frazil.engine.message_parts import Reading
 from frazil.engine.read_counts import Tally
 from frazil.engine.read_files import read_changes
+from frazil.engine.read_plan import plan_files
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from frazil.lake.data_files import DataFileWriter
+    from frazil.lake.data_file_writer import DataFileWriter
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def write_elsewhere(rows: pa.Table, spec: TableSpec, write: WritePlan, folder: s
     from pyiceberg.io import load_file_io
     from pyiceberg.table.metadata import TableMetadataUtil
 
-    from frazil.lake.data_files import DataFileWriter
+    from frazil.lake.data_file_writer import DataFileWriter
 
     metadata = TableMetadataUtil.parse_raw(write.metadata)
     kept = {k: v for k, v in metadata.properties.items() if k != "write.data.path"}
@@ -88,7 +88,7 @@ def _writer(write: WritePlan) -> DataFileWriter:
     from pyiceberg.io import load_file_io
     from pyiceberg.table.metadata import TableMetadataUtil
 
-    from frazil.lake.data_files import DataFileWriter
+    from frazil.lake.data_file_writer import DataFileWriter
 
     metadata = TableMetadataUtil.parse_raw(write.metadata)
     return DataFileWriter(metadata, load_file_io(write.io_properties, metadata.location))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.dms.changed_while_read import Reading
 from frazil.dms.endpoint import EndpointError
-from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes
 from frazil.engine import small_batch

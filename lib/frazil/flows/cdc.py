@@ -9,7 +9,7 @@ from dataclasses import replace
 from frazil.config.spec import TableSpec
 from frazil.dms.changed_while_read import ChangedWhileReadError, require_unchanged
 from frazil.dms.file_columns import first_alike
-from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import Position, is_other_load

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRowError
 from frazil.dms.changed_while_read import Reading
-from frazil.dms.layout import LOAD_PHASE
+from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.mixed_loads import require_one_load
 from frazil.dms.pending_changes import State, with_known_loads
@@ -26,10 +26,10 @@ from frazil.dms.position import (
     require_same_load,
 )
 from frazil.engine import load_files as engine
-from frazil.engine.file_plan import plan_files
 from frazil.engine.find_keys import files_of_keys
 from frazil.engine.load_files import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
+from frazil.engine.read_plan import plan_files
 from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_ANEW, FrazilError
 from frazil.flows import quarantine

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import shapes
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.incremental_listing import moment
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import STRANGE, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
 from frazil.dms.pending_changes import State, pending_changes, with_known_loads

@@ -15,11 +15,11 @@ from frazil.config.settings import CdcMergeSettings, Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.aws_json import read_endpoint_document, stream_settings
 from frazil.dms.file_columns import shapes
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.lint import LOSS, left_out, lint, unknown_settings
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import Position, require_replayable, require_same_load
+from frazil.dms.settings_lint import LOSS, left_out, lint, unknown_settings
 from frazil.errors import FrazilError
 from frazil.flows import pending_work, quarantine_status, stream_check
 from frazil.flows.batch import Batch, take_batch

@@ -19,13 +19,13 @@ from frazil.config.spec import TableSpec
 from frazil.config.timestamps import clock
 from frazil.core.masks import java_real
 from frazil.dms.file_columns import first_alike
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.engine import load_files as engine
 from frazil.engine.collapsed_batch import lake_columns
-from frazil.engine.file_plan import plan_files
-from frazil.engine.sample import Key, Place, Record, Sample, read_sample
+from frazil.engine.preview_sample import Key, Place, Record, Sample, read_sample
+from frazil.engine.read_plan import plan_files
 from frazil.errors import HIDDEN, nearest
 from frazil.flows import quarantine
 from frazil.flows.batch import take_batch

@@ -9,11 +9,11 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.config.timestamps import clock
 from frazil.core.text_sql import key_text
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.position import Position
-from frazil.engine.file_plan import plan_files
 from frazil.engine.find_keys import FoundRow, rows_of_key, typed_key
+from frazil.engine.read_plan import plan_files
 from frazil.errors import FrazilError
 from frazil.flows.explore import ExploreError, spec_of
 from frazil.flows.schema_changes import as_carried

@@ -10,7 +10,7 @@ from frazil.config.lake_types import lake_type
 from frazil.config.spec import Column, TableSpec, rename_cure, unfit_name
 from frazil.dms.control_records import Definition
 from frazil.dms.file_columns import Shape, shapes
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.parquet_columns import footer, has_only_other_texts
 from frazil.dms.position import POSITION, Position

@@ -7,10 +7,10 @@ from typing import Any
 
 from frazil.core.field_roles import ColumnPlaceError
 from frazil.dms.aws_json import read_endpoint_document, read_task_settings, stream_settings
-from frazil.dms.layout import CHANGE_PHASE
-from frazil.dms.lint import LOSS, Finding, left_out, lint, unknown_settings
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import folders_beside
 from frazil.dms.settings_check import Contradiction, agrees, contradictions, refuse, sniff, stated
+from frazil.dms.settings_lint import LOSS, Finding, left_out, lint, unknown_settings
 from frazil.dms.storage import read_head
 from frazil.dms.task_statistics import read_statistics
 from frazil.flows import stream_check

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from frazil.config.spec import TableSpec
 from frazil.dms.control_records import Definition
-from frazil.dms.layout import CHANGE_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.position import STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
 from frazil.errors import FrazilError

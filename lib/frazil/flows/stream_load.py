@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.dms.control_records import CREATE
-from frazil.dms.layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Offsets, Taken, furthest, nearest_start, remade, stream_of
 from frazil.dms.task_statistics import TableStatistics, read_statistics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from frazil.config.session import missing_python
+from frazil.config.spark_session import missing_python
 from frazil.config.spec import TableSpec
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.session import low_priority
 from frazil.config.settings import MaintenanceSettings
+from frazil.config.spark_session import low_priority
 from frazil.lake import jvm, jvm_rewrite, jvm_schema
 from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, names_of, order_of, remapped_deletes

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.config.session import SessionError
+from frazil.config.spark_session import SessionError
 from frazil.errors import log
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
 from frazil.lake import jvm_rewrite, jvm_row_delta
-from frazil.lake.frames import frame
 from frazil.lake.row_delta_files import deleted_rows, write_deletes
+from frazil.lake.small_frames import frame
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64

@@ -19,7 +19,7 @@ from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.lake import jvm, jvm_row_delta, jvm_schema
-from frazil.lake.data_files import LINEAGE
+from frazil.lake.data_file_writer import LINEAGE
 
 if TYPE_CHECKING:
     from pyarrow import Table

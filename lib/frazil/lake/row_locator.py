@@ -13,11 +13,11 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
-from frazil.lake.frames import frame, of_arrow
 from frazil.lake.key_index import KeyIndex, key_sql
 from frazil.lake.merge import bound
 from frazil.lake.remap_deletes import ORDER, file_name
 from frazil.lake.row_delta_files import NewFile, deleted_rows
+from frazil.lake.small_frames import frame, of_arrow
 
 if TYPE_CHECKING:
     import numpy as np

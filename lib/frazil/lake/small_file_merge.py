@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, retry
-from frazil.lake.data_files import LAST_UPDATED, ROW_ID
+from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.remap_deletes import ORDER, file_name
 from frazil.lake.row_delta_files import NewFile, in_order, write_rows
 

@@ -19,9 +19,9 @@ from frazil.config.sql import literal
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_expire
-from frazil.lake.frames import frame
 from frazil.lake.pyiceberg_catalog import VISIBLE
 from frazil.lake.retry import until_committed
+from frazil.lake.small_frames import frame
 from frazil.lake.tables import TableError, create_namespaces
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from frazil.core.changes import FieldRules
 from frazil.core.csv import Dialect
 from frazil.dms.csv_columns import NAMED, file_layout
 from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.file_layout import CHANGE_PHASE, named_layout
 from frazil.dms.incremental_listing import moment
-from frazil.dms.layout import CHANGE_PHASE, named_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.parquet_columns import footer, require_comparable
 from frazil.engine.read_files import FileToRead, ReadPlan

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from frazil.config import jars, jvm_attach, jvm_options, private_files, redaction
 from frazil.config.jvm_output import jvm_output_to
 from frazil.config.paths import file_location
-from frazil.config.priority import lowered
+from frazil.config.process_priority import lowered
 from frazil.config.session_per_catalog import session_for
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
