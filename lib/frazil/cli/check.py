@@ -81,10 +81,10 @@ def _line(name: str, problem: str, cure: str) -> str:
 
 def _quarantined(operate: OperateSettings) -> list[str]:
     try:
-        table = pyiceberg_catalog.quarantine(operate)
-        waiting, lost = pyiceberg_catalog.waiting(table), pyiceberg_catalog.unreadable(table)
+        records = pyiceberg_catalog.records(pyiceberg_catalog.quarantine(operate))
     except FrazilError:  # no catalog: the tables' line says so
         return []
+    waiting, lost = quarantine_status.waiting_of(records), quarantine_status.unreadable_of(records)
     rows, allowed = sum(waiting.values()) + len(lost), operate.max_quarantined
     told = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
     told += [quarantine_status.many_unreadable(lost)] if lost else []

@@ -16,7 +16,7 @@ from frazil.config.settings import Settings, resolve
 from frazil.dms.position import POSITION
 from frazil.dms.storage import is_s3, location, remove, walk
 from frazil.errors import FrazilError
-from frazil.flows.quarantine_status import NO_TABLE
+from frazil.flows import quarantine_status
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.lake.self_test import PREFIX
@@ -112,9 +112,8 @@ def one_table(book: Workbook) -> tuple[Listed, list[str]]:
     """List the table of the book's single spec with its files; also return what is not deleted."""
     tables, files, left, _ = _tables(book, {})
     try:
-        waiting = sum(
-            pyiceberg_catalog.waiting(pyiceberg_catalog.quarantine(book.settings)).get(s, 0) for s in book.specs
-        )
+        records = pyiceberg_catalog.records(pyiceberg_catalog.quarantine(book.settings))
+        waiting = sum(quarantine_status.waiting_of(records).get(s, 0) for s in book.specs)
     except FrazilError:
         waiting = 0
     if tables and waiting:
@@ -174,7 +173,9 @@ def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
     ours = {name for s in book.specs.values() for name in (s.source, book.name(s))}
     ours |= {None} if book.stream else set()  # messages that name no table
     others = pyiceberg_catalog.tells_of(table, column) - ours
-    return f"it also tells of {', '.join(sorted(o or NO_TABLE for o in others)[:3])}" if others else ""
+    return (
+        f"it also tells of {', '.join(sorted(o or quarantine_status.NO_TABLE for o in others)[:3])}" if others else ""
+    )
 
 
 def _place(table: Table) -> str:

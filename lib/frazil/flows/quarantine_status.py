@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
+from frazil.source.quarantine_columns import OPEN, UNREADABLE
 
 NO_TABLE = "no table"
 """The table's name for a message that names none."""
+
+
+def _records(book: Workbook) -> list[dict[str, Any]]:
+    try:
+        return pyiceberg_catalog.records(pyiceberg_catalog.quarantine(book.settings))
+    except FrazilError:  # a catalog that only Spark can read
+        from frazil.lake import quarantine_table
+
+        return quarantine_table.records(book.spark, book.ops("quarantine"))
+
+
+def waiting_of(records: list[dict[str, Any]]) -> dict[str, int]:
+    """Return the number of rows that wait, by source table."""
+    return dict(Counter(r["table_name"] for r in records if r["status"] in OPEN))
+
+
+def unreadable_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages that name no table and were not discarded, in order of place."""
+    return sorted((r for r in records if r["status"] == UNREADABLE), key=lambda r: (r["path"], int(r["row_no"])))
 
 
 def waiting(book: Workbook) -> dict[str, int] | None:
@@ -19,26 +40,17 @@ def waiting(book: Workbook) -> dict[str, int] | None:
     That includes rows of a killed run that have not been settled yet.
     """
     try:
-        return None if _left_over(book) else pyiceberg_catalog.waiting(pyiceberg_catalog.quarantine(book.settings))
+        table = pyiceberg_catalog.quarantine(book.settings)
+        left_over = table is not None and len(table.refs()) > 1
+        return None if left_over else waiting_of(pyiceberg_catalog.records(table))
     except FrazilError:
         return None
 
 
-def _left_over(book: Workbook) -> bool:
-    table = pyiceberg_catalog.quarantine(book.settings)
-    return table is not None and len(table.refs()) > 1
-
-
 def rows_by_status(book: Workbook) -> list[dict[str, Any]]:
     """Return the status of all rows that were ever quarantined: one row per table and status."""
-    try:
-        found = pyiceberg_catalog.records(pyiceberg_catalog.quarantine(book.settings))
-    except FrazilError:  # a catalog that only Spark can read
-        from frazil.lake import quarantine_table
-
-        found = quarantine_table.records(book.spark, book.ops("quarantine"))
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for r in found:
+    for r in _records(book):
         if r["table_name"] is None or r["table_name"] in book.specs:
             table = r["table_name"] or f"{NO_TABLE}: {r['id'].rsplit(':', 2)[0]}"
             groups.setdefault((table, r["status"]), []).append(r)
@@ -53,16 +65,7 @@ def rows_by_status(book: Workbook) -> list[dict[str, Any]]:
 
 def unreadable(book: Workbook) -> list[dict[str, Any]]:
     """Return the quarantined messages that name no table, in order of place."""
-    try:
-        return pyiceberg_catalog.unreadable(pyiceberg_catalog.quarantine(book.settings))
-    except FrazilError:
-        name = book.ops("quarantine")
-        if not book.spark.catalog.tableExists(name):
-            return []
-        from frazil.lake import quarantine_table
-
-        rows = quarantine_table.unreadable(book.spark, name).collect()
-        return sorted((r.asDict() for r in rows), key=lambda r: (r["path"], int(r["row_no"])))
+    return unreadable_of(_records(book))
 
 
 def newly_unreadable(settings: Settings, since: float) -> str:
@@ -71,7 +74,7 @@ def newly_unreadable(settings: Settings, since: float) -> str:
     Empty: none exist, or only Spark can find out.
     """
     try:
-        rows = pyiceberg_catalog.unreadable(pyiceberg_catalog.quarantine(settings))
+        rows = unreadable_of(pyiceberg_catalog.records(pyiceberg_catalog.quarantine(settings)))
     except FrazilError:
         return ""
     return many_unreadable([r for r in rows if r["set_aside_at"].timestamp() >= since])
@@ -80,10 +83,10 @@ def newly_unreadable(settings: Settings, since: float) -> str:
 def still_waiting(book: Workbook) -> str:
     """Say how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
     try:
-        table = pyiceberg_catalog.quarantine(book.settings)
-        rows, lost = pyiceberg_catalog.waiting(table), pyiceberg_catalog.unreadable(table)
+        records = pyiceberg_catalog.records(pyiceberg_catalog.quarantine(book.settings))
     except FrazilError:  # a catalog that only Spark can read
         return ""
+    rows, lost = waiting_of(records), unreadable_of(records)
     told = [f"{count:,} row(s) of {name}" for name, count in sorted(rows.items()) if name in book.specs]
     return ", ".join([*told, *([many_unreadable(lost)] if lost and book.stream else [])])
 

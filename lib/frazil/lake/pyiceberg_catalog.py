@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,11 +17,11 @@ from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, SHOWN, duplicate_
 from frazil.lake.self_test import PREFIX
 from frazil.lake.stored_position import TAG, damaged, stamped
 from frazil.lake.tables import MADE
-from frazil.source.quarantine_columns import OPEN, UNREADABLE
+from frazil.source.quarantine_columns import STATE
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import DataScan, Table
+    from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
 
@@ -37,7 +36,7 @@ class CatalogError(FrazilError):
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _as_catalog_error() -> Iterator[None]:
     """Turn any exception of PyIceberg, the database or the storage into a CatalogError."""
     try:
         yield
@@ -48,7 +47,7 @@ def _told() -> Iterator[None]:
         raise CatalogError(f"the lake cannot be read without Spark: {cause}", "mend what it names, or see whether a notebook can read it") from e  # fmt: skip
 
 
-@_told()
+@_as_catalog_error()
 def open_catalog(settings: Settings) -> Catalog:
     """Return the settings' catalog in PyIceberg: SQLite by JDBC, or REST."""
     try:
@@ -73,7 +72,7 @@ def open_catalog(settings: Settings) -> Catalog:
     raise CatalogError(f"a catalog of type '{kind}' is not read without Spark", "use type jdbc on SQLite, or rest")
 
 
-@_told()
+@_as_catalog_error()
 def get_table(catalog: Catalog, target: str) -> Table:
     """Return a table of the lake; raise CatalogError if it does not exist."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -84,7 +83,7 @@ def get_table(catalog: Catalog, target: str) -> Table:
         raise CatalogError(f"table {target} does not exist", "run 00_setup first") from None
 
 
-@_told()
+@_as_catalog_error()
 def quarantine(settings: Settings) -> Table | None:
     """Return the quarantine's table, or None if it does not exist; raise CatalogError if the catalog cannot be read."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -95,32 +94,12 @@ def quarantine(settings: Settings) -> Table | None:
         return None
 
 
-@_told()
+@_as_catalog_error()
 def records(table: Table | None) -> list[dict[str, Any]]:
-    """Return the present state of each row in the quarantine: `table_name`, `status`, `set_aside_at`, `changed_at`."""
+    """Return the present state of each row in the quarantine: the columns `quarantine_columns.STATE`."""
     if table is None:
         return []
-    return _newest(table.scan())
-
-
-def waiting(table: Table | None) -> dict[str, int]:
-    """Return the number of rows that wait in the quarantine, by source table."""
-    return dict(Counter(r["table_name"] for r in records(table) if r["status"] in OPEN))
-
-
-@_told()
-def unreadable(table: Table | None) -> list[dict[str, Any]]:
-    """Return the messages that name no table and were not discarded: `path`, `row_no`, `reason`, `set_aside_at`; ordered by place."""
-    if table is None:
-        return []
-    rows = _newest(table.scan("table_name is null"), "path", "row_no", "reason")
-    return sorted((r for r in rows if r["status"] == UNREADABLE), key=lambda r: (r["path"], int(r["row_no"])))
-
-
-def _newest(scan: DataScan, *more: str) -> list[dict[str, Any]]:
-    """Return the last record of each row, with `more` of its fields."""
-    fields = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at", *more)
-    rows = scan.select(*fields).to_arrow().to_pylist()
+    rows = table.scan(selected_fields=STATE).to_arrow().to_pylist()
     rows.sort(key=lambda r: (r["sequence"], r["changed_at"]))
     return list({(r["table_name"], r["id"]): r for r in rows}.values())
 
@@ -131,13 +110,13 @@ def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:
     return [(s.timestamp_ms, s.summary.additional_properties) for s in kept]
 
 
-@_told()
+@_as_catalog_error()
 def tells_of(table: Table, column: str) -> set[str]:
     """Return the names of the tables that a table of `OPS` has rows about."""
     return set(table.scan(selected_fields=(column,)).to_arrow()[column].to_pylist())
 
 
-@_told()
+@_as_catalog_error()
 def scratch(catalog: Catalog, namespaces: Iterable[str]) -> list[tuple[str, Table]]:
     """Return the scratch tables of self-tests in some namespaces, with their names."""
     there = [n for n in namespaces if catalog.namespace_exists(n)]
@@ -145,7 +124,7 @@ def scratch(catalog: Catalog, namespaces: Iterable[str]) -> list[tuple[str, Tabl
     return [(name, catalog.load_table(name)) for name in names]
 
 
-@_told()
+@_as_catalog_error()
 def made_by_us(catalog: Catalog, namespace: str, tables: Iterable[str]) -> bool:
     """Return whether Frazil created a namespace that holds no other tables than these."""
     held = {".".join(t) for t in catalog.list_tables(namespace)}
@@ -214,7 +193,7 @@ def position_of(table: Table, name: str = "") -> Position:
     return position
 
 
-@_told()
+@_as_catalog_error()
 def _require_unique_keys(table: Table, theirs: list[Snapshot], again: str) -> None:
     """Raise OtherWriterError for duplicate keys among those that other writers added in the snapshots `theirs`, newest first.
 

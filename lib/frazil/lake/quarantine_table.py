@@ -27,7 +27,7 @@ from frazil.lake.commit import is_dead, new_batch
 from frazil.lake.retry import until_committed
 from frazil.lake.stored_position import BATCH, BRANCH_PREFIX, TAG
 from frazil.lake.tables import Base, create_namespaces
-from frazil.source.quarantine_columns import LATER, OPEN, RECORD, UNREADABLE
+from frazil.source.quarantine_columns import LATER, OPEN, RECORD, STATE, UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -266,8 +266,7 @@ def records(spark: SparkSession, name: str) -> list[dict[str, Any]]:
     """Return the present state of each row, like `pyiceberg_catalog.records`, but through Spark."""
     if not spark.catalog.tableExists(name):
         return []
-    columns = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at")
-    return [r.asDict() for r in newest(spark.table(name)).select(*columns).collect()]
+    return [r.asDict() for r in newest(spark.table(name)).select(*STATE).collect()]
 
 
 def unreadable(spark: SparkSession, name: str) -> DataFrame:

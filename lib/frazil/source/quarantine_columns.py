@@ -13,3 +13,5 @@ RECORD = {
     "later_key": "string", "later_old_key": "string", "later_any": "string", "later_part": "string",
 }  # fmt: skip
 LATER = ("later_key", "later_old_key", "later_any", "later_part")
+STATE = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at", "path", "row_no", "reason")
+"""The columns that show what became of a row."""
