@@ -32,7 +32,7 @@ def _file(number: int) -> str:
     return f"20260101-0000{number:02d}000.csv"
 
 
-@pytest.mark.parametrize("lane", ["merge", "rowdelta"])
+@pytest.mark.parametrize("lane", ["merge", "rowdelta", "scan"])
 def test_many_files_end_as_a_replay_of_their_changes(world, lane):
     r, rows = random.Random(lane), dict.fromkeys(range(1, 40), "start")
     world.table("t").load("t", *rows.items()).loaded()
@@ -57,7 +57,7 @@ def test_many_files_end_as_a_replay_of_their_changes(world, lane):
     assert sorted(world.rows("t")) == sorted(rows.items())
 
 
-@pytest.mark.parametrize("lane", ["merge", "rowdelta"])
+@pytest.mark.parametrize("lane", ["merge", "rowdelta", "scan"])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_values_of_every_type_are_those_of_the_file(new_world, spark, lane, zone):
     columns = (
@@ -113,7 +113,7 @@ def test_what_a_batch_held_is_told_in_its_snapshot(world):
     assert '"n":4' in summary["frazil.latency"] and '"age":[' in summary["frazil.latency"]
 
 
-@pytest.mark.parametrize("lane", ["merge", "rowdelta"])
+@pytest.mark.parametrize("lane", ["merge", "rowdelta", "scan"])
 @pytest.mark.parametrize("most_mb", [0, 32])
 def test_times_of_all_years_keep_their_microseconds(world, catalog_options, monkeypatch, lane, most_mb):
     monkeypatch.setattr(small_batch, "MOST_MB", most_mb)
@@ -132,7 +132,7 @@ def test_a_bad_row_is_named_and_nothing_of_its_batch_is_applied(world):
     assert world.rows("t") == [(1, 1)]
 
 
-@pytest.mark.parametrize("lane", ["merge", "rowdelta"])
+@pytest.mark.parametrize("lane", ["merge", "rowdelta", "scan"])
 def test_bad_rows_are_quarantined_and_a_later_change_of_their_key_makes_them_obsolete(world, lane):
     aside = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops", "lane": lane}
     world.table("t", "id INT8", "n INT4").load("t", (1, 1), (2, 2)).loaded()

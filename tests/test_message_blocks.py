@@ -17,9 +17,10 @@ from frazil.dms.control_records import TELLING
 from frazil.dms.stream_source import ARRIVED
 from frazil.engine import message_blocks, message_parts, small_batch
 from frazil.engine.collapsed_batch import Wanted
-from frazil.engine.large_batch import RowForm, collapsed_rows, collapsing, counted_blocks
+from frazil.engine.large_batch import collapsed_rows, collapsing, counted_blocks
 from frazil.engine.message_parts import Part, Reading
 from frazil.engine.read_counts import Tally
+from frazil.engine.row_form import RowForm
 from frazil.flows.message_groups import Group, groups_of_facts
 from frazil.report.latency import QUANTILES
 from helpers import spec_of

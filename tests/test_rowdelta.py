@@ -53,8 +53,9 @@ KEYS = {
 }
 
 
+@pytest.mark.parametrize("lane", ["rowdelta", "scan"])
 @pytest.mark.parametrize("readers", [["spark"], slow(["athena"])], ids=["v3", "v2"])
-def test_random_histories_end_as_a_replay(world, readers):
+def test_random_histories_end_as_a_replay(world, readers, lane):
     """Keys of every kind in plain and partitioned tables; a row's partition is told by its value, which changes."""
     kinds = KEYS if readers == ["spark"] else {k: KEYS[k] for k in ("composite", "bucket")}
     rng, states = random.Random(7), {kind: {key(n): "l" for n in range(20)} for kind, (key, *_) in kinds.items()}
@@ -68,9 +69,9 @@ def test_random_histories_end_as_a_replay(world, readers):
     for name in files(2):
         for kind, (key, *_) in kinds.items():
             world.changes(kind, *random_changes(rng, states[kind], key, 40), name=name)
-        world.merged(lane="rowdelta")
+        world.merged(lane=lane)
         for kind in kinds:
-            assert world.history(kind)[0].summary()["frazil.lane"] == "rowdelta", world.said
+            assert world.history(kind)[0].summary()["frazil.lane"] == lane, world.said
     for kind, state in states.items():
         got = [(tuple(shown(v) for v in r[:-1]), r[-1]) for r in world.rows(kind)]
         assert sorted(got) == sorted((tuple(map(str, k)), v) for k, v in state.items()), kind

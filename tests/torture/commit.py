@@ -33,10 +33,11 @@ from helpers import D, I, U, World  # noqa: E402
 COUNT, ROWS, LIMIT_S = 200, 300, 900
 POINTS = {
     "rowdelta": ["lake.row_delta:write_rows", "lake.row_delta:write_deletes", "lake.jvm_row_delta:commit", "lake.row_locator:Locator.save"],
+    "scan": ["engine.scan_row_delta:find_rows", "engine.scan_row_delta:write_deletes", "lake.jvm_row_delta:commit"],
     "merge": ["lake.jvm:fork", "lake.merge:merge", "lake.jvm:publish"],
     "fold": ["lake.small_file_merge:write_rows", "lake.jvm_rewrite:commit_rewrite", "lake.row_delta:write_rows", "lake.jvm_row_delta:commit"],
 }  # fmt: skip
-LANES = {lane: {"lane": lane} for lane in ("rowdelta", "merge")}
+LANES = {lane: {"lane": lane} for lane in ("rowdelta", "scan", "merge")}
 LANES["fold"] = {"lane": "rowdelta", "max_batch_files": 1, "fold_after": 2}
 """What a batch is merged with; of files that are to be folded there are several, each a batch."""
 FAULTS = ["compaction", "second writer", "unknown outcome", "full disk", "foreign delete of nothing"]
@@ -145,7 +146,7 @@ def _in_process(case: Case, lane: str, fault: str, point: str) -> str:
 
     before, after = {
         "compaction": (lambda: _compact(world), nothing),
-        "second writer": (lambda: world.merged(lane=case.random.choice(["merge", "rowdelta"])), nothing),
+        "second writer": (lambda: world.merged(lane=case.random.choice(["merge", "scan", "rowdelta"])), nothing),
         "unknown outcome": (nothing, fail(OSError("the answer was lost"))),
         "full disk": (fail(OSError(errno.ENOSPC, "No space left on device")), nothing),
         "foreign delete of nothing": (lambda: world.spark.sql(f"DELETE FROM {world.name('t')} WHERE id < 0"), nothing),
@@ -228,7 +229,7 @@ def run(count: int, seed: int = 1, spark=None, catalog_options: dict | None = No
             if number % 25 == 0:
                 world = World(Path(folder) / f"w{number}", f"torture_{seed}_{number}", options)
                 case = Case(world, seed * 1000 + number, 3 if number % 50 == 0 else 2)
-            lane = rng.choice(["rowdelta", "rowdelta", "fold", "merge"])
+            lane = rng.choice(["rowdelta", "scan", "fold", "merge"])
             point, kill = rng.choice(POINTS[lane]), number % 10 == 5 if count < 50 else number % 2
             for _ in range(4 if lane == "fold" else 1):
                 case.write()

@@ -189,14 +189,15 @@ class CdcMergeSettings(Settings):
     max_batch_mb: int = parameter(256, "Maximum size of a batch's change files, in MB.")
     max_batch_files: int = parameter(500, "Maximum number of change files per batch.")
     lane: str = parameter(
-        "merge",
-        "How to write batches: `merge`, `rowdelta` (by key index), or `auto` (whichever is expected to be faster).",
-        choices=("auto", "merge", "rowdelta"),
+        "auto",
+        "How to write batches. `merge` is one MERGE INTO. Row deltas find old rows by key index (`rowdelta`) or by a scan of the "
+        "keys (`scan`). `auto` takes what it expects to be faster.",
+        choices=("auto", "merge", "rowdelta", "scan"),
     )
     rowdelta_max_mb: int = parameter(
         64,
-        "Maximum size of a row delta's changes, unpacked, in MB: a row delta holds them in the driver's memory. "
-        "Larger batches go through MERGE.",
+        "Maximum size of the changes of a row delta by key index, unpacked, in MB: it holds them in the driver's memory. "
+        "Larger batches scan the table's keys, and Spark's tasks write them.",
     )
     index_limit_mb: int = parameter(
         2048, "Maximum size of a table's key index, in MB; above it, a join locates the rows."

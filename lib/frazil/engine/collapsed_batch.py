@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from frazil.engine.kept_batch import KeptBatch
+
 PLACE = ("file_order", "number")
 """The columns with the place of a key's last change in its batch."""
 EACH = ("commit_ts", "change_seq", "object", "number")
@@ -51,7 +53,8 @@ class Collapsed:
 
     `seen` is what Spark's reader would have observed. `files` are the batch's files, or partitions, in the order by which
     `bad` names them. `bounds` are the smallest and the largest first key, None if no literal can express them. `passed` has the
-    keys that rows only passed, in the form of the rows. `release` frees what Spark keeps of the frame.
+    keys that rows only passed, in the form of the rows. `kept` is what the frame is made of, if Spark's tasks collapsed
+    the batch; `release` frees it.
     """
 
     seen: dict[str, Any]
@@ -60,6 +63,7 @@ class Collapsed:
     files: Sequence[FileToRead | PartitionRead] = ()
     rows: pa.Table | None = None
     frame: DataFrame | None = None
+    kept: KeptBatch | None = None
     bounds: tuple[Any, Any] = (None, None)
     passed: pa.Table | DataFrame | None = None
     release: Callable[[], Any] = lambda: None

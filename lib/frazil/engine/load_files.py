@@ -82,7 +82,7 @@ def write_data_files(
     files = sorted(given.files, key=lambda f: f.name) if given.phase == CHANGE_PHASE else given.files
     planned, read = plan_files(given.spec, *sent, files, given.phase)
     size = sum(f.size for f in files)
-    write = _write_plan(spark, table, given.most_bad, every_of(size))
+    write = write_plan(spark, table, given.most_bad, every_of(size))
     groups = groups_of(planned, [f.size for f in files], spark.sparkContext.defaultParallelism)
     is_here = given.in_process or size <= IN_PROCESS
     if why_spark_writes(table):
@@ -106,7 +106,8 @@ def put(spark: SparkSession, branch: str, written: Written, summary: dict[str, s
         merge.replace_rows(spark, branch, written.frame, summary, empty_first=replace)
 
 
-def _write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, every: int = 1) -> WritePlan:
+def write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, every: int = 1) -> WritePlan:
+    """Return what a task needs to write data files of a table."""
     from frazil.lake.jvm import package
 
     to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
@@ -117,7 +118,7 @@ def write_sample(
     spark: SparkSession, table: JavaTable, spec: TableSpec, rows: pa.Table, folder: str
 ) -> list[dict[str, Any]]:
     """Write rows as data files of a table, but into a local folder; return them in Iceberg's JSON form."""
-    return write_elsewhere(rows, spec, _write_plan(spark, table), folder)
+    return write_elsewhere(rows, spec, write_plan(spark, table), folder)
 
 
 def storage_properties(table: JavaTable) -> dict[str, str]:

@@ -19,9 +19,10 @@ from frazil.core.multiset import net_rows
 from frazil.dms.control_records import TELLING
 from frazil.dms.stream_source import Message
 from frazil.engine.collapsed_batch import Collapsed, Wanted, as_micros, lake_columns, merge_rows
-from frazil.engine.large_batch import BUCKET_BYTES, ROWS_AT_ONCE, RowForm, collapse_blocks, counted_blocks
+from frazil.engine.large_batch import BUCKET_BYTES, collapse_blocks, counted_blocks
 from frazil.engine.message_parts import Part, Reading
 from frazil.engine.read_counts import BYTES_A_CHANGE, Tally
+from frazil.engine.row_form import ROWS_AT_ONCE, RowForm
 from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, packed
 from frazil.engine.small_batch import collapse_parts, each_row
 from frazil.lake.small_frames import frame, of_arrow

@@ -59,7 +59,7 @@ class Written:
 
 def write_files(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Written:
     """Write the good rows of files as data files of a table, each row as it is. Nothing is committed."""
-    writer = _writer(write)
+    writer = new_writer(write)
     tally = Tally(write.most_bad, write.every)
     for file in files:
         for changes in read_changes(file, read):
@@ -84,14 +84,15 @@ def write_elsewhere(rows: pa.Table, spec: TableSpec, write: WritePlan, folder: s
     return writer.close()
 
 
-def _writer(write: WritePlan) -> DataFileWriter:
+def new_writer(write: WritePlan, lineage: bool = False) -> DataFileWriter:
+    """Return a writer of a table's data files; with `lineage` its rows also have the columns of `LINEAGE`."""
     from pyiceberg.io import load_file_io
     from pyiceberg.table.metadata import TableMetadataUtil
 
     from frazil.lake.data_file_writer import DataFileWriter
 
     metadata = TableMetadataUtil.parse_raw(write.metadata)
-    return DataFileWriter(metadata, load_file_io(write.io_properties, metadata.location))
+    return DataFileWriter(metadata, load_file_io(write.io_properties, metadata.location), lineage)
 
 
 def lake_rows(rows: pa.RecordBatch, spec: TableSpec, names: Sequence[str], path: str = "") -> pa.RecordBatch:

@@ -27,7 +27,7 @@ from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge, multiset_write
 from frazil.lake.commit import Commit, Facts
-from frazil.lake.row_delta import RowDelta, UnfitError
+from frazil.lake.row_delta import UnfitError
 from frazil.lake.tables import Base
 from frazil.pipeline.unpacked_size import unpacked_bytes
 from frazil.report import latency
@@ -50,17 +50,14 @@ def apply_batch(book: Workbook, spec: TableSpec, base: Base, given: Batch) -> tu
     picked_up = time.time()
     if spec.policy == "append" and given.files:
         return _append(book, spec, base, given, picked_up)
-    is_partial = bool(given.files) and book.endpoint.no_sup_value is not None
-    lane, why = _lane(book, spec, given, is_partial or spec.narrow)
-    if lane and not has_numbers(spec):
-        lane, why = None, "only Spark can number its keys, which are reals or long decimals"
+    lane, why = _lane(book, spec, base, given)
     waits = quarantine.still_waiting(book, spec, base) is not None
     aside = quarantine.quarantines_bad_rows(book, spec)[0]
-    wanted = Wanted(latency.QUANTILES, lane is not None, waits or aside, quarantine.most_kept(book, spec))
+    wanted = Wanted(latency.QUANTILES, lane == "rowdelta", waits or aside, quarantine.most_kept(book, spec))
     try:
         found = _collapsed(book, spec, given, wanted)
     except _TooManyRowsError:
-        return apply_batch(book, spec, base, replace(given, only_merge=TOO_MANY_ROWS))
+        return apply_batch(book, spec, base, replace(given, why_large=TOO_MANY_ROWS))
     try:
         given.require_unchanged()
         quarantine.admit_rows(book, spec, found.bad, found.seen["changes"], found.files)
@@ -128,13 +125,12 @@ def _collapsed(book: Workbook, spec: TableSpec, given: Batch, wanted: Wanted) ->
 
 
 def _commit_collapsed(
-    book: Workbook, spec: TableSpec, base: Base, given: Batch, by_core: tuple[Collapsed, RowDelta | None, str, float]
+    book: Workbook, spec: TableSpec, base: Base, given: Batch, by_core: tuple[Collapsed, str, str, float]
 ) -> tuple[dict[str, int], dict[str, float]]:
     """Commit the core's result for a batch by the chosen lane; `by_core` ends with the time of its pick-up."""
     found, lane, why, picked_up = by_core
     stats, read_at, position = latency.picked_up(found.seen, picked_up), time.time(), given.after(commit.new_batch())
     facts = Facts(position, _summary(stats, found.keys, given, picked_up), given.record(position.batch))
-    rows = lane.with_partition_values(small_batch.for_row_delta(found.rows, spec)) if lane else None
 
     def as_frame() -> DataFrame:
         return found.frame if found.frame is not None else collapsed_batch.frame_of(book.spark, found.rows, spec)
@@ -142,8 +138,7 @@ def _commit_collapsed(
     records = partial(_records, book, spec, base, position.batch, (found.bad, found.files))
     of_batch = OfBatch(found.bad.count, records, as_frame)
     with quarantine.quarantined_with_commit(book, spec, base, position.batch, of_batch) as ready:
-        how = WritePath(as_frame, why, lane, rows, found.bounds)
-        done = commit_batch(book, spec, base, facts, how, ready)
+        done = commit_batch(book, spec, base, facts, WritePath(as_frame, why, found.bounds, lane, found), ready)
     _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
     return _counts(stats, found.keys, done, picked_up, read_at)
 
@@ -177,18 +172,36 @@ def _counts(
     return counts, {**latency.lag(stats, committed - picked_up), "commit_s": max(0.0, committed - read_at)}
 
 
-def _lane(book: Workbook, spec: TableSpec, given: Batch, is_partial: bool) -> tuple[RowDelta | None, str]:
-    """Return the row-delta lane, or None for a MERGE, and why.
+def _lane(book: Workbook, spec: TableSpec, base: Base, given: Batch) -> tuple[str, str]:
+    """Return the lane of a batch, and why; see `lanes`.
 
-    A row delta holds its rows in memory, so the number of rows decides, not that of files.
+    A row delta by index holds its rows in memory, so the number of rows decides, not that of files.
     """
-    if given.only_merge and book.lanes.mode != "merge":
-        return None, given.only_merge
-    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, is_partial)
-    most = book.lanes.max_mb
-    if lane and given.files and (size := unpacked_bytes(given.files, most * 10**6)) and size > most * 10**6:
-        return None, f"{size / 1e6:,.0f} MB of changes or more once unpacked, above rowdelta_max_mb ({most})"
+    is_partial = bool(given.files) and book.endpoint.no_sup_value is not None
+    lane, why = book.lanes.choose(book.name(spec), spec, given.megabytes, is_partial or spec.narrow)
+    if lane == "rowdelta" and (large := given.why_large or _why_large(book, given)):
+        lane, why = "scan", large
+    if lane == "rowdelta" and not has_numbers(spec):
+        return "merge", "only Spark can number its keys, which are reals or long decimals"
+    if lane == "scan" and (reason := _why_no_scan(book, spec, base)):
+        return "merge", f"{why}, and {reason}"
     return lane, why
+
+
+def _why_large(book: Workbook, given: Batch) -> str:
+    """Return why packed files are too much for the driver; empty if they are not."""
+    most = book.lanes.max_mb
+    size = unpacked_bytes(given.files, most * 10**6) or 0
+    if size <= most * 10**6:
+        return ""
+    return f"{size / 1e6:,.0f} MB of changes or more once unpacked, above rowdelta_max_mb ({most})"
+
+
+def _why_no_scan(book: Workbook, spec: TableSpec, base: Base) -> str:
+    """Return why only Spark can write a table's rows; empty if the core can."""
+    if base.copies:
+        return "the table is copy-on-write"
+    return load_files.why_spark_writes(jvm.load_table(book.spark, book.name(spec)))
 
 
 def _require_free(book: Workbook, spec: TableSpec, passed: DataFrame, files: tuple[DmsObject, ...]) -> None:
@@ -221,38 +234,48 @@ def _summary(stats: dict[str, Any], keys: int, given: Batch, picked_up: float) -
 
 @dataclass(frozen=True)
 class WritePath:
-    """How a batch is written, and why: by a row delta of `rows`, or by a MERGE of the frame.
-
-    `bounds` are the smallest and the largest first key, None if no literal can express them.
-    """
+    """How a batch is written, and why. `frame` returns it for a MERGE, which also writes what proves unfit for the lane."""
 
     frame: Callable[[], DataFrame]
     why: str
-    lane: RowDelta | None = None
-    rows: Any = None
     bounds: tuple[Any, Any] = (None, None)
+    """The smallest and the largest first key, None if no literal can express them."""
+    lane: str = "merge"
+    found: Collapsed | None = None
 
 
 def commit_batch(
     book: Workbook, spec: TableSpec, base: Base, facts: Facts, how: WritePath, ready: Callable[[], Any]
 ) -> Commit:
-    """Commit a batch as a row delta or by a MERGE, which also takes a batch that proves unfit for a row delta.
+    """Commit a batch by its lane; a MERGE also takes a batch that proves unfit for a row delta.
 
     `ready` is called before the commit is public.
     """
-    if how.lane is None:
+    if how.lane == "merge":
         return _merge(book, spec, base, facts, how, ready)
     ready()
-    of_lane = {"frazil.lane": "rowdelta", "frazil.lane-reason": how.why}
+    told = replace(facts, summary={**facts.summary, "frazil.lane": how.lane, "frazil.lane-reason": how.why})
     try:
-        return how.lane.apply(base, facts.position, how.rows, {**facts.summary, **of_lane}, facts.properties)
+        return _row_delta(book, spec, base, told, how)
     except UnfitError as error:
         why = book.lanes.unfit(book.name(spec), error)
     frame = how.frame().persist()
     try:
-        return _merge(book, spec, base, facts, WritePath(lambda: frame, why, bounds=how.bounds), ready)
+        return _merge(book, spec, base, facts, replace(how, frame=lambda: frame, why=why), ready)
     finally:
         frame.unpersist()
+
+
+def _row_delta(book: Workbook, spec: TableSpec, base: Base, facts: Facts, how: WritePath) -> Commit:
+    """Commit a batch as a row delta; raise UnfitError if a MERGE has to write it."""
+    found = how.found
+    if how.lane == "scan":
+        from frazil.engine.scan_row_delta import commit_by_scan
+
+        return commit_by_scan(book.spark, (book.name(spec), base), spec, found, facts)
+    lane = book.lanes.row_delta(book.name(spec), spec)
+    rows = lane.with_partition_values(small_batch.for_row_delta(found.rows, spec))
+    return lane.apply(base, facts.position, rows, facts.summary, facts.properties)
 
 
 def _merge(

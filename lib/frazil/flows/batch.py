@@ -45,8 +45,8 @@ class Batch:
     files: tuple[DmsObject, ...] = ()
     require_unchanged: Callable[[], None] = lambda: None
     """Raises SourceError for a file that has changed since it was listed."""
-    only_merge: str = ""
-    """Why the batch may not use a row delta, whatever the lane is."""
+    why_large: str = ""
+    """Why the driver may not collect its rows, however few MB it has."""
     record: Callable[[str], dict[str, str]] = lambda batch: {}
     """Takes the batch's id; returns the properties that record which files were applied."""
     small: bool = True

@@ -1,4 +1,8 @@
-"""Chooses how to write a batch, by MERGE or by row delta, per table and batch, and gives the reason."""
+"""Chooses how to write a batch per table and batch, and gives the reason.
+
+There are three lanes. A row delta finds the old rows by the key index (`rowdelta`) or by a scan of the table's keys
+(`scan`). A MERGE lets Spark find them (`merge`).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,14 @@ from frazil.lake.small_file_merge import Fold
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MERGE_S, MERGE_S_PER_ROW, MERGE_S_PER_MB = 0.5, 0.8e-6, 0.1
+MERGE_S, MERGE_S_PER_ROW, MERGE_S_PER_MB = 0.5, 0.8e-6, 0.15
+SCAN_S, SCAN_S_PER_ROW, SCAN_S_PER_MB = 0.8, 0.2e-6, 0.1
 ROWDELTA_S, ROWDELTA_S_PER_MB = 0.4, 0.15
 INDEX_S, INDEX_S_PER_ROW, AMORTISED = 2.0, 2e-6, 100
 """Seconds on one core for a batch, by the table's rows and the batch's MB, and for an index, shared by a long run's batches."""
 
+LANES = {"merge": "MERGE", "scan": "row delta by scan", "rowdelta": "row delta"}
+"""How messages name each lane."""
 _testing, _tested = Lock(), {}
 """Results of the self-test, by application, catalog and format version."""
 
@@ -50,19 +57,21 @@ class Lanes:
     open: dict[str, RowDelta] = field(default_factory=dict)
     costs: dict[str, Costs] = field(default_factory=dict)
 
-    def choose(
-        self, name: str, spec: TableSpec, megabytes: float, partial: bool = False
-    ) -> tuple[RowDelta | None, str]:
-        """Return the row-delta lane of a table, or None for a MERGE, and the reason."""
+    def choose(self, name: str, spec: TableSpec, megabytes: float, partial: bool = False) -> tuple[str, str]:
+        """Return the lane of a batch, and the reason; `row_delta` returns the table's own."""
         lane, why = self.expect(name, spec, megabytes, partial)
         if lane == "merge":
-            return None, why
-        if reason := self.costs[name].unfit or self.missing(name):
-            return None, reason
+            return lane, why
+        if reason := self._costs(name).unfit or self.missing(name):
+            return "merge", reason
+        return lane, why
+
+    def row_delta(self, name: str, spec: TableSpec) -> RowDelta:
+        """Return the row deltas of a table by its key index, which stays loaded."""
         if name not in self.open or self.open[name].spec != spec:
             small = Fold(self.fold_after, len(self.open))
             self.open[name] = RowDelta(self.spark, name, spec, self.folder, self.limit_mb, small)
-        return self.open[name], why
+        return self.open[name]
 
     def expect(self, name: str, spec: TableSpec, megabytes: float, partial: bool = False) -> tuple[str, str]:
         """Return the lane that suits a batch, and the reason, without testing whether row deltas work here."""
@@ -72,42 +81,47 @@ class Lanes:
             return "merge", "a table without a key"
         if partial:
             return "merge", "rows that do not carry every column"
-        if megabytes > self.max_mb:
-            return "merge", f"{megabytes:.3g} MB of changes, above rowdelta_max_mb ({self.max_mb})"
-        merge, delta = (self._guess(name, lane, megabytes) for lane in ("merge", "rowdelta"))
-        if self.mode == "rowdelta":
-            return "rowdelta", "set"
-        if merge <= delta:
-            return "merge", f"about {merge:.1f} s, a row delta {delta:.1f} s"
-        return "rowdelta", f"about {delta:.1f} s, a MERGE {merge:.1f} s"
+        if megabytes > self.max_mb and self.mode != "scan":
+            return "scan", f"{megabytes:.3g} MB of changes, above rowdelta_max_mb ({self.max_mb})"
+        if self.mode in ("rowdelta", "scan"):
+            return self.mode, "set"
+        about = {lane: self._guess(name, lane, megabytes) for lane in LANES}
+        lane = min(about, key=about.__getitem__)
+        others = ", ".join(f"a {LANES[other]} {seconds:.1f} s" for other, seconds in about.items() if other != lane)
+        return lane, f"about {about[lane]:.1f} s, {others}"
 
     def _guess(self, name: str, lane: str, megabytes: float, measured: bool = True) -> float:
         """Return the expected seconds: from rows and MB, times the ratio that this run measured."""
-        if name not in self.costs:
-            now = jvm.load_table(self.spark, name).currentSnapshot()
-            self.costs[name] = Costs(int(now.summary().get("total-records") or 0) if now else 0)
-        costs, cores = self.costs[name], self.spark.sparkContext.defaultParallelism
+        costs, cores = self._costs(name), self.spark.sparkContext.defaultParallelism
         factor = costs.factor.get(lane) or next(iter(costs.factor.values()), 1.0) if measured else 1.0
         if lane == "merge":
             return factor * (MERGE_S + (costs.rows * MERGE_S_PER_ROW + megabytes * MERGE_S_PER_MB) / cores)
+        if lane == "scan":
+            return factor * (SCAN_S + (costs.rows * SCAN_S_PER_ROW + megabytes * SCAN_S_PER_MB) / cores)
         index = 0.0
         if measured and name not in self.open:
             known = (self.folder / name / "manifest.json").exists()
             index = INDEX_S + (0 if known else costs.rows * INDEX_S_PER_ROW / cores)
         return factor * (ROWDELTA_S + megabytes * ROWDELTA_S_PER_MB + index / (AMORTISED if self.lasting else 1))
 
+    def _costs(self, name: str) -> Costs:
+        if name not in self.costs:
+            now = jvm.load_table(self.spark, name).currentSnapshot()
+            self.costs[name] = Costs(int(now.summary().get("total-records") or 0) if now else 0)
+        return self.costs[name]
+
     def note(self, name: str, summary: dict[str, str], megabytes: float, seconds: float) -> str:
         """Record how long a batch took, by its snapshot's summary; return a message about its lane if that has changed."""
         lane, why = summary["frazil.lane"], summary["frazil.lane-reason"]
-        now = seconds / self._guess(name, lane, megabytes, measured=False)
-        costs = self.costs[name]
-        if lane == "merge" or costs.last == lane:  # the first row delta reads or builds the index
+        costs = self._costs(name)
+        if lane != "rowdelta" or costs.last == lane:  # the first row delta reads or builds the index
+            now = seconds / self._guess(name, lane, megabytes, measured=False)
             costs.factor[lane] = 0.7 * costs.factor.get(lane, now) + 0.3 * now
         costs.rows = int(summary.get("total-records") or 0)
         news, costs.last = lane != costs.last and self.mode != "merge", lane
         index = self.open[name].rows.index if lane == "rowdelta" else None
         size = f"; index of {index.bytes / 1e6:,.1f} MB" if index else ""
-        return f"{'row delta' if lane == 'rowdelta' else 'MERGE'} ({why}{size})" if news else ""
+        return f"{LANES[lane]} ({why}{size})" if news else ""
 
     def unfit(self, name: str, error: UnfitError) -> str:
         """Return why a batch needs a MERGE. Unless index and table disagreed, the table gets no more row deltas in this run."""

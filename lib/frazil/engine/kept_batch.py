@@ -1,0 +1,173 @@
+"""A collapsed batch that Spark keeps: its rows as blocks of Arrow, and the key of each as a row of the JVM.
+
+A join with the table needs no more than keys. So no other value enters the JVM, unless a MERGE writes the batch.
+`DriverBatch` is a batch whose rows this process has, in the same terms.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.sql import literal
+from frazil.engine.collapsed_batch import as_micros, merge_rows, micros_sql
+from frazil.engine.row_form import PASSED, RowForm, in_batches
+from frazil.engine.shuffle import packed
+from frazil.lake.small_frames import of_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+Write = Callable[[Iterator[tuple[int, "pa.Table"]]], Any]
+"""Writes rows, given in parts with the number of each part's first row; JSON must be able to hold its result."""
+BUCKET_BITS = 32
+"""The number of a row is its bucket, shifted by this, plus its place in the bucket."""
+
+
+@dataclass(frozen=True)
+class KeptBatch:
+    """A frame of `kept_rows`, which Spark keeps, and the form of the rows in its blocks."""
+
+    frame: DataFrame
+    form: RowForm
+
+    def facts(self) -> tuple[list[dict[str, Any]], int, tuple[Any, Any]]:
+        """Run the job of the batch; return its facts, the number of keys, and the bounds of the first key.
+
+        The bounds are None if no literal can express them.
+        """
+        from pyspark.sql import functions as F
+
+        first = self.form.key_columns[0]
+        is_time = first in micros_sql(self.form.spec)
+        kind = dict(self.frame.dtypes)[first]
+        can_be_bound = kind.startswith(("int", "bigint", "decimal", "string")) and not is_time
+        ends = (F.min(first), F.max(first)) if can_be_bound else (F.lit(None), F.lit(None))
+        count = F.count_if(F.col("op") != PASSED)
+        texts, keys, low, high = self.frame.agg(F.collect_list("fact"), count, *ends).first()
+        return [json.loads(text) for text in texts], keys, (low, high)
+
+    def keys(self) -> DataFrame:
+        """Return the number of each row (`n`), and its key (`k0` …) with the lake's types."""
+        return _with_typed_keys(self.frame.where(f"op <> '{PASSED}'"), self.form)
+
+    def passed(self) -> DataFrame:
+        """Return the keys that rows only passed, as `after`."""
+        fields = zip(self.form.spec.key, _key_values(self.form), strict=True)
+        key = ", ".join(f"{literal(name)}, {value}" for name, value in fields)
+        return self.frame.where(f"op = '{PASSED}'").selectExpr(f"named_struct({key}) as after")
+
+    def _blocks(self) -> DataFrame:
+        return self.frame.where("block is not null").select("n", "block")
+
+    def written(self, write: Write) -> list[Any]:
+        """Return what `write` returns for the rows of each task."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            yield pa.RecordBatch.from_pydict({"result": [json.dumps(write(_rows_of_blocks(batches)))]})
+
+        return [json.loads(row.result) for row in self._blocks().mapInArrow(run, "result string").collect()]
+
+    def rows(self) -> DataFrame:
+        """Return the rows in the form of a MERGE; each use unpacks the blocks again."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        unpacked = self._blocks().mapInArrow(_unpack, from_arrow_schema(self.form.schema))
+        return merge_rows(unpacked, self.form.spec)
+
+
+@dataclass(frozen=True)
+class DriverBatch:
+    """A collapsed batch whose rows (`op`, `c0` …) this process has."""
+
+    spark: SparkSession
+    latest: pa.Table
+    form: RowForm
+
+    def keys(self) -> DataFrame:
+        """Return the number of each row (`n`), and its key (`k0` …) with the lake's types."""
+        import numpy as np
+        import pyarrow as pa
+
+        columns = {name: as_micros(self.latest[name]) for name in self.form.key_columns}
+        numbered = pa.table({"n": np.arange(len(self.latest)), **columns})
+        return _with_typed_keys(of_arrow(self.spark, numbered), self.form)
+
+    def written(self, write: Write) -> list[Any]:
+        """Return what `write` returns for the rows."""
+        return [write(iter([(0, self.latest)]))]
+
+
+def _with_typed_keys(rows: DataFrame, form: RowForm) -> DataFrame:
+    return rows.selectExpr("n", *[f"{value} as k{i}" for i, value in enumerate(_key_values(form))])
+
+
+def _key_values(form: RowForm) -> list[str]:
+    times = micros_sql(form.spec)
+    return [times.get(name, name) for name in form.key_columns]
+
+
+def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _, rows in _rows_of_blocks(batches):
+        yield from in_batches(rows)
+
+
+def _rows_of_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the number of its first row, and the rows of each block."""
+    import pyarrow as pa
+
+    for batch in batches:
+        for number, block in zip(batch["n"].to_pylist(), batch["block"], strict=True):
+            yield number, pa.ipc.open_stream(block.as_buffer()).read_all()
+
+
+def schema_of(form: RowForm) -> pa.Schema:
+    """Return the columns of a kept batch.
+
+    A row has either a fact of a task, or a number (`n`), an operation and a key, or a number and a block.
+    """
+    import pyarrow as pa
+
+    keys = [form.schema.field(name) for name in form.key_columns]
+    return pa.schema([("fact", pa.string()), ("n", pa.int64()), ("op", pa.string()), *keys, ("block", pa.binary())])
+
+
+def kept_rows(bucket: int, rows: pa.Table, form: RowForm) -> Iterator[pa.RecordBatch]:
+    """Yield a bucket's rows in the columns of `schema_of`: their keys, and blocks with whole rows."""
+    import numpy as np
+    import pyarrow as pa
+
+    number = bucket << BUCKET_BITS
+    for some in in_batches(rows):
+        numbers = pa.array(np.arange(number, number + some.num_rows))
+        yield _filled(form, some.num_rows, {"n": numbers, **{name: some[name] for name in ("op", *form.key_columns)}})
+        block = packed(pa.Table.from_batches([some]))
+        yield _filled(form, 1, {"n": pa.array([number]), "block": pa.array([block], pa.binary())})
+        number += some.num_rows
+
+
+def passed_rows(rows: pa.Table, form: RowForm) -> Iterator[pa.RecordBatch]:
+    """Yield keys that rows only passed, in the columns of `schema_of`."""
+    for some in in_batches(rows):
+        yield _filled(form, some.num_rows, {name: some[name] for name in ("op", *form.key_columns)})
+
+
+def fact_row(text: str, form: RowForm) -> pa.RecordBatch:
+    """Return a task's fact in the columns of `schema_of`."""
+    import pyarrow as pa
+
+    return _filled(form, 1, {"fact": pa.array([text])})
+
+
+def _filled(form: RowForm, count: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Return columns with nulls for the others."""
+    import pyarrow as pa
+
+    schema = schema_of(form)
+    arrays = [columns[f.name] if f.name in columns else pa.nulls(count, f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

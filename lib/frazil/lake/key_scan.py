@@ -1,0 +1,81 @@
+"""Finds the live rows of many keys: Spark scans the table's key columns beside a broadcast of the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
+from frazil.lake.data_file_writer import ROW_ID
+from frazil.lake.merge import bound
+from frazil.lake.row_locator import MismatchError, arrow
+from frazil.lake.small_frames import of_arrow
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at a snapshot: its data files in any order, and whether its rows have a `_row_id` (format v3)."""
+
+    name: str
+    spec: TableSpec
+    snapshot: int
+    files: Sequence[str]
+    has_row_ids: bool
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """The live rows of some keys, each with the number of its key (`n`), its data file, and its position there.
+
+    `file` is a place in `TableState.files`. `row_id` is None for tables without row ids.
+    """
+
+    n: np.ndarray
+    file: np.ndarray
+    position: np.ndarray
+    row_id: np.ndarray | None
+
+    def by_file(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the place of each data file that has some of the rows, and their positions."""
+        import numpy as np
+
+        order = np.argsort(self.file, kind="stable")
+        file, position = self.file[order], self.position[order]
+        starts = np.flatnonzero(np.diff(file, prepend=-1))
+        for part in np.split(np.arange(len(file)), starts[1:]) if len(starts) else []:
+            yield int(file[part[0]]), position[part]
+
+
+def find_rows(spark: SparkSession, state: TableState, keys: DataFrame, bounds: tuple[Any, Any]) -> FoundRows:
+    """Return the live rows of `keys` (`n`, `k0` …) in a table; memory must hold the keys, and the rows that are found.
+
+    `bounds` are the smallest and the largest first key, if known: Iceberg then leaves out files without such keys. Raise
+    MismatchError for a row in a file that is not one of the table's.
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    key = [f"{identifier(name)} AS key{i}" for i, name in enumerate(state.spec.key)]
+    own = [ROW_ID] if state.has_row_ids else []
+    low, high = map(bound, bounds)
+    where = f"WHERE {identifier(state.spec.key[0])} BETWEEN {low} AND {high}" if low and high else ""
+    columns = ", ".join(["_file", "_pos", *own, *key])
+    table = spark.sql(f"SELECT {columns} FROM {state.name} VERSION AS OF {state.snapshot} {where}")
+    same = [F.col(f"key{i}") == F.col(f"k{i}") for i in range(len(key))]
+    places = pa.table({"path": list(state.files), "file": pa.array(range(len(state.files)), pa.int32())})
+    found = (
+        table.join(F.broadcast(keys), same)
+        .join(F.broadcast(of_arrow(spark, places)), F.col("_file") == F.col("path"), "left")
+        .select("n", "file", "_pos", *own)
+    )
+    rows = arrow(found)
+    if rows["file"].null_count:
+        raise MismatchError(f"{state.name}: a scan names a data file that its plan lacks", "run again")
+    ids = rows[ROW_ID].to_numpy() if own and not rows[ROW_ID].null_count else None
+    return FoundRows(rows["n"].to_numpy(), rows["file"].to_numpy(), rows["_pos"].to_numpy(), ids)
