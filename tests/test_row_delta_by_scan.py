@@ -98,6 +98,14 @@ def test_keys_of_every_type_are_found(world, size, columns, first, second):
     assert [row[1] for row in world.rows("t")] == ["c"] and summary(world)["frazil.lane"] == "scan"
 
 
+def test_a_table_whose_keys_no_index_can_hold_needs_no_merge(world):
+    world.table("t", "id REAL8", "v STRING(9)").load("t", ("0.1", "a"), ("2.5", "b")).loaded()
+    world.changes("t", U("0.1", "c"), D("2.5"), name=FILE1).merged(lane="rowdelta")
+    told = summary(world)
+    assert (told["frazil.lane"], world.rows("t")) == ("scan", [(0.1, "c")])
+    assert told["frazil.lane-reason"].startswith("only Spark can number its keys")
+
+
 @pytest.mark.parametrize(
     ("properties", "why"),
     [

@@ -182,7 +182,7 @@ def _lane(book: Workbook, spec: TableSpec, base: Base, given: Batch) -> tuple[st
     if lane == "rowdelta" and (large := given.why_large or _why_large(book, given)):
         lane, why = "scan", large
     if lane == "rowdelta" and not has_numbers(spec):
-        return "merge", "only Spark can number its keys, which are reals or long decimals"
+        lane, why = "scan", "only Spark can number its keys, which are reals or long decimals"
     if lane == "scan" and (reason := _why_no_scan(book, spec, base)):
         return "merge", f"{why}, and {reason}"
     return lane, why
