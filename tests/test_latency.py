@@ -132,13 +132,13 @@ def test_percentiles_over_commits_are_those_of_all_changes_and_no_means_of_perce
 def test_an_idle_source_is_not_lag_and_a_backlog_is(analysed):
     busy = [commit(at_s=at, delays=(4.0, 6.0)) for at in range(0, 300, 5)]
     late = commit("shop.events", at_s=900, delays=(400.0, 420.0))  # nothing came for ten minutes but what waited here
-    rows = analysed(*busy, late).behind.set_index("slice")
+    rows = analysed(*busy, late).backlog.set_index("slice")
     quiet = rows.loc[NOON + 420_000]  # both tables have been idle for two minutes
     assert quiet["waiting_s"] == 0
     assert 100 < quiet["quiet_s"] < 150
     waiting = rows.loc[NOON + 840_000]
     assert 330 < waiting["waiting_s"] < 380
-    assert "waited for longest" in chart_captions.behind(analysed(*busy, late))
+    assert "waited for longest" in chart_captions.backlog(analysed(*busy, late))
 
 
 @pytest.mark.spark
@@ -169,7 +169,7 @@ def test_a_few_commits_without_source_times_still_tell_of_the_stages_that_are_kn
     stages = a.percentiles("stage").set_index("stage")["p50"]
     assert set(stages.index) == {"dms_to_landed", "landed_to_pickup", "pickup_to_commit", "commit_to_visible"}
     assert stages["commit_to_visible"] == pytest.approx(0.4, rel=0.02)
-    for draw in (latency_charts.heat, latency_charts.behind, latency_charts.ecdf, latency_charts.tables_by_hour):
+    for draw in (latency_charts.heat, latency_charts.backlog, latency_charts.ecdf, latency_charts.tables_by_hour):
         assert draw(a) is None
     assert chart_captions.all_day(a) == chart_captions.NOTHING
     assert "TimestampColumnName" in chart_captions.tables(a)
@@ -204,7 +204,7 @@ def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(anal
 def test_no_commit_at_all_is_said(analysed):
     a = analysed()
     assert (a.count, a.skew, a.newest(), a.slowest()) == (0, [], [], {})
-    for say in (chart_captions.all_day, chart_captions.behind, chart_captions.tables, chart_captions.stages):
+    for say in (chart_captions.all_day, chart_captions.backlog, chart_captions.tables, chart_captions.stages):
         assert say(a) == chart_captions.NOTHING
     assert latency_charts.stages(a) is None
 

@@ -40,20 +40,20 @@ def definition(text: str, operation: str, where: str) -> Definition | None:
     """Return the definition in a control record's JSON; None if it has none (IncludeControlDetails is off)."""
     try:
         table = json.loads(text)["control"]["table-def"]
-        told, key = table["columns"], tuple(map(str, table.get("primary-key") or ()))
-        names = {str(c["type"]).upper() for c in told.values()}
+        columns, key = table["columns"], tuple(map(str, table.get("primary-key") or ()))
+        names = {str(c["type"]).upper() for c in columns.values()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     own = bool(names & (TYPES - _BOTH))
-    return Definition(where, operation, {n: _column(n, c, own) for n, c in told.items()}, key) if told else None
+    return Definition(where, operation, {n: _column(n, c, own) for n, c in columns.items()}, key) if columns else None
 
 
-def _column(name: str, told: dict, own: bool) -> Column | None:
-    kind = str(told["type"]).upper()
+def _column(name: str, stated: dict, own: bool) -> Column | None:
+    kind = str(stated["type"]).upper()
     kind = kind if own and kind in TYPES else _TYPES.get(kind, kind)
     if kind == "NUMERIC":  # Assumed: if the digits are given, then under these names.
-        kind = f"NUMERIC({told.get('precision')},{told.get('scale', 0)})" if told.get("precision") else ""
+        kind = f"NUMERIC({stated.get('precision')},{stated.get('scale', 0)})" if stated.get("precision") else ""
     try:
-        return Column(name, require_type(kind), told.get("nullable", True))
+        return Column(name, require_type(kind), stated.get("nullable", True))
     except SpecError:
         return None

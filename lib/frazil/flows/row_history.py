@@ -81,16 +81,16 @@ def key_history(book: Workbook, table: str, key: list[str]) -> list[dict[str, An
             word = "load" if made else "there before what snapshots tell of"
         lies = {"_file": v.file.rsplit("/", 1)[-1], "_pos": v.position, "_row_id": v.row_id}
         values = {c: x for c, x in v.row.items() if c not in spec.key}
-        events.append(_beside({"operation": word, **_told(states, made), **lies}, values))
+        events.append(_with_values({"operation": word, **_recorded(states, made), **lies}, values))
         after = place.get(behind.get(found[n + 1].sequence, 0), len(states)) if n + 1 < len(found) else len(states)
         end = table_history.first_without(book.spark, name, states[0 if at is None else at + 1 : after], where)
         gone = end is not None
         if end:
-            events.append({"operation": "delete", **_told(states, end)})
+            events.append({"operation": "delete", **_recorded(states, end)})
     return events[::-1]
 
 
-def _told(states: list[Snapshot], s: Snapshot | None) -> dict[str, Any]:
+def _recorded(states: list[Snapshot], s: Snapshot | None) -> dict[str, Any]:
     """What a snapshot records about the batch that it committed."""
     if s is None:
         return {"committed": f"at or before {clock(states[0].committed_ms)}", "snapshot": None, "source_commit": "–", "files": "–"}  # fmt: skip
@@ -109,7 +109,7 @@ def _end(position: Position) -> str:
     return ", ".join(f"{p}: {offset}" for p, offset in position.stream.items()) or position.last or "the load"
 
 
-def _beside(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def _with_values(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """Add a row's values to facts; a column with the name of a fact is distinguished."""
     return facts | {f"{c} (column)" if c in facts else c: value for c, value in values.items()}
 
@@ -136,7 +136,7 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     wanted = typed_key(spec, key)
     rows = [row for file in files for row in rows_of_key(file, read, wanted)] if wanted else []
     return [
-        _beside(
+        _with_values(
             {"file": r.file, "row": r.number, "operation": r.op, "source_commit": r.commit_ts or "–", **_moved(r, spec)},
             r.values,
         )

@@ -18,8 +18,8 @@ def in_tasks_or_here(book: Workbook, spec: TableSpec, read: Callable[[bool], T])
     return tasks_or_here(book, f"{spec.source}: this process reads its rows", read)
 
 
-def tasks_or_here(book: Workbook, told: str, read: Callable[[bool], T]) -> T:
-    """Return the same; `told` says what this process does if it has to.
+def tasks_or_here(book: Workbook, fallback: str, read: Callable[[bool], T]) -> T:
+    """Return the same; `fallback` says what this process does if it has to.
 
     If the executors lack Python or a package, no task can run the core. Then this process reads, for the rest of the
     run. That is slower, and as safe.
@@ -33,6 +33,6 @@ def tasks_or_here(book: Workbook, told: str, read: Callable[[bool], T]) -> T:
     except Exception as error:
         if not (missing := missing_python(error)):
             raise
-        book.progress(f"{told}, as Spark's executors cannot: {missing}")
+        book.progress(f"{fallback}, as Spark's executors cannot: {missing}")
         book.tasks_fail = True
         return read(True)

@@ -50,9 +50,9 @@ def clock(ms: float, width_s: float = 60) -> str:
     return f"{times([ms])[0]:%d %b %H:%M}{f':{times([ms])[0]:%S}' if width_s < 60 else ''}"
 
 
-def behind(a: Analysis) -> str:
+def backlog(a: Analysis) -> str:
     """Describe how long changes waited, how long at most, and how long the source was quiet."""
-    rows = a.behind
+    rows = a.backlog
     if rows.empty:
         return NOTHING
     worst = rows.loc[rows["waiting_s"].idxmax()]

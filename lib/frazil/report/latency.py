@@ -205,7 +205,7 @@ class Analysis:
         ]  # fmt: skip
 
     @cached_property
-    def behind(self) -> pd.DataFrame:
+    def backlog(self) -> pd.DataFrame:
         """One row per slice, at its end: `waiting_s`, the wait of the longest waiting change of any table, and `quiet_s`.
 
         `quiet_s` is the time since the newest source commit in the lake. If nothing waits, the lake is fresh however

@@ -29,9 +29,9 @@ BLUE, RED, GREY = COLOURS[0], COLOURS[3], COLOURS[7]
 
 
 @styled
-def behind(a: Analysis) -> Figure | None:
+def backlog(a: Analysis) -> Figure | None:
     """Draw how long changes waited to be applied, and how long the source was quiet: only the first is lag."""
-    rows = a.behind
+    rows = a.backlog
     if rows.empty:
         return None
     figure, axes = new_figure("How far was the lake behind its source?", height=3.2)
