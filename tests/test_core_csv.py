@@ -29,7 +29,7 @@ def read(raw: bytes, width: int, dialect: Dialect = PLAIN, block: int = 1 << 20)
     return sorted(found, key=lambda row: row[0])
 
 
-@pytest.mark.parametrize("block", [4, 1 << 20])
+@pytest.mark.parametrize("block", [*range(4, 12), 1 << 20])
 @pytest.mark.parametrize(
     ("dialect", "text", "rows"),
     [
@@ -39,6 +39,7 @@ def read(raw: bytes, width: int, dialect: Dialect = PLAIN, block: int = 1 << 20)
         (Dialect("|"), "a,b|c\n", [["a,b", "c"]]),
         (Dialect("§", "\x1e"), 'a,b§"c§\x1ed"\x1e\n§,\x1e', [["a,b", "c§\x1ed"], ["\n", ","]]),
         (Dialect(",", "\r\n"), 'a,b\r\n1,"p\r\nq\nr"\r\n', [["a", "b"], ["1", "p\r\nq\nr"]]),
+        (Dialect("||", "@@"), 'a|@||"b||"@@1||2@@3|||4', [["a|@", "b||"], ["1", "2"], ["3", "|4"]]),
         (Dialect("\t", quotes=False), '"a\tb"\n', [['"a', 'b"']]),
         (Dialect(header=True), 'id,"v\nw"\n1,2\n', [["1", "2"]]),
         (Dialect(), "\ufeffa,b\n", [["a", "b"]]),

@@ -181,20 +181,19 @@ class _StandardForm:
         for own, standard in swaps:
             self._steps.append((parked[standard].encode(), standard.encode()))
             self._own[parked[standard].encode()] = (standard, own)
-        self._longest = max(len(own) for own, _ in self._steps) - 1
-        self._held = b""
+        self._held = [b""] * len(self._steps)
 
     def standard(self, chunk: bytes, last: bool) -> bytes:
         """Return the next bytes in standard form; a part of a delimiter at their end waits for the rest."""
-        data = self._held + chunk
-        keep = 0 if last or len(self._steps) == 1 else self._longest
-        self._held, data = data[len(data) - keep :], data[: len(data) - keep]
-        for own, standard in self._steps:
-            if own in data:
-                data = data.replace(own, standard)
-                if own in self._own:
-                    self.restored |= [self._own[own]]
-        return data
+        for step, (own, standard) in enumerate(self._steps):
+            data = self._held[step] + chunk
+            chunk = data.replace(own, standard)
+            if own in data and own in self._own:
+                self.restored |= [self._own[own]]
+            begun = [own[:n] for n in range(len(own)) if chunk.endswith(own[:n])]
+            self._held[step] = b"" if last else begun[-1]
+            chunk = chunk[: len(chunk) - len(self._held[step])]
+        return chunk
 
 
 def _end_of_rows(data: bytes, with_quotes: bool, delimiter: bytes, last: bool) -> int:
