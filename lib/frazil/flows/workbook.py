@@ -27,7 +27,6 @@ from frazil.dms import pending_changes
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.files_of_all_tables import with_transactions
-from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table
 from frazil.dms.mappings import same_place, with_origins
 from frazil.dms.pending_changes import LateFilesError, refuse_late
@@ -275,6 +274,8 @@ class Workbook:
         late, without = getattr(s, "late_files", "refuse"), getattr(s, "go_on_without", ())
 
         def verdict(files: Sequence[DmsObject]) -> tuple[bool, str] | None:
+            from frazil.dms.late_files import clock_went_back
+
             near = self.objects(spec, state.position).changes
             newest = next((o for o in near if o.name == state.position.last), None)
             return clock_went_back(files, newest, spec, self.endpoint, self.mappings)
