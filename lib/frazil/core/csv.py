@@ -223,10 +223,10 @@ class _StandardForm:
     def standard(self, chunk: bytes, last: bool) -> bytes:
         """Return the next bytes in standard form; a part of a delimiter at their end waits for the rest."""
         for step, (own, standard) in enumerate(self._steps):
-            data = self._held[step] + chunk
-            chunk = data.replace(own, standard)
-            if own in data and own in self._own:
-                self.restored |= [self._own[own]]
+            chunk = self._held[step] + chunk
+            if own in chunk:
+                chunk = chunk.replace(own, standard)
+                self.restored |= [self._own[own]] if own in self._own else []
             begun = [own[:n] for n in range(len(own)) if chunk.endswith(own[:n])]
             self._held[step] = b"" if last else begun[-1]
             chunk = chunk[: len(chunk) - len(self._held[step])]
