@@ -64,6 +64,11 @@ def csv_field(value, null: str = "", delimiter: str = ",") -> str:
     return text
 
 
+def pieces(raw: bytes, size: int) -> list[bytes]:
+    """Return the bytes of a file as a store may send them."""
+    return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
 def spec_of(source: str, *columns: str, key="id", target: str = "", utc: tuple = ()) -> dict:
     """Return a spec as its YAML would hold it; columns are written `name TYPE`."""
     pairs = [c.split(" ", 1) for c in columns]

@@ -62,6 +62,7 @@ LATE_NAMES = {
 
 def test_a_file_before_the_position_that_was_never_applied_stops_its_table_however_old_its_name_is(opened):
     world = opened(*LATE_NAMES, "fine")
+    world.s3["DatePartitionEnabled"] = True
     for table, (last, _) in LATE_NAMES.items():
         world.changes(table, U(1, "new", ts=NOON), name=last)
     world.changes("fine", U(1, "new")).merged()

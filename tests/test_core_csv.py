@@ -1,7 +1,5 @@
 """CSV in DMS's dialects becomes records and changes, block by block; no Spark."""
 
-import gzip
-import io
 import random
 from datetime import datetime
 
@@ -11,8 +9,8 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.changes import COMMIT_TIME, FIELDS, KEY, OP, FieldRules, type_records, wrong_width
-from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_records
-from helpers import spec_of
+from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_records, rows_by_table
+from helpers import pieces, spec_of
 
 PLAIN, ANY = Dialect(), FieldRules()
 
@@ -20,7 +18,7 @@ PLAIN, ANY = Dialect(), FieldRules()
 def read(raw: bytes, width: int, dialect: Dialect = PLAIN, block: int = 1 << 20) -> list[tuple[int, list]]:
     """Return (row number, fields) of each record, or (row number, count of fields) of one that is too wide or narrow."""
     found = []
-    for records in read_records(io.BytesIO(raw), width, dialect, "a.csv", block):
+    for records in read_records(pieces(raw, block), width, dialect, "a.csv", block):
         rows = [list(r.values()) for r in records.fields.to_pylist()]
         found += [
             *zip(records.numbers.tolist(), rows, strict=True),
@@ -29,7 +27,7 @@ def read(raw: bytes, width: int, dialect: Dialect = PLAIN, block: int = 1 << 20)
     return sorted(found, key=lambda row: row[0])
 
 
-@pytest.mark.parametrize("block", [4, 1 << 20])
+@pytest.mark.parametrize("block", [*range(3, 12), 1 << 20])
 @pytest.mark.parametrize(
     ("dialect", "text", "rows"),
     [
@@ -39,6 +37,7 @@ def read(raw: bytes, width: int, dialect: Dialect = PLAIN, block: int = 1 << 20)
         (Dialect("|"), "a,b|c\n", [["a,b", "c"]]),
         (Dialect("§", "\x1e"), 'a,b§"c§\x1ed"\x1e\n§,\x1e', [["a,b", "c§\x1ed"], ["\n", ","]]),
         (Dialect(",", "\r\n"), 'a,b\r\n1,"p\r\nq\nr"\r\n', [["a", "b"], ["1", "p\r\nq\nr"]]),
+        (Dialect("||", "@@"), 'a|@||"b||"@@1||2@@3|||4', [["a|@", "b||"], ["1", "2"], ["3", "|4"]]),
         (Dialect("\t", quotes=False), '"a\tb"\n', [['"a', 'b"']]),
         (Dialect(header=True), 'id,"v\nw"\n1,2\n', [["1", "2"]]),
         (Dialect(), "\ufeffa,b\n", [["a", "b"]]),
@@ -74,18 +73,23 @@ def test_bytes_that_are_no_character_show():
     assert read(b"a,\xff\xfe\n1,\xc3\xbc\n", 2) == [(1, ["a", "\ufffd\ufffd"]), (2, ["1", "ü"])]
 
 
-def test_gzip_is_read_as_a_stream():
-    raw = gzip.compress(b"1,a\n2,b\n" * 1000)
-    with gzip.open(io.BytesIO(raw)) as stream:
-        rows = sum(len(r.numbers) for r in read_records(stream, 2, Dialect(), "a.csv.gz", 512))
-    assert rows == 2000
+def test_a_table_of_a_file_of_all_is_counted_by_its_name():
+    rows = b'U,t,public,1,"a,\nI,wide,public,9"\nI,wide,public,1\nI,"o""d,d",public,x\nI,t\nI,"a,b,c"\n\nI,,public,4\nI,t,public,3'
+    for odd in (b"", b',6" x,"a\nI,x,y,z"'):  # quotes that do not follow RFC 4180
+        for block in (3, 7, 50, 1000):
+            counts = rows_by_table(pieces(rows + odd, block), PLAIN, block)
+            assert counts == {("public", "t"): 2, ("public", "wide"): 1, ("public", 'o"d,d'): 1}
+    longer = b'I||a\rb||s||1@@I||a,b||"s||2@@I||x||y||1'
+    counts = rows_by_table([longer], Dialect("||", "@@", quotes=False))
+    assert counts == {("s", "a\rb"): 1, ('"s', "a,b"): 1, ("y", "x"): 1}
+    assert rows_by_table([b'I,t,public,1\nI,t,public,"2'], PLAIN) == {}, "nobody can tell where rows end"
 
 
 # --- what a row is
 
 
 def typed(text: str, spec, roles, rules=ANY):
-    (records,) = read_records(io.BytesIO(text.encode()), len(roles), Dialect(), "a.csv")
+    (records,) = read_records([text.encode()], len(roles), Dialect(), "a.csv")
     return type_records(records.fields, records.numbers, roles, spec, rules)
 
 
@@ -172,7 +176,8 @@ def test_lines_of_other_tables_are_left_out_and_the_numbers_stay(seed):
 
     def read(table):
         found = {}
-        for records in read_records(io.BytesIO(text), 5, Dialect(), "f", r.choice([16, 100, 1000]), table):
+        block = r.choice([16, 100, 1000])
+        for records in read_records(pieces(text, block), 5, Dialect(), "f", block, table):
             rows = zip(*(column.to_pylist() for column in records.fields.columns), strict=True)
             found |= dict(zip(records.numbers.tolist(), rows, strict=True))
             found |= {w.number: tuple((w.line.split(",") + [""] * 3)[:3]) for w in records.wrong_width}

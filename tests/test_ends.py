@@ -1,7 +1,6 @@
 """A quoted text that does not end holds the rest of its file: the file is refused, whatever the rows look like."""
 
 import gzip
-import io
 
 import pytest
 
@@ -12,7 +11,7 @@ from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.engine.read_files import read_changes
 from frazil.engine.read_plan import plan_files
-from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, spec_of
+from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, pieces, spec_of
 
 spark = pytest.mark.spark
 
@@ -20,7 +19,7 @@ spark = pytest.mark.spark
 def refusal(raw: bytes, dialect: Dialect, block: int) -> str:
     """Return why a file of two columns is refused; empty: it is not."""
     try:
-        for _ in read_records(io.BytesIO(raw), 2, dialect, "a.csv", block):
+        for _ in read_records(pieces(raw, block), 2, dialect, "a.csv", block):
             pass
     except RowBordersError as e:
         return str(e)

@@ -9,7 +9,9 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.dms.csv_columns import header
 from frazil.dms.endpoint import Endpoint
+from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import DmsObject, SourceError, TableObjects, list_table
+from frazil.dms.mappings import Mappings
 from frazil.dms.pending_changes import pending_changes
 from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
 from frazil.flows.batch import take_batch
@@ -478,3 +480,22 @@ def test_a_header_that_is_no_line_of_csv_names_its_file(tmp_path, line):
     file = DmsObject("20240101-100000000.csv", str(tmp_path / "20240101-100000000.csv"), 1, "")
     with pytest.raises(SourceError, match="100000000.csv line 1 is no line of CSV"):
         header(file, Endpoint(header=True))
+
+
+@pytest.mark.parametrize(("delimiter", "end"), [(",", "\n"), ("||", "@@")])
+@pytest.mark.parametrize("header", [False, True])
+def test_a_late_file_is_judged_by_its_commit_times_in_every_dialect(tmp_path, delimiter, end, header):
+    spec = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
+    endpoint = Endpoint(
+        null_value="", timestamp_column="ts", delimiter=delimiter, row_delimiter=end, rfc4180=False, header=header
+    )
+
+    def file(name: str, *seconds: int) -> DmsObject:
+        rows = [["Op", "ts", "id", "v"]] * header + [["I", f"2024-01-01 10:00:{s:02}", str(s), '"x'] for s in seconds]
+        (tmp_path / name).write_text("".join(delimiter.join(row) + end for row in rows), newline="")
+        return DmsObject(name, str(tmp_path / name), (tmp_path / name).stat().st_size, "e")
+
+    newest = file(FILE2, 30, 20, 40)
+    for seconds, after in (((41, 50), True), ((39, 50), False)):
+        found, why = clock_went_back([file(FILE1, *seconds)], newest, spec, endpoint, Mappings())
+        assert (found, f"at 2024-01-01 10:00:{seconds[0]}, the last one of" in why) == (after, True)

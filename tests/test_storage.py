@@ -19,7 +19,7 @@ from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
 from frazil.config.spark_session import get_spark, needs_s3, s3_conf
 from frazil.config.spec import parse_spec
 from frazil.dms import incremental_listing, position, storage
-from frazil.dms.listing import Differences, SourceError, TableObjects, Watch, differences, folders_beside, list_table
+from frazil.dms.listing import Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
 from frazil.dms.pending_changes import pending_changes
 from frazil.dms.position import POSITION
 from frazil.dms.storage import StorageError
@@ -140,15 +140,21 @@ def test_records_of_dms_and_foreign_objects_are_told_and_never_taken(source):
 # --- only what may be new
 
 
+LISTING = "before-parameter-build.s3.ListObjectsV2"
+
+
 class Requests(list):
     """The listings that were asked of S3 in a block."""
 
     def __enter__(self):
-        self.stop = storage.counted(self)
+        storage.client().meta.events.register(LISTING, self.note)
         return self
 
     def __exit__(self, *exc):
-        self.stop()
+        storage.client().meta.events.unregister(LISTING, self.note)
+
+    def note(self, params, **_):
+        self.append(dict(params))
 
 
 def test_the_look_back_of_the_listing_covers_that_of_the_position():
@@ -252,27 +258,14 @@ def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypat
         pending_changes(list_table(tmp_path, SPEC, applied.last, applied.look_from), applied, "t")
 
 
-def test_a_full_listing_now_and_then_finds_what_vanished_and_what_was_written_again(source, at_server):
-    source("t/20230101-000000000.csv", "t/20230102-000000000.csv", f"t/{FILE1}")
-    watch = Watch(source.root, SPEC, full_every=3)
-    whole = watch.look()
-    at_server.client().delete_object(Bucket="dms", Key=whole.changes[0].path.removeprefix("s3://dms/"))
-    source("t/20230102-000000000.csv", text="other")
-    assert len(watch.look(FILE1).changes) == 1 and not watch.found
-    assert len(watch.look(FILE1).changes) == 2, "the third is full"
-    assert watch.found == Differences((whole.changes[0].path,), (whole.changes[1].path,))
-    watch.look(FILE1, full=True)
-    assert not watch.found and not differences(whole, whole)
-
-
-def test_a_full_listing_finds_what_came_before_its_time(source):
-    source("t/20230101-000000000.csv", f"t/{FILE1}")
-    watch = Watch(source.root, SPEC)
-    watch.look(FILE1, full=True)
-    source("t/20230102-000000000.csv", f"t/{FILE2}")
-    assert not watch.look(FILE1).changes[0].path.endswith("/20230102-000000000.csv"), "long before the last one"
-    there = watch.look(FILE2, full=True)
-    assert watch.found == Differences(late=(there.changes[1].path,)), "what was applied meanwhile is none"
+def test_the_first_listing_and_each_third_are_full_and_tell_what_vanished_since_the_last_full_one():
+    watch, known = Watch(3), {"a": "1", "b": "1", "c": "1"}
+    assert [watch.is_due() for _ in range(7)] == [True, False, False, True, False, False, True]
+    for there, vanished in (("bc", ()), ("c", ("b",)), ("c", ()), ("abc", ())):
+        recorded = Recorded(known, {})
+        assert all(recorded.known(name, "1") for name in there)
+        watch.settle(recorded)
+        assert watch.vanished == vanished
 
 
 # --- what goes wrong is told with its cure

@@ -2,7 +2,7 @@
 
 import pytest
 
-from frazil.flows import cdc
+from frazil.flows import cdc, ignored_rows
 from frazil.flows.plan import plan
 from frazil.flows.reconcile import compare
 from helpers import FILE1, FILE2, I, U
@@ -42,6 +42,16 @@ def test_each_table_takes_its_rows_from_the_files_of_all(shared):
     assert shared.position("wide")["last"] == shared.position("t")["last"] == TXN2
     told = [line for line in shared.said if "ignored" in line]
     assert len(told) == 1 and "1 of elsewhere.t, 1 of public.other" in told[0]
+
+
+def test_rows_that_no_table_takes_are_counted_by_tasks_of_a_large_batch(shared, monkeypatch):
+    monkeypatch.setattr(ignored_rows, "are_small", lambda files: False)
+    put(shared, TXN1, f"I,other,public,{TS},1\nI,t,public,{TS},3,c\n")
+    put(shared, TXN2, f"I,other,public,{TS},1\nI,t,elsewhere,{TS},7,no\n").merged()
+    (told,) = [line for line in shared.said if "ignored" in line]
+    assert told.endswith(
+        f"{TXN1} … {TXN2}: rows of tables that are not taken are ignored: 1 of elsewhere.t, 2 of public.other"
+    )
 
 
 def test_a_shared_row_that_fits_nobody_stops_every_table(shared):

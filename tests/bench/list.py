@@ -45,10 +45,12 @@ def _fill(server: Seaweed, names: list[str], threads: int = 8) -> None:
 def _timed(since: str, expected: int) -> tuple[float, int]:
     """Return the seconds of one listing, and the requests it took."""
     calls: list[dict] = []
-    stop, began = storage.counted(calls), time.perf_counter()
+    listing, events = "before-parameter-build.s3.ListObjectsV2", storage.client().meta.events
+    events.register(listing, note := lambda params, **_: calls.append(dict(params)))
+    began = time.perf_counter()
     found = [o for o in list_table("s3://dms", SPEC, since).changes if o.name > since]
     seconds = time.perf_counter() - began
-    stop()
+    events.unregister(listing, note)
     assert len(found) == expected, f"{len(found)} found, {expected} are there"
     return seconds, len(calls)
 

@@ -7,12 +7,6 @@ from urllib.parse import quote, unquote
 
 _NOT_IN_URI = re.compile(r'[\x00-\x20\x7f\x60"<>#?%\[\]{}|\\^]')
 
-NO_PATTERNS = {"__globPaths__": "false"}
-"""The option that makes Spark's readers take paths literally: otherwise `* ? [ ] { } \\` in a folder's name make it a pattern.
-
-Spark sets it itself for the files of its tables. Escaping does not work: Hadoop then refuses a name with a colon.
-"""
-
 
 def readable(uri: str) -> str:
     """Return a file's URI, as from Spark's `input_file_name()`, in readable form: for a local file its path."""

@@ -7,9 +7,11 @@ the header; empty lines do not count.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
 
@@ -17,17 +19,10 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-BLOCK = 8 << 20
+BLOCK = 4 << 20
 """Bytes that are read and parsed together; a longer row makes its block longer."""
 BOM = b"\xef\xbb\xbf"
 QUOTE, NEWLINE = b'"', b"\n"
-
-
-class Stream(Protocol):
-    """Anything whose bytes can be read piece by piece; an empty piece is the end."""
-
-    def read(self, n: int, /) -> bytes:
-        """Return the next bytes, at most about `n`."""
 
 
 class RowBordersError(FrazilError):
@@ -63,14 +58,14 @@ class Records:
 
 
 def read_records(
-    stream: Stream,
+    pieces: Iterable[bytes],
     width: int,
     dialect: Dialect,
     where: str,
     block: int = BLOCK,
     table: tuple[str, str] | None = None,
 ) -> Iterator[Records]:
-    """Yield the records of a CSV file that has `width` fields in a row; `where` names the file in errors.
+    """Yield the records of a CSV file, given in pieces, that has `width` fields in a row; `where` names the file in errors.
 
     In a file of all tables, rows of other tables than `table` (schema and name) may be left out; each row is `op, table,
     schema, …`.
@@ -79,7 +74,7 @@ def read_records(
     """
     first, form = 1, _StandardForm(dialect)
     try:
-        for text, restored in _blocks(stream, dialect, block):
+        for text, restored in _blocks(pieces, dialect, block):
             text, numbers, end = _lines_of(text, table, form.delimiter, first) if table else (text, None, 0)
             records = _parse(text, width, dialect, restored, first if numbers is None else numbers)
             first = end or first + len(records.numbers) + len(records.wrong_width)
@@ -88,6 +83,40 @@ def read_records(
         raise RowBordersError(
             f"{where} row {first + e.rows_before}: {e.what}, so nobody can tell where rows end", e.cure
         ) from None
+
+
+def rows_by_table(pieces: Iterable[bytes], dialect: Dialect, block: int = BLOCK) -> Counter[tuple[str, str]]:
+    """Count the rows of a file of all tables by the schema and the table that they name; each row is `op, table, schema, …`.
+
+    Rows that name none do not count, nor do those after quotes that hide where rows end.
+    """
+    delimiter, found = _StandardForm(dialect).delimiter, Counter()
+    d, field = re.escape(delimiter), _field(delimiter, dialect.quotes)
+    begin = field + rb"(?:%b(%b))?(?:%b(%b))?" % (d, field, d, field)
+    line, any_row = (re.compile(begin + rest + rb"(?:\n|\Z)") for rest in (rb"[^\n]*+", rb"(?:%b%b)*+" % (d, field)))
+    with suppress(_BrokenQuotes):
+        for text, restored in _blocks(pieces, dialect, block):
+            lines = _with_rows_as_lines(text, delimiter) if dialect.quotes and QUOTE in text else text
+            rows = line.finditer(lines) if lines else any_row.finditer(text)
+            for named, count in Counter(row.groups() for row in rows).items():
+                if all(named):
+                    fields = _parse(delimiter.join(named), 2, dialect, restored, 1).fields
+                    table, schema = (column[0].as_py() for column in fields.columns)
+                    found[schema, table] += count
+    return found
+
+
+def _with_rows_as_lines(text: bytes, delimiter: bytes) -> bytes:
+    """Return a block without line breaks in quoted texts; empty if its quotes do not follow RFC 4180."""
+    import numpy as np
+
+    quotes = _quote_places(text)
+    if not _is_regular(text, quotes, delimiter):
+        return b""
+    raw = np.frombuffer(text, "uint8").copy()
+    breaks = np.flatnonzero(raw == NEWLINE[0])
+    raw[breaks[np.searchsorted(quotes, breaks) % 2 == 1]] = ord(" ")
+    return raw.tobytes()
 
 
 def records_of_lines(lines: Sequence[bytes], width: int, dialect: Dialect) -> Records:
@@ -129,13 +158,14 @@ class _BrokenQuotes(Exception):
         self.what, self.cure = _OPEN if is_open else _AFTER_QUOTE
 
 
-def _blocks(stream: Stream, dialect: Dialect, size: int) -> Iterator[tuple[bytes, dict[str, str]]]:
+def _blocks(pieces: Iterable[bytes], dialect: Dialect, size: int) -> Iterator[tuple[bytes, dict[str, str]]]:
     """Yield blocks that end with a row, in standard form, and what to restore in their texts."""
-    form, rest, wanted = _StandardForm(dialect), b"", size
-    header, chunk = dialect.header, stream.read(size).removeprefix(BOM)
-    while True:
-        last = not chunk
-        data = rest + form.standard(chunk, last)
+    form, rest, wanted, header = _StandardForm(dialect), b"", size, dialect.header
+    pieces, last, mark = iter(pieces), False, BOM
+    while not last:
+        chunk = _at_least(wanted, pieces)
+        last = len(chunk) < wanted
+        data = rest + form.standard(chunk.removeprefix(mark), last)
         try:
             end = _end_of_rows(data, dialect.quotes, form.delimiter, last)
         except _BrokenQuotes as error:
@@ -146,9 +176,16 @@ def _blocks(stream: Stream, dialect: Dialect, size: int) -> Iterator[tuple[bytes
         if end > begin:
             yield data[begin:end], form.restored
         rest, wanted = data[end:], size if end else max(size, len(data))  # for a longer row: twice as much
-        if last:
-            return
-        chunk = stream.read(wanted)
+        mark = b""
+
+
+def _at_least(size: int, pieces: Iterator[bytes]) -> bytes:
+    """Return the next pieces, of `size` bytes or more; fewer at the end."""
+    found, total = [], 0
+    while total < size and (piece := next(pieces, b"")):
+        found.append(piece)
+        total += len(piece)
+    return b"".join(found)
 
 
 _NEVER_IN_TEXT = [chr(c) for c in range(0xFDD0, 0xFDF0)]
@@ -181,20 +218,19 @@ class _StandardForm:
         for own, standard in swaps:
             self._steps.append((parked[standard].encode(), standard.encode()))
             self._own[parked[standard].encode()] = (standard, own)
-        self._longest = max(len(own) for own, _ in self._steps) - 1
-        self._held = b""
+        self._held = [b""] * len(self._steps)
 
     def standard(self, chunk: bytes, last: bool) -> bytes:
         """Return the next bytes in standard form; a part of a delimiter at their end waits for the rest."""
-        data = self._held + chunk
-        keep = 0 if last or len(self._steps) == 1 else self._longest
-        self._held, data = data[len(data) - keep :], data[: len(data) - keep]
-        for own, standard in self._steps:
-            if own in data:
-                data = data.replace(own, standard)
-                if own in self._own:
-                    self.restored |= [self._own[own]]
-        return data
+        for step, (own, standard) in enumerate(self._steps):
+            chunk = self._held[step] + chunk
+            if own in chunk:
+                chunk = chunk.replace(own, standard)
+                self.restored |= [self._own[own]] if own in self._own else []
+            begun = [own[:n] for n in range(len(own)) if chunk.endswith(own[:n])]
+            self._held[step] = b"" if last else begun[-1]
+            chunk = chunk[: len(chunk) - len(self._held[step])]
+        return chunk
 
 
 def _end_of_rows(data: bytes, with_quotes: bool, delimiter: bytes, last: bool) -> int:
@@ -288,8 +324,13 @@ def _first_row(data: bytes, dialect: Dialect, delimiter: bytes) -> int:
 
 def _field_form(delimiter: bytes) -> re.Pattern[bytes]:
     """Return the pattern of one field and its end."""
-    d = re.escape(delimiter)
-    return re.compile(rb'(?:"(?:[^"]|"")*"|(?!")[^' + d + rb"\n]*)(" + d + rb"|\n|\Z)")
+    return re.compile(_field(delimiter, quotes=True) + rb"(" + re.escape(delimiter) + rb"|\n|\Z)")
+
+
+def _field(delimiter: bytes, quotes: bool) -> bytes:
+    """Return the pattern of one field without its end."""
+    plain = rb"[^" + re.escape(delimiter) + rb"\n]*"
+    return rb'(?:"[^"]*(?:""[^"]*)*"|(?!")' + plain + rb")" if quotes else plain
 
 
 # --- fields

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from frazil.config.spec import PastLayout, TableSpec
+from frazil.core.csv import Dialect
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import (
     Layout,
@@ -17,7 +18,7 @@ from frazil.dms.file_layout import (
     past_layout,
     stated_layout,
 )  # fmt: skip
-from frazil.dms.files_of_all_tables import NAME, shared_layout
+from frazil.dms.files_of_all_tables import shared_layout
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import open_text_head
 
@@ -41,7 +42,7 @@ class LayoutError(SourceError):
 def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the fields of the first line: the column names of a file with a header."""
     line = open_text_head(file.path, HEAD).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
-    names = next(_rows(file, line, endpoint)[0], [])
+    names = next(rows_of_text(line, endpoint.dialect), [])
     if "\r" in line or any(len(name) > LONGEST_NAME for name in names):
         problem = (
             f"{file.path} line 1 is no line of CSV: a line break within, or a name of over {LONGEST_NAME:,} characters"
@@ -50,34 +51,25 @@ def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     return names
 
 
-def _rows(file: DmsObject, text: str, endpoint: Endpoint) -> tuple[Iterator[list[str]], io.StringIO]:
-    """Return the rows of a text as Spark splits it, and the stream that they are read from; line breaks become blanks."""
-    for mark, instead in ((endpoint.row_delimiter, ROW_END), ("\r", " "), ("\n", " "), (ROW_END, "\n")):
+def rows_of_text(text: str, dialect: Dialect) -> Iterator[list[str]]:
+    """Yield the rows of a text, of whatever length; line breaks that end no row become blanks."""
+    for mark, instead in ((dialect.row_delimiter, ROW_END), ("\r", " "), ("\n", " "), (ROW_END, "\n")):
         text = text.replace(mark, instead)
-    delimiter = endpoint.delimiter
+    delimiter = dialect.delimiter
     if len(delimiter) > 1:
         text, delimiter = text.replace(delimiter, FIELD_END), FIELD_END
     csv.field_size_limit(2**31 - 1)
-    stream, quoting = io.StringIO(text), csv.QUOTE_MINIMAL if endpoint.rfc4180 else csv.QUOTE_NONE
-    rows = csv.reader(stream, delimiter=delimiter, quoting=quoting)
-
-    def read() -> Iterator[list[str]]:
-        try:
-            yield from rows
-        except csv.Error as e:
-            raise SourceError(f"{file.path} line 1 is no line of CSV: {e}", "is it DMS's? Fetch it again") from None
-
-    return read(), stream
+    quoting = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
+    return csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting)
 
 
 def first_row(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the fields of a file's first row, however long that is."""
     size = HEAD
     while True:
-        text = open_text_head(file.path, size).read()
-        rows, stream = _rows(file, text, endpoint)
-        row = next((r for r in rows if r), [])
-        if stream.read(1) or size >= file.size:  # more follows after the row, so it is complete
+        rows = (row for row in rows_of_text(open_text_head(file.path, size).read(), endpoint.dialect) if row)
+        row = next(rows, [])
+        if next(rows, None) or size >= file.size:  # more follows after the row, so it is complete
             return row
         size *= 8
 
@@ -125,19 +117,18 @@ def file_layout(
     spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, file: DmsObject
 ) -> tuple[Layout, str]:
     """Return the layout of a file and its origin (`STATED`, `NAMED`, `SHARED`)."""
-    if endpoint.header and file.size and not NAME.match(file.name):
+    if endpoint.header and file.size and not file.is_shared:
         where = f"{file.path} line 1"
         return named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where), NAMED
-    shared = bool(NAME.match(file.name))
     width = 0
     if file.size and mappings.listed(spec):  # otherwise all rows have the stated width
-        width = _width_of(file, endpoint, mappings.target_name(spec)) if shared else first_width(file, endpoint)
+        width = _width_of(file, endpoint, mappings.target_name(spec)) if file.is_shared else first_width(file, endpoint)
     layout = stated_layout(spec, endpoint, mappings, phase, file, width)
-    return (shared_layout(layout), SHARED) if shared else (layout, STATED)
+    return (shared_layout(layout), SHARED) if file.is_shared else (layout, STATED)
 
 
 def _width_of(file: DmsObject, endpoint: Endpoint, table: tuple[str, str]) -> int:
     """Return the width of a table's rows as in its own files, by its first row in the head of a file of all tables. 0: unknown."""
-    rows, _ = _rows(file, open_text_head(file.path, HEAD).read(), endpoint)
+    rows = rows_of_text(open_text_head(file.path, HEAD).read(), endpoint.dialect)
     more = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that is always present
     return next((len(row) - more for row in rows if tuple(row[2:0:-1]) == table), 0)

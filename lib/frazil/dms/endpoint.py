@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from frazil.config.spec import TableSpec
+from frazil.core.csv import Dialect
 from frazil.dms.aws_json import EndpointError, read_endpoint_document
 from frazil.dms.mappings import BeforeImage, Mappings, read_mappings
 
@@ -73,6 +74,11 @@ class Endpoint:
         if self.cdc_has_op is not None:
             return self.cdc_has_op
         return self.op_in_load or not (self.inserts_only or self.inserts_and_updates)
+
+    @property
+    def dialect(self) -> Dialect:
+        """How its files without a header separate fields and rows."""
+        return Dialect(self.delimiter, self.row_delimiter, self.rfc4180)
 
     @property
     def names_columns(self) -> bool:

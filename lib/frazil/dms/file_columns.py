@@ -10,7 +10,6 @@ from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
 from frazil.dms.csv_columns import file_layout, header, require_fit
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE, Layout, field_names, op_is_stated, past_layout
-from frazil.dms.files_of_all_tables import NAME
 from frazil.dms.listing import DmsObject
 from frazil.dms.parquet_columns import footer, lake_kind
 
@@ -60,7 +59,7 @@ def _columns(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Map
         return tuple(f.name for f in footer(file))
     if not file.size:
         return None
-    if endpoint.header and not NAME.match(file.name):
+    if endpoint.header and not file.is_shared:
         return tuple(header(file, endpoint))
     if not spec.layouts:
         return None
@@ -73,10 +72,10 @@ def _shape(
     where = file.path if file.is_parquet else f"{file.path} line 1"
     if file.is_parquet:
         fields = [(f.name, lake_kind(f.type, f"{file.path}: column {f.name!r}")) for f in footer(file)]
-    elif endpoint.header and file.size and not NAME.match(file.name):
+    elif endpoint.header and file.size and not file.is_shared:
         fields = [(n, "") for n in header(file, endpoint)]
     elif spec.layouts and file.size:
-        if not NAME.match(file.name):
+        if not file.is_shared:
             require_fit(file, spec, endpoint, mappings, phase)
         layout, _ = file_layout(spec, endpoint, mappings, phase, file)
         carries = {c: "" for c in spec.names if layout.carries(c)}

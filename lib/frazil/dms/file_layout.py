@@ -17,10 +17,10 @@ from frazil.core.field_roles import (
     fields_by_role,
 )
 from frazil.dms.endpoint import Endpoint
-from frazil.dms.incremental_listing import CHANGES, moment
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
 from frazil.errors import nearest
+from frazil.source.file_names import CHANGES, moment
 
 LOAD_PHASE, CHANGE_PHASE = 0, 1
 COMMIT_TIME = "<timestamp>"

@@ -6,23 +6,15 @@ CSV whatever DataFormat says. Each table has its own position in these files, by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from frazil.config.paths import NO_PATTERNS
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.file_layout import Layout
 from frazil.dms.incremental_listing import Data, window
 from frazil.dms.listing import DmsObject, Recorded, TableObjects, require_data
 from frazil.dms.storage import location, walk
 from frazil.source.file_names import SHARED
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-NAME = SHARED
 
 
 def with_transactions(
@@ -51,18 +43,3 @@ def shared_layout(own: Layout) -> Layout:
     Not confirmed by AWS's documentation: that the timestamp column follows the schema, and that Op is always present.
     """
     return Layout(("op", "table", "schema", *[r for r in own.roles if r != "op"]))
-
-
-def rows_of_others(
-    spark: SparkSession, files: Sequence[DmsObject], endpoint: Endpoint, known: set[tuple[str, str]]
-) -> dict[str, int]:
-    """Count the rows in such files of tables that are not `known` ((schema, table) as DMS writes them), by name."""
-    from pyspark.sql import functions as F
-
-    names = (
-        spark.read.schema("op string, t string, s string, rest string")
-        .option("sep", endpoint.delimiter).option("lineSep", endpoint.row_delimiter).option("multiLine", endpoint.rfc4180)
-        .option("quote", '"' if endpoint.rfc4180 else "").option("escape", '"').options(**NO_PATTERNS).csv([f.path for f in files])
-    )  # fmt: skip
-    rows = names.where("t is not null and s is not null").groupBy("s", "t").agg(F.count("*").alias("n")).collect()
-    return {f"{r.s}.{r.t}": r.n for r in sorted(rows) if (r.s, r.t) not in known}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import io
+import zlib
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 
 from frazil.config.spec import TableSpec
+from frazil.core.csv import read_records
 from frazil.dms.csv_columns import file_layout
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE
@@ -22,7 +25,7 @@ def clock_went_back(
     try:
         then = commit_times(newest, spec, endpoint, mappings) if newest else None
         times = [t for o in late if (t := commit_times(o, spec, endpoint, mappings))] if then else []
-    except (FrazilError, OSError, ValueError, csv.Error):
+    except (FrazilError, OSError, ValueError, EOFError, zlib.error):
         return None
     if not times or len(times) < len(late):
         return None
@@ -41,11 +44,14 @@ def commit_times(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings:
     roles = file_layout(spec, endpoint, mappings, CHANGE_PHASE, file)[0].roles
     if "ts" not in roles:
         return None
-    text = b"".join(chunks(file.path)).decode("utf-8-sig", "replace").replace(endpoint.row_delimiter, "\n")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=endpoint.delimiter)
-    place = roles.index("ts")
-    times = sorted(row[place].replace("T", " ") for row in rows if len(row) > place and row[place][:1].isdigit())
-    return (times[0], times[-1]) if times else None
+    place, found = roles.index("ts"), []
+    dialect = replace(endpoint.dialect, header=endpoint.header and not file.is_shared)
+    with closing(chunks(file.path)) as pieces:
+        for records in read_records(pieces, len(roles), dialect, file.path):
+            texts = records.fields.column(place).to_pylist()
+            times = [text.replace("T", " ") for text in texts if text and text[0].isdigit()]
+            found += [min(times), max(times)] if times else []
+    return (min(found), max(found)) if found else None
 
 
 def _times_of_parquet(file: DmsObject, endpoint: Endpoint) -> tuple[str, str] | None:

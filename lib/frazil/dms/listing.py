@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from frazil.config.spec import TableSpec
-from frazil.dms.incremental_listing import CHANGES, LOAD, Data, newest
+from frazil.dms.incremental_listing import Data, newest
 from frazil.dms.storage import Entry, chunks, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
-from frazil.source.file_names import states_a_time
+from frazil.source.file_names import CHANGES, LOAD, SHARED, states_a_time
 
 CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""
@@ -48,6 +48,11 @@ class DmsObject:
     def is_parquet(self) -> bool:
         """Whether it is Parquet; else it is CSV, plain or gzip."""
         return self.name.endswith(".parquet")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it has the changes of all tables (PreserveTransactions)."""
+        return bool(SHARED.match(self.name))
 
 
 @dataclass(frozen=True)
@@ -223,46 +228,15 @@ def holds_data(root: Path | str, folder: str) -> bool:
     return any(e.size and (CHANGES.match(e.name) or LOAD.match(e.name)) for e in entries)
 
 
-@dataclass(frozen=True)
-class Differences:
-    """Differences to an earlier listing: vanished files, files written again, and late files."""
-
-    vanished: tuple[str, ...] = ()
-    rewritten: tuple[str, ...] = ()
-    late: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.vanished or self.rewritten or self.late)
-
-
-def differences(before: TableObjects, now: TableObjects, applied: str = "") -> Differences:
-    """Compare two full listings of a table, load files and change files, by path and ETag.
-
-    `applied` is the last change file applied at the earlier listing. A new file with an earlier name was never read.
-    """
-    old, new = ({o.path: o.etag for o in (*t.loads, *t.changes)} for t in (before, now))
-    return Differences(
-        tuple(p for p in old if p not in new),
-        tuple(p for p in old if p in new and old[p] != new[p]),
-        tuple(o.path for o in now.changes if o.name < applied and o.path not in old),
-    )
-
-
 @dataclass
 class Watch:
-    """Lists one table repeatedly: new files each time, and everything on each `full_every`th time or on request (`full`).
+    """Says which listings of a table are full, and what disappeared between two of them; it lasts as long as this process."""
 
-    `found` are the differences between the last two full listings; both exist in this process only.
-    """
-
-    root: Path | str
-    spec: TableSpec
     full_every: int = 100
-    found: Differences = field(default_factory=Differences)
+    vanished: tuple[str, ...] = ()
+    """The applied files that the last full listing missed, and the one before did not."""
     full: bool = True
     _looks: int = 0
-    _whole: TableObjects | None = None
-    _applied: str = ""
     _gone: set[str] | None = None
 
     def is_due(self) -> bool:
@@ -272,17 +246,7 @@ class Watch:
         return self.full
 
     def settle(self, recorded: Recorded) -> None:
-        """Set `found` after a full listing that skipped recorded files."""
+        """Set `vanished` after a full listing that skipped recorded files."""
         gone = set() if len(recorded.met) == len(recorded.etags) else set(recorded.etags) - recorded.met
-        self.found = Differences(vanished=tuple(sorted(gone - self._gone))) if self._gone is not None else Differences()
+        self.vanished = tuple(sorted(gone - self._gone)) if self._gone is not None else ()
         self._gone = gone
-
-    def look(self, since: str = "", start: str = "", full: bool = False) -> TableObjects:
-        """Return the result of `list_table`, and set `found` after a full listing."""
-        full = full or not since or (self.full_every > 0 and self._looks % self.full_every == self.full_every - 1)
-        self._looks += 1
-        there = list_table(self.root, self.spec) if full else list_table(self.root, self.spec, since, start)
-        if full:
-            self.found = differences(self._whole, there, self._applied) if self._whole else Differences()
-            self._whole, self._applied = there, since
-        return there

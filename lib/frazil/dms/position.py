@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.incremental_listing import LOOK_BACK, moment, window
+from frazil.dms.incremental_listing import LOOK_BACK, window
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
 from frazil.errors import FrazilError
 from frazil.source.applied_files import Record
-from frazil.source.file_names import is_change_file
+from frazil.source.file_names import is_change_file, moment
 
 if TYPE_CHECKING:
     from frazil.source.applied_files import Place

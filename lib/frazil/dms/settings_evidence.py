@@ -1,248 +1,242 @@
-"""What the fields of a CSV file show about the settings with which it was written, each with its evidence."""
+"""What the first rows of a CSV file show of the settings they were written with."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import HAVE_EMPTY
-from frazil.core.field_roles import FieldNames, field_roles, leading_roles
+from frazil.core.csv import Dialect
+from frazil.core.field_roles import UNKNOWN, field_roles, fields_by_role
+from frazil.dms.csv_columns import rows_of_text
 from frazil.dms.endpoint import Endpoint
-from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE, field_names, op_is_stated
-from frazil.dms.format_detection import Head
+from frazil.dms.file_layout import CHANGE_PHASE, field_names, op_is_stated, stated_layout
 from frazil.dms.listing import DmsObject
-from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
+from frazil.dms.mappings import Mappings
 
+DELIMITERS = (",", ";", "|", "\t", "\x01", "~", "^")
+"""The delimiters to try if the stated one does not fit."""
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 NUMBER = re.compile(r"[+-]?\d[\d.eE+-]*")
 SEQUENCE_DIGITS = re.compile(r"\d{35}")
 NULL_WORDS = ("NULL", "null", "\\N")
-OPERATION_WORDS = {"INSERT": "I", "UPDATE": "U", "DELETE": "D", "I": "I", "U": "U", "D": "D"}
+OPERATION_WORDS = {"INSERT", "UPDATE", "DELETE", "I", "U", "D"}
 ANY_NAME = "any name"
 LONGEST = 40
 """Maximum number of a value's characters in evidence."""
 
+Shown = tuple[str, str, str, bool]
+"""A setting, the value that a file shows, how it shows that, and whether no other value can have written the file."""
+
 
 @dataclass(frozen=True)
-class Evidence:
-    """What one file shows about one setting. `certain`: no other value of the setting can have written it."""
+class Reading:
+    """The complete rows of a CSV file's first bytes, if they have equal lengths, and what gives these rows."""
 
-    setting: str
-    proposed: str
-    evidence: str
-    certain: bool
-    file: str
+    rows: list[list[str]]
+    row_delimiter: str
+    delimiter: str = ""
+    """Empty: none gives rows with enough fields."""
+    quotes: tuple[bool, ...] = ()
+    """Whether reading with quotes, and without, gives such rows."""
+    is_only: bool = False
+    """Whether it is the only delimiter, beside the stated one, that gives such rows."""
+
+    def evidence(self, endpoint: Endpoint, columns: int) -> Iterator[Shown]:
+        """Yield what the rows of a table with this number of columns show before any field has a meaning."""
+        if self.delimiter:
+            width, begin = len(self.rows[0]), {r[0] for r in self.rows}
+            certain = self.is_only and (begin <= {*endpoint.op_values} or width >= columns > 1)
+            yield "CsvDelimiter", self.delimiter, f"{width} fields in each of {len(self.rows)} rows", certain
+        if self.row_delimiter:
+            yield "CsvRowDelimiter", self.row_delimiter, f"{self.row_delimiter!r} ends every line", True
+        if len(self.quotes) == 1:
+            how = "with" if self.quotes[0] else "without"
+            yield "Rfc4180", str(self.quotes[0]).lower(), f"rows have equal length only if read {how} quotes", True
 
 
-class FileFields:
-    """One CSV file, with its fields named as far as header or count allow."""
+def read_rows(text: str, whole: bool, endpoint: Endpoint, least: int) -> Reading:
+    """Read a text with the stated delimiter if that gives rows of equal length with at least `least` fields, else with another."""
+    end, stated = _row_delimiter(text, endpoint.row_delimiter), endpoint.delimiter
+
+    def rows(delimiter: str, quotes: bool) -> list[list[str]]:
+        found = list(rows_of_text(text, Dialect(delimiter, end or "\n", quotes)))
+        found = [row for row in (found if whole else found[:-1]) if any(row)]
+        return found if len({len(row) for row in found}) == 1 else []
+
+    def readings(delimiter: str) -> dict[bool, list[list[str]]]:
+        both = {quotes: rows(delimiter, quotes) for quotes in (True, False)}
+        return {quotes: found for quotes, found in both.items() if found and len(found[0]) >= least}
+
+    fitting = {stated: readings(stated)}
+    if not fitting[stated]:
+        fitting = {d: found for d in DELIMITERS if d != stated and (found := readings(d))}
+    if not fitting:
+        return Reading(rows(stated, True), end)
+    best = max(fitting, key=lambda d: len(next(iter(fitting[d].values()))[0]))
+    return Reading(
+        next(iter(fitting[best].values())), end, best, tuple(fitting[best]), best != stated and len(fitting) == 1
+    )
+
+
+def _row_delimiter(text: str, stated: str) -> str:
+    """Return the stated delimiter if it is none of a line's ends and the text has it, else the end of every line.
+
+    Empty: lines end differently, or there is none.
+    """
+    if stated not in ("\n", "\r\n", "\r") and stated in text:
+        return stated
+    newlines, both = text.count("\n"), text.count("\r\n")
+    if newlines:
+        return "\r\n" if both == newlines else "" if both else "\n"
+    return "\r" if "\r" in text else ""
+
+
+# --- what the fields show
+
+
+class Fields:
+    """The rows of a CSV file: whether the first is a header, which fields are DMS's own, and the role of each."""
 
     def __init__(
-        self, file: DmsObject, is_load: bool, head: Head, spec: TableSpec | None, mappings: Mappings, endpoint: Endpoint
-    ):
-        self.file, self.is_load, self.spec, self.mappings, self.endpoint = file, is_load, spec, mappings, endpoint
-        self.rows = head.rows or []
-        self.names = mappings.file_columns(spec) if spec else {}
-        first = self.rows[0] if self.rows else []
-        columns = {*self.names.values()}
-        op_first = bool(first) and first[0].lower() in ("op", endpoint.op_column.lower())
-        known = columns & {*first}
-        then_op = len(self.rows) > 1 and self.rows[1][0] in endpoint.op_values
-        self.has_header = (op_first and (bool(known) or then_op)) or (len(columns) > 1 and columns <= {*first})
-        self.no_header = not known and any(TIME.fullmatch(f) or NUMBER.fullmatch(f) for f in first)
-        self.header, self.body = (first, self.rows[1:]) if self.has_header else ([], self.rows)
-        self.width = len(first)
-        added, image = (mappings.added(spec), mappings.before_image(spec)) if spec else ({}, None)
-        self.listed = mappings.listed(spec) if spec else []
-        self.without_control = len({*self.names, *added}) + (len(image.names(spec)) if image else 0)
-        self.roles = self._roles() if self.header else []
-        self.op = self._op_at()
-        self.time = self._time_at()
-        more = self.width - self.without_control - (self.op is not None) - (self.time is not None)
-        self.fits = bool(spec) and 0 <= more <= len(self.listed)  # the source may have columns of these names, too
+        self, rows: list[list[str]], file: DmsObject, phase: int, spec: TableSpec, mappings: Mappings, endpoint: Endpoint
+    ):  # fmt: skip
+        self.spec, self.mappings, self.endpoint, self.phase = spec, mappings, endpoint, phase
+        self.first, self.width = rows[0], len(rows[0])
+        self.columns = {*mappings.file_columns(spec).values()}
+        known = self.columns & {*self.first}
+        begins_with_op = self.first[0].lower() in ("op", endpoint.op_column.lower())
+        then_op = len(rows) > 1 and rows[1][0] in endpoint.op_values
+        has_header = (begins_with_op and (known or then_op)) or (len(known) > 1 and known == self.columns)
+        self.is_data = not known and any(TIME.fullmatch(f) or NUMBER.fullmatch(f) for f in self.first)
+        self.header, self.body = (self.first, rows[1:]) if has_header else ([], rows)
+        self.roles: tuple[str, ...] = ()
+        if self.header:
+            names = field_names(spec, endpoint, mappings)
+            self.roles = tuple(field_roles(self.header, names, op_is_stated(endpoint, phase), file.path))
+        self.op = self._op()
+        self.time = self._time()
+        self.own = (self.op is not None) + (self.time is not None)
+        self.promised = 0
+        if not self.header:
+            seen = replace(
+                endpoint, op_in_load=self.op is not None, cdc_has_op=self.op is not None,
+                timestamp_column="" if self.time is None else ANY_NAME,
+            )  # fmt: skip
+            roles = stated_layout(spec, seen, mappings, phase, width=self.width).roles
+            self.promised = len(roles) - self.own
+            self.roles = roles if len(roles) == self.width else ()
 
-    def _roles(self) -> list[str]:
-        """Return the roles of the header's names."""
-        stated = op_is_stated(self.endpoint, LOAD_PHASE if self.is_load else CHANGE_PHASE)
-        if self.spec:
-            return field_roles(
-                self.header, field_names(self.spec, self.endpoint, self.mappings), stated, self.file.path
-            )
-        known = FieldNames(self.endpoint.op_column, self.endpoint.timestamp_column, {}, {}, {})
-        return leading_roles(self.header, known, stated, self.file.path)
-
-    def _op_at(self) -> int | None:
+    def _op(self) -> int | None:
+        """Return the place of the operation."""
         if self.header:
             return self.roles.index("op") if "op" in self.roles else None
         return 0 if self.body and all(r[0] in self.endpoint.op_values for r in self.body) else None
 
-    def _time_at(self) -> int | None:
+    def _time(self) -> int | None:
+        """Return the place of the commit time; without a header, only where not all fields can be columns of the spec."""
         at = 0 if self.op is None else 1
-        name, columns = self.endpoint.timestamp_column, {*self.names.values()}
+        if self.header and self.endpoint.timestamp_column:
+            return self.roles.index("ts") if "ts" in self.roles else None
         if self.header:
-            if name:
-                return self.roles.index("ts") if "ts" in self.roles else None
-            if at >= self.width or self.header[at] in columns:
-                return None
-        found = at < self.width and bool(self.body) and all(TIME.fullmatch(r[at]) for r in self.body)
-        return at if found and (self.header or self._room_for_a_time()) else None
+            may_be = not self.columns.issuperset(self.header[at : at + 1])
+        else:
+            may_be = self.width > len(self.columns) + at
+        return at if may_be and self._holds(TIME, at) else None
 
-    def _room_for_a_time(self) -> bool:
-        """Return whether the first fields cannot all be columns of the spec: the first of these may be a DATETIME."""
-        return not self.spec or self.width > len(self.names) + (self.op is not None)
-
-    def _say(self, setting: str, proposed: str, evidence: str, certain: bool) -> Evidence:
-        return Evidence(setting, proposed, evidence, certain, self.file.path)
+    def _holds(self, form: re.Pattern[str], at: int) -> bool:
+        """Return whether a field has this form in every row."""
+        return bool(self.body) and at < self.width and all(form.fullmatch(r[at]) for r in self.body)
 
     def _shown(self, value: str) -> str:
         """Return a value in a form that messages may show: short, and hidden if columns are masked or left out."""
-        if self.spec and self.spec.hides and value not in self.endpoint.op_values:
+        if self.spec.hides and value not in self.endpoint.op_values:
             return "…"
         return value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
 
-    def evidence(self) -> Iterator[Evidence]:
+    def evidence(self) -> Iterator[Shown]:
         """Yield what header, operations, times, nulls and added columns show."""
-        yield from self._of_header()
-        if self.body:
-            yield from self._of_op()
-            yield from self._of_time()
-            yield from self._of_nulls()
-            yield from self._of_added()
-
-    def _of_header(self) -> Iterator[Evidence]:
-        if self.has_header:
-            shown = ", ".join(self.rows[0][:4])
-            yield self._say("AddColumnName", "true", f"first line is column names: {shown}", True)
-        else:
-            shown = ", ".join(self._shown(f) for f in self.rows[0][:4])
-            yield self._say("AddColumnName", "false", f"first line is data: {shown}", self.no_header)
-
-    def _of_op(self) -> Iterator[Evidence]:
-        setting = "IncludeOpForFullLoad" if self.is_load else "CdcHasOp"
         if self.header:
-            seen = (
-                f"header {'has' if self.op is not None else 'lacks'} the column {self.endpoint.op_column} that DMS adds"
-            )
-            yield self._say(setting, str(self.op is not None).lower(), seen, True)
-            if self.op is None:
-                yield from self._of_other_op()
-            return
-        first = sorted({r[0] for r in self.body})
+            yield "AddColumnName", "true", f"first line is column names: {', '.join(self.header[:4])}", True
+        else:
+            shown = ", ".join(map(self._shown, self.first[:4]))
+            yield "AddColumnName", "false", f"first line is data: {shown}", self.is_data
+        if self.body:
+            yield from self._of_named() if self.header else self._of_counted()
+            yield from self._of_nulls()
+            yield from self._of_sequence()
+
+    def _of_named(self) -> Iterator[Shown]:
+        """Yield what a header shows."""
+        has_op, setting = self.op is not None, self._op_setting
+        seen = f"header {'has' if has_op else 'lacks'} the column {self.endpoint.op_column} that DMS adds"
+        yield setting, str(has_op).lower(), seen, True
+        unknown = [i for i, role in enumerate(self.roles) if role.startswith(UNKNOWN)]
+        for at in () if has_op else unknown:
+            if (words := {r[at] for r in self.body}) and {w.upper() for w in words} <= OPERATION_WORDS:
+                yield "OpColumnName", self.header[at], f"holds {', '.join(sorted(words))}", False
+        stated, place = self.endpoint.timestamp_column, self.time
+        if place is not None:
+            seen = f"field {place + 1} is a time: {self.body[0][place]}"
+            yield "TimestampColumnName", self.header[place], seen, True
+        elif stated:
+            elsewhere = f" at place {has_op + 1}, where DMS writes it" if stated in self.header else ""
+            name = next((self.header[i] for i in unknown if self._holds(TIME, i)), "")
+            other = f", and its column {name} holds times" if name else ""
+            yield "TimestampColumnName", name, f"header lacks {stated}{elsewhere}{other}", True
+        names = self.mappings.file_columns(self.spec)
+        for column in (names.get(key, key) for key in self.spec.key):
+            for name in (self.header[i] for i in unknown):
+                if name.startswith(column) or name.endswith(column):
+                    prefix, _, suffix = name.partition(column)
+                    rule = " and ".join(f"column-{k} {v}" for k, v in (("prefix", prefix), ("suffix", suffix)) if v)
+                    yield "add-before-image-columns", rule, f"header has {name} beside the key {column}", False
+
+    def _of_counted(self) -> Iterator[Shown]:
+        """Yield what fields without names show."""
+        first, fits, setting = sorted({r[0] for r in self.body}), bool(self.roles), self._op_setting
         if self.op is not None:
             seen = f"first field is {', '.join(first)} in all {len(self.body)} rows of {self.width} fields"
-            yield self._say(setting, "true", seen, self.fits)
+            yield setting, "true", seen, fits
         elif not {*first} & {*self.endpoint.op_values}:
-            seen = f"first field is {self._shown(first[0])!r}, no operation that OpValues knows"
-            yield self._say(setting, "false", seen, True)
-
-    def _of_other_op(self) -> Iterator[Evidence]:
-        for at, name in enumerate(self.header):
-            seen = {r[at] for r in self.body}
-            if name not in self.names.values() and seen and all(v.upper() in OPERATION_WORDS for v in seen):
-                yield self._say("OpColumnName", name, f"holds {', '.join(sorted(seen))}", False)
-
-    def _of_time(self) -> Iterator[Evidence]:
+            yield setting, "false", f"first field is {self._shown(first[0])!r}, no operation that OpValues knows", True
         at = 0 if self.op is None else 1
         if self.time is not None:
-            name = self.header[self.time] if self.header else ANY_NAME
-            sample = self.body[0][self.time]
-            certain = bool(self.spec) if self.header else self.fits
-            yield self._say("TimestampColumnName", name, f"field {self.time + 1} is a time: {sample}", certain)
-        elif self.header and self.endpoint.timestamp_column:
-            stated = self.endpoint.timestamp_column
-            elsewhere = f" at place {at + 1}, where DMS writes it" if stated in self.header else ""
-            name, lacks = self._other_time(), f"header lacks {stated}{elsewhere}"
-            seen = f"{lacks}, and its column {name} holds times" if name else lacks
-            yield self._say("TimestampColumnName", name, seen, True)
-        elif not self.header and at < self.width and not any(TIME.fullmatch(r[at]) for r in self.body):
+            yield "TimestampColumnName", ANY_NAME, f"field {at + 1} is a time: {self.body[0][at]}", fits
+        elif at < self.width and not any(TIME.fullmatch(r[at]) for r in self.body):
             seen = f"field {at + 1} is {self._shown(self.body[0][at])!r}, no time"
-            yield self._say("TimestampColumnName", "", seen, self.spec is not None and self.op is not None)
+            yield "TimestampColumnName", "", seen, self.op is not None
+        if not fits:
+            promise = f"spec and mappings promise {self.promised} besides {self.own} of DMS's own"
+            hint = "" if self.mappings.sequence_column(self.spec) else " (no sequence column is mapped)"
+            seen = f"rows have {self.width} fields; {promise}{hint}"
+            yield "columns", str(self.width - self.own), seen, False
 
-    def _other_time(self) -> str:
-        """Return the header's first column that is not in spec or mapping and has a time in every row; empty if none."""
-        known = {*self.names.values()}
-        if self.spec:
-            image = self.mappings.before_image(self.spec)
-            known |= {*self.mappings.added(self.spec), *(image.names(self.spec).values() if image else ())}
-        times = (
-            n for i, n in enumerate(self.header) if n not in known and all(TIME.fullmatch(r[i]) for r in self.body)
-        )
-        return next(times, "")
+    @property
+    def _op_setting(self) -> str:
+        return "CdcHasOp" if self.phase == CHANGE_PHASE else "IncludeOpForFullLoad"
 
-    def _of_nulls(self) -> Iterator[Evidence]:
+    def _of_nulls(self) -> Iterator[Shown]:
         """Yield the null token, which shows in columns whose type has neither texts nor empty values."""
-        start = (self.op is not None) + (self.time is not None)
-        at = {n: self.header.index(f) if f in self.header else None for n, f in self.names.items()}
-        if not self.header:
-            source = [n for n in self.names if n not in self.listed]
-            alone = self.fits and self.width == self.without_control + start
-            at = {n: start + i for i, n in enumerate(source)} if alone else {}
-        empty = ""
-        for name, i in at.items():
-            if i is None or self.spec.column(name).dms_type in HAVE_EMPTY:
-                continue
-            values = {r[i] for r in self.body}
-            if word := next((w for w in NULL_WORDS if w in values), None):
-                seen = f"column {name} ({self.spec.column(name).type}) holds {word}"
-                yield self._say("CsvNullValue", word, seen, True)
+        fields = [{r[i] for r in self.body} for i in range(self.width)]
+        by_role = fields_by_role(self.roles, fields) if self.roles else {}
+        columns = [c for c in self.spec.columns if c.dms_type not in HAVE_EMPTY and f"after:{c.name}" in by_role]
+        for word in (w for w in NULL_WORDS if w != self.endpoint.no_sup_value):
+            for c in columns:
+                if word in by_role[f"after:{c.name}"]:
+                    yield "CsvNullValue", word, f"column {c.name} ({c.type}) holds {word}", True
+                    return
+        for c in columns:
+            if "" in by_role[f"after:{c.name}"]:
+                seen = f"column {c.name} ({c.type}) holds empty fields; if these are its nulls, empty texts are nulls too, and this is the token"
+                yield "CsvNullValue", "", seen, False
                 return
-            empty = empty or (name if "" in values else "")
-        if empty:
-            seen = f"column {empty} ({self.spec.column(empty).type}) holds empty fields; if these are its nulls, empty texts are nulls too, and this is the token"
-            yield self._say("CsvNullValue", "", seen, False)
 
-    def _of_added(self) -> Iterator[Evidence]:
+    def _of_sequence(self) -> Iterator[Shown]:
         for i in range(self.width):
             values = {r[i] for r in self.body} - {""}
             if values and all(SEQUENCE_DIGITS.fullmatch(v) for v in values):
                 name = self.header[i] if self.header else f"field {i + 1}"
-                seen = f"35 digits in every row: {min(values)}"
-                yield self._say("$AR_H_CHANGE_SEQ", name, seen, False)
-        for key in self.spec.key if self.spec else ():
-            column, others = self.names.get(key, key), {*self.names.values()}
-            for name in self.header:
-                if name != column and name not in others and (name.startswith(column) or name.endswith(column)):
-                    prefix, _, suffix = name.partition(column)
-                    rule = " and ".join(f"column-{k} {v}" for k, v in (("prefix", prefix), ("suffix", suffix)) if v)
-                    yield self._say(
-                        "add-before-image-columns", rule, f"header has {name} beside the key {column}", False
-                    )
-        kinds = [added_kind(e) for e in self.mappings.added(self.spec).values()] if self.spec else []
-        if self.spec and not self.header and not self.fits:
-            controls = (self.op is not None) + (self.time is not None)
-            promise = f"spec and mappings promise {self.without_control} besides {controls} of DMS's own"
-            hint = " (no sequence column is mapped)" if SEQUENCE not in kinds else ""
-            yield self._say(
-                "columns", f"{self.width - controls}", f"rows have {self.width} fields; {promise}{hint}", False
-            )
-
-
-def of_form(file: DmsObject, head: Head, minimum: int, row_starts_with_op: bool) -> Iterator[Evidence]:
-    """Yield what the bytes show before any field has a meaning."""
-
-    def say(setting: str, proposed: str, evidence: str, certain: bool) -> Evidence:
-        return Evidence(setting, proposed, evidence, certain, file.path)
-
-    magic = {"parquet": "begins with PAR1", "csv": "begins with gzip's magic bytes"}
-    plain = "is text"
-    gzipped = head.compression == "gzip"
-    yield say(
-        "DataFormat",
-        head.data_format,
-        magic[head.data_format] if gzipped or head.data_format == "parquet" else plain,
-        True,
-    )
-    if head.data_format == "parquet":
-        return
-    yield say("CompressionType", head.compression, magic["csv"] if gzipped else plain, True)
-    if head.delimiter and head.rows:
-        width, rows = len(head.rows[0]), len(head.rows)
-        certain = head.only_delimiter and (row_starts_with_op or (minimum > 1 and width >= minimum))
-        yield say("CsvDelimiter", head.delimiter, f"{width} fields in each of {rows} rows", certain)
-    if head.row_delimiter:
-        yield say("CsvRowDelimiter", head.row_delimiter, f"{head.row_delimiter!r} ends every line", True)
-    if head.rfc4180 is not None:
-        how = "with" if head.rfc4180 else "without"
-        yield say("Rfc4180", str(head.rfc4180).lower(), f"rows have equal length only if read {how} quotes", True)
+                yield "$AR_H_CHANGE_SEQ", name, f"35 digits in every row: {min(values)}", False

@@ -12,7 +12,7 @@ import io
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -445,14 +445,3 @@ def open_text_head(path: str, n_bytes: int = 1 << 16) -> io.StringIO:
     if path.endswith(".gz"):
         raw = zlib.decompressobj(wbits=31).decompress(raw)
     return io.StringIO(codecs.getincrementaldecoder("utf-8-sig")("replace").decode(raw), newline="")
-
-
-def counted(calls: list[dict]) -> Callable[[], None]:
-    """Record every S3 listing request in `calls` until the returned function is called (for tests and figures)."""
-    events, name = client().meta.events, "before-parameter-build.s3.ListObjectsV2"
-
-    def note(params: dict, **_: Any) -> None:
-        calls.append(dict(params))
-
-    events.register(name, note)
-    return lambda: events.unregister(name, note)

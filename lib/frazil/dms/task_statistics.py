@@ -13,14 +13,11 @@ LISTS = ("TableStatistics", "ReplicationTableStatistics")
 
 @dataclass(frozen=True)
 class TableStatistics:
-    """One table's state, and the numbers of rows that DMS loaded and changed; names in comments are DMS's own."""
+    """One table's state, and the numbers of rows of its load; names in comments are DMS's own."""
 
     state: str = ""  # TableState
     full_load_rows: int = 0  # FullLoadRows
     full_load_errors: int = 0  # FullLoadErrorRows
-    inserts: int = 0  # Inserts
-    updates: int = 0  # Updates
-    deletes: int = 0  # Deletes
 
     @property
     def loaded(self) -> bool:
@@ -50,7 +47,4 @@ def _one(e: dict) -> TableStatistics:
         state=e.get("TableState") or "",
         full_load_rows=int(e.get("FullLoadRows") or 0),
         full_load_errors=int(e.get("FullLoadErrorRows") or 0),
-        inserts=int(e.get("Inserts") or 0),
-        updates=int(e.get("Updates") or 0),
-        deletes=int(e.get("Deletes") or 0),
     )

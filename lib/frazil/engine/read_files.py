@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
 from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
-from frazil.core.csv import BLOCK, Dialect, Records, read_records
+from frazil.core.csv import BLOCK, Dialect, Records, read_records, rows_by_table
 from frazil.core.parquet import with_valid_texts
 from frazil.dms.listing import SourceError
 from frazil.dms.storage import chunks, is_s3, read
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 
 ROWS = 1 << 17
 """Rows of Parquet that are typed together."""
-CHUNK = 4 << 20
-"""Bytes that are fetched together."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,15 @@ def read_blocks(file: FileToRead, plan: ReadPlan, extent: Extent = Extent()) -> 
         raise cannot_be_read(file.path, error) from None
 
 
+def count_tables(files: Sequence[FileToRead]) -> Counter[tuple[str, str]]:
+    """Count the rows of files of all tables by the schema and the table that they name."""
+    found: Counter[tuple[str, str]] = Counter()
+    for file in files:
+        with closing(chunks(file.path)) as pieces:
+            found += rows_by_table(pieces, file.dialect)
+    return found
+
+
 def cannot_be_read(path: str, error: Exception) -> SourceError:
     """Return the error that names a damaged file and quotes its reader."""
     reason = (str(error).splitlines() or [""])[0][:200]
@@ -96,9 +105,9 @@ def cannot_be_read(path: str, error: Exception) -> SourceError:
 
 
 def _csv(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block]:
-    with _Chunks(file.path, extent) as stream:
+    with closing(_pieces(file.path, extent)) as pieces:
         table = plan.rules.table if TABLE in file.roles else None
-        for records in read_records(stream, len(file.roles), file.dialect, file.path, extent.block, table):
+        for records in read_records(pieces, len(file.roles), file.dialect, file.path, extent.block, table):
             changes = type_records(records.fields, records.numbers, file.roles, plan.spec, plan.rules)
             if changes.bad or records.wrong_width:
                 changes = Changes(changes.rows, _bad_of_csv(file, plan, records, changes.bad))
@@ -166,27 +175,14 @@ def _opened(path: str) -> pq.ParquetFile:
     return pq.ParquetFile(source, page_checksum_verification=True)
 
 
-class _Chunks:
-    """A file's bytes as a stream; the storage chooses the size of each piece."""
-
-    def __init__(self, path: str, extent: Extent):
-        self._path, self._left = path, extent.most
-        self._parts = chunks(path, min(CHUNK, extent.block))
-
-    def read(self, n: int = -1) -> bytes:
-        """Return the next bytes; none at the end."""
-        part = next(self._parts, b"")
-        if part and self._left is not None:
-            if self._left <= 0:
-                raise SourceError(
-                    f"{self._path}: a row is too long to be shown, or a quoted text does not end",
-                    "a run reads it to its end, and says which",
-                )
-            self._left -= len(part)
-        return part
-
-    def __enter__(self) -> _Chunks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._parts.close()
+def _pieces(path: str, extent: Extent) -> Iterator[bytes]:
+    """Yield a file's bytes; the storage chooses the size of each piece."""
+    left = math.inf if extent.most is None else extent.most
+    for piece in chunks(path, extent.block):
+        if left <= 0:
+            raise SourceError(
+                f"{path}: a row is too long to be shown, or a quoted text does not end",
+                "a run reads it to its end, and says which",
+            )
+        left -= len(piece)
+        yield piece

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import FieldRules
-from frazil.core.csv import Dialect
 from frazil.dms.csv_columns import NAMED, file_layout
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE, named_layout
-from frazil.dms.incremental_listing import moment
 from frazil.dms.listing import DmsObject
 from frazil.dms.parquet_columns import footer, require_comparable
 from frazil.engine.read_files import FileToRead, ReadPlan
+from frazil.source.file_names import moment
 
 
 def plan_files(
@@ -51,5 +51,5 @@ def _file(
         require_comparable(spec, layout.roles, schema, file.path)
         return FileToRead(file.path, order, layout.roles, written_at_s=written)
     layout, form = file_layout(spec, endpoint, mappings, phase, file)
-    dialect = Dialect(endpoint.delimiter, endpoint.row_delimiter, endpoint.rfc4180, header=form == NAMED)
+    dialect = replace(endpoint.dialect, header=form == NAMED)
     return FileToRead(file.path, order, layout.roles, dialect, written)

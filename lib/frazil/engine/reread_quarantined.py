@@ -185,7 +185,7 @@ def _lines(raws: Sequence[bytes], how: Reread, form: str, roles: Sequence[str], 
         reason = f"has columns that {spec.file} no longer lists, so their values have no place: {', '.join(gone)}"
         return Changes(no_changes(spec), tuple(BadRow(i, FIELDS, reason) for i in range(len(raws))))
     rules = field_rules(spec, endpoint, mappings, phase)
-    file = FileToRead("", 0, tuple(roles), Dialect(endpoint.delimiter, endpoint.row_delimiter, endpoint.rfc4180))
+    file = FileToRead("", 0, tuple(roles), endpoint.dialect)
     if form == PARQUET:
         rules, file = replace(rules, null="", not_carried=None), replace(file, dialect=Dialect())
     records = records_of_lines(raws, len(roles), file.dialect)

@@ -8,13 +8,12 @@ from datetime import UTC
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.config.timestamps import instant
-from frazil.dms.files_of_all_tables import NAME
-from frazil.dms.incremental_listing import CHANGES, moment
 from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.errors import FrazilError, nearest
 from frazil.flows.workbook import Workbook
 from frazil.lake import applied_files_store, commit, jvm, tables
 from frazil.source.applied_files import Record
+from frazil.source.file_names import CHANGES, SHARED, moment
 
 ADOPTED = "adopted"
 """Replaces the digest of a load that another pipeline applied."""
@@ -63,7 +62,7 @@ def _last(spec: TableSpec, names: list[str], position: str) -> str:
     """Return the change file that a stated position means; empty: the load."""
     if position == "load":
         return ""
-    is_name = CHANGES.match(position) or NAME.match(position)
+    is_name = CHANGES.match(position) or SHARED.match(position)
     # A file older than all existing ones has been deleted since.
     if position in names or (is_name and position < min(names, default="9")):
         return position

@@ -15,7 +15,7 @@ from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import Position, is_other_load
 from frazil.engine.small_batch import MOST_MB, must_be_small
 from frazil.errors import FrazilError
-from frazil.flows import pending_work, quarantine
+from frazil.flows import ignored_rows, pending_work, quarantine
 from frazil.flows.apply import apply_batch
 from frazil.flows.batch import of_files, take_batch
 from frazil.flows.continuous import process_continuously, show
@@ -164,7 +164,6 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         files = take_batch(pending, most_mb << 20, s.max_batch_files)
         files = first_alike(spec, book.endpoint, book.mappings, files)
         book.check_files(spec, replace(there, changes=tuple(files)))
-        book.tell_of_others(files)
         try:
             counts, done.live = _apply(book, spec, base, files, there)
         except PositionMovedError as e:
@@ -174,6 +173,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
             if not end or unread > 3:
                 break
             continue
+        ignored_rows.tell(book, files)
         done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
         done.live["pending"] = len(waiting) - len(files)  # including files that arrived since

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.incremental_listing import moment
 from frazil.dms.listing import STRANGE, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
 from frazil.dms.pending_changes import State, pending_changes, with_known_loads
@@ -27,6 +26,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import applied_files_store, pyiceberg_catalog
 from frazil.lake.tables import LOAD
 from frazil.pipeline.lake_trouble import require_metadata
+from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

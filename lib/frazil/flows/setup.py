@@ -9,9 +9,8 @@ from frazil.core.field_roles import ColumnPlaceError
 from frazil.dms.aws_json import read_endpoint_document, read_task_settings, stream_settings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import folders_beside
-from frazil.dms.settings_check import Contradiction, agrees, contradictions, refuse, sniff, stated
+from frazil.dms.settings_check import Evidence, evidence, refuse
 from frazil.dms.settings_lint import LOSS, Finding, left_out, lint, unknown_settings
-from frazil.dms.storage import read_head
 from frazil.dms.task_statistics import read_statistics
 from frazil.flows import stream_check
 from frazil.flows.schema_changes import follow, require_first_files
@@ -63,23 +62,20 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     specs = list(book.specs.values())
     rows = [_row_of(f) for f in lint(read_endpoint_document(s.path("endpoint")), book.mappings, specs, task, known)]
     seen: dict[tuple, dict[str, Any]] = {}
-    wrong: list[Contradiction] = []
+    shown: list[Evidence] = []
     for spec in specs:
         try:
-            found = sniff(book.objects(spec), read_head, spec, book.mappings, book.endpoint)
+            shown += evidence(book.objects(spec), spec, book.mappings, book.endpoint)
         except ColumnPlaceError as e:  # it stops only this table, when its file is read
             rows.append(_row_of(Finding("columns", spec.source, e.problem, e.cure, LOSS)))
-            continue
-        wrong += contradictions(book.endpoint, found)
-        for e in found:
-            value = stated(book.endpoint, e.setting)
-            verdict = "as stated" if value == e.proposed or e.certain and agrees(book.endpoint, e) else "proposed"
-            row = seen.setdefault((e.setting, e.proposed, verdict), {
-                "setting": e.setting, "value": value, "kind": verdict, "files": 0,
-                "says": f"{e.proposed!r}: {e.evidence}", "cure": "", "example": e.file,
-            })  # fmt: skip
-            row["files"] += 1
-    refuse(wrong)
+    refuse(shown)
+    for e in shown:
+        verdict = "as stated" if e.stated == e.proposed or (e.certain and e.agrees) else "proposed"
+        row = seen.setdefault((e.setting, e.proposed, verdict), {
+            "setting": e.setting, "value": e.stated, "kind": verdict, "files": 0,
+            "says": f"{e.proposed!r}: {e.evidence}", "cure": "", "example": e.file,
+        })  # fmt: skip
+        row["files"] += 1
     book.endpoint.check_order(book.mappings, specs)
     return rows + sorted(seen.values(), key=lambda r: r["kind"] == "as stated")
 

@@ -26,12 +26,11 @@ from frazil.core.text_sql import driver_rows
 from frazil.dms import pending_changes
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
-from frazil.dms.files_of_all_tables import rows_of_others, with_transactions
-from frazil.dms.late_files import clock_went_back
+from frazil.dms.files_of_all_tables import with_transactions
 from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table
 from frazil.dms.mappings import same_place, with_origins
 from frazil.dms.pending_changes import LateFilesError, refuse_late
-from frazil.dms.storage import endpoint_url, is_s3, read_head
+from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
@@ -237,7 +236,7 @@ class Workbook:
         looks, recorded = self._watches.get(spec.source), None
         if watch and looks is None:
             every = getattr(self.settings, "full_listing_every", 1)
-            looks = self._watches.setdefault(spec.source, Watch(self.source, written, every))
+            looks = self._watches.setdefault(spec.source, Watch(every))
         if watch and looks.is_due() and record and record.complete and after:
             etags = record.etags((after.last, after.turn))
             recorded = Recorded(etags, record.seen, self._trusted(etags, after.look_from))
@@ -250,7 +249,7 @@ class Workbook:
             there = with_transactions(there, self.source, self.endpoint, since, start, recorded)
         if recorded:
             looks.settle(recorded)
-            if gone := looks.found.vanished:
+            if gone := looks.vanished:
                 self.progress(f"{spec.source}: {len(gone)} applied file(s) no longer there: {', '.join(gone[:3])}")
         return replace(there, full=full)
 
@@ -275,6 +274,8 @@ class Workbook:
         late, without = getattr(s, "late_files", "refuse"), getattr(s, "go_on_without", ())
 
         def verdict(files: Sequence[DmsObject]) -> tuple[bool, str] | None:
+            from frazil.dms.late_files import clock_went_back
+
             near = self.objects(spec, state.position).changes
             newest = next((o for o in near if o.name == state.position.last), None)
             return clock_went_back(files, newest, spec, self.endpoint, self.mappings)
@@ -295,21 +296,15 @@ class Workbook:
         from frazil.dms.settings_check import check_files
 
         if spec.source not in self._checked and (there.loads or there.changes):
-            check_files(there, read_head, spec, self.mappings, self.endpoint)
+            check_files(there, spec, self.mappings, self.endpoint)
             self._checked.add(spec.source)
 
-    def tell_of_others(self, files: Sequence[DmsObject]) -> None:
-        """Report, once per file, tables without a spec whose rows in shared files are ignored."""
-        if not self.endpoint.preserve_transactions:
-            return
+    def not_told(self, files: Iterable[DmsObject]) -> list[DmsObject]:
+        """Return the files that no earlier call was given: their ignored rows are to be told."""
         with self._telling:
-            new = [f for f in files if f.path not in self._told and f.name.startswith("CDC_TXN-")]
+            new = [f for f in files if f.path not in self._told]
             self._told |= {f.path for f in new}
-            known = {self.mappings.target_name(s) for s in self.specs.values()}
-            others = rows_of_others(self.spark, new, self.endpoint, known) if new else {}
-        if others:
-            named = ", ".join(f"{count:,} of {table}" for table, count in others.items())
-            self.progress(f"{new[0].name} … {new[-1].name}: rows of tables that are not taken are ignored: {named}")
+        return new
 
     def exists(self, spec: TableSpec) -> bool:
         """Return whether the table exists in the lake."""

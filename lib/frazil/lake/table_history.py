@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
 from frazil.core.text_sql import driver_rows
-from frazil.dms.incremental_listing import moment
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
 from frazil.lake.tables import TableError, require_table
+from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

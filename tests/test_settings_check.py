@@ -3,6 +3,7 @@
 import gzip
 import os
 import random
+import tempfile
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from frazil.config.spec import load_specs, parse_spec
-from frazil.dms.endpoint import Endpoint, EndpointError, Mappings, read_endpoint, read_mappings
+from frazil.dms.endpoint import DatePartition, Endpoint, EndpointError, Mappings, read_endpoint, read_mappings
 from frazil.dms.listing import DmsObject, TableObjects, list_table
-from frazil.dms.settings_check import check_files, contradictions, sniff
+from frazil.dms.settings_check import check_files, evidence
 from helpers import WITH_BEFORE_IMAGE_AND_SEQUENCE, csv_field, spec_of
 
 SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(99)", "n INT4"))
@@ -23,35 +24,37 @@ STATED = Endpoint(null_value="", timestamp_column="ts")
 
 
 class Files:
-    """Files that exist in memory only, and what is found in them."""
+    """The files of a table, and what is found in them."""
 
-    def __init__(self, **files):
-        self.content = {f"/s/public/t/{n}": c.encode() if isinstance(c, str) else c for n, c in files.items()}
+    def __init__(self, table="t", **files):
+        self.folder = Path(tempfile.mkdtemp()) / "public" / table
+        for name, content in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
 
     def objects(self) -> TableObjects:
-        def of(load: bool):
-            names = [(p.rsplit("/", 1)[1], p) for p in sorted(self.content) if ("LOAD" in p) == load]
-            return tuple(DmsObject(n, p, len(self.content[p]), "e") for n, p in names)
-
-        return TableObjects(of(True), of(False))
-
-    def head(self, path: str) -> bytes:
-        return self.content[path][:65536]
+        paths = sorted(p for p in self.folder.rglob("*") if p.is_file())
+        files = [DmsObject(p.name, str(p), p.stat().st_size, "e") for p in paths]
+        return TableObjects(*(tuple(f for f in files if ("LOAD" in f.name) == load) for load in (True, False)))
 
     def found(self, spec=SPEC, mappings=None, endpoint=STATED) -> dict:
         """Return {setting: (proposed, certain)}; a setting of which the files differ has all of it."""
         answers = defaultdict(set)
-        for e in sniff(self.objects(), self.head, spec, mappings, endpoint):
+        for e in evidence(self.objects(), spec, mappings or Mappings(), endpoint):
             answers[e.setting].add((e.proposed, e.certain))
         return {s: next(iter(a)) if len(a) == 1 else a for s, a in answers.items()}
 
     def wrong(self, endpoint, mappings=None, spec=SPEC) -> list:
-        found = sniff(self.objects(), self.head, spec, mappings or Mappings(), endpoint)
-        return sorted({c.setting for c in contradictions(endpoint, found)})
+        return wrong(evidence(self.objects(), spec, mappings or Mappings(), endpoint))
 
 
-def changes(*lines: str, end: str = "\n", name: str = CHANGES) -> Files:
-    return Files(**{name: "".join(line + end for line in lines)})
+def wrong(found) -> list:
+    return sorted({e.setting for e in found if e.contradicts})
+
+
+def changes(*lines: str, end: str = "\n", name: str = CHANGES, table: str = "t") -> Files:
+    return Files(table, **{name: "".join(line + end for line in lines)})
 
 
 PLAIN = changes(f"I,{T},1,a,5", f"D,{T},1,,")
@@ -64,11 +67,6 @@ def test_a_plain_change_file_shows_its_form():
         "TimestampColumnName": ("any name", True), "CsvNullValue": ("", False),
     }  # fmt: skip
     assert PLAIN.wrong(STATED) == []
-
-
-def test_without_a_spec_less_is_certain():
-    found = PLAIN.found(spec=None)
-    assert (found["CdcHasOp"], found["TimestampColumnName"]) == (("true", False), ("any name", False))
 
 
 def test_no_files_show_nothing():
@@ -100,7 +98,7 @@ def test_parquet_is_seen_by_its_magic_whatever_its_name():
 
 def test_a_row_that_the_head_cuts_is_left_out():
     files = changes(*[f"I,{T},{i},{'ä' * 40},5" for i in range(2000)])
-    assert len(files.content[f"/s/public/t/{CHANGES}"]) > 65536
+    assert files.objects().changes[0].size > 65536
     assert files.found()["CdcHasOp"] == ("true", True)
 
 
@@ -229,7 +227,7 @@ def test_evidence_is_short_and_shows_no_value_of_a_table_that_hides_some(masked)
     if masked:
         given["columns"][1]["mask"] = "sha256"
     files = changes(f"I,{T},1,{'secret' * 999},5")
-    told = [e.evidence for e in sniff(files.objects(), files.head, parse_spec(given), None, STATED)]
+    told = [e.evidence for e in evidence(files.objects(), parse_spec(given), Mappings(), STATED)]
     assert any("first line is data: I, " in t for t in told) and max(map(len, told)) < 200
     assert any("secret" in t for t in told) == (not masked)
 
@@ -280,24 +278,39 @@ def test_transaction_files_and_date_folders_are_told_by_their_place():
     )
     for folder in ("2024/01/01", "2024/01/01/10", "2024-01-01", "2024_01", "01/2024/01", "01/01/2024", "20240101"):
         files = Files(**{f"{folder}/{CHANGES}": f"I,{T},1,a,5\n"})
-        assert files.found()["DatePartitionEnabled"] == ("true", False), folder
+        assert files.wrong(STATED) == ["DatePartitionEnabled"], folder
+        assert files.wrong(replace(STATED, date_partition=DatePartition(enabled=True))) == []
+        assert files.wrong(replace(STATED, preserve_transactions=True)) == [], "they are from before it was on"
+
+
+def test_a_table_that_is_named_like_a_date_lies_in_no_date_folder():
+    spec = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(99)", "n INT4"))
+    days = replace(spec, source="public.20240101")
+    assert changes(f"I,{T},1,a,5", table="20240101").wrong(STATED, spec=days) == []
+
+
+def test_files_of_all_tables_are_csv_whatever_is_stated():
+    shared = changes("I,t,public,1", name="CDC_TXN-20240101100000000.csv")
+    stated = Endpoint(null_value="", data_format="parquet", compression="gzip", preserve_transactions=True)
+    assert shared.wrong(stated) == []
 
 
 def test_only_the_first_and_the_last_file_of_a_kind_are_looked_into():
-    read = []
-    files = Files(**{f"2024010{i}-100000000.csv": f"I,{T},1,a,5\n" for i in range(1, 7)})
-    sniff(files.objects(), lambda path: read.append(path.rsplit("/", 1)[1]) or files.head(path), SPEC)
-    assert read == ["20240101-100000000.csv", "20240106-100000000.csv"]
+    rows = {f"2024010{i}-100000000.csv": f"I,{T},1,a,5\n" for i in range(1, 7)}
+    odd = "Op,ts,id,v,n\n"
+    assert Files(**rows, **{"20240103-110000000.csv": odd}).wrong(STATED) == []
+    for name in ("20240101-090000000.csv", "20240106-110000000.csv"):
+        assert Files(**rows, **{name: odd}).wrong(STATED) == ["AddColumnName"]
 
 
 def test_a_refusal_names_setting_file_sight_and_cure():
     with pytest.raises(EndpointError) as e:
-        check_files(HEADED.objects(), HEADED.head, SPEC, Mappings(), STATED)
+        check_files(HEADED.objects(), SPEC, Mappings(), STATED)
     assert str(e.value) == (
-        "AddColumnName is false, but /s/public/t/20240101-100000000.csv: first line is column names: Op, ts, id, v\n"
+        f"AddColumnName is false, but {HEADED.folder}/20240101-100000000.csv: first line is column names: Op, ts, id, v\n"
         "  cure: set AddColumnName to true in the endpoint's JSON, as the task has it"
     )
-    assert check_files(PLAIN.objects(), PLAIN.head, SPEC, Mappings(), STATED)
+    check_files(PLAIN.objects(), SPEC, Mappings(), STATED)
 
 
 # --- any settings: what is written by them contradicts none of them
@@ -350,14 +363,13 @@ def northwind():
 def of_northwind(northwind, endpoint, mappings=None):
     specs, told = northwind
     for spec in specs:
-        objects = list_table(Path(NORTHWIND), spec)
-        yield spec, sniff(objects, lambda p: open(p, "rb").read(65536), spec, mappings or told, endpoint)  # noqa: SIM115
+        yield spec, evidence(list_table(Path(NORTHWIND), spec), spec, mappings or told, endpoint)
 
 
 def test_real_files_are_as_their_settings_say(northwind):
     endpoint = read_endpoint(PARAMS / "northwind.endpoint.json")
     for spec, found in of_northwind(northwind, endpoint):
-        assert contradictions(endpoint, found) == [], spec.source
+        assert wrong(found) == [], spec.source
         proposed = {(e.setting, e.proposed) for e in found}
         assert {
             ("DataFormat", "csv"), ("CompressionType", "none"), ("CsvDelimiter", ","), ("CsvRowDelimiter", "\n"),
@@ -386,4 +398,4 @@ def test_real_files_contradict_what_is_wrong_in_every_table(northwind, settings,
     given = {"null_value": "", "op_in_load": True, "timestamp_column": "ts", **settings}
     endpoint = Endpoint(**given)
     for spec, found in of_northwind(northwind, endpoint):
-        assert {c.setting for c in contradictions(endpoint, found)} == {setting}, spec.source
+        assert wrong(found) == [setting], spec.source
