@@ -22,7 +22,7 @@ def _load_and_merge(root: Path) -> None:
     from helpers import FILE1, FILE2, D, I, U, World
 
     catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{root}/catalog.db", "warehouse": f"{root}/warehouse"}
-    get_spark(Settings(root=str(root / "session"), catalog_options=catalog, source="kafka://"))
+    get_spark(Settings(root=str(root / "session"), catalog_options=catalog))
     world = World(root / "world", "world", catalog)
     world.table("t").load("t", (1, "a"), (2, "b")).loaded()
     world.changes("t", U(1, "c"), D(2), I(3, "d"), name=FILE1).merged()

@@ -45,7 +45,6 @@ def spark(catalog_options, tmp_path_factory):
             root=str(tmp_path_factory.mktemp("session")),
             catalog_options=catalog_options,
             spark_options={**options, "spark.jars.packages": drivers},
-            source="kafka://",  # so that the session has Spark's reader for Kafka
         )  # fmt: skip
     )
     yield session

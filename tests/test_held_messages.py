@@ -6,14 +6,19 @@ import itertools
 import json
 import os
 import signal
+import sys
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from frazil.dms import kafka_reader
+from frazil.dms.kafka import Kafka
+from frazil.dms.stream_source import ExpiredError, UnreachableError
 from frazil.engine import message_blocks
 from frazil.engine.message_blocks import MOST
 from frazil.flows import stream_cdc, stream_read
+from helpers import slow
 from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark
@@ -157,15 +162,25 @@ def test_of_partitions_each_keeps_its_own_place(w, kafka, by_tasks, lane):
     assert not by_tasks
 
 
-def test_the_client_reads_what_spark_reads_from_wherever(w, kafka):
+def _here(messages) -> list[tuple]:
+    """The messages that this process reads: partition, offset, arrival, value."""
+    return [tuple(row.values()) for batch in messages.batches() for row in batch.to_pylist()]
+
+
+def _in_tasks(messages) -> list[tuple]:
+    rows = messages.in_tasks(lambda batches: batches, "object string, offset bigint, arrived bigint, value binary")
+    return [(*row[:3], row[3] and bytes(row[3])) for row in rows.collect()]
+
+
+def test_this_process_reads_what_tasks_read_from_wherever(w, kafka):
     w = KafkaWorld(kafka, w.root / "two", f"{w.space}two", w.catalog_options, partitions=2)
     stream = w.table("t").book().stream
 
     def both(position: dict, most: int = 0) -> dict:
         taken = stream.take(w.spark, position, most)
-        rows = taken.frame.selectExpr("object", "offset", "unix_millis(arrived)", "value").collect()
-        by_spark = sorted((*r[:3], r[3] and bytes(r[3])) for r in rows)
-        assert sorted(taken.at_once(), key=lambda m: m[:2]) == sorted(by_spark, key=lambda m: m[:2])
+        found = sorted(_here(taken.messages), key=lambda m: m[:2])
+        assert found == sorted(_in_tasks(taken.messages), key=lambda m: m[:2])
+        assert len(found) == taken.count
         return taken.end
 
     for i, value in enumerate(("a", None, b"\xff", "", "x" * 100_000)):
@@ -180,12 +195,30 @@ def test_the_client_reads_what_spark_reads_from_wherever(w, kafka):
     for p, count in ((0, 1), (1, 40), (0, 5), (1, 8)):  # what comes from behind an end is not lost
         name = f"{w.topic}/{p}"
         end = {**begin, name: begin[name] + count}
-        assert [m[:2] for m in reader.read(begin, end)] == [(name, o) for o in range(begin[name], end[name])]
+        offsets = [o for batch in reader.read(begin, end) for o in batch["offset"].to_pylist()]
+        assert offsets == list(range(begin[name], end[name]))
         begin = end
     assert both({}) == both(first) == both(begin)
 
 
-def test_the_client_passes_by_what_a_transaction_leaves_in_the_log(w, kafka):
+@pytest.mark.parametrize("fewest", [1, 7, 1000])
+def test_a_partition_with_many_messages_is_read_by_several_tasks_in_small_batches(w, kafka, monkeypatch, fewest):
+    monkeypatch.setattr(kafka_reader, "FEWEST", fewest)
+    monkeypatch.setattr(kafka_reader, "BATCH", 3)
+    monkeypatch.setattr(kafka_reader, "ASKED", 1)
+    w = KafkaWorld(kafka, w.root / "two", f"{w.space}two{fewest}", w.catalog_options, partitions=2)
+    for i in range(41):
+        w.send(f"{i}", partition=i % 10 == 0)
+    messages = w.table("t").book().stream.take(w.spark, {}).messages
+    parts = messages._parts(2)
+    assert len(parts) == (2 if fewest == 1000 else 3) and {p for p, *_ in parts} == {f"{w.topic}/0", f"{w.topic}/1"}
+    assert sorted(int(m[3]) for m in _in_tasks(messages)) == sorted(int(m[3]) for m in _here(messages)) == [*range(41)]
+    assert max(batch.num_rows for batch in messages.batches()) == 3
+    (at,) = _here(messages.around([(f"{w.topic}/1", "2")]))
+    assert at[:2] == (f"{w.topic}/1", 2) and at[3] == b"20"
+
+
+def test_what_a_transaction_leaves_in_the_log_is_no_message_and_no_gap(w, kafka):
     from confluent_kafka import Producer
 
     stream, end = w.table("t").book().stream, {}
@@ -197,43 +230,92 @@ def test_the_client_passes_by_what_a_transaction_leaves_in_the_log(w, kafka):
         producer.flush(30)
         getattr(producer, way)(30)
         taken = stream.take(w.spark, end)
-        assert [m[3] for m in taken.at_once()] == [bytes(r.value) for r in taken.frame.collect()] == [b"%d" % n]
+        assert [m[3] for m in _here(taken.messages)] == [m[3] for m in _in_tasks(taken.messages)] == [b"%d" % n]
         end = taken.end
 
 
-def test_tasks_take_messages_from_spark_where_the_client_fails(w, by_tasks, monkeypatch):
+def test_few_messages_that_are_large_together_are_parsed_by_tasks(w, by_tasks, monkeypatch):
+    monkeypatch.setattr(stream_read, "MOST_BYTES", 1000)
+    monkeypatch.setattr(kafka_reader, "BATCH", 1)
     w.table("t").message("load", id=1, v="a").loaded()
-    at_once = kafka_reader.Reader.read
-
-    def fail():
-        monkeypatch.setattr(kafka_reader.Reader, "read", lambda *_: None)
-        w.message("insert", id=4, v="d")
-
-    def recover():
-        monkeypatch.setattr(kafka_reader.Reader, "read", at_once)
-        w.message("insert", id=5, v="e")
-
-    add = [lambda i=i: w.message("insert", id=i, v="b") for i in (2, 3)]
-    _run(w, monkeypatch, *add, fail, recover)
-    assert len(by_tasks) == 1 and [r[0] for r in w.rows("t")] == [1, 2, 3, 4, 5]
+    for i in (2, 3, 4):
+        w.message("insert", id=i, v="x" * 90)
+    w.merged()
+    assert len(by_tasks) == 1 and [r[0] for r in w.rows("t")] == [1, 2, 3, 4]
 
 
-def test_messages_that_are_large_together_are_not_held(w, monkeypatch):
-    monkeypatch.setattr(kafka_reader, "MOST_BYTES", 1000)
-    stream = w.table("t").book().stream
-    for _ in range(3):
-        w.send("x" * 400)
-    assert stream.take(w.spark, {}).at_once() is None
-
-
-def test_messages_that_expired_are_not_read_by_the_client(w):
-    stream = w.table("t").book().stream
-    for n in range(4):
-        w.send(f"{n}")
-    taken, admin = stream.take(w.spark, {}), w.kafka.admin()
-    for done in admin.delete_records([TopicPartition(w.topic, 0, 2)]).values():
+def _expire(w, until: int) -> None:
+    admin = w.kafka.admin()
+    for done in admin.delete_records([TopicPartition(w.topic, 0, until)]).values():
         done.result(30)
-    assert taken.at_once() is None
+
+
+@pytest.mark.parametrize("most", [MOST, 0])
+def test_messages_that_expire_before_they_are_read_are_an_error_and_never_a_gap(w, monkeypatch, most):
+    monkeypatch.setattr(stream_read, "MOST", most)
+    w.table("t").message("load", id=1, v="a").loaded()
+    for i in range(2, 6):
+        w.message("insert", id=i, v="b")
+    take = Kafka.take
+
+    def taken(*given):
+        found = take(*given)
+        _expire(w, 3)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Kafka, "take", taken)
+        with pytest.raises(ExpiredError, match=f"{w.topic}/0: messages expired"):
+            w.merge()
+    assert w.rows("t") == [(1, "a")]
+    assert "to 2 of" in w.merge()["t"].note
+
+
+def test_a_bad_message_that_expires_before_its_bytes_are_read_again_is_an_error(w, monkeypatch):
+    w.table("t", "id INT8", "n INT4").message("load", id=1, n=1).loaded()
+    w.message("insert", id=2, n="x").message("insert", id=3, n=3)
+    at = message_blocks.values_at
+
+    def values_at(*given):
+        _expire(w, 2)
+        return at(*given)
+
+    monkeypatch.setattr(message_blocks, "values_at", values_at)
+    failed = w.merge(**BAD, ops=f"{w.space}_ops")["t"]
+    assert failed.failed and f"{w.topic}/0: messages expired" in failed.note and w.rows("t") == [(1, 1)]
+
+
+@pytest.mark.parametrize("most", [MOST, slow(0)])
+def test_a_broker_that_falls_silent_while_messages_are_read_is_named_with_a_remedy(w, monkeypatch, most):
+    monkeypatch.setattr(stream_read, "MOST", most)
+    monkeypatch.setattr(kafka_reader, "PATIENCE_S", 1)
+    w.table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b")
+    taken = w.book().stream.take(w.spark, {})
+    beyond = replace(taken, messages=replace(taken.messages, end={f"{w.topic}/0": 9}))
+    with pytest.raises(UnreachableError, match=f"no message of {w.topic}/0 came for") as silent:
+        stream_read.read_messages(w.book(), [beyond])
+    assert silent.value.cure == "is the broker up, and can every executor reach it and log in?"
+
+
+def test_executors_without_the_client_are_named_and_this_process_reads(w, monkeypatch):
+    monkeypatch.setattr(stream_read, "MOST", 0)
+
+    real = kafka_reader.Between.in_tasks
+
+    def in_tasks(self, work, schema):
+        def without(batches):
+            sys.modules["confluent_kafka"] = None
+            try:
+                yield from work(batches)
+            finally:
+                del sys.modules["confluent_kafka"]
+
+        return real(self, without, schema)
+
+    w.table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").message("delete", id=1)
+    monkeypatch.setattr(kafka_reader.Between, "in_tasks", in_tasks)
+    assert w.merged().rows("t") == [(2, "b")]
+    assert any("this process parses the messages" in line and "confluent_kafka" in line for line in w.said), w.said
 
 
 def test_bytes_that_are_no_text_are_shown_and_stop_the_table(w):

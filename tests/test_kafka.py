@@ -51,16 +51,6 @@ def test_what_dms_sends_twice_is_there_once(new_stream):
     assert w.merge()["t"].status == "unchanged"
 
 
-def test_executors_may_log_what_they_read(new_stream, spark, monkeypatch):
-    """On a cluster they do, and a connector of another line of Spark asks for classes that this one lacks."""
-    w = new_stream().table("t").message("load", id=1, v="a")
-    spark.sparkContext.setLogLevel("INFO")
-    monkeypatch.setattr(type(spark.sparkContext), "setLogLevel", lambda *_: None)
-    w.loaded().message("update", id=1, v="b").merged()
-    monkeypatch.undo()
-    assert w.rows("t") == [(1, "b")]
-
-
 @pytest.mark.slow
 def test_bad_messages_are_set_aside_with_their_offset_and_key_and_replayed_from_their_bytes(new_stream):
     """Where one value does not fit, the others can be read; of what is no JSON nothing can."""
@@ -649,7 +639,7 @@ def test_a_run_without_an_end_reads_once_for_all_tables_and_outlives_the_broker_
 
     def counted(self, spark, begin, most=0):
         taken = take(self, spark, begin, most)
-        reads.append(taken.frame is not None)
+        reads.append(taken.messages is not None)
         return taken
 
     monkeypatch.setattr(Kafka, "take", counted)

@@ -3,12 +3,13 @@
 import itertools
 import json
 import random
-from datetime import UTC, datetime
 
 import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.messages import MessageNames
+from frazil.dms.kinesis import COLUMNS as COLUMNS_OF_KINESIS
+from frazil.dms.kinesis import Held
 from frazil.engine import message_blocks
 from frazil.engine.collapsed_batch import Wanted, frame_of
 from frazil.engine.message_parts import Part, Reading
@@ -227,16 +228,13 @@ def test_messages_of_a_later_read_come_later_whatever_their_places_look_like(spa
     """Kinesis's places are texts, which each task numbers."""
     spec = parse_spec(spec_of("public.t", "id INT8", "v NCLOB"))
 
-    def frame(*places: int):
+    def held(*places: int):
         about = {"record-type": "data", "operation": "load", "schema-name": "public", "table-name": "t"}
         values = [json.dumps({"data": {"id": 1, "v": str(place)}, "metadata": about}).encode() for place in places]
-        rows = [
-            ("s/0", f"{p:056d}", datetime(2026, 1, 1, tzinfo=UTC), value)
-            for p, value in zip(places, values, strict=True)
-        ]
-        return spark.createDataFrame(rows, "object string, offset string, arrived timestamp, value binary").coalesce(1)
+        rows = [("s/0", f"{p:056d}", 1_767_225_600_000, value) for p, value in zip(places, values, strict=True)]
+        return Held(spark.createDataFrame(rows, COLUMNS_OF_KINESIS).coalesce(1))
 
-    whole = frame(1, 2, 3).unionByName(frame(4, 5)).unionByName(frame(6))
+    whole = [held(1, 2, 3), held(4, 5), held(6)]
     blocks = message_blocks.message_blocks(whole, "before-image", loads=True).persist()
     reading = Reading(
         spec, MessageNames({"id": "id", "v": "v"}), Part(("public", "t"), {"s/0": 2}, loads=True), {"s/0": 0}

@@ -426,6 +426,8 @@ ELSEWHERE = {
     "kafka: partition … is new": "messages have expired; see test_kafka",
     "kafka: …: …": "messages have expired; see test_kafka",
     "stream_source: was made anew": "a topic made anew; see test_kafka",
+    "kafka_reader: messages expired, or the topic was made anew": "messages have expired; see test_held_messages",
+    "message_blocks: has no message": "the run is repeated; see test_held_messages",
     "kinesis: has none of its": "a stream made anew; see test_kinesis",
     "kinesis: the stream was last read": "messages may have expired; see test_kinesis",
     "kafka: is not installed": "a package is installed",

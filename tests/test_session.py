@@ -50,9 +50,10 @@ def test_a_cluster_gets_neither_this_machines_address_nor_its_cores(master):
 
 
 @pytest.mark.parametrize("line", jars.ICEBERG)
-def test_the_way_to_kafka_is_of_sparks_own_line(line):
-    """One of another line lacks classes that executors ask for when they log."""
-    assert jars.KAFKA[line].rsplit(":", 1)[1].startswith(f"{line}.")
+def test_a_stream_needs_no_jar(line):
+    plain = jars.packages(line, Settings(), s3=False)
+    for source in ("kafka://broker:9092/dms", "kinesis://eu-central-1/dms"):
+        assert jars.packages(line, Settings(source=source), s3=False) == plain
 
 
 # --- how it ends

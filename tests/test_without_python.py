@@ -61,14 +61,16 @@ def test_a_missing_python_is_named_and_no_file_is_blamed(without_python, world):
     assert done.failed and re.search("cannot run Python.*/no/such/python", done.note)
 
 
-def test_a_module_that_executors_lack_is_named_and_no_file_is_blamed(spark, world):
-    def ask(n: int) -> int:
+@pytest.mark.parametrize("way", ["rows", "arrow"])
+def test_a_module_that_executors_lack_is_named_and_no_file_is_blamed(spark, world, way):
+    def ask(n):
         import not_on_this_machine
 
         return not_on_this_machine.about(n)
 
-    numbers = spark.sparkContext.parallelize([1, 2]).map(ask)
-    done = _attempted(world, lambda spec: numbers.collect())
+    rows = spark.sparkContext.parallelize([1, 2]).map(ask)
+    arrow = spark.range(2).mapInArrow(lambda batches: map(ask, batches), "id long")
+    done = _attempted(world, lambda spec: (rows if way == "rows" else arrow).collect())
     assert done.failed and "cannot run Python: ModuleNotFoundError: No module named 'not_on_this_machine'" in done.note
 
 

@@ -18,8 +18,6 @@ from pathlib import Path
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 sys.path[:0] = [str(HERE.parent), str(ROOT / "lib")]
 RESULTS = ROOT / "runs" / "bench" / "results.json"
-KAFKA = ("streams", "visible")
-"""What needs Kafka's jars comes first where one JVM serves several groups: it loads them when it starts."""
 
 
 def groups() -> list[str]:
@@ -57,7 +55,7 @@ def main() -> int:
     if len(wanted) > 1 and not asked.quick:
         # A process of its own for each: none finds a warm JVM, or memory that is taken.
         return max(subprocess.call([sys.executable, str(HERE), group]) for group in wanted)
-    failed = [g for g in sorted(wanted, key=lambda g: g not in KAFKA) if not _measured(g, asked.quick)]
+    failed = [g for g in wanted if not _measured(g, asked.quick)]
     print(f"kept in {RESULTS}" + (f"; failed: {', '.join(failed)}" if failed else ""))
     return int(bool(failed))
 

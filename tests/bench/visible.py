@@ -171,7 +171,7 @@ def _source(folder: Path, rows: int, seconds: int, warm_s: int) -> Iterator[tupl
             "catalog": f"{folder}/catalog.db",
         }
         (folder / "pipeline.json").write_text(json.dumps(place))
-        get_spark(Settings(root=str(folder), catalog_options=options, spark_options=MEMORY, source="kafka://"))
+        get_spark(Settings(root=str(folder), catalog_options=options, spark_options=MEMORY))
         simulator = _pipeline.start("simulator", folder)
         try:
             while not (folder / "loaded").exists():

@@ -47,10 +47,6 @@ CARRIED = (
     "org.apache.hadoop:hadoop-client-(api|runtime)",
 )
 """Artifacts that pyspark bundles, as patterns."""
-KAFKA = {
-    "4.1": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
-    "3.5": "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
-}
 DRIVERS = ["org.xerial:sqlite-jdbc:3.50.3.0", ENGINES["postgresql"][3]]
 """JDBC drivers for catalogs in a database."""
 LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
@@ -75,14 +71,12 @@ def packages(line: str, settings: Settings, s3: bool) -> list[str]:
     if own == "":
         return []
     signed = "rest.sigv4-enabled" in settings.catalog_options
-    kafka = settings.source.startswith("kafka://")
     needed = [
         *ICEBERG[line],
         *DRIVERS,
         LOCAL_FILES,
         *(HADOOP_AWS[line] if s3 else []),
         *(SIGV4 if signed else []),
-        *([KAFKA[line]] if kafka else []),
         *_source_driver(settings),
         *[p.strip() for p in (own or "").split(",")],
     ]

@@ -51,7 +51,8 @@ class SessionError(FrazilError):
 
 def missing_python(error: Exception) -> str:
     """Return what of Python the executors lack, if a Spark job failed for that; else an empty text."""
-    found = _NO_PYTHON.search(str(error)) if "aborted due to stage failure" in str(error) else None
+    is_of_task = "aborted due to stage failure" in str(error) or type(error).__name__ == "PythonException"
+    found = _NO_PYTHON.search(str(error)) if is_of_task else None
     return found[0][:200] if found else ""
 
 

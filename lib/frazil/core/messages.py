@@ -211,13 +211,14 @@ def _texts(values: Sequence[Any]) -> pa.Array:
     """Return values as texts in the form of files; half of a surrogate pair, which is no character, as U+FFFD."""
     import pyarrow as pa
 
-    kinds = set(map(type, values)) - {type(None)}
     try:
-        if kinds <= {str}:
-            return pa.array(values, pa.string())
-        if kinds == {int}:
+        return pa.array(values, pa.string())
+    except (pa.ArrowTypeError, UnicodeEncodeError):  # others than texts, or half of a pair
+        pass
+    try:
+        if set(map(type, values)) <= {int, type(None)}:
             return pa.array(values, pa.int64()).cast(pa.string())
-    except (OverflowError, UnicodeEncodeError):  # beyond 64 bits, or half of a pair
+    except OverflowError:  # beyond 64 bits
         pass
     return pa.array([None if value is None else _text(value) for value in values], pa.string())
 

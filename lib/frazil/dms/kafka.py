@@ -1,11 +1,10 @@
-"""Kafka as a source: the present beginnings and ends of its partitions, and Spark batches between stated offsets.
+"""Kafka as a source: the present beginnings and ends of its partitions, and the messages between stated offsets.
 
 A partition is named `topic/number`. The login is in the environment only: see `LOGIN`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -13,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.sql import literal, uncompiled_integer
-from frazil.dms.kafka_reader import Reader
+from frazil.dms.kafka_reader import Between, Reader
 from frazil.dms.stream_source import (
     RELOAD,
     ExpiredError,
@@ -32,13 +30,11 @@ from frazil.dms.stream_source import (
 from frazil.errors import nearest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 PATIENCE_S = 20
 ELECTING = (5, 6, 74, 75)
 """Kafka's errors LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: a broker has just started."""
-FEWEST = 50_000
-"""Minimum number of messages for a further task that reads a partition."""
 LOGIN = {
     "FRAZIL_KAFKA_SECURITY_PROTOCOL": "security.protocol",
     "FRAZIL_KAFKA_SASL_MECHANISM": "sasl.mechanism",
@@ -46,24 +42,11 @@ LOGIN = {
     "FRAZIL_KAFKA_PASSWORD": "sasl.password",
     "FRAZIL_KAFKA_CA_FILE": "ssl.ca.location",
 }
-"""{environment variable: property of Kafka's C client}. The CA file is PEM. Spark's Java client gets the same (`_for_java`)."""
+"""{environment variable: property of Kafka's C client}. The CA file is PEM; each executor has it too."""
 
 
 def _login() -> dict[str, str]:
     return {name: os.environ[variable] for variable, name in LOGIN.items() if os.environ.get(variable)}
-
-
-def _for_java(login: dict[str, str]) -> dict[str, str]:
-    """Return the same login as properties of the Java client, which needs user and password in one text."""
-    given = {k: v for k, v in login.items() if k in ("security.protocol", "sasl.mechanism")}
-    if "sasl.username" in login:
-        kind = "scram.Scram" if login.get("sasl.mechanism", "").startswith("SCRAM") else "plain.Plain"
-        user, password = (json.dumps(login.get(f"sasl.{k}", "")) for k in ("username", "password"))
-        module = f"org.apache.kafka.common.security.{kind}LoginModule"
-        given["sasl.jaas.config"] = f"{module} required username={user} password={password};"
-    if "ssl.ca.location" in login:
-        given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": login["ssl.ca.location"]}
-    return given
 
 
 @dataclass(frozen=True)
@@ -185,31 +168,8 @@ class Kafka:
                 ends = {p: o for p, o in ends.items() if p not in new}
         begin = {p: begin.get(p, 0) for p in ends}
         end = _limited(begin, ends, most) if most else ends
-        frame = self._read(spark, begin, end) if begin != end else None
-        count = sum(end[p] - begin[p] for p in end)
-        return Taken(frame, end, end == ends and not new, count=count, at_once=lambda: self._reader.read(begin, end))
-
-    def _read(self, spark: SparkSession, begin: Offsets, end: Offsets) -> DataFrame:
-        def told(offsets: Offsets) -> dict[str, dict[str, int]]:
-            by_topic: dict[str, dict[str, int]] = {}
-            for p in (p for p in end if begin[p] < end[p]):
-                topic, number = numbered(p)
-                by_topic.setdefault(topic, {})[str(number)] = offsets[p]
-            return by_topic
-
-        given = {f"kafka.{k}": v for k, v in _for_java(_login()).items()}
-        return (
-            spark.read.format("kafka").option("kafka.bootstrap.servers", self.brokers).options(**given)
-            .option("assign", json.dumps({t: [int(n) for n in parts] for t, parts in told(end).items()}))
-            .option("startingOffsets", json.dumps(told(begin))).option("endingOffsets", json.dumps(told(end)))
-            .option("minPartitions", self._parts(spark, begin, end)).option("failOnDataLoss", "true").option("kafkaConsumer.pollTimeoutMs", PATIENCE_S * 1000)
-            .load().selectExpr("concat_ws('/', topic, partition) as object", "offset", "timestamp as arrived", "value")
-        )  # fmt: skip
-
-    def _parts(self, spark: SparkSession, begin: Offsets, end: Offsets) -> int:
-        """Return the number of tasks for a read: a partition with many messages is read by several."""
-        count, partitions = sum(end[p] - begin[p] for p in end), sum(begin[p] < end[p] for p in end)
-        return max(partitions, min(spark.sparkContext.defaultParallelism, count // FEWEST))
+        messages = Between(spark, self._reader, begin, end) if begin != end else None
+        return Taken(messages, end, end == ends and not new, count=sum(end[p] - begin[p] for p in end))
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return the number of messages after a position, and the age of the oldest in seconds."""
@@ -227,10 +187,6 @@ class Kafka:
             times += [m.timestamp()[1] / 1000 for m in found if not m.error()]
         consumer.close()
         return count, max(0.0, time.time() - min(times, default=time.time()))
-
-    def place_sql(self, place: int) -> str:
-        """Return the SQL of an offset."""
-        return uncompiled_integer(literal(str(place)), "object")
 
 
 def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str, only: str) -> Offsets:

@@ -1,87 +1,162 @@
-"""Reads a few Kafka messages with the C client: a Spark job creates a new consumer each time, which takes longer than the read."""
+"""Reads Kafka messages between stated offsets with the C client: few in this process, many in Spark's tasks.
+
+Messages of unfinished transactions are read too. What a transaction or a compaction left out is no gap: a partition is
+read once the client is at its end.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from frazil.dms.stream_source import Message, Offsets, numbered
+from frazil.dms.stream_source import ExpiredError, Offsets, Place, UnreachableError, Work, numbered
 
-PATIENCE_S = 5
-MOST_BYTES = 64 << 20
-"""Maximum bytes that this process holds."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+PATIENCE_S = 20
+BATCH, BATCH_BYTES = 10_000, 16 << 20
+"""A batch has about this many messages, or bytes."""
+ASKED = 1000
+"""Maximum number of messages that the client is asked for."""
+FEWEST = 50_000
+"""Minimum number of messages for a further task that reads a partition."""
 
 
 class Reader:
-    """One consumer for all reads of a run; it continues where the last read ended, with what it has fetched meanwhile."""
+    """A consumer; it continues where its last read ended, with what it has fetched meanwhile."""
 
     def __init__(self, config: dict[str, Any]):
-        from confluent_kafka import Consumer
-
-        # Like Spark, also read messages of unfinished transactions, and treat an expired offset as an error.
-        self.consumer = Consumer({
-            "group.id": "frazil", "enable.auto.commit": False, "auto.offset.reset": "error",
-            "isolation.level": "read_uncommitted", "enable.partition.eof": True, "queued.max.messages.kbytes": 16384, "log_level": 0, **config,
-        })  # fmt: skip
+        self.config = config
         self.at: Offsets = {}
         self.ahead: list[Any] = []
         """Messages after the last read's end."""
+        self.trouble = ""
 
-    def read(self, begin: Offsets, end: Offsets) -> list[Message] | None:
-        """Return the messages between two places; None if they are too large or too slow, or on errors, which Spark then reports."""
+    @cached_property
+    def _consumer(self) -> Any:
+        from confluent_kafka import Consumer
+
+        return Consumer({
+            "group.id": "frazil", "enable.auto.commit": False, "auto.offset.reset": "error", "isolation.level": "read_uncommitted",
+            "enable.partition.eof": True, "queued.max.messages.kbytes": 2 * BATCH_BYTES >> 10, "fetch.queue.backoff.ms": 10, "log_level": 0, **self.config,
+        })  # fmt: skip
+
+    def read(self, begin: Offsets, end: Offsets) -> Iterator[pa.RecordBatch]:
+        """Yield the messages between two places.
+
+        Raise ExpiredError if some are gone, and UnreachableError if none comes for `PATIENCE_S`.
+        """
         if begin != self.at:
             self._assign(begin)
-        taking = _Taking(end, {p for p in end if begin[p] < end[p]})
-        found, self.ahead = self.ahead, []
-        self.at, until = {}, time.monotonic() + PATIENCE_S
-        while True:
-            for m in found:
-                if m.error() and not _is_end(m):
-                    return None
-                if not taking.take(m):
-                    self.ahead.append(m)
-            if taking.size > MOST_BYTES:
-                return None
-            if not taking.left:
-                self.at = dict(end)
-                return taking.messages
-            if time.monotonic() > until:
-                return None
-            wanted = sum(end[p] - begin[p] for p in end) - len(taking.messages)  # it waits for this number
-            found = self.consumer.consume(min(max(wanted, 1), 1000), timeout=0.02)
+        left, rows, size = {p for p in end if begin[p] < end[p]}, [], 0
+        wanted, until = sum(end[p] - begin[p] for p in end), time.monotonic() + PATIENCE_S
+        found, self.ahead, self.at = self.ahead, [], {}
+        while left:
+            new = [*self._before(end, found, left)]
+            rows += new
+            size, wanted = size + sum(len(row[3] or b"") for row in new), wanted - len(new)
+            if rows and (not left or len(rows) >= BATCH or size >= BATCH_BYTES):
+                yield _batch(rows)
+                rows, size, until = [], 0, time.monotonic() + PATIENCE_S
+            elif time.monotonic() > until:
+                raise UnreachableError(
+                    f"no message of {', '.join(sorted(left))} came for {PATIENCE_S} s{self.trouble}",
+                    "is the broker up, and can every executor reach it and log in?",
+                )
+            if left:  # the client waits for the number asked for
+                found = self._consumer.consume(min(max(wanted, 1), ASKED), timeout=0.02)
+        self.at = dict(end)
 
     def _assign(self, begin: Offsets) -> None:
         from confluent_kafka import TopicPartition
 
-        self.ahead = []
-        self.consumer.assign([TopicPartition(*numbered(p), offset) for p, offset in begin.items()])
+        self.ahead, self.trouble = [], ""
+        self._consumer.assign([TopicPartition(*numbered(p), offset) for p, offset in begin.items()])
+
+    def _before(self, end: Offsets, found: list[Any], left: set[str]) -> Iterator[tuple]:
+        """Yield the messages before a read's end; remove partitions that have reached it from `left`."""
+        for m in found:
+            partition, offset, error = f"{m.topic()}/{m.partition()}", m.offset(), m.error()
+            if error is not None and not self._is_end(error, partition):
+                continue
+            if error is None and offset < end[partition]:
+                yield partition, offset, m.timestamp()[1], m.value()
+                offset += 1
+            elif error is None:
+                self.ahead.append(m)
+            if offset >= end[partition]:
+                left.discard(partition)
+
+    def _is_end(self, error: Any, partition: str) -> bool:
+        """Return whether a notice says that a partition ends; of another one the text is kept, as the client tries again."""
+        from confluent_kafka import KafkaError
+
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise ExpiredError(
+                f"{partition}: messages expired, or the topic was made anew, while they were read",
+                "run again: it names the tables concerned, and what to do",
+            )
+        is_end = error.code() == KafkaError._PARTITION_EOF
+        self.trouble = self.trouble if is_end else f": {error.str()}"
+        return is_end
 
 
-class _Taking:
-    """The messages of one read, before `end`; `left` are the partitions whose end is not reached yet."""
+def _batch(rows: list[tuple]) -> pa.RecordBatch:
+    import pyarrow as pa
 
-    def __init__(self, end: Offsets, left: set[str]):
-        self.end, self.left = end, left
-        self.messages: list[Message] = []
-        self.size = 0
-
-    def take(self, m: Any) -> bool:
-        """Add a message, or the notice that its partition ends here; return False for a message after the read's end."""
-        partition, offset = f"{m.topic()}/{m.partition()}", m.offset()
-        is_news = bool(m.error())
-        is_mine = not is_news and offset < self.end[partition]
-        if is_mine:
-            self.messages.append((partition, offset, m.timestamp()[1], m.value()))
-            self.size += len(m.value() or b"")
-        if offset + is_mine >= self.end[partition]:
-            self.left.discard(partition)
-        return is_news or is_mine
+    kinds = {"object": pa.string(), "offset": pa.int64(), "arrived": pa.int64(), "value": pa.binary()}
+    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds.values(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, [*kinds])
 
 
-def _is_end(message: Any) -> bool:
-    from confluent_kafka import KafkaError
+@dataclass(frozen=True)
+class Between:
+    """The messages between two places of some partitions; `reader` is that of this process."""
 
-    return message.error().code() == KafkaError._PARTITION_EOF
+    spark: SparkSession
+    reader: Reader
+    begin: Offsets
+    end: Offsets
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read them in this process: many by one partition after another, which holds few."""
+        if sum(self.end[p] - begin for p, begin in self.begin.items()) < BATCH:
+            yield from self.reader.read(self.begin, self.end)
+            return
+        for partition, begin, end in self._parts(1):
+            yield from self.reader.read({partition: begin}, {partition: end})
+
+    def in_tasks(self, work: Work, schema: str) -> DataFrame:
+        """Return the rows that `work` makes of them in tasks; each has a consumer of its own."""
+        config, parts = self.reader.config, self._parts(self.spark.sparkContext.defaultParallelism)
+
+        def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in (number for some in numbers for number in some.column(0).to_pylist()):
+                partition, begin, end = parts[number]
+                yield from work(Reader(config).read({partition: begin}, {partition: end}))
+
+        return self.spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, schema)
+
+    def around(self, places: Iterable[Place]) -> Between:
+        """Return those from the first to the last of some places of each partition, by another consumer: threads may read."""
+        mine = [(p, int(o)) for p, o in places if p in self.end and self.begin[p] <= int(o) < self.end[p]]
+        begin, end = dict(sorted(mine, reverse=True)), dict(sorted((p, o + 1) for p, o in mine))
+        return Between(self.spark, Reader(self.reader.config), begin, end)
+
+    def _parts(self, tasks: int) -> list[tuple[str, int, int]]:
+        """Return what tasks read: a partition with many messages is read by several."""
+        counts = {p: self.end[p] - begin for p, begin in self.begin.items() if begin < self.end[p]}
+        size, parts = max(FEWEST, sum(counts.values()) // tasks), []
+        for p, count in counts.items():
+            number = max(1, round(count / size))
+            cuts = [self.begin[p] + count * i // number for i in range(number + 1)]
+            parts += [(p, *cut) for cut in zip(cuts, cuts[1:], strict=False)]
+        return parts
 
 
-__all__ = ["Reader"]
+__all__ = ["Between", "Reader"]

@@ -10,22 +10,26 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.spark_session import missing_python, without_python
+from frazil.config.sql import literal
 from frazil.dms.stream_source import (
     ARRIVED,
     RELOAD,
     ExpiredError,
     Kept,
     Offsets,
+    Place,
     StreamError,
     Taken,
     UnreachableError,
-    after_sql,
+    Work,
     moment,
     named_places,
     named_source,
@@ -34,12 +38,14 @@ from frazil.dms.stream_source import (
 from frazil.errors import nearest
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 DIGITS = 56  # of a sequence number; padded, they sort as text
 SKEW_MS = 3_600_000  # clocks of the two sides differ by less
 PAUSE_S, ATTEMPTS = 0.2, 12  # a shard allows five reads a second
-COLUMNS = "object string, offset string, arrived timestamp, value binary"
+BATCH = 10_000
+COLUMNS = "object string, offset string, arrived bigint, value binary"
 
 
 def _client(region: str, login: dict[str, str]) -> Any:
@@ -192,29 +198,56 @@ class Kinesis:
             return Taken(None, {**begin, **dict.fromkeys(shards.keys() - begin.keys(), 0)}, True)
         given = [(s.name, begin.get(s.name, 0), s.end) for s in ready]
         reader = _Reader(self.region, self._login, begin.get(ARRIVED, 0), now, most // len(ready) if most else 0)
+
+        def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in (number for some in numbers for number in some.column(0).to_pylist()):
+                yield from map(_batch, reader(given[number]))
+
         _ship_code()
-        rows = spark.sparkContext.parallelize(given, len(given)).flatMap(reader)
-        held = spark.createDataFrame(rows, COLUMNS, verifySchema=False).persist(StorageLevel.MEMORY_AND_DISK)
+        rows = spark.range(0, len(given), 1, len(given)).mapInArrow(run, COLUMNS)
+        held = rows.persist(StorageLevel.MEMORY_AND_DISK)
         # The last row of each shard is no message: it says how far the shard was read, and its time whether it caught
         # up.
-        ends = held.where("value is null").selectExpr("object", "offset", "unix_millis(arrived)").collect()
+        try:
+            ends = held.where("value is null").select("object", "offset", "arrived").collect()
+        except Exception as error:
+            held.unpersist()
+            raise (without_python(missing) if (missing := missing_python(error)) else error) from None
         caught_up, whole = all(at == now for _, _, at in ends), len(ready) == len(unread)
         end = {s: begin.get(s, 0) for s in shards} | {s: int(o) for s, o, _ in ends}
+        # If Spark must read again, it may read further.
+        places = " ".join(f"when {literal(s)} then '{o}'" for s, o, _ in ends)
+        messages = Held(held.where(f"value is not null and offset < case object {places} end"))
         # Waiting children may hold older messages than the last of their parents.
         seen = min(at for _, _, at in ends) - SKEW_MS if whole else 0
         end[ARRIVED] = max(begin.get(ARRIVED, 0), seen)
-        # If Spark must read again, it may read further.
-        places = after_sql(self, {p: o for p, o in end.items() if p != ARRIVED})
-        frame = held.where(f"value is not null and not ({places})")
-        return Taken(frame, end, caught_up and whole, held.unpersist)
+        return Taken(messages, end, caught_up and whole, held.unpersist)
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return 0, as Kinesis has no count, and the seconds since all messages had been read."""
         return 0, max(0.0, time.time() - (position.get(ARRIVED, 0) + SKEW_MS) / 1000)
 
-    def place_sql(self, place: int) -> str:
-        """Return the SQL of a place as text: sequence numbers have more digits than any number in Spark."""
-        return f"'{place:0{DIGITS}}'"
+
+@dataclass(frozen=True)
+class Held:
+    """Messages that Spark keeps: only the read itself could tell where it ends."""
+
+    frame: DataFrame
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Hand them to this process: the JVM sends one partition at a time, and needs no Python in tasks."""
+        rows = self.frame.toLocalIterator()
+        while some := list(islice(rows, BATCH)):
+            yield _batch(some)
+
+    def in_tasks(self, work: Work, schema: str) -> DataFrame:
+        """Return the rows that `work` makes of them in tasks."""
+        return self.frame.mapInArrow(work, schema)
+
+    def around(self, places: Iterable[Place]) -> Held:
+        """Return those at some places."""
+        wanted = ", ".join(literal("/".join(place)) for place in places)
+        return Held(self.frame.where(f"concat_ws('/', object, offset) in ({wanted})"))
 
 
 def _made(summaries: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -222,9 +255,17 @@ def _made(summaries: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: f"{at.timestamp():.3f}" for name, at in times.items() if at}
 
 
+def _batch(rows: Iterable[tuple]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    kinds = {"object": pa.string(), "offset": pa.string(), "arrived": pa.int64(), "value": pa.binary()}
+    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds.values(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, [*kinds])
+
+
 @dataclass(frozen=True)
 class _Reader:
-    """The executor's function: read one shard (`name`, `place`, `end`) into rows of `COLUMNS`."""
+    """Reads one shard (`name`, `place`, `end`) into blocks of rows of `COLUMNS`."""
 
     region: str
     login: dict[str, str]
@@ -232,25 +273,29 @@ class _Reader:
     until_ms: int
     most: int
 
-    def __call__(self, shard: tuple[str, int, int | None]) -> Iterator[tuple]:
+    def __call__(self, shard: tuple[str, int, int | None]) -> Iterator[list[tuple]]:
         name, place, end = shard
         client = _client(self.region, self.login)
-        iterator, count, arrived = self._iterator(client, name, place), 0, None
+        iterator, count, at = self._iterator(client, name, place), 0, 0
         while True:
             try:
-                got = client.get_records(ShardIterator=iterator, Limit=min(10_000, self.most or 10_000))
+                got = client.get_records(ShardIterator=iterator, Limit=min(BATCH, self.most or BATCH))
             except client.exceptions.ExpiredIteratorException:
                 iterator = self._iterator(client, name, place)
                 continue
-            for record in got["Records"]:
-                place, arrived, count = (
-                    int(record["SequenceNumber"]) + 1,
-                    record["ApproximateArrivalTimestamp"],
-                    count + 1,
+            rows = [
+                (
+                    name,
+                    f"{int(r['SequenceNumber']):0{DIGITS}}",
+                    int(r["ApproximateArrivalTimestamp"].timestamp() * 1000),
+                    r["Data"],
                 )
-                yield name, f"{place - 1:0{DIGITS}}", arrived, bytes(record["Data"])
+                for r in got["Records"]
+            ]
+            if rows:
+                place, at, count = int(rows[-1][1]) + 1, rows[-1][2], count + len(rows)
+                yield rows
             iterator = got.get("NextShardIterator")
-            at = arrived.timestamp() * 1000 if arrived else 0
             at_end = not iterator or (not got["Records"] and got.get("MillisBehindLatest", 0) == 0)
             caught_up = at_end or (end is None and at > self.until_ms)
             if caught_up or (self.most and count >= self.most):
@@ -260,7 +305,7 @@ class _Reader:
         if caught_up and end is not None:
             place = max(place, end + 1)
         told = self.until_ms if caught_up else min(at, self.until_ms - 1)
-        yield name, f"{place:0{DIGITS}}", datetime.fromtimestamp(told / 1000, UTC), None
+        yield [(name, f"{place:0{DIGITS}}", told, None)]
 
     def _iterator(self, client: Any, name: str, place: int) -> str:
         stream, shard = name.split("/")

@@ -7,15 +7,16 @@ milliseconds): no message after the position arrived earlier.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from frazil.config.sql import literal, uncompiled_integer
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 Offsets = dict[str, int]
@@ -37,23 +38,49 @@ class ExpiredError(StreamError):
     decision = True
 
 
-Message = tuple[str, int, int, bytes | None]
+_RAISED = re.compile(rf"{re.escape(__name__)}\.(\w+Error): (.*)\n  cure: (.*)")
+
+
+def raised_in_task(error: Exception) -> StreamError | None:
+    """Return the StreamError by which a Spark job failed: its class does not survive the way to the driver."""
+    found = _RAISED.search(str(error))
+    kinds = {kind.__name__: kind for kind in (StreamError, UnreachableError, ExpiredError)}
+    return kinds[found[1]](found[2], found[3]) if found and found[1] in kinds else None
+
+
+Work = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+Place = tuple[str, str]
+"""A partition, and the offset or sequence number of a message in it."""
+
+
+class Messages(Protocol):
+    """The messages of a read, as batches of `object`, `offset`, `arrived` in milliseconds, and `value`.
+
+    They can be read again.
+    """
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read them in this process."""
+
+    def in_tasks(self, work: Work, schema: str) -> DataFrame:
+        """Return the rows that `work` makes of them in Spark's tasks, which read them when the rows are needed."""
+
+    def around(self, places: Iterable[Place]) -> Messages:
+        """Return those at some places, and perhaps others."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """The result of one read: messages (`object`, `offset`, `arrived`, `value`), its end, and whether it reached the present end.
+    """The result of one read: messages, its end, and whether it reached the present end.
 
-    `release` frees Spark's memory for it. `count` is the maximum number of messages, if known. `at_once` reads the same
-    messages without Spark, as (partition, offset, arrived in ms, value), or returns None if that fails.
+    `release` frees Spark's memory for it. `count` is the maximum number of messages, if known.
     """
 
-    frame: DataFrame | None
+    messages: Messages | None
     end: Offsets
     caught_up: bool
     release: Callable[[], None] = lambda: None
     count: int | None = None
-    at_once: Callable[[], list[Message] | None] = lambda: None
 
 
 def stream_of(partition: str) -> str:
@@ -121,23 +148,6 @@ class Stream(Protocol):
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return the number of messages after a position, and the maximum age of the oldest in seconds."""
-
-    def place_sql(self, place: int) -> str:
-        """Return the SQL of a place, to compare `offset` with."""
-
-
-def after_sql(stream: Stream, position: Offsets) -> str:
-    """Return the SQL condition for messages after a position."""
-    places = {p: o for p, o in position.items() if p != ARRIVED and o}
-    here = f"offset >= {place_by_sql(stream, places, stream.place_sql(0))}" if places else "true"
-    since = uncompiled_integer(literal(str(position.get(ARRIVED))), "object")
-    return f"{here} and arrived >= timestamp_millis({since})" if position.get(ARRIVED) else here
-
-
-def place_by_sql(stream: Stream, places: Offsets, otherwise: str = "null") -> str:
-    """Return the SQL of the place of a message's partition, if `places` has it."""
-    told = " ".join(f"when {literal(p)} then {stream.place_sql(o)}" for p, o in places.items())
-    return f"case object {told} else {otherwise} end" if told else otherwise
 
 
 def named_source(scheme: str, address: str, example: str) -> tuple[str, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Union
 
 from frazil.core.bad_rows import SHOWN
@@ -17,7 +17,7 @@ from frazil.core.changes import Changes, no_changes
 from frazil.core.messages import Key, columns_of, gather, is_readable
 from frazil.core.multiset import net_rows
 from frazil.dms.control_records import TELLING
-from frazil.dms.stream_source import Message
+from frazil.dms.stream_source import Messages, Place, StreamError, Work
 from frazil.engine.collapsed_batch import Collapsed, Wanted, as_micros, lake_columns, merge_rows
 from frazil.engine.large_batch import BUCKET_BYTES, collapse_blocks, counted_blocks
 from frazil.engine.message_parts import Part, Reading
@@ -25,7 +25,7 @@ from frazil.engine.read_counts import BYTES_A_CHANGE, Tally
 from frazil.engine.row_form import ROWS_AT_ONCE, RowForm
 from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, packed
 from frazil.engine.small_batch import collapse_parts, each_row
-from frazil.lake.small_frames import frame, of_arrow
+from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +39,8 @@ MOST = 8000
 """Spark reads more messages than this, on all cores."""
 AT_ONCE = 50_000
 """About this many messages become blocks together."""
+MOST_BYTES = 64 << 20
+"""At most about this many bytes of messages are held together."""
 SAMPLED = 50_000
 """About this many changes count for the quantiles of delays."""
 PARSED_AT_ONCE = 10_000
@@ -52,51 +54,33 @@ TASK_BITS = 40
 # --- messages into blocks
 
 
-def message_blocks(messages: DataFrame, before_field: str, loads: bool = False) -> DataFrame:
-    """Return the blocks of all tables in messages (`object`, `offset`, `arrived`, `value`), and facts.
+def message_blocks(messages: Sequence[Messages], before_field: str, loads: bool = False) -> DataFrame:
+    """Return the blocks of all tables in the messages of some reads, and facts; tasks read and parse them.
 
     They are blocks of changes. With `loads` they are blocks of load records, and of changes only the places.
     """
-    return _given(messages).mapInArrow(_parsing(before_field, loads), SCHEMA)
+    return _in_tasks(messages, _parsing(before_field, loads), SCHEMA)
 
 
-def blocks_here(messages: DataFrame | pa.Table, before_field: str, loads: bool = False) -> pa.Table:
+def blocks_here(batches: Iterable[pa.RecordBatch], before_field: str, loads: bool = False) -> pa.Table:
     """Return the same, made by this process."""
     import pyarrow as pa
 
-    found = _parsing(before_field, loads)(_batches_here(messages))
-    return pa.Table.from_batches(found, _row().schema)
+    return pa.Table.from_batches(_parsing(before_field, loads)(iter(batches)), _row().schema)
 
 
-def received(messages: Iterable[Message]) -> pa.Table:
-    """Return messages that this process received, in the columns of a stream: `object`, `offset`, `arrived`, `value`."""
-    import pyarrow as pa
-
-    columns = [*zip(*messages, strict=True)] or [()] * 4
-    kinds = {"object": pa.string(), "offset": pa.int64(), "arrived": pa.int64(), "value": pa.binary()}
-    return pa.table([pa.array(c, kind) for c, kind in zip(columns, kinds.values(), strict=True)], names=[*kinds])
+def batches_here(messages: Sequence[Messages]) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of some reads in this process."""
+    return (batch for some in messages for batch in some.batches())
 
 
-def _given(messages: DataFrame) -> DataFrame:
-    return messages.selectExpr("object", "offset", "unix_millis(arrived) as arrived", "value")
+def _in_tasks(messages: Sequence[Messages], work: Work, schema: str) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    return reduce(DataFrame.union, (some.in_tasks(work, schema) for some in messages))
 
 
-def _batches_here(messages: DataFrame | pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield messages by batches; the JVM sends one partition at a time, and needs no Python in tasks."""
-    import pyarrow as pa
-
-    if isinstance(messages, pa.Table):
-        yield from messages.to_batches()
-        return
-    messages = _given(messages)
-    offset = pa.int64() if dict(messages.dtypes)["offset"] == "bigint" else pa.string()
-    schema = pa.schema([("object", pa.string()), ("offset", offset), ("arrived", pa.int64()), ("value", pa.binary())])
-    rows = messages.toLocalIterator()
-    while some := [row.asDict() for row in islice(rows, PARSED_AT_ONCE)]:
-        yield pa.RecordBatch.from_pylist(some, schema)
-
-
-def _parsing(before_field: str, loads: bool = False) -> Callable:
+def _parsing(before_field: str, loads: bool = False) -> Work:
     """Return the function of a parsing task: from messages in the order of their partitions to rows of `SCHEMA`."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,7 +90,7 @@ def _parsing(before_field: str, loads: bool = False) -> Callable:
         form = _BlockForm(before_field, loads, _first_number())
         for batch in batches:
             held.append(batch)
-            if sum(b.num_rows for b in held) >= AT_ONCE:
+            if sum(b.num_rows for b in held) >= AT_ONCE or sum(b.nbytes for b in held) >= MOST_BYTES:
                 yield from _parsed(pa.Table.from_batches(held), form)
                 held = []
         if held:
@@ -153,6 +137,7 @@ def _parsed(messages: pa.Table, form: _BlockForm) -> Iterator[pa.RecordBatch]:
 
 def _of_partition(partition: str, messages: pa.Table, form: _BlockForm) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     first = form.numbered.get(partition, form.first)
     form.numbered[partition] = first + len(messages)
@@ -163,10 +148,11 @@ def _of_partition(partition: str, messages: pa.Table, form: _BlockForm) -> Itera
     facts, blocks = [], {}
     for start in range(0, len(messages), PARSED_AT_ONCE):
         some = messages.slice(start, PARSED_AT_ONCE).combine_chunks()
-        values = some["value"].to_pylist()
+        values, places = some["value"].to_pylist(), some.select(["number", "offset", "arrived"])
+        places = places.append_column("bytes", pc.fill_null(pc.binary_length(some["value"]), 0))
         for key, rows in gather(values, form.before_field).items():
-            mine = some.select(["number", "offset", "arrived"]).take(pa.array([row[0] for row in rows]))
-            facts.append(_facts(partition, key, mine, [values[row[0]] for row in rows], rows))
+            mine = places.take(pa.array([row[0] for row in rows]))
+            facts.append(_facts(partition, key, mine, values, rows))
             if form.takes(key):
                 is_load = key.operation == "load"
                 columns = columns_of(key, rows, mine["number"]) if is_load == form.loads else mine.select(["number"])
@@ -190,15 +176,15 @@ def _facts(partition: str, key: Key, places: pa.Table, values: list[bytes | None
     """Return what the driver learns about some messages: see `message_groups.Group`."""
     import pyarrow.compute as pc
 
-    ends, records = pc.min_max(places["offset"]), []
+    ends, first, records = pc.min_max(places["offset"]), values[rows[0][0]], []
     if key.kind == "control" and key.operation in TELLING:
         at = places["offset"].to_pylist()
-        records = [(row[1] or "", int(p), _shown(value)) for row, p, value in zip(rows, at, values, strict=True)]
+        records = [(row[1] or "", int(p), _shown(values[row[0]])) for row, p in zip(rows, at, strict=True)]
     return {
         "object": partition, "kind": key.kind, "operation": key.operation, "schema": key.schema, "table": key.table,
-        "count": len(values), "bytes": sum(len(value or b"") for value in values),
+        "count": len(rows), "bytes": pc.sum(places["bytes"]).as_py(),
         "first": int(ends["min"].as_py()), "last": int(ends["max"].as_py()), "arrived": pc.min(places["arrived"]).as_py(),
-        "sample": None if values[0] is None else _shown(values[0])[:SAMPLE], "columns": key.data if key.kind == "data" else (), "records": records,
+        "sample": None if first is None else _shown(first)[:SAMPLE], "columns": key.data if key.kind == "data" else (), "records": records,
     }  # fmt: skip
 
 
@@ -209,29 +195,19 @@ def _shown(value: bytes | None) -> str:
 # --- messages again, by their places
 
 
-def values_at(messages: DataFrame | pa.Table, places: Sequence[tuple[str, str]]) -> dict[tuple[str, str], bytes | None]:
-    """Return the bytes of messages at some places (partition, offset); those of a frame are read again."""
-    import pyarrow as pa
-
-    if isinstance(messages, pa.Table):
-        offsets = map(str, messages["offset"].to_pylist())
-        at = zip(messages["object"].to_pylist(), offsets, strict=True)
-        values = dict(zip(at, messages["value"].to_pylist(), strict=True))
-        return {place: values[place] for place in places}
-    return _values_of_frame(messages, places)
-
-
-def _values_of_frame(messages: DataFrame, places: Sequence[tuple[str, str]]) -> dict[tuple[str, str], bytes | None]:
-    from pyspark.sql import functions as F
-
-    kind = dict(messages.dtypes)["offset"]
-    rows = [(partition, int(place) if kind == "bigint" else place) for partition, place in places]
-    wanted = frame(messages.sparkSession, rows, f"object string, offset {kind}")
-    found = messages.join(F.broadcast(wanted), ["object", "offset"]).select("object", "offset", "value").collect()
-    return {(row.object, str(row.offset)): None if row.value is None else bytes(row.value) for row in found}
+def values_at(messages: Sequence[Messages], places: Sequence[Place]) -> dict[Place, bytes | None]:
+    """Return the bytes of messages at some places, which this process reads again."""
+    found, wanted = {}, set(places)
+    for some in batches_here([some.around(wanted) for some in messages]):
+        at = zip(some["object"].to_pylist(), map(str, some["offset"].to_pylist()), strict=True)
+        found |= {place: some["value"][i].as_py() for i, place in enumerate(at) if place in wanted}
+    if lost := wanted - found.keys():
+        partition, place = min(lost)
+        raise StreamError(f"{partition} has no message {place} any more, which was just read", "run again")
+    return found
 
 
-def unreadable(spark: SparkSession, messages: DataFrame | pa.Table, before_field: str, here: bool) -> DataFrame:
+def unreadable(spark: SparkSession, messages: Sequence[Messages], before_field: str, here: bool) -> DataFrame:
     """Return the messages that name no table: parsed again by tasks, or by this process (`here`)."""
     import pyarrow as pa
 
@@ -239,12 +215,12 @@ def unreadable(spark: SparkSession, messages: DataFrame | pa.Table, before_field
         for some in batches:
             keys = gather(some["value"].to_pylist(), before_field).items()
             lost = [row[0] for key, rows in keys if not is_readable(*key[:4]) for row in rows]
-            yield some.take(pa.array(sorted(lost), pa.int64()))
+            found = some.take(pa.array(sorted(lost), pa.int64()))
+            yield found.set_column(1, "offset", found["offset"].cast(pa.string()))
 
-    if here or isinstance(messages, pa.Table):
-        return of_arrow(spark, pa.Table.from_batches(run(_batches_here(messages))))
-    offset = dict(messages.dtypes)["offset"]
-    return _given(messages).mapInArrow(run, f"object string, offset {offset}, arrived bigint, value binary")
+    if here:
+        return of_arrow(spark, pa.Table.from_batches(run(batches_here(messages))))
+    return _in_tasks(messages, run, "object string, offset string, arrived bigint, value binary")
 
 
 # --- what blocks hold

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
@@ -15,10 +14,10 @@ from frazil.core.messages import with_bytes
 from frazil.dms.control_records import CREATE, Definition, definition
 from frazil.dms.message_columns import known_columns, message_names
 from frazil.dms.position import Position
-from frazil.dms.stream_source import ARRIVED, Offsets, StreamError, Taken, stream_of
+from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, Taken, stream_of
 from frazil.engine import message_blocks
 from frazil.engine.collapsed_batch import Collapsed, Wanted
-from frazil.engine.message_blocks import MOST, SAMPLED, Blocks
+from frazil.engine.message_blocks import MOST, MOST_BYTES, SAMPLED, Blocks
 from frazil.engine.message_parts import Around, Part, Reading, latest
 from frazil.flows import unreadable_messages
 from frazil.flows.control_schema import names_in_messages
@@ -40,18 +39,14 @@ APART = "load records came after the load that was applied: run 01_full_load wit
 class Read:
     """The messages that reads took for all tables: in groups, and in blocks (`message_blocks`).
 
-    `given` are the messages themselves: in this process if they are few, else as a frame.
+    `given` are the messages themselves, which may be read again. `is_small`: this process read them, without a Spark job.
     """
 
     book: Workbook
-    given: DataFrame | pa.Table | None = None
+    given: Sequence[Messages] = ()
     groups: list[Group] = field(default_factory=list)
     blocks: Blocks | None = None
-
-    @property
-    def is_small(self) -> bool:
-        """Whether this process received the messages, without a Spark job."""
-        return hasattr(self.given, "to_batches")
+    is_small: bool = False
 
     def part(self, spec: TableSpec, begin: Offsets, before: tuple[str, int] | None = None, loads: bool = False) -> Part:
         """Return a table's changes after a position, and `before` a place if one is given; or its load records."""
@@ -82,7 +77,8 @@ class Read:
         """Return the messages in some partitions that name no table, in the columns of a stream."""
         from pyspark.sql import functions as F
 
-        found = message_blocks.unreadable(self.book.spark, self.given, self.book.before_field, self.book.tasks_fail)
+        here = self.is_small or self.book.tasks_fail
+        found = message_blocks.unreadable(self.book.spark, self.given, self.book.before_field, here)
         found = found.where(F.col("object").isin([*partitions]))
         when = "timestamp_millis(arrived) as arrived"
         return found.selectExpr("object", "offset", when, "cast(value as string) as value")
@@ -123,29 +119,27 @@ def messages(book: Workbook, *taken: Taken, loads: bool = False) -> Iterator[Rea
 
 def read_messages(book: Workbook, taken: Sequence[Taken], loads: bool = False) -> Read:
     """Return the messages of reads as the core parses them: few in this process, many in Spark's tasks."""
-    from pyspark.sql import DataFrame
-
-    frames = [t.frame for t in taken if t.frame is not None]
-    few = _received(taken)
-    if few is not None or not frames:
-        few = message_blocks.received([]) if few is None else few
-        return _read(book, few, *_parsed_here(few, book.before_field, loads))
-    whole = reduce(DataFrame.unionByName, frames)
+    given = [t.messages for t in taken if t.messages is not None]
+    are_few = not given or sum(MOST if t.count is None else t.count for t in taken) < MOST
+    few = _held(given) if are_few else None
+    if few is not None:
+        return _read(book, given, True, *_parsed_here(few, book.before_field, loads))
     told = "this process parses the messages"
-    return _read(book, whole, *tasks_or_here(book, told, lambda here: _parsed(whole, book.before_field, loads, here)))
+    return _read(book, given, False, *tasks_or_here(book, told, lambda here: _parsed(book, given, loads, here)))
 
 
-def _read(book: Workbook, given: DataFrame | pa.Table, blocks: Blocks, facts: list[str]) -> Read:
-    return Read(book, given, groups_of_facts(one for text in facts for one in json.loads(text)), blocks)
+def _read(book: Workbook, given: Sequence[Messages], is_small: bool, blocks: Blocks, facts: list[str]) -> Read:
+    groups = groups_of_facts(one for text in facts for one in json.loads(text))
+    return Read(book, given, groups, blocks, is_small)
 
 
-def _parsed(whole: DataFrame, before_field: str, loads: bool, here: bool) -> tuple[Blocks, list[str]]:
-    """Let tasks, or this process, parse messages; return the blocks, which Spark keeps, and the facts about them."""
+def _parsed(book: Workbook, given: Sequence[Messages], loads: bool, here: bool) -> tuple[Blocks, list[str]]:
+    """Let tasks, or this process, read and parse messages; return the blocks, which Spark keeps, and the facts about them."""
     from pyspark import StorageLevel
 
     if here:
-        return _parsed_here(whole, before_field, loads)
-    blocks = message_blocks.message_blocks(whole, before_field, loads).persist(StorageLevel.MEMORY_AND_DISK)
+        return _parsed_here(message_blocks.batches_here(given), book.before_field, loads)
+    blocks = message_blocks.message_blocks(given, book.before_field, loads).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         told = blocks.where("facts is not null").select("facts").collect()
     except Exception:
@@ -154,17 +148,20 @@ def _parsed(whole: DataFrame, before_field: str, loads: bool, here: bool) -> tup
     return blocks, [row.facts for row in told]
 
 
-def _parsed_here(messages: DataFrame | pa.Table, before_field: str, loads: bool) -> tuple[pa.Table, list[str]]:
-    blocks = message_blocks.blocks_here(messages, before_field, loads)
+def _parsed_here(batches: Iterable[pa.RecordBatch], before_field: str, loads: bool) -> tuple[pa.Table, list[str]]:
+    blocks = message_blocks.blocks_here(batches, before_field, loads)
     return blocks, blocks["facts"].drop_null().to_pylist()
 
 
-def _received(taken: Sequence[Taken]) -> pa.Table | None:
-    """Return the messages of some reads through the stream's own client; None if they are many, or it fails."""
-    if sum(MOST if t.count is None else t.count for t in taken) >= MOST:
-        return None
-    parts = [t.at_once() for t in taken if t.frame is not None]
-    return None if None in parts else message_blocks.received(m for some in parts for m in some)
+def _held(given: Sequence[Messages]) -> list[pa.RecordBatch] | None:
+    """Return a few messages, which this process reads; None if they are too large together."""
+    held, size = [], 0
+    for batch in message_blocks.batches_here(given):
+        held.append(batch)
+        size += batch.nbytes
+        if size > MOST_BYTES:
+            return None
+    return held
 
 
 def _tell(book: Workbook, groups: list[Group]) -> None:

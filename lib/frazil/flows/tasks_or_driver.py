@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from frazil.config.spark_session import missing_python
 from frazil.config.spec import TableSpec
+from frazil.dms.stream_source import raised_in_task
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 
@@ -31,6 +32,8 @@ def tasks_or_here(book: Workbook, fallback: str, read: Callable[[bool], T]) -> T
     except FrazilError:
         raise
     except Exception as error:
+        if told_by_task := raised_in_task(error):
+            raise told_by_task from error
         if not (missing := missing_python(error)):
             raise
         book.progress(f"{fallback}, as Spark's executors cannot: {missing}")
