@@ -41,15 +41,15 @@ def lake_rows(catalog_options: dict, table: str, columns: tuple[str, ...] = ()) 
     return _tuples(lake_table(catalog_options, table).scan(selected_fields=columns or ("*",)).to_arrow())
 
 
-def duckdb_rows(catalog_options: dict, table: str) -> list[tuple]:
-    """Return a table's rows as DuckDB reads them, sorted. Its file cache is off: with it DuckDB reads v3 tables wrongly."""
+def duckdb_rows(catalog_options: dict, table: str, columns: str = "*") -> list[tuple]:
+    """Return a table's rows as DuckDB reads them, sorted; `columns` is SQL. Its file cache is off: with it DuckDB reads v3 tables wrongly."""
     with duckdb.connect() as db:
         for name in ("avro", "iceberg"):
             package = Path(importlib.util.find_spec(f"duckdb_extension_{name}").origin).parent
             db.execute(f"LOAD '{next(package.rglob('*.duckdb_extension'))}'")
         db.execute("SET enable_external_file_cache = false; SET TimeZone = 'UTC'")
         place = metadata_of(catalog_options, table).removeprefix("file:").replace("'", "''")
-        return _tuples(db.execute(f"SELECT * FROM iceberg_scan('{place}')").to_arrow_table())
+        return _tuples(db.execute(f"SELECT {columns} FROM iceberg_scan('{place}')").to_arrow_table())
 
 
 def _tuples(rows: pa.Table) -> list[tuple]:

@@ -89,6 +89,16 @@ def test_a_changed_key_leaves_the_old_one():
     assert keys_of(latest_per_key(rows, ONE).rows, ONE) == {(1,): None, (2,): None, (3,): (3, "c", "d")}
 
 
+def test_a_row_is_followed_from_key_to_key():
+    moves = [(2, 1), (3, 2), (4, 8), (8, 4), (6, 5), (7, 9)]  # 1 → 2 → 3, 8 → 4 → 8, 5 → 6, 9 → 7
+    rows = [change("U", new, "a", "b", old=(old,)) for new, old in moves]
+    rows = [*rows[:4], change("D", 5, None, None), change("I", 5, "a", "b"), *rows[4:], change("I", 9, "a", "b")]
+    latest = latest_per_key(table(ONE, *rows), ONE)
+    keys = zip(keys_of(latest.rows, ONE), latest.stored_as["new_0"].to_pylist(), strict=True)
+    assert {key[0]: before for key, before in keys if before} == {3: 1, 8: 8, 7: 9}
+    assert latest_per_key(table(ONE, change("U", 1, "a", "b")), ONE).stored_as is None
+
+
 def test_a_part_of_a_key_without_an_old_value_stayed_as_it_was():
     rows = table(TWO, change("U", "x", 2.0, "a", "b", old=(None, 1.0)))
     assert keys_of(latest_per_key(rows, TWO).rows, TWO) == {("x", 1.0): None, ("x", 2.0): ("x", 2.0, "a", "b")}
@@ -115,7 +125,7 @@ def test_a_key_that_is_reused_within_one_commit_is_counted():
 
 def test_a_column_that_no_change_carries_stays_as_it_is_stored():
     filled = fill(table(ONE, change("U", 1, "c", None, lacking=(2,))), ONE)
-    assert filled.missing == [["w"]] and filled.source == [0]
+    assert filled.missing == [["w"]] and filled.stored_as["new_0"].to_pylist() == [1]
 
 
 def test_after_a_delete_nothing_is_left_of_the_stored_row():
@@ -143,11 +153,11 @@ def test_any_changes_leave_what_a_replay_leaves(spec, partial):
         lake = dict(stored)
         if partial:
             filled = fill(table(spec, *rows), spec)
-            keys = [tuple(row[f"new_{spec.names.index(k)}"] for k in spec.key) for row in filled.steps.to_pylist()]
+            keys = [tuple(row[f"new_{spec.names.index(k)}"] for k in spec.key) for row in filled.stored_as.to_pylist()]
             result = keys_of(filled.rows, spec)
-            for (k, row), missing, source in zip(result.items(), filled.missing, filled.source, strict=True):
+            for (k, row), missing, key_then in zip(result.items(), filled.missing, keys, strict=True):
                 if row and missing:
-                    was = stored.get(keys[source])
+                    was = stored.get(key_then)
                     result[k] = tuple(
                         (was[i] if was else None) if spec.names[i] in missing else v for i, v in enumerate(row)
                     )

@@ -20,15 +20,18 @@ def numbers(keys, width):
     return [first, np.array([k % 3 for k in keys], np.int64)][:width]
 
 
+@pytest.mark.parametrize("row_ids", [False, True], ids=["v2", "v3"])
 @pytest.mark.parametrize("width", [1, 2])
-def test_it_answers_like_a_dict(tmp_path, width):
-    rng, index, there = random.Random(width), KeyIndex(tmp_path, "t", width), {}
+def test_it_answers_like_a_dict(tmp_path, width, row_ids):
+    rng, index, there, ids = random.Random(width), KeyIndex(tmp_path, "t", width, row_ids), {}, {}
     for step in range(300):
         keys = rng.sample(range(400), rng.choice([1, 5, 60]))
         gone = [rng.random() < 0.3 for _ in keys]
         path = f"f{step}"
         file = np.where(gone, -1, index.number(path)).astype(np.int32)
-        index.add(numbers(keys, width), file, np.arange(len(keys), dtype=np.int32))
+        ids |= {k: rng.getrandbits(50) for k in keys}
+        known = [np.array([ids[k] for k in keys], np.int64)] * row_ids
+        index.add(numbers(keys, width), file, np.arange(len(keys), dtype=np.int32), *known)
         there |= {k: None if g else (path, i) for i, (k, g) in enumerate(zip(keys, gone, strict=True))}
         live = {p for p in there.values() if p}
         index.marks = {path: "" for path, _ in live}
@@ -50,10 +53,11 @@ def test_it_answers_like_a_dict(tmp_path, width):
             index.marks = {p[0]: "" for p in there.values() if p}
         if rng.random() < 0.2:
             index.save()
-            index = KeyIndex(tmp_path, "t", width)
+            index = KeyIndex(tmp_path, "t", width, row_ids)
             assert index.load()
         asked = rng.sample(range(500), 200)
-        file, pos = index.locate(numbers(asked, width))
+        file, pos, *kept = index.locate(numbers(asked, width))
+        assert [of.tolist() for of in kept] == [[ids[k] if there.get(k) else -1 for k in asked]] * row_ids
         got = [(index.files[f], int(p)) if f >= 0 else None for f, p in zip(file, pos, strict=True)]
         assert got == [there.get(k) for k in asked]
         assert index.count() == sum(p is not None for p in there.values())
@@ -74,14 +78,16 @@ def test_files_that_are_gone_lose_their_numbers(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("row_ids", [False, True], ids=["v2", "v3"])
 @pytest.mark.parametrize("width", [1, 2])
-def test_a_key_takes_16_or_24_bytes(tmp_path, width):
+def test_a_key_takes_16_or_24_bytes_and_a_row_id_8(tmp_path, width, row_ids):
     keys = [np.arange(1 << 21, dtype=np.int64)] * width
-    index = KeyIndex(tmp_path, "t", width)
-    index.add(keys, np.full(1 << 21, index.number("f"), np.int32), np.arange(1 << 21, dtype=np.int32))
+    index = KeyIndex(tmp_path, "t", width, row_ids)
+    place = [np.full(1 << 21, index.number("f"), np.int32), np.arange(1 << 21, dtype=np.int32)]
+    index.add(keys, *place, *[keys[0]] * row_ids)
     index.marks = {"f": ""}
     index.save()
-    assert index.bytes / (1 << 21) == 8 + 8 * width
+    assert index.bytes / (1 << 21) == 8 + 8 * width + 8 * row_ids
     assert sum(f.stat().st_size for f in tmp_path.glob("*.seg")) == index.bytes
     assert isinstance(index.segments[0].keys[0].base, np.memmap), "large segments are mapped, not held"
 

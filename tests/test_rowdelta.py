@@ -340,8 +340,8 @@ def test_old_rows_are_never_left_when_the_index_is_wrong(loaded, monkeypatch):
     monkeypatch.setattr(KeyIndex, "load", lambda self: False)
 
     def blind(self, keys):
-        file, pos = real(self, keys)
-        return file, pos * 0  # every row said to be the first of its file
+        file, pos, *row_ids = real(self, keys)
+        return [file, pos * 0, *row_ids]  # every row said to be the first of its file
 
     monkeypatch.setattr(KeyIndex, "locate", blind)
     loaded.changes("t", U(5, "B"), U(6, "C"), name=FILE2).merged(lane="rowdelta")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.equal_keys import key_codes
-from frazil.core.key_changes import ARRIVE, LEAVE, events
+from frazil.core.key_changes import APPLY, ARRIVE, LEAVE, events
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,16 +24,45 @@ class Latest:
     `rows` has the columns of changes and `step`. `out_of_sequence` counts events that DMS's own sequence orders
     differently. `passed` has the rows of keys at which a row arrived, and which it then left within one commit time.
     If such a key is stored, one statement changed keys among stored rows, and the row that left is the stored one.
+    `stored_as` has, for each row, the event whose key it had before the batch; nulls if its key did not change. It is None
+    if no key changed, or if the events are only those of some keys.
     """
 
     rows: pa.Table
     passed: pa.Table
     out_of_sequence: int = 0
+    stored_as: pa.Table | None = None
 
 
 def latest_per_key(changes: pa.Table, spec: TableSpec) -> Latest:
     """Collapse changes that are in order to the last event per key."""
-    return last_events(events(changes, spec), spec)
+    steps = events(changes, spec)
+    latest = last_events(steps, spec)
+    if (steps["step"].to_numpy() == APPLY).all():  # no key changed
+        return latest
+    return replace(latest, stored_as=_stored_as(steps, spec))
+
+
+def _stored_as(steps: pa.Table, spec: TableSpec) -> pa.Table:
+    """Follow rows from key to key; return, in the order of `last_events`, the events whose keys they had at first."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    codes, step = key_codes(steps, spec), steps["step"].to_numpy()
+    deleted = pc.equal(steps["op"], "D").to_numpy()
+    first: dict[int, int | None] = {}  # a row's present key → the event with its key at first; None: it is new
+    moving = None
+    for event in np.flatnonzero(np.isin(codes, codes[step != APPLY])).tolist():
+        key = int(codes[event])
+        if step[event] == LEAVE:
+            moving, first[key] = first.get(key, event), None
+        elif step[event] == ARRIVE:
+            first[key] = moving
+        elif deleted[event]:
+            first[key] = None
+    last = np.sort(len(codes) - 1 - np.unique(codes[::-1], return_index=True)[1])
+    return steps.take(pa.array([first.get(key) for key in codes[last].tolist()], pa.int64()))
 
 
 def last_events(steps: pa.Table, spec: TableSpec) -> Latest:

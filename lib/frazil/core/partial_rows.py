@@ -30,13 +30,13 @@ class _Row:
 class Filled:
     """The last event per key with all values that the batch carries.
 
-    `missing` has, for each row, the columns that stay as they are stored; `source` is the event in `steps` whose key
-    the stored row has, or -1.
+    `missing` has, for each row, the columns that stay as they are stored; `stored_as` has the event whose key the stored
+    row has, nulls if none is.
     """
 
     rows: pa.Table
     missing: list[list[str]]
-    source: list[int]
+    stored_as: pa.Table
     steps: pa.Table
 
 
@@ -91,8 +91,8 @@ def _gathered(steps: pa.Table, spec: TableSpec, rows: list[_Row], order) -> Fill
         for n, place in enumerate(places):
             if place is None and not deletes[n] and rows[n].stored is not None:
                 missing[n].append(name)
-    source = [row.stored if row.stored is not None and gaps else -1 for row, gaps in zip(rows, missing, strict=True)]
-    return Filled(pa.table(columns), missing, source, steps)
+    stored_as = steps.take(pa.array([row.stored for row in rows], pa.int64()))
+    return Filled(pa.table(columns), missing, stored_as, steps)
 
 
 __all__ = ["APPLY", "Filled", "fill"]

@@ -100,8 +100,8 @@ def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return rows (`op`, `c0` …, times as microseconds) in the form of a MERGE:
 
     `op`, the row `after`, and its key `k0` …; also `place`, if the rows have one. Rows with `net` have only `after` and
-    that. Tables that keep every change have their own columns instead. For rows that may lack columns `missing` names these, and `source` is the key under which they are stored, if
-    it is another one.
+    that. Tables that keep every change have their own columns instead. For rows that may lack columns `missing` names
+    these. `source` is the key under which a row is stored, if it is another one.
     """
     times = micros_sql(spec)
     values = [times.get(f"c{i}", f"c{i}") for i in range(len(spec.columns))]
@@ -112,8 +112,9 @@ def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     if "net" in rows.columns:
         return rows.selectExpr(f"named_struct({row}) as after", "net")
     more = [f"{place_sql()} as place"] if PLACE[0] in rows.columns else []
-    if "missing" in rows.columns:
-        more += ["missing", f"{_source_sql(spec)} as source"]
+    more += [name for name in ("missing",) if name in rows.columns]
+    if "stored0" in rows.columns:
+        more.append(f"{_source_sql(spec)} as source")
     return rows.selectExpr("op", f"named_struct({row}) as after", *keys, *more)
 
 
@@ -127,7 +128,7 @@ def _every_change(rows: DataFrame, spec: TableSpec, values: Sequence[str]) -> Da
 
 
 def _source_sql(spec: TableSpec) -> str:
-    """Return the SQL of the key under which a partial row is stored; null if it is the row's own, or none is."""
+    """Return the SQL of the key under which a row is stored; null if it is the row's own, or none is."""
     from frazil.core.types import arrow_type
 
     places = [spec.names.index(key) for key in spec.key]
@@ -137,7 +138,7 @@ def _source_sql(spec: TableSpec) -> str:
     ]
     key = ", ".join(f"{literal(name)}, {value}" for name, value in zip(spec.key, values, strict=True))
     same = " and ".join(f"stored{i} = c{place}" for i, place in enumerate(places))
-    return f"if(missing is null or {same}, null, named_struct({key}))"
+    return f"if(stored0 is null or {same}, null, named_struct({key}))"
 
 
 def place_sql() -> str:

@@ -98,6 +98,18 @@ class DriverBatch:
         numbered = pa.table({"n": np.arange(len(self.latest)), **columns})
         return _with_typed_keys(of_arrow(self.spark, numbered), self.form)
 
+    def moved(self) -> dict[int, int]:
+        """Return, by the numbers of rows whose keys changed, those of the rows with the keys that they had before."""
+        if "stored0" not in self.latest.column_names:
+            return {}
+        before = [f"stored{i}" for i in range(len(self.form.key_columns))]
+        now, then = (
+            zip(*[as_micros(self.latest[name]).to_pylist() for name in names], strict=True)
+            for names in (self.form.key_columns, before)
+        )
+        numbers = {key: n for n, key in enumerate(now)}
+        return {n: numbers[key] for n, key in enumerate(then) if key in numbers}
+
     def written(self, write: Write) -> list[Any]:
         """Return what `write` returns for the rows."""
         return [write(iter([(0, self.latest)]))]

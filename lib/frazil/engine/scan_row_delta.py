@@ -79,7 +79,7 @@ class _ScanDelta:
 
     def write(self, found: FoundRows) -> list[dict[str, Any]]:
         """Write the batch's new rows as data files; return these in Iceberg's JSON form."""
-        write = _writing(self.batch.form.spec, write_plan(self.spark, self.table), _row_ids(found))
+        write = _writing(self.batch.form.spec, write_plan(self.spark, self.table), _row_ids(found, self.batch))
         return [entry for entries in self.batch.written(write) for entry in entries]
 
     def commit(self, found: FoundRows, written: list[dict[str, Any]], facts: Facts) -> Commit:
@@ -106,14 +106,24 @@ class _ScanDelta:
         return commit_of(self.spark, head, facts.position.batch)
 
 
-def _row_ids(found: FoundRows) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the numbers of the keys that were found, in order, and the row ids of their rows."""
+def _row_ids(found: FoundRows, batch: KeptBatch | DriverBatch) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the numbers of rows that keep their ids, in order, and these ids.
+
+    A row whose key changed keeps the id that is stored under the old key, if this process has the batch.
+    """
     import numpy as np
 
     if found.row_id is None:
         return None
     order = np.argsort(found.n)
-    return found.n[order], found.row_id[order]
+    numbers, ids = found.n[order], found.row_id[order]
+    if not isinstance(batch, DriverBatch) or not (moved := batch.moved()):
+        return numbers, ids
+    known = dict(zip(numbers.tolist(), ids.tolist(), strict=True))
+    kept = {n: known[before] for n, before in moved.items() if before in known}
+    taken = {*kept.values()}
+    known = {n: row_id for n, row_id in known.items() if row_id not in taken} | kept
+    return np.array(sorted(known), "int64"), np.array([known[n] for n in sorted(known)], "int64")
 
 
 def _writing(spec: TableSpec, plan: WritePlan, known: tuple[np.ndarray, np.ndarray] | None) -> Write:

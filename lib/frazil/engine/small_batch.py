@@ -113,6 +113,8 @@ def _collapsed(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, ta
     seen = tally.seen(wanted.quantiles) | {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed)}
     rows = _lake_rows(latest.rows, spec, PLACE if wanted.places else ())
     passed = _lake_rows(latest.passed, spec, ())
+    if latest.stored_as is not None:
+        rows = _with_stored_keys(rows, latest.stored_as, spec)
     return Collapsed(seen, len(rows), tally.bad, rows=rows, bounds=bounds(rows, spec), passed=passed)
 
 
@@ -126,10 +128,16 @@ def _filled(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally
     seen = tally.seen(wanted.quantiles) | {"out_of_sequence": out_of_sequence, "passed": len(passed)}
     rows = _lake_rows(filled.rows, spec, ())
     rows = rows.append_column("missing", pa.array([names or None for names in filled.missing], pa.list_(pa.string())))
-    stored = filled.steps.take(pa.array([place if place >= 0 else None for place in filled.source], pa.int64()))
-    for i, key in enumerate(spec.key):
-        rows = rows.append_column(f"stored{i}", lake_columns(stored, spec)[f"c{spec.names.index(key)}"])
+    rows = _with_stored_keys(rows, filled.stored_as, spec)
     return Collapsed(seen, len(rows), tally.bad, rows=rows, passed=_lake_rows(passed, spec, ()))
+
+
+def _with_stored_keys(rows: pa.Table, stored_as: pa.Table, spec: TableSpec) -> pa.Table:
+    """Add the keys under which rows are stored, `stored0` …, given by events that have them."""
+    columns = lake_columns(stored_as, spec)
+    for i, key in enumerate(spec.key):
+        rows = rows.append_column(f"stored{i}", columns[f"c{spec.names.index(key)}"])
+    return rows
 
 
 def _net(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
@@ -153,8 +161,12 @@ def _lake_rows(rows: pa.Table, spec: TableSpec, more: Sequence[str]) -> pa.Table
 
 
 def for_row_delta(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return collapsed rows with the numbers of their keys, `key0` …, by which a row delta finds the old rows."""
+    """Return collapsed rows with the numbers of their keys, `key0` …, by which a row delta finds the old rows.
+
+    `was0` … are those of the keys under which rows are stored, if a key changed.
+    """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     rows = rows.drop_columns([name for name in PLACE if name in rows.column_names])
     if "key0" in rows.column_names:
@@ -162,4 +174,11 @@ def for_row_delta(rows: pa.Table, spec: TableSpec) -> pa.Table:
     keys = [rows[f"c{spec.names.index(k)}"].combine_chunks() for k in spec.key]
     for i, numbers in enumerate(key_numbers(keys)):
         rows = rows.append_column(f"key{i}", pa.array(numbers))
+    if "stored0" in rows.column_names:
+        stored = [rows[f"stored{i}"].combine_chunks() for i in range(len(keys))]
+        known = stored[0].is_valid()
+        for i, numbers in enumerate(key_numbers([s.filter(known) for s in stored])):
+            was = pc.replace_with_mask(pa.nulls(len(rows), pa.int64()), known, pa.array(numbers))
+            rows = rows.append_column(f"was{i}", was)
+        rows = rows.drop_columns([f"stored{i}" for i in range(len(keys))])
     return rows

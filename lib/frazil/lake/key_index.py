@@ -1,7 +1,8 @@
 """The key index: the place (data file, position) of each key's live row, kept on local disk and mapped into memory.
 
-A key is one 64-bit number if that can hold it, else 128 bits of its SHA-256 (16 or 24 bytes per row). Sorted segments
-are kept in order of age. The newest segment with a key is right; -1 as its file means that the row is deleted.
+A key is one 64-bit number if that can hold it, else 128 bits of its SHA-256 (16 or 24 bytes per row). Format v3 adds
+the row's id (8 bytes). Sorted segments are kept in order of age. The newest segment with a key is right; -1 as its file
+means that the row is deleted.
 """
 
 from __future__ import annotations
@@ -50,64 +51,86 @@ def key_sql(spec: TableSpec, row: str = "") -> list[str]:
 
 
 class Segment:
-    """Sorted keys, each with its file's number and its position. On disk the columns follow each other in one file."""
+    """Sorted keys, each with its `place`: its file's number, its position and, on format v3, its row id.
 
-    def __init__(self, keys: list[np.ndarray], file: np.ndarray, pos: np.ndarray, name: str = ""):
-        self.keys, self.file, self.pos, self.name = keys, file, pos, name
+    On disk the columns follow each other in one file.
+    """
+
+    def __init__(self, keys: list[np.ndarray], place: list[np.ndarray], name: str = ""):
+        self.keys, self.place, self.name = keys, place, name
+
+    @property
+    def file(self) -> np.ndarray:
+        """The number of each row's file, -1 if the row is deleted."""
+        return self.place[0]
+
+    @property
+    def pos(self) -> np.ndarray:
+        """The position of each row in its file."""
+        return self.place[1]
 
     def __len__(self) -> int:
         return len(self.file)
 
     @classmethod
-    def of(cls, keys: list[np.ndarray], file: np.ndarray, pos: np.ndarray) -> Segment:
+    def of(cls, keys: list[np.ndarray], place: list[np.ndarray]) -> Segment:
         """Sort rows into a segment; among rows with the same key the first is kept."""
         import numpy as np
 
         order = np.argsort(keys[0], kind="stable")  # fast for two sorted runs in sequence
         if len(keys) > 1 and (np.diff(keys[0][order]) == 0).any():
             order = np.lexsort(keys[::-1])
-        keys = [k[order] for k in keys]
+        segment = cls(keys, place).take(order)
         first = np.ones(len(order), bool)
         if len(order):
-            first[1:] = np.any([k[1:] != k[:-1] for k in keys], axis=0)
-        if first.all():
-            return cls(keys, file[order], pos[order])
-        return cls([k[first] for k in keys], file[order][first], pos[order][first])
+            first[1:] = np.any([k[1:] != k[:-1] for k in segment.keys], axis=0)
+        return segment if first.all() else segment.take(first)
+
+    def take(self, rows: np.ndarray) -> Segment:
+        """Return a segment of some rows, given by their numbers or as a mask."""
+        return Segment([k[rows] for k in self.keys], [p[rows] for p in self.place])
+
+    def at(self, file: np.ndarray, pos: np.ndarray) -> Segment:
+        """Return a segment of the same rows at other places."""
+        return Segment(self.keys, [file, pos, *self.place[2:]])
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the segment and return its entry in the manifest; a large segment is mapped from then on."""
         crc, self.name = 0, f"{secrets.token_hex(8)}.seg"
         with open(folder / self.name, "wb") as out:
-            for column in (*self.keys, self.file, self.pos):
+            for column in (*self.keys, *self.place):
                 data = memoryview(column.tobytes() if not column.flags.c_contiguous else column).cast("B")
                 crc = zlib.crc32(data, crc)
                 out.write(data)
         entry = {"name": self.name, "rows": len(self), "crc": crc}
         if len(self) > 1 << 20:
-            self.keys, self.file, self.pos = self._mapped(folder, entry, len(self.keys))
+            mapped = self._mapped(folder, entry, len(self.keys), len(self.place))
+            self.keys, self.place = mapped.keys, mapped.place
         return entry
 
-    @staticmethod
-    def _mapped(folder: Path, entry: dict, width: int) -> tuple:
+    @classmethod
+    def _mapped(cls, folder: Path, entry: dict, width: int, places: int) -> Segment:
         import numpy as np
 
         rows, raw = entry["rows"], np.memmap(folder / entry["name"], np.uint8, "r")
-        if len(raw) != rows * 8 * (width + 1):
+        columns, start = [], 0
+        for kind in (np.int64,) * width + (np.int32, np.int32, np.int64)[:places]:
+            end = start + rows * np.dtype(kind).itemsize
+            columns.append(raw[start:end].view(kind))
+            start = end
+        if len(raw) != start:
             raise ValueError(f"{entry['name']} has not the length that the manifest says")
-        keys = [raw[i * rows * 8 : (i + 1) * rows * 8].view(np.int64) for i in range(width)]
-        rest = raw[width * rows * 8 :]
-        return keys, rest[: rows * 4].view(np.int32), rest[rows * 4 :].view(np.int32)
+        return cls(columns[:width], columns[width:], entry["name"])
 
     @classmethod
-    def load(cls, folder: Path, entry: dict, width: int) -> Segment:
+    def load(cls, folder: Path, entry: dict, width: int, places: int) -> Segment:
         """Map a segment's file; raise ValueError if it is not what was written."""
-        keys, file, pos = cls._mapped(folder, entry, width)
-        crc = 0
-        for column in (*keys, file, pos):
+        segment, crc = cls._mapped(folder, entry, width, places), 0
+        for column in (*segment.keys, *segment.place):
             crc = zlib.crc32(memoryview(column).cast("B"), crc)
         if crc != entry["crc"]:
             raise ValueError(f"{entry['name']} is damaged")
-        return cls(keys, file, pos, entry["name"])
+        return segment
 
     def find(self, keys: list[np.ndarray]) -> np.ndarray:
         """Return each key's index in the segment, -1 if it is absent."""
@@ -129,8 +152,8 @@ class Segment:
 class KeyIndex:
     """The segments of one table, the data files they name, and the snapshot they reflect."""
 
-    def __init__(self, folder: Path, identity: str, width: int):
-        self.folder, self.identity, self.width = folder, identity, width
+    def __init__(self, folder: Path, identity: str, width: int, row_ids: bool = False):
+        self.folder, self.identity, self.width, self.places = folder, identity, width, 2 + row_ids
         self.snapshot: int | None = None
         self.files: list[str] = []
         self.marks: dict[str, str] = {}
@@ -142,20 +165,22 @@ class KeyIndex:
     @property
     def bytes(self) -> int:
         """The size of the index's rows in bytes."""
-        return sum(len(s) for s in self.segments) * 8 * (self.width + 1)
+        return sum(len(s) for s in self.segments) * 8 * (self.width + self.places - 1)
 
-    def locate(self, keys: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the file's number and the position of each key's row; the number is -1 if there is no row."""
+    def locate(self, keys: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the file's number, the position and the row id, if kept, of each key's row; all are -1 if there is no row."""
         import numpy as np
 
-        file, pos = np.full(len(keys[0]), -1, np.int32), np.zeros(len(keys[0]), np.int32)
+        place = [np.full(len(keys[0]), -1, kind) for kind in (np.int32, np.int32, np.int64)[: self.places]]
         open_ = np.argsort(keys[0], kind="stable")
         for segment in reversed(self.segments):
             at = segment.find([k[open_] for k in keys])
-            known = at >= 0
-            file[open_[known]], pos[open_[known]] = segment.file[at[known]], segment.pos[at[known]]
-            open_ = open_[~known]
-        return file, pos
+            known = np.flatnonzero(at >= 0)
+            live = known[segment.file[at[known]] >= 0]
+            for found, column in zip(place, segment.place, strict=True):
+                found[open_[live]] = column[at[live]]
+            open_ = open_[at < 0]
+        return place
 
     def number(self, path: str) -> int:
         """Return the number of a data file; a new file gets a new number."""
@@ -166,24 +191,22 @@ class KeyIndex:
             self.files.append(path)
         return self._numbers[path]
 
-    def add(self, keys: list[np.ndarray], file: np.ndarray, pos: np.ndarray) -> None:
-        """Add the present places of some keys as the newest segment."""
+    def add(self, keys: list[np.ndarray], *place: np.ndarray) -> None:
+        """Add the present places of some keys as the newest segment: file's number, position and, if kept, row id."""
         import numpy as np
 
-        if not len(file):
+        if not len(place[0]):
             return
-        self.segments.append(Segment.of(keys, file, pos))
+        self.segments.append(Segment.of(keys, list(place)))
         while len(self.segments) > 1 and len(self.segments[-2]) < GROWTH * len(self.segments[-1]):
             new, old = self.segments.pop(), self.segments.pop()
-            both = [np.concatenate([a, b]) for a, b in zip(new.keys, old.keys, strict=True)]
-            merged = Segment.of(both, np.concatenate([new.file, old.file]), np.concatenate([new.pos, old.pos]))
-            self.segments.append(merged if self.segments else self._without(merged, merged.file < 0))
-
-    @staticmethod
-    def _without(segment: Segment, gone: np.ndarray) -> Segment:
-        if not gone.any():
-            return segment
-        return Segment([k[~gone] for k in segment.keys], segment.file[~gone], segment.pos[~gone])
+            keys, place = (
+                [np.concatenate(pair) for pair in zip(*columns, strict=True)]
+                for columns in ((new.keys, old.keys), (new.place, old.place))
+            )
+            merged = Segment.of(keys, place)
+            gone = merged.file < 0
+            self.segments.append(merged.take(~gone) if gone.any() and not self.segments else merged)
 
     def forget(self, dead_files: set[int], dead_rows: dict[int, Any]) -> None:
         """Drop entries for removed files, and for rows that others deleted (file's number → their positions)."""
@@ -204,7 +227,7 @@ class KeyIndex:
             gone[near] |= dead[start[segment.file[near]] + segment.pos[near]]
             # A deleted row must stay known as deleted: an older segment may still have another place for its key.
             if gone.any():
-                self.segments[i] = Segment(segment.keys, np.where(gone, np.int32(-1), segment.file), segment.pos)
+                self.segments[i] = segment.at(np.where(gone, np.int32(-1), segment.file), segment.pos)
 
     def move(self, old: list[int], new: int, kept: np.ndarray) -> bool:
         """Move the live rows of some files to another file, in the same order, at its `kept` positions.
@@ -225,7 +248,7 @@ class KeyIndex:
             if count := int(mine.sum()):
                 pos = segment.pos.copy()
                 pos[mine] = now[start : start + count]
-                self.segments[i] = Segment(segment.keys, np.where(mine, np.int32(new), segment.file), pos)
+                self.segments[i] = segment.at(np.where(mine, np.int32(new), segment.file), pos)
                 start += count
         return True
 
@@ -235,7 +258,7 @@ class KeyIndex:
 
         numbers, live = np.full(len(self.files) + 1, -1, np.int32), list(self.marks)
         numbers[[self.number(f) for f in live]] = np.arange(len(live))
-        self.segments = [Segment(s.keys, numbers[s.file], s.pos) for s in self.segments]
+        self.segments = [s.at(numbers[s.file], s.pos) for s in self.segments]
         self.files, self._numbers = live, {}
 
     def count(self) -> int:
@@ -279,7 +302,7 @@ class KeyIndex:
                 return False
             snapshot, files, marks = m["snapshot"], list(map(_text, m["files"])), dict(m["marks"])
             list(map(_text, [*marks, *marks.values()]))
-            segments = [Segment.load(self.folder, e, self.width) for e in m["segments"]]
+            segments = [Segment.load(self.folder, e, self.width, self.places) for e in m["segments"]]
             counts = [len(files), len(marks), len(segments)]
             if m.get("of", counts) != counts or type(snapshot) not in (int, type(None)):  # the first version lacks it
                 return False

@@ -11,7 +11,7 @@ from frazil.config.sql import identifier, literal
 from frazil.lake import jvm
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def bound(value: Any) -> str | None:
@@ -44,9 +44,9 @@ def merge_sql(
 ) -> str:
     """Return the MERGE of a collapsed batch (`op`, `after`) into a table; `partial`: columns named in `missing` keep their values.
 
-    `bounds` are the least and the greatest first key: Iceberg can prune files by literals in ON. `spread`: the batch is
-    already partitioned by its key, as columns `k0` and so on. Spark does not see that for a field of `after`, and would
-    partition it again.
+    `bounds` are the least and the greatest first key: Iceberg can prune files by literals in ON. `spread`: the batch has
+    the keys of the stored rows as columns `k0` and so on. It may already be partitioned by them. Spark does not see that
+    for a field of `after`, and would partition it again.
     """
 
     def value(name: str) -> str:
@@ -82,36 +82,48 @@ def merge(
     """Merge a collapsed batch into `target` (a branch) in one commit that carries the summary."""
     from pyspark.sql import functions as F
 
-    view, partial = "frazil_batch_" + summary["frazil.batch"], 0
-    if "missing" in batch.columns:
-        partial, moved = batch.agg(F.count("missing"), F.count("source")).first()
-        batch = _completed(spark, target, batch, spec) if moved else batch
+    view = "frazil_batch_" + summary["frazil.batch"]
+    counts = [F.count(name).alias(name) for name in ("missing", "source") if name in batch.columns]
+    told = batch.agg(*counts).first().asDict() if counts else {}
+    partial, moved = bool(told.get("missing")), bool(told.get("source"))
+    batch = _by_stored_keys(spark, target, batch, spec) if moved else batch
     batch.createOrReplaceTempView(view)
     try:
         jvm.sql_with_commit_properties(
-            spark, merge_sql(target, view, spec, bounds, bool(partial), "k0" in batch.columns), summary
+            spark, merge_sql(target, view, spec, bounds, partial, "k0" in batch.columns), summary
         )
     finally:
         spark.catalog.dropTempView(view)
+        if moved:
+            jvm.release(batch)
 
 
-def _completed(spark: SparkSession, target: str, batch: DataFrame, spec: TableSpec) -> DataFrame:
-    """Complete partial rows whose key changed with the values stored under the old key."""
+def _by_stored_keys(spark: SparkSession, target: str, batch: DataFrame, spec: TableSpec) -> DataFrame:
+    """Return a batch in which `k0` … are the keys of the stored rows to change: the old ones of rows whose keys changed.
+
+    So a row keeps its id, and values that the batch does not carry. They are null where a row took the stored one of
+    that key along. A row that is stored under the new key of another one is deleted.
+    """
     from pyspark.sql import functions as F
 
-    key = F.struct(*[F.col(identifier(k)) for k in spec.key]).alias("source")
-    stored = spark.table(target).select(key, F.struct(*[F.col(identifier(c)) for c in spec.names]).alias("old"))
-    wanted = stored.join(batch.where("source is not null").select("source").distinct(), "source", "left_semi")
-    moved = F.col("source").isNotNull()
-    after = [
-        F.when(moved & F.array_contains("missing", c), F.col(f"old.{identifier(c)}"))
-        .otherwise(F.col(f"after.{identifier(c)}"))
-        .alias(c)
-        for c in spec.names
-    ]
-    return batch.join(wanted, "source", "left").select(
-        "op", F.struct(*after).alias("after"), F.when(~moved, F.col("missing")).alias("missing")
+    def key(row: str, name: str) -> Column:
+        return F.struct(*[F.col(f"{row}{identifier(k)}").alias(k) for k in spec.key]).alias(name)
+
+    wanted = batch.where("source is not null").select("source").distinct()
+    stored = spark.table(target).select(key("", "source")).join(F.broadcast(wanted), "source", "left_semi")
+    old, taken = (stored.select(F.col("source").alias(name)) for name in ("old", "taken"))
+    batch = batch.withColumn("own", key("after.", "own")).join(
+        F.broadcast(old), F.col("source") == F.col("old"), "left"
     )
+    batch = batch.join(F.broadcast(taken), F.col("own") == F.col("taken"), "left")
+    free = F.when(F.col("taken").isNull(), F.col("own"))
+    rest = ["after", *[name for name in ("missing",) if name in batch.columns]]
+    changed = batch.select("op", *rest, F.coalesce("old", free).alias("key"))
+    replaced = batch.where("old is not null and taken is null").select(
+        F.lit("D").alias("op"), *rest, F.col("own").alias("key")
+    )
+    keys = [F.col(f"key.{identifier(k)}").alias(f"k{i}") for i, k in enumerate(spec.key)]
+    return changed.union(replaced).select("op", *rest, *keys).localCheckpoint()
 
 
 def replace_rows(spark: SparkSession, target: str, rows: DataFrame, summary: dict[str, str], empty_first: bool) -> None:

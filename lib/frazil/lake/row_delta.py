@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.dms.position import Position
-from frazil.lake import jvm, jvm_row_delta, jvm_schema
+from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
 from frazil.lake.commit import Commit, Facts, commit_of, once, require_position
+from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.row_delta_files import NewFile, in_order, partition_sql, write_deletes, write_rows
-from frazil.lake.row_locator import Locator, MismatchError, UnfitError, live_rows
+from frazil.lake.row_locator import Locator, MismatchError, StoredRows, UnfitError, live_rows
 from frazil.lake.small_file_merge import Fold
 from frazil.lake.tables import Base, read_base
 
 if TYPE_CHECKING:
+    import numpy as np
     from pyarrow import Table
     from pyspark.sql import SparkSession
 
@@ -59,19 +62,24 @@ class RowDelta:
 
         Raise what `once` raises, and UnfitError if a MERGE has to write the batch.
         """
-        rows, written = in_order(rows), []
+        import numpy as np
+
+        rows, written, kept = in_order(rows), [], None  # `kept`: the row ids in the files that are written
         facts, name = Facts(position, summary, properties), self.name
 
         def attempt(on: Base) -> Commit:
+            nonlocal written, kept
             table = jvm.load_table(self.spark, name)
             require_position(table, name, base)
             if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
                 read_base(self.spark, name)
             fields = self._fields(table)
             self.rows.sync(table)
-            if not written:
-                written.extend(write_rows(self.spark, table, rows, self.spec, fields))
-            done = self._commit(table, rows, written, facts)
+            stored = self.rows.locate(rows)
+            mine = with_row_ids(rows, stored.row_ids)
+            if not written or not np.array_equal(kept, stored.row_ids):  # others gave a key to another row meanwhile
+                written, kept = write_rows(self.spark, table, mine, self.spec, fields), stored.row_ids
+            done = self._commit(table, mine, (stored, written), facts)
             if self.small.due:  # if that fails, the batch is found in the table
                 self.small.fold(self.spark, self.rows, self.spec, fields)
             return done
@@ -87,9 +95,12 @@ class RowDelta:
             raise MismatchError(f"{self.name} got another partition spec meanwhile", "the merge lane writes this batch")
         return fields
 
-    def _commit(self, table: jvm.JavaTable, rows: Table, written: list[NewFile], facts: Facts) -> Commit:
-        at, plan = self.rows, self.rows.plan
-        old = at.locate(rows)
+    def _commit(
+        self, table: jvm.JavaTable, rows: Table, places: tuple[StoredRows, list[NewFile]], facts: Facts
+    ) -> Commit:
+        """Commit new files and the deletes of the stored rows (`places`)."""
+        at, plan, (stored, written) = self.rows, self.rows.plan, places
+        old = stored.positions
         if strange := [p for p in old if p not in plan]:  # a vector for such a file would be ignored, and rows doubled
             at.drop()
             raise MismatchError(f"{self.name}: its index names {strange[0]}, which is not live", "run again")
@@ -112,15 +123,49 @@ class RowDelta:
             plan[path].vector = vector
         for file in written:
             plan[file.path] = jvm_row_delta.LiveFile(file.spec_id, file.partition, file.rows)
+        if stored.row_ids is not None:
+            rows = with_new_ids(rows, stored.row_ids, self._first_row_ids(head, written), written)
         at.committed(rows, [(f.path, f.rows) for f in written], vectors, head, live)
         at.save(at_once=False)
         self.small.remember(rows, written, head.snapshotId())
         return commit_of(self.spark, head, facts.position.batch)
 
+    def _first_row_ids(self, head: jvm.JavaSnapshot, written: list[NewFile]) -> list[int]:
+        """Return the id of each new file's first row.
+
+        A snapshot numbers the rows of its new manifests. If these hold older files too, only the manifests tell.
+        """
+        if head.addedRows() == sum(f.rows for f in written):
+            return [*accumulate((f.rows for f in written), initial=head.firstRowId())][:-1]
+        table = jvm.load_table(self.spark, self.name)
+        files = jvm_rewrite.added_files(self.spark, table, {head.snapshotId()})
+        return [files[f.path].firstRowId() for f in written]
+
     def _grown(self, table: jvm.JavaTable, path: str, positions: Any) -> Any:
         from pyroaring import BitMap64
 
         return self.rows.vector(table, path) | BitMap64(positions.tolist())
+
+
+def with_row_ids(rows: Table, row_ids: np.ndarray | None) -> Table:
+    """Return rows with the ids that they keep, null for new rows; without that column if the table has no ids."""
+    import pyarrow as pa
+
+    rows = rows.drop_columns([c for c in rows.column_names if c.startswith("was")])
+    return rows if row_ids is None else rows.append_column(ROW_ID, pa.array(row_ids, mask=row_ids < 0))
+
+
+def with_new_ids(rows: Table, row_ids: np.ndarray, first: list[int], written: list[NewFile]) -> Table:
+    """Return committed rows with all their ids: those of new rows are their file's first one plus the position."""
+    import numpy as np
+    import pyarrow as pa
+
+    new, start = np.full(rows.num_rows, -1, np.int64), 0  # deleted rows come last
+    for number, file in zip(first, written, strict=True):
+        new[start : start + file.rows] = np.arange(number, number + file.rows)
+        start += file.rows
+    at = rows.column_names.index(ROW_ID)
+    return rows.set_column(at, ROW_ID, pa.array(np.where(row_ids >= 0, row_ids, new)))
 
 
 __all__ = ["MismatchError", "RowDelta", "UnfitError"]

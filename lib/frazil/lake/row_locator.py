@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
+from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.key_index import KeyIndex, key_sql
 from frazil.lake.merge import bound
 from frazil.lake.remap_deletes import ORDER, file_name
@@ -49,9 +51,9 @@ def arrow(rows: DataFrame) -> Table:
     return pa.Table.from_batches(batches) if batches else to_arrow_schema(rows.schema).empty_table()
 
 
-def key_numbers(rows: Table) -> list[np.ndarray]:
+def key_numbers(rows: Table, name: str = "key") -> list[np.ndarray]:
     """Return the columns `key0` … of collected rows."""
-    return [rows[c].to_numpy() for c in rows.column_names if c.startswith("key")]
+    return [rows[c].to_numpy() for c in rows.column_names if c.startswith(name)]
 
 
 def positions(bitmap: Any) -> np.ndarray:
@@ -67,6 +69,17 @@ def live_rows(snapshot: jvm.JavaSnapshot) -> int:
     return int(summary.get("total-records")) - int(summary.get("total-position-deletes"))
 
 
+@dataclass(frozen=True)
+class StoredRows:
+    """The stored rows of a batch's keys: their positions by data file.
+
+    `row_ids` has the id that each row of the batch keeps, -1 if it gets a new one; None if the table has no row ids.
+    """
+
+    positions: dict[str, np.ndarray]
+    row_ids: np.ndarray | None
+
+
 class Locator:
     """One table's plan of data files and the index of its keys, both at `snapshot`."""
 
@@ -76,6 +89,7 @@ class Locator:
         self.index: KeyIndex | None = None
         self.plan: dict[str, jvm_row_delta.LiveFile] = {}
         self.snapshot: int | None = None
+        self.has_row_ids = False
         self.live, self._saved = 0, 0.0
 
     def sync(self, table: jvm.JavaTable) -> None:
@@ -84,6 +98,11 @@ class Locator:
         Raise UnfitError if keys do not identify the table's rows.
         """
         now = table.currentSnapshot()
+        self.has_row_ids = now.firstRowId() is not None
+        if not self.has_row_ids and int(jvm_row_delta.format_version(table)) >= 3:
+            raise MismatchError(
+                f"{self.name} was given format v3 after its last commit", "the merge lane writes this batch"
+            )
         if self.snapshot == now.snapshotId():
             return
         if int(now.summary().get("total-equality-deletes") or 0):
@@ -95,15 +114,16 @@ class Locator:
             if path in known and known[path].mark == file.mark:
                 file.vector = known[path].vector
         width = len(key_sql(self.spec))
-        if live * 8 * (width + 1) > self.limit:
+        if live * 8 * (width + 1 + self.has_row_ids) > self.limit:
             self.index = None
         else:
             ids = jvm_schema.ids(self.spark, table)
             identity = (
                 f"{table.uuid()} {[ids[k] for k in self.spec.key]} {key_sql(self.spec)} {jvm.versions(self.spark)}"
             )
+            identity += f" {ROW_ID}" * self.has_row_ids
             if self.index is None or self.index.identity != identity:
-                self.index = KeyIndex(self.folder, identity, width)
+                self.index = KeyIndex(self.folder, identity, width, self.has_row_ids)
                 if self.index.load() and self.index.snapshot == now.snapshotId():
                     self._settle(table, now)  # a segment may be missing from a manifest that looks complete
             if self.index.snapshot != now.snapshotId() and not self._follow(table, now):
@@ -159,7 +179,7 @@ class Locator:
                 index.marks[target] = self.plan[target].mark
 
     def _rebuild(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> None:
-        self.index = KeyIndex(self.folder, self.index.identity, self.index.width)
+        self.index = KeyIndex(self.folder, self.index.identity, self.index.width, self.has_row_ids)
         self._read_keys(table, list(self.plan), now.snapshotId())
         if not self._settle(table, now):
             raise UnfitError(
@@ -197,7 +217,7 @@ class Locator:
         return file.vector
 
     def _read_keys(self, table: jvm.JavaTable, paths: list[str], snapshot: int) -> None:
-        """Add the keys of some data files to the index, without deleted rows.
+        """Add the keys, and row ids, of some data files to the index, without deleted rows.
 
         Each file is read as one partition, in order: the n-th row read is the n-th that is not deleted.
         """
@@ -215,12 +235,17 @@ class Locator:
             nth = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).cast("int").alias("nth")
             keys = [F.expr(k).alias(f"key{i}") for i, k in enumerate(key_sql(self.spec))]
             with jvm_rewrite.staged(self.spark, table, [tasks[p] for p in part], by_file=True) as (_, read):
-                read = read.select(*keys, nth, F.input_file_name().alias("path"))
+                read = read.select(*keys, nth, F.input_file_name().alias("path"), *self._row_id)
                 got = arrow(read.join(files, "path").drop("path"))
             file, pos = got["file"].to_numpy().astype(np.int32), got["nth"].to_numpy().astype(np.int32)
             for path, number in numbers:
                 self._place(table, path, pos, file == number)
-            self.index.add(key_numbers(got), file, pos)
+            self.index.add(key_numbers(got), file, pos, *[got[c].fill_null(-1).to_numpy() for c in self._row_id])
+
+    @property
+    def _row_id(self) -> list[str]:
+        """The column to read for the rows' ids, if the table has them."""
+        return [ROW_ID] * self.has_row_ids
 
     def _place(self, table: jvm.JavaTable, path: str, pos: np.ndarray, mine: np.ndarray) -> None:
         """Turn the numbers of a file's live rows into positions; raise MismatchError unless all rows are there."""
@@ -236,39 +261,54 @@ class Locator:
 
     # --- a batch
 
-    def locate(self, rows: Table) -> dict[str, np.ndarray]:
-        """Return {data file: positions} of the present rows of a batch's keys."""
+    def locate(self, rows: Table) -> StoredRows:
+        """Return the stored rows of a batch's keys.
+
+        A row with another old key, whose number is `was0` …, keeps the id of the row that is stored under that.
+        """
         import numpy as np
 
-        if self.index is None:
-            return self._joined(rows)
-        file, pos = self.index.locate(key_numbers(rows))
+        paths, (file, pos, *row_ids) = self._find(rows, key_numbers(rows))
+        if row_ids and "was0" in rows.column_names:
+            moved = np.flatnonzero(rows["was0"].is_valid().to_numpy())
+            old = self._find(rows, [k[moved] for k in key_numbers(rows, "was")])[1][2]
+            row_ids[0][np.isin(row_ids[0], old)] = -1  # these rows are now under other keys
+            row_ids[0][moved] = np.where(old >= 0, old, row_ids[0][moved])
         order = np.argsort(file, kind="stable")
         file, pos = file[order], pos[order]
         starts = np.flatnonzero(np.diff(file, prepend=-2))
         parts = np.split(pos, starts[1:]) if len(starts) else []
-        return {self.index.files[file[s]]: p for s, p in zip(starts, parts, strict=True) if file[s] >= 0}
+        found = {paths[file[s]]: p for s, p in zip(starts, parts, strict=True) if file[s] >= 0}
+        return StoredRows(found, row_ids[0] if row_ids else None)
 
-    def _joined(self, rows: Table) -> dict[str, np.ndarray]:
-        """Locate rows by reading the table's key columns: without an index, this scales with the cluster's memory."""
+    def _find(self, rows: Table, keys: list[np.ndarray]) -> tuple[list[str], list[np.ndarray]]:
+        """Return data files, and for each key of a batch the file's number, the position and the row id, all -1 if there is no row."""
+        return (self.index.files, self.index.locate(keys)) if self.index is not None else self._joined(rows, keys)
+
+    def _joined(self, rows: Table, keys: list[np.ndarray]) -> tuple[list[str], list[np.ndarray]]:
+        """Locate keys by reading the table's key columns: without an index, this scales with the cluster's memory."""
+        import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
         from pyspark.sql import functions as F
 
-        keys = [f"key{i}" for i in range(len(key_sql(self.spec)))]
-        wanted = of_arrow(self.spark, rows.select(keys))
-        table = self.spark.sql(f"SELECT *, _file, _pos FROM {self.name} VERSION AS OF {self.snapshot}")
+        names = [f"key{i}" for i in range(len(keys))]
+        numbered = dict(zip(names, keys, strict=True)) | {"nth": np.arange(len(keys[0]))}
+        wanted, columns = of_arrow(self.spark, pa.table(numbered)), ["_file", "_pos", *self._row_id]
+        table = self.spark.sql(f"SELECT *, {', '.join(columns)} FROM {self.name} VERSION AS OF {self.snapshot}")
         first = rows[f"c{self.spec.names.index(self.spec.key[0])}"]
         low = high = None
         if not pa.types.is_temporal(first.type):  # times get no bound: Python cannot hold all of them
             low, high = map(bound, pc.min_max(first).as_py().values())
         if low and high:  # Iceberg can prune files by literals
             table = table.where(f"{identifier(self.spec.key[0])} BETWEEN {low} AND {high}")
-        placed = table.select(
-            "_file", "_pos", *[F.expr(k).alias(n) for k, n in zip(key_sql(self.spec), keys, strict=True)]
-        )
-        found = arrow(placed.join(F.broadcast(wanted), keys).select("_file", "_pos")).to_pandas()
-        return {path: at.to_numpy() for path, at in found.groupby("_file")["_pos"]}
+        placed = table.select(*columns, *[F.expr(k).alias(n) for k, n in zip(key_sql(self.spec), names, strict=True)])
+        found = arrow(placed.join(F.broadcast(wanted), names).select("nth", *columns))
+        files = found["_file"].combine_chunks().dictionary_encode()
+        places = [np.full(len(keys[0]), -1, np.int64) for _ in columns]
+        for place, values in zip(places, [files.indices, *[found[c] for c in columns[1:]]], strict=True):
+            place[found["nth"].to_numpy()] = values.to_numpy()
+        return files.dictionary.to_pylist(), places
 
     def committed(
         self, rows: Table, files: list[tuple[str, int]], touched: Iterable[str], head: jvm.JavaSnapshot, live: int
@@ -284,7 +324,7 @@ class Locator:
         for path, count in files:
             file[start : start + count], pos[start : start + count] = self.index.number(path), np.arange(count)
             start += count
-        self.index.add(key_numbers(rows), file, pos)
+        self.index.add(key_numbers(rows), file, pos, *[rows[c].fill_null(-1).to_numpy() for c in self._row_id])
         self.index.marks |= {p: self.plan[p].mark for p in (*touched, *(path for path, _ in files))}
         self.index.snapshot = head.snapshotId()
 

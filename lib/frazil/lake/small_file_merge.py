@@ -12,9 +12,9 @@ import json
 import time
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, retry
+from frazil.lake import jvm, jvm_rewrite, retry
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.remap_deletes import ORDER, file_name
 from frazil.lake.row_delta_files import NewFile, in_order, write_rows
@@ -36,7 +36,7 @@ SPREAD = 0.618034
 
 @dataclass(frozen=True)
 class SmallFile:
-    """A data file of this run: its rows as written, and the snapshot that added it."""
+    """A data file of this run: its rows as committed, on v3 with their ids, and the snapshot that added it."""
 
     path: str
     rows: Table
@@ -80,13 +80,14 @@ class Fold:
         parts: dict[str, list[SmallFile]] = {}
         for y in young:
             file = at.plan.get(y.path)
-            if file and file.spec_id == table.spec().specId() and file.deletes == file.own:
+            of_now = (ROW_ID in y.rows.column_names) == at.has_row_ids
+            if file and of_now and file.spec_id == table.spec().specId() and file.deletes == file.own:
                 parts.setdefault(json.dumps(file.partition), []).append(y)
         young = [y for several in parts.values() if len(several) > 1 for y in several]
         old = jvm_rewrite.added_files(spark, table, {y.snapshot for y in young})
         if not young or not all(y.path in old for y in young):
             return
-        rows = in_order(_live(table, at, young, old))
+        rows = in_order(_live(table, at, young))
         new = write_rows(spark, table, rows, spec, fields)
         files = jvm_rewrite.Replacement(
             jvm.java_list(spark, [old[y.path] for y in young]),
@@ -106,8 +107,8 @@ class Fold:
             at.folded(rows, new, [y.path for y in young], head)
 
 
-def _live(table: jvm.JavaTable, at: Locator, young: list[SmallFile], old: dict[str, Any]) -> Table:
-    """Return the live rows of the files; on v3 with their ids and the sequence numbers of their last changes."""
+def _live(table: jvm.JavaTable, at: Locator, young: list[SmallFile]) -> Table:
+    """Return the live rows of the files; on v3, where they have ids, also the sequence numbers of their last changes."""
     import numpy as np
     import pyarrow as pa
 
@@ -116,10 +117,8 @@ def _live(table: jvm.JavaTable, at: Locator, young: list[SmallFile], old: dict[s
         live = np.ones(y.rows.num_rows, bool)
         live[at.vector(table, y.path).to_array()] = False
         rows = y.rows.filter(pa.array(live))
-        first = old[y.path].firstRowId() if int(jvm_row_delta.format_version(table)) >= 3 else None
-        if first is not None:
+        if at.has_row_ids:
             sequence = np.full(rows.num_rows, table.snapshot(y.snapshot).sequenceNumber(), np.int64)
-            rows = rows.append_column(ROW_ID, pa.array(np.flatnonzero(live) + first))
             rows = rows.append_column(LAST_UPDATED, pa.array(sequence))
         kept.append(rows)
     return pa.concat_tables(kept)
