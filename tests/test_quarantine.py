@@ -98,6 +98,13 @@ def test_bad_rows_lie_in_the_quarantine_and_good_ones_in_the_table(aside):
     assert [(r["quarantined"], r["action"]) for r in plan(aside.book())] == [(3, "nothing new")]
 
 
+def test_a_damaged_operation_in_a_file_of_one_row_is_a_bad_row_and_no_wrong_setting(aside):
+    aside.write("t", FILE1, f"0,{ONE_COMMIT},1,5,z\n").merged()
+    assert kept(aside, "object", "row_no", "column_name") == [(FILE1, 1, "<operation>")]
+    aside.write("t", FILE2, f"0,{ONE_COMMIT},1,5,z\n1,{ONE_COMMIT},2,5,z\n")
+    assert "no operation that OpValues knows" in aside.merge()["t"].note
+
+
 def test_replay_applies_what_a_wider_type_lets_pass(aside):
     aside.changes("t", U(1, BIG, "A"), I(4, BIG + 1, "d"), I(5, "five", "e")).merged()
     assert outcomes(aside) == [("n", 1, "still bad"), ("n", 2, "still bad")]  # a word, and numbers that are too large

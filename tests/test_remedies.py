@@ -420,7 +420,6 @@ ELSEWHERE = {
     "repair: …": "as the other writer's columns; see test_other_writers",
     "schema_changes: …": "the spec is corrected; see test_first_spec",
     "schema_changes: has texts, none": "the spec is corrected; see test_first_spec",
-    "csv_columns: is no line of CSV": "the file is damaged: fetched again, as in `quote`",
     "kafka: its position names": "a topic made anew; see test_kafka",
     "kafka: ends at": "a topic made anew; see test_kafka",
     "kafka: partition … is new": "messages have expired; see test_kafka",

@@ -201,7 +201,8 @@ class Fields:
             seen = f"first field is {', '.join(first)} in all {len(self.body)} rows of {self.width} fields"
             yield setting, "true", seen, fits
         elif not {*first} & {*self.endpoint.op_values}:
-            yield setting, "false", f"first field is {self._shown(first[0])!r}, no operation that OpValues knows", True
+            seen = f"first field is {self._shown(first[0])!r}, no operation that OpValues knows"
+            yield setting, "false", seen, len(self.body) > 1  # a single row may be damaged
         at = 0 if self.op is None else 1
         if self.time is not None:
             yield "TimestampColumnName", ANY_NAME, f"field {at + 1} is a time: {self.body[0][at]}", fits
