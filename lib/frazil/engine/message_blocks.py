@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Union
 
 from frazil.core.bad_rows import SHOWN
@@ -47,8 +48,8 @@ PARSED_AT_ONCE = 10_000
 """This many messages are parsed together: their values stay in the processor's cache."""
 SAMPLE = 200
 """This many characters of a message that names no table are shown."""
-TASK_BITS = 40
-"""A task numbers fewer than 2 ** 40 messages."""
+READ_BITS = 40
+"""Fewer than 2 ** 40 messages of a partition are numbered in one read."""
 
 
 # --- messages into blocks
@@ -59,7 +60,8 @@ def message_blocks(messages: Sequence[Messages], before_field: str, loads: bool 
 
     They are blocks of changes. With `loads` they are blocks of load records, and of changes only the places.
     """
-    return _in_tasks(messages, _parsing(before_field, loads), SCHEMA)
+    works = (_parsing(before_field, loads, read << READ_BITS) for read in range(len(messages)))
+    return _in_tasks(messages, works, SCHEMA)
 
 
 def blocks_here(batches: Iterable[pa.RecordBatch], before_field: str, loads: bool = False) -> pa.Table:
@@ -74,20 +76,23 @@ def batches_here(messages: Sequence[Messages]) -> Iterator[pa.RecordBatch]:
     return (batch for some in messages for batch in some.batches())
 
 
-def _in_tasks(messages: Sequence[Messages], work: Work, schema: str) -> DataFrame:
+def _in_tasks(messages: Sequence[Messages], works: Iterable[Work], schema: str) -> DataFrame:
     from pyspark.sql import DataFrame
 
-    return reduce(DataFrame.union, (some.in_tasks(work, schema) for some in messages))
+    return reduce(DataFrame.union, (some.in_tasks(work, schema) for some, work in zip(messages, works, strict=False)))
 
 
-def _parsing(before_field: str, loads: bool = False) -> Work:
-    """Return the function of a parsing task: from messages in the order of their partitions to rows of `SCHEMA`."""
+def _parsing(before_field: str, loads: bool = False, first: int = 0) -> Work:
+    """Return the function of a parsing task: from messages in the order of their partitions to rows of `SCHEMA`.
+
+    `first` is the first number for messages whose place is no number: a later read has a greater one.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         held: list[pa.RecordBatch] = []
-        form = _BlockForm(before_field, loads, _first_number())
+        form = _BlockForm(before_field, loads, first)
         for batch in batches:
             held.append(batch)
             if sum(b.num_rows for b in held) >= AT_ONCE or sum(b.nbytes for b in held) >= MOST_BYTES:
@@ -97,17 +102,6 @@ def _parsing(before_field: str, loads: bool = False) -> Work:
             yield from _parsed(pa.Table.from_batches(held), form)
 
     return run
-
-
-def _first_number() -> int:
-    """Return a task's first number for messages that have no number as their place.
-
-    The tasks of a later read have later ones.
-    """
-    from pyspark import TaskContext
-
-    task = TaskContext.get()
-    return task.partitionId() << TASK_BITS if task else 0
 
 
 @dataclass(frozen=True)
@@ -220,7 +214,7 @@ def unreadable(spark: SparkSession, messages: Sequence[Messages], before_field: 
 
     if here:
         return of_arrow(spark, pa.Table.from_batches(run(batches_here(messages))))
-    return _in_tasks(messages, run, "object string, offset string, arrived bigint, value binary")
+    return _in_tasks(messages, repeat(run), "object string, offset string, arrived bigint, value binary")
 
 
 # --- what blocks hold
