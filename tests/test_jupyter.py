@@ -258,20 +258,20 @@ def test_a_parameter_that_was_corrected_or_deleted_no_longer_counts(resolving, t
         return "\n".join(errors(outputs)) or text(outputs).strip()
 
     assert "did you mean 'max_batch_files'?" in shown('env = "demo"\nmax_batch_file = 3')
-    assert shown('env = "demo"\nmax_batch_files = 3') == "demo merge 3 default"
+    assert shown('env = "demo"\nmax_batch_files = 3') == "demo auto 3 default"
     assert shown('env = "demo"\nlane = "rowdelta"\nmax_batch_files = int("4")') == "demo rowdelta 4 the notebook's cell"
-    assert shown('env = "demo"  # no lane any more') == "demo merge 500 default"
-    assert shown("# nothing at all") == "demo merge 500 default"
-    assert shown('lane: str = "auto"') == "demo auto 500 the notebook's cell"
+    assert shown('env = "demo"  # no lane any more') == "demo auto 500 default"
+    assert shown("# nothing at all") == "demo auto 500 default"
+    assert shown('lane: str = "scan"') == "demo scan 500 the notebook's cell"
     kernel.run("print('the cell of parameters is gone')", cellId="04", deletedCells=[name])
-    assert text(kernel.run(RESOLVE, cellId="03")).strip() == "demo merge 500 default"
+    assert text(kernel.run(RESOLVE, cellId="03")).strip() == "demo auto 500 default"
 
 
 def test_a_variable_of_another_cell_is_no_parameter_where_the_cell_of_parameters_is_known(resolving):
     resolving.run("run_for_s = 60.0", cellId="p", tags=["parameters"])
     resolving.run("lane, run_for_s = 'rowdelta', 'a plot of it'", cellId="later")
     shown = resolving.run("r = resolve('cdc_merge', globals())\nprint(r.settings.lane, r.settings.run_for_s)")
-    assert text(shown).strip() == "merge 60.0"
+    assert text(shown).strip() == "auto 60.0"
 
 
 def test_what_papermill_injects_wins_over_the_cell(light, tmp_path):
