@@ -63,7 +63,7 @@ def test_a_large_batch_is_read_in_as_many_groups_as_there_are_cores():
 
 def test_a_collapsed_batch_carries_nothing_but_what_the_lanes_read(world):
     world.table("t").changes("t", U(2, "a", was=1))
-    assert world.collapse("t").rows.column_names == ["op", "c0", "c1"]
+    assert world.collapse("t").rows.column_names == ["op", "c0", "c1", "stored0"]
 
 
 def test_a_key_change_deletes_the_old_row_and_writes_the_new(world):

@@ -40,7 +40,7 @@ def lane_of(world) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("form", ["gz", slow("parquet")])
-def test_a_packed_batch_of_many_rows_goes_to_a_merge_and_a_small_one_to_a_row_delta(new_world, form):
+def test_a_packed_batch_of_many_rows_goes_by_scan_and_a_small_one_by_index(new_world, form):
     """Two megabytes lie in some ten kilobytes or twice that; the driver takes at most one."""
     world = new_world(**FORMS[form]).table("t")
     world.rules = {"rules": []}
@@ -48,8 +48,8 @@ def test_a_packed_batch_of_many_rows_goes_to_a_merge_and_a_small_one_to_a_row_de
     world.loaded()
     assert packed(world, form, FILE1, range(ROWS), TEXT) < 200_000
     world.merged(lane="rowdelta", rowdelta_max_mb=1)
-    assert lane_of(world)[0] == "merge" and "rowdelta_max_mb" in lane_of(world)[1] and "unpacked" in lane_of(world)[1]
-    assert [said for said in world.said if "MERGE" in said and "rowdelta_max_mb" in said]
+    assert lane_of(world)[0] == "scan" and "rowdelta_max_mb" in lane_of(world)[1] and "unpacked" in lane_of(world)[1]
+    assert [said for said in world.said if "row delta by scan" in said and "rowdelta_max_mb" in said]
     target = f"{world.space}.t"
     assert lake_rows(world.catalog_options, target) == sorted(((i, TEXT) for i in range(ROWS)), key=repr)
     packed(world, form, FILE2, range(100), "b")
@@ -60,7 +60,7 @@ def test_a_packed_batch_of_many_rows_goes_to_a_merge_and_a_small_one_to_a_row_de
     assert lake_rows(world.catalog_options, target) == sorted(((i, "c") for i in range(ROWS)), key=repr)
 
 
-def test_rows_beyond_sparks_limit_for_results_go_to_a_merge_and_no_file_is_called_damaged(world, monkeypatch):
+def test_rows_beyond_sparks_limit_for_results_go_by_scan_and_no_file_is_called_damaged(world, monkeypatch):
     from frazil.engine import small_batch
     from frazil.lake import row_locator
 
@@ -74,5 +74,5 @@ def test_rows_beyond_sparks_limit_for_results_go_to_a_merge_and_no_file_is_calle
         patch.setattr(row_locator, "arrow", too_large)
         world.merged(lane="rowdelta")
     assert lake_rows(world.catalog_options, f"{world.space}.t") == [(1, "b")]
-    assert lane_of(world) == ("merge", "its rows are more than spark.driver.maxResultSize")
+    assert lane_of(world) == ("scan", "its rows are more than spark.driver.maxResultSize")
     assert json.loads(world.history("t")[0].summary()["frazil.counts"])["changes"] == 1
