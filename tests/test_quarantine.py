@@ -101,7 +101,7 @@ def test_bad_rows_lie_in_the_quarantine_and_good_ones_in_the_table(aside):
 def test_a_damaged_operation_in_a_file_of_one_row_is_a_bad_row_and_no_wrong_setting(aside):
     damaged = I(1, 5, "z")._replace(op="0")
     aside.changes("t", damaged, name=FILE1).merged()
-    assert kept(aside, "object", "row_no", "column_name") == [(FILE1, 1, "<operation>")]
+    assert kept(aside, "object", "row_no", "column_name") == [(FILE1, 1, "op")]
     aside.changes("t", damaged, damaged, name=FILE2)
     assert "no operation that OpValues knows" in aside.merge()["t"].note
 
