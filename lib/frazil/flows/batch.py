@@ -49,8 +49,6 @@ class Batch:
     """Why the driver may not collect its rows, however few MB it has."""
     record: Callable[[str], dict[str, str]] = lambda batch: {}
     """Takes the batch's id; returns the properties that record which files were applied."""
-    small: bool = True
-    """Whether the core reads the batch in this process, without a Spark job."""
 
     @property
     def megabytes(self) -> float:
@@ -118,5 +116,4 @@ def of_files(
         tuple(files),
         reading.require_unchanged,
         record=record,
-        small=small,
     )

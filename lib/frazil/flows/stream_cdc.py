@@ -217,7 +217,6 @@ class _Run:
             lambda batch: self._at(part.spec, base, batch, end),
             {"messages": count},
             lambda wanted: part.read.collapse(shaped.spec, mine, count, wanted),
-            small=part.read.is_small,
         )
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
         result.add(TableResult(part.spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
