@@ -266,6 +266,7 @@ def _parquet(raw: bytes) -> tuple[list[str], list[tuple]]:
     try:
         table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
         table.validate()
+        _require_readable_types(table)
         columns = (_parquet_values(name, table[name]) for name in table.column_names)
         return table.column_names, list(zip(*columns, strict=True))
     except OSError as e:
@@ -276,6 +277,18 @@ def _parquet(raw: bytes) -> tuple[list[str], list[tuple]]:
         file.flush()
         found = duckdb.sql(f"select * from read_parquet('{file.name}')")
         return found.columns, found.fetchall()
+
+
+class _OtherTypeError(Exception):
+    """A column of bytes, which lost its annotation as text, where the spec has a number, a time or a yes-or-no."""
+
+
+def _require_readable_types(table) -> None:
+    import pyarrow as pa
+
+    for name, kind in zip(NAMES, KINDS, strict=True):
+        if name in table.column_names and pa.types.is_binary(table.schema.field(name).type) and kind not in TEXTS:
+            raise _OtherTypeError(name)
 
 
 def _parquet_values(name: str, column) -> list:
@@ -302,6 +315,16 @@ def _records_of(raw: bytes, dialect: Dialect) -> list[list[tuple[str, bool]]]:
     return records(raw.removeprefix(b"\xef\xbb\xbf").decode(errors="replace"), dialect)
 
 
+def _in_order(names: list[str], found: list[list[tuple[str, bool]]]) -> list[list[tuple[str, bool]]] | None:
+    """Return records with their fields in DMS's order; None if the header lacks a column. A header may lack the commit time."""
+    expected, without_time = ["Op", "ts", *NAMES], "ts" not in names
+    if sorted([*names, *["ts"] * without_time]) != sorted(expected):
+        return None
+    places = [len(names) if name not in names else names.index(name) for name in expected]
+    no_row = [("", False)] * (len(expected) + 1)
+    return [[[*x, ("", False)][p] for p in places] if len(x) == len(names) else no_row for x in found]
+
+
 def judge(raw: bytes, dialect: Dialect) -> list[tuple[int, tuple | Bad]] | Refused:
     """Return what the bytes say: each row's number and meaning; or why they are no sound file at all."""
     has_header = dialect.header or dialect.ending == ".parquet"
@@ -309,14 +332,16 @@ def judge(raw: bytes, dialect: Dialect) -> list[tuple[int, tuple | Bad]] | Refus
         found = _records_of(raw, dialect)
     except _QuotesError as e:
         return Refused(e.why, e.row - has_header) if e.row > has_header else Refused(HEADER)
+    except _OtherTypeError:
+        return Refused(HEADER)
     except Exception:
         return Refused(DAMAGED)
     if has_header and found:
         names = [field for field, _ in found.pop(0)]
         names[-1] = names[-1].rstrip("\r")
-        if sorted(names) != sorted(["Op", "ts", *NAMES]):
+        names[0] = "Op" if names[0].lower() == "op" else names[0]
+        found = _in_order(names, found)
+        if found is None:
             return Refused(HEADER)
-        places = [names.index(name) for name in ["Op", "ts", *NAMES]]
-        found = [[x[p] for p in places] if len(x) == len(places) else x for x in found]
     rows = [(number, meaning(record, dialect)) for number, record in enumerate(found, 1)]
     return [(number, row) for number, row in rows if row is not None]

@@ -273,7 +273,7 @@ REMEDIES += [
     Remedy("pair", "parquet_columns: none of its values can be of that type", "write the right type there in",
            as_it_is, truth_type, ("setup", "full_load"), {1: True, 2: False}, columns=("id INT8", "v INT4"), world="parquet",
            needs=(), shows="full_load", makes=lambda w, t: parquet(w, t, LOAD1, "", {1: True, 2: False})),
-    Remedy("torn", "parquet_columns: is no Parquet file that can be read", "fetch it again", torn, fetch_again(FILE2.replace(".csv", ".parquet")),
+    Remedy("torn", "damaged_files: cannot be read", "fetch it again", torn, fetch_again(FILE2.replace(".csv", ".parquet")),
            rows={1: "a2", 2: "b"}, world="parquet", makes=parquet_start),
 ]  # fmt: skip
 WORLDS = {
@@ -445,7 +445,6 @@ ELSEWHERE = {
     "parquet_columns: Parquet type": "no file of DMS",
     "position: was written by a newer Frazil": "a newer version is installed",
     "session_per_catalog: nothing says what the catalog": "a parameter that a person types; see test_two_lakes",
-    "read_files: cannot be read": "the file is damaged: fetched again, as in `torn`",
     "apply: a row was given the key of another one": "only a new load by DMS has the rows; see test_order",
     "new_tables: cannot be made": "a spec is written by hand; see test_kafka",
     "new_tables: messages of tables without a spec": "a spec is written; see test_kafka",

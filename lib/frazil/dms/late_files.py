@@ -11,10 +11,12 @@ from dataclasses import replace
 from frazil.config.spec import TableSpec
 from frazil.core.csv import read_records
 from frazil.dms.csv_columns import file_layout
+from frazil.dms.damaged_files import refused_if_damaged
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.dms.storage import chunks
+from frazil.dms.parquet_columns import footer
+from frazil.dms.storage import chunks, read
 from frazil.errors import FrazilError
 
 
@@ -58,8 +60,9 @@ def _times_of_parquet(file: DmsObject, endpoint: Endpoint) -> tuple[str, str] | 
     import pyarrow.parquet as pq
 
     name = endpoint.timestamp_column
-    table = pq.read_table(io.BytesIO(b"".join(chunks(file.path))))
-    if not name or name not in table.column_names:
+    if name not in footer(file).names:
         return None
-    times = sorted(str(t).replace("T", " ") for t in table[name].to_pylist() if t is not None)
+    with refused_if_damaged(file.path):
+        column = pq.read_table(io.BytesIO(read(file.path)), columns=[name])[name]
+    times = sorted(str(t).replace("T", " ") for t in column.to_pylist() if t is not None)
     return (times[0], times[-1]) if times else None

@@ -9,6 +9,7 @@ from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
 from frazil.core.parquet import can_be_compared
 from frazil.core.types import MISFIT, judge
+from frazil.dms.damaged_files import refused_if_damaged
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import is_s3, read, read_tail
 from frazil.errors import LOAD_ANEW
@@ -49,13 +50,10 @@ def footer(file: DmsObject) -> pa.Schema:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with refused_if_damaged(file.path):
         found = pq.read_metadata(pa.BufferReader(_tail(file)) if is_s3(file.path) else file.path).schema
         kinds, schema = {c.path: c.physical_type for c in found}, found.to_arrow_schema()
         schema = pa.schema([f.with_type(pa.timestamp("us")) if kinds.get(f.name) == "INT96" else f for f in schema])
-    except (pa.ArrowException, OSError) as e:
-        reason = str(e).splitlines()[0]
-        raise SourceError(f"{file.path} is no Parquet file that can be read: {reason}", "fetch it again") from None
     if twice := next((n for n in schema.names if schema.names.count(n) > 1), None):
         places = ", ".join(str(i) for i, n in enumerate(schema.names, 1) if n == twice)
         raise SourceError(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -16,6 +14,7 @@ from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
 from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
 from frazil.core.csv import BLOCK, Dialect, Records, read_records, rows_by_table
 from frazil.core.parquet import with_valid_texts
+from frazil.dms.damaged_files import refused_if_damaged
 from frazil.dms.listing import SourceError
 from frazil.dms.storage import chunks, is_s3, read
 
@@ -81,12 +80,8 @@ def read_changes(file: FileToRead, plan: ReadPlan) -> Iterator[Changes]:
 
 def read_blocks(file: FileToRead, plan: ReadPlan, extent: Extent = Extent()) -> Iterator[Block]:  # noqa: B008
     """Yield a file's records in order, with their changes; raise SourceError as `read_changes` does."""
-    import pyarrow as pa
-
-    try:
+    with refused_if_damaged(file.path):
         yield from _parquet(file, plan, extent) if file.is_parquet else _csv(file, plan, extent)
-    except (gzip.BadGzipFile, EOFError, zlib.error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise cannot_be_read(file.path, error) from None
 
 
 def count_tables(files: Sequence[FileToRead]) -> Counter[tuple[str, str]]:
@@ -96,12 +91,6 @@ def count_tables(files: Sequence[FileToRead]) -> Counter[tuple[str, str]]:
         with closing(chunks(file.path)) as pieces:
             found += rows_by_table(pieces, file.dialect)
     return found
-
-
-def cannot_be_read(path: str, error: Exception) -> SourceError:
-    """Return the error that names a damaged file and quotes its reader."""
-    reason = (str(error).splitlines() or [""])[0][:200]
-    return SourceError(f"{path} cannot be read: {type(error).__name__}: {reason}", "fetch it again")
 
 
 def _csv(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import io
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from frazil.dms.damaged_files import refused_if_damaged
 from frazil.dms.listing import DmsObject
 from frazil.dms.storage import chunks, is_s3, read
-from frazil.engine.read_files import cannot_be_read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,12 +39,8 @@ def unpacked_bytes(files: Iterable[DmsObject], most: int) -> int | None:
 
 
 def _sizes(file: DmsObject) -> Iterator[int]:
-    import pyarrow as pa
-
-    try:
+    with refused_if_damaged(file.path):
         yield from _parquet(file) if file.is_parquet else map(len, chunks(file.path))
-    except (gzip.BadGzipFile, EOFError, zlib.error, pa.ArrowException) as error:
-        raise cannot_be_read(file.path, error) from None
 
 
 def _parquet(file: DmsObject) -> Iterator[int]:
