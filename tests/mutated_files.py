@@ -286,7 +286,7 @@ class _OtherTypeError(Exception):
 def _require_readable_types(table) -> None:
     import pyarrow as pa
 
-    for name, kind in zip(NAMES, KINDS, strict=True):
+    for name, kind in zip(["ts", *NAMES], ["DATETIME", *KINDS], strict=True):
         if name in table.column_names and pa.types.is_binary(table.schema.field(name).type) and kind not in TEXTS:
             raise _OtherTypeError(name)
 

@@ -1,6 +1,7 @@
 """Parquet files as the core reads them: whole, or refused by name; no Spark."""
 
 import io
+import re
 from itertools import count, product
 
 import pyarrow as pa
@@ -70,3 +71,13 @@ def test_a_flipped_bit_in_the_footer_loses_no_row(read):
         except FrazilError:
             refused += 1
     assert refused > 150
+
+
+def test_a_commit_time_of_another_type_is_refused_by_name(tmp_path):
+    spec, file = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)")), tmp_path / "20240101-100000000.parquet"
+    for kind in (pa.binary(), pa.int64(), pa.time64("us")):
+        times = pa.nulls(3, kind)
+        file.write_bytes(written({"Op": ROWS["Op"], "ts": times, "id": ROWS["id"], "v": ROWS["v"]}))
+        listed = DmsObject(file.name, str(file), file.stat().st_size, f"{kind}")
+        with pytest.raises(FrazilError, match=re.escape(f"{file.name}: column 'ts' is {kind} there")):
+            plan_files(spec, Endpoint(timestamp_column="ts"), Mappings(()), [listed], CHANGE_PHASE)

@@ -172,6 +172,8 @@ def values_by_role(columns: pa.RecordBatch, roles: Sequence[str], rules: FieldRu
     for role in ("op", "ts", "seq"):
         if role in values and pa.types.is_string(values[role].type):
             values[role] = _without(values[role], "")
+    if "seq" in values:
+        values["seq"] = values["seq"].cast(pa.string())
     if "op" in values:  # a load file may have the column without a value
         values["op"] = pc.fill_null(_operations(values["op"].cast(pa.string()), rules), "I")
     return values

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
+from frazil.core.changes import COMMIT_TS
 from frazil.core.parquet import can_be_compared
 from frazil.core.types import MISFIT, judge
 from frazil.dms.damaged_files import refused_if_damaged
@@ -16,6 +17,8 @@ from frazil.errors import LOAD_ANEW
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+WRITE_A_TIME = "have DMS write the file again; a time is a timestamp or a text"
 
 
 def _tail(file: DmsObject) -> bytes:
@@ -31,6 +34,8 @@ def require_comparable(
     """Raise SourceError for columns whose type in the file cannot hold any value of the spec's type."""
     wrong = []
     for role, (name, kind) in zip(roles, schema, strict=True):
+        if role == "ts" and not can_be_compared(COMMIT_TS, kind):
+            raise SourceError(f"{where}: column '{name}' is {kind} there, and not the time of a commit", WRITE_A_TIME)
         image, _, of = role.partition(":")
         if image not in ("after", "before"):
             continue
