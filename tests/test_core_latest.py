@@ -1,5 +1,6 @@
 """The last change per key, changed keys and partial rows: against a plain replay, change by change; no Spark."""
 
+import base64
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -7,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.latest_per_key import latest_per_key
+from frazil.core.latest_per_key import keys_at_first, latest_per_key
 from frazil.core.partial_rows import fill
+from frazil.engine.moved_rows import moved_rows, moving_of_bucket
+from frazil.engine.row_form import RowForm
 from frazil.engine.shuffle import from_blocks, to_blocks
 from helpers import spec_of
 
@@ -94,9 +97,14 @@ def test_a_row_is_followed_from_key_to_key():
     rows = [change("U", new, "a", "b", old=(old,)) for new, old in moves]
     rows = [*rows[:4], change("D", 5, None, None), change("I", 5, "a", "b"), *rows[4:], change("I", 9, "a", "b")]
     latest = latest_per_key(table(ONE, *rows), ONE)
-    keys = zip(keys_of(latest.rows, ONE), latest.stored_as["new_0"].to_pylist(), strict=True)
-    assert {key[0]: before for key, before in keys if before} == {3: 1, 8: 8, 7: 9}
-    assert latest_per_key(table(ONE, change("U", 1, "a", "b")), ONE).stored_as is None
+    assert keys_before(latest, latest.rows["new_0"].to_pylist()) == {3: 1, 7: 9}
+    assert latest_per_key(table(ONE, change("U", 1, "a", "b")), ONE).moving is None
+
+
+def keys_before(latest, keys: list) -> dict:
+    """Return the keys that rows had before the batch, by their keys now."""
+    moving = latest.moving
+    return keys_at_first(moving, [keys[row] for row in moving["row"].to_pylist()])
 
 
 def test_a_part_of_a_key_without_an_old_value_stayed_as_it_was():
@@ -191,13 +199,39 @@ def test_an_exchange_by_buckets_gives_the_same_last_changes(spec):
             for batch in table(spec, *part).to_batches():
                 for bucket, block in to_blocks(batch, order, spec, 3):
                     blocks.setdefault(bucket, []).append(block)
-        apart = {}
-        for some in blocks.values():
+        apart, facts = {}, []
+        for bucket, some in blocks.items():
             r.shuffle(some)
-            found = keys_of(from_blocks(some, spec).rows, spec)
+            latest = from_blocks(some, spec)
+            found = keys_of(latest.rows, spec)
             assert not found.keys() & apart.keys(), "a key went to two buckets"
             apart |= found
-        assert apart == keys_of(latest_per_key(table(spec, *rows), spec).rows, spec)
+            facts.append(moving_of_bucket(bucket, latest, RowForm(spec).rows_of(latest.rows), RowForm(spec)))
+        whole = latest_per_key(table(spec, *rows), spec)
+        assert apart == keys_of(whole.rows, spec)
+        assert before_of_buckets(facts, spec) == (keys_before(whole, keys_in(whole.rows, spec)) if whole.moving else {})
+
+
+def keys_in(rows: pa.Table, spec) -> list[tuple]:
+    columns = [[v + 0.0 if v == 0 else v for v in rows[f"new_{spec.names.index(k)}"].to_pylist()] for k in spec.key]
+    return list(zip(*columns, strict=True))
+
+
+def before_of_buckets(facts: list, spec) -> dict:
+    """Return the keys that rows had before, by their keys now, as the driver finds them out of several tasks' facts."""
+    moved = moved_rows([fact for fact in facts if fact], RowForm(spec))
+    if moved is None:
+        return {}
+    numbered = pa.concat_tables(of_fact(fact) for fact in facts if fact).to_pylist()
+    at = [f"c{spec.names.index(k)}" for k in spec.key]
+    key = {x["n"]: tuple(x[name] + 0.0 if x[name] == 0 else x[name] for name in at) for x in numbered}
+    for x in moved.to_pylist():
+        assert tuple(x[f"stored{i}"] for i in range(len(at))) == key[x["before"]]
+    return {key[x["n"]]: key[x["before"]] for x in moved.to_pylist()}
+
+
+def of_fact(fact: str) -> pa.Table:
+    return pa.ipc.open_stream(base64.b64decode(fact)).read_all()
 
 
 def test_no_changes_leave_nothing():

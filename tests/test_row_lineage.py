@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from frazil.config.settings import MaintenanceSettings
+from frazil.engine import small_batch
 from frazil.flows import cdc
 from frazil.lake import compaction, small_file_merge
 from helpers import FILE2, FILE3, LOAD1, D, I, U
@@ -66,8 +67,11 @@ def test_updated_rows_keep_their_ids_and_new_rows_get_new_ones(loaded, given):
     assert lane(loaded) == given
 
 
+@pytest.mark.parametrize("read_by", ["this process", "tasks"])
 @pytest.mark.parametrize("given", LANES)
-def test_a_row_keeps_its_id_when_its_key_changes(loaded, given):
+def test_a_row_keeps_its_id_when_its_key_changes(loaded, given, read_by, monkeypatch):
+    if read_by == "tasks":
+        monkeypatch.setattr(small_batch, "MOST_MB", 0)
     before = row_ids(loaded)
     moved = [
         U(50, "one step", was=1), U(60, "x", was=2), U(61, "two steps", was=60),

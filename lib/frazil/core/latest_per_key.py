@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,45 +25,59 @@ class Latest:
     `rows` has the columns of changes and `step`. `out_of_sequence` counts events that DMS's own sequence orders
     differently. `passed` has the rows of keys at which a row arrived, and which it then left within one commit time.
     If such a key is stored, one statement changed keys among stored rows, and the row that left is the stored one.
-    `stored_as` has, for each row, the event whose key it had before the batch; nulls if its key did not change. It is None
-    if no key changed, or if the events are only those of some keys.
+    `moving` has the `moving_events`, None if no key changed.
     """
 
     rows: pa.Table
     passed: pa.Table
     out_of_sequence: int = 0
-    stored_as: pa.Table | None = None
+    moving: pa.Table | None = None
 
 
 def latest_per_key(changes: pa.Table, spec: TableSpec) -> Latest:
     """Collapse changes that are in order to the last event per key."""
     steps = events(changes, spec)
-    latest = last_events(steps, spec)
-    if (steps["step"].to_numpy() == APPLY).all():  # no key changed
-        return latest
-    return replace(latest, stored_as=_stored_as(steps, spec))
+    return replace(last_events(steps, spec), moving=moving_events(steps, spec))
 
 
-def _stored_as(steps: pa.Table, spec: TableSpec) -> pa.Table:
-    """Follow rows from key to key; return, in the order of `last_events`, the events whose keys they had at first."""
+def moving_events(steps: pa.Table, spec: TableSpec) -> pa.Table | None:
+    """Return, in order, the events of keys that a row left or reached; None if no key changed.
+
+    `event` is its place in `steps`, `row` the place of its key in the rows of `last_events`. `step` and `deleted` say what
+    happened to the key.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    codes, step = key_codes(steps, spec), steps["step"].to_numpy()
+    step = steps["step"].to_numpy()
+    if (step == APPLY).all():
+        return None
+    codes = key_codes(steps, spec)
+    distinct, from_end = np.unique(codes[::-1], return_index=True)
+    row_of = np.argsort(np.argsort(-from_end))
+    event = np.flatnonzero(np.isin(codes, codes[step != APPLY]))
     deleted = pc.equal(steps["op"], "D").to_numpy()
-    first: dict[int, int | None] = {}  # a row's present key → the event with its key at first; None: it is new
-    moving = None
-    for event in np.flatnonzero(np.isin(codes, codes[step != APPLY])).tolist():
-        key = int(codes[event])
-        if step[event] == LEAVE:
-            moving, first[key] = first.get(key, event), None
-        elif step[event] == ARRIVE:
-            first[key] = moving
-        elif deleted[event]:
+    row = row_of[np.searchsorted(distinct, codes[event])]
+    return pa.table({"event": event, "row": row, "step": step[event], "deleted": deleted[event]})
+
+
+def keys_at_first(moving: pa.Table, keys: Sequence[int]) -> dict[int, int]:
+    """Return which rows had another key before the batch, and which: those of `keys`, given for each moving event.
+
+    The events are those of all keys, in order. A row may pass several keys.
+    """
+    first: dict[int, int | None] = {}  # a row's present key → its key at first; None: it is new
+    moving_row = None
+    steps, deleted = moving["step"].to_pylist(), moving["deleted"].to_pylist()
+    for key, step, is_deleted in zip(keys, steps, deleted, strict=True):
+        if step == LEAVE:
+            moving_row, first[key] = first.get(key, key), None
+        elif step == ARRIVE:
+            first[key] = moving_row
+        elif is_deleted:
             first[key] = None
-    last = np.sort(len(codes) - 1 - np.unique(codes[::-1], return_index=True)[1])
-    return steps.take(pa.array([first.get(key) for key in codes[last].tolist()], pa.int64()))
+    return {key: at_first for key, at_first in first.items() if at_first is not None and at_first != key}
 
 
 def last_events(steps: pa.Table, spec: TableSpec) -> Latest:

@@ -74,6 +74,16 @@ def lake_columns(latest: pa.Table, spec: TableSpec) -> dict[str, pa.Array]:
     return {f"c{i}": masked(c, latest[f"new_{i}"].combine_chunks()) for i, c in enumerate(spec.columns)}
 
 
+def with_stored_keys(rows: pa.Table, places: Sequence[int | None], spec: TableSpec) -> pa.Table:
+    """Add `stored0` …, the key under which a row is stored: that of the row at its place, null if it is its own."""
+    import pyarrow as pa
+
+    at = pa.array(places, pa.int64())
+    for i, key in enumerate(spec.key):
+        rows = rows.append_column(f"stored{i}", rows[f"c{spec.names.index(key)}"].take(at))
+    return rows
+
+
 def as_micros(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return times as microseconds, others as they are: Spark would shift times by its session's zone."""
     import pyarrow as pa

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
 from frazil.engine.collapsed_batch import as_micros, merge_rows, micros_sql
+from frazil.engine.moved_rows import BUCKET_BITS
 from frazil.engine.row_form import PASSED, RowForm, in_batches
 from frazil.engine.shuffle import packed
 from frazil.lake.small_frames import of_arrow
@@ -23,16 +24,18 @@ if TYPE_CHECKING:
 
 Write = Callable[[Iterator[tuple[int, "pa.Table"]]], Any]
 """Writes rows, given in parts with the number of each part's first row; JSON must be able to hold its result."""
-BUCKET_BITS = 32
-"""The number of a row is its bucket, shifted by this, plus its place in the bucket."""
 
 
 @dataclass(frozen=True)
 class KeptBatch:
-    """A frame of `kept_rows`, which Spark keeps, and the form of the rows in its blocks."""
+    """A frame of `kept_rows`, which Spark keeps, and the form of the rows in its blocks.
+
+    `old_keys` are the `moved_rows`, None if no key changed.
+    """
 
     frame: DataFrame
     form: RowForm
+    old_keys: pa.Table | None = None
 
     def facts(self) -> tuple[list[dict[str, Any]], int, tuple[Any, Any]]:
         """Run the job of the batch; return its facts, the number of keys, and the bounds of the first key.
@@ -73,12 +76,25 @@ class KeptBatch:
 
         return [json.loads(row.result) for row in self._blocks().mapInArrow(run, "result string").collect()]
 
+    def moved(self) -> dict[int, int]:
+        """Return, by the numbers of rows whose keys changed, those of the rows with the keys that they had before."""
+        if self.old_keys is None:
+            return {}
+        return dict(zip(self.old_keys["n"].to_pylist(), self.old_keys["before"].to_pylist(), strict=True))
+
     def rows(self) -> DataFrame:
         """Return the rows in the form of a MERGE; each use unpacks the blocks again."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        unpacked = self._blocks().mapInArrow(_unpack, from_arrow_schema(self.form.schema))
-        return merge_rows(unpacked, self.form.spec)
+        schema, old_keys = self.form.schema, self.old_keys
+        for field in [] if old_keys is None else old_keys.drop_columns(["n", "before"]).schema:
+            schema = schema.append(field)
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number, rows in _rows_of_blocks(batches):
+                yield from in_batches(rows if old_keys is None else _with_old_keys(rows, number, old_keys))
+
+        return merge_rows(self._blocks().mapInArrow(run, from_arrow_schema(schema)), self.form.spec)
 
 
 @dataclass(frozen=True)
@@ -124,9 +140,19 @@ def _key_values(form: RowForm) -> list[str]:
     return [times.get(name, name) for name in form.key_columns]
 
 
-def _unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _, rows in _rows_of_blocks(batches):
-        yield from in_batches(rows)
+def _with_old_keys(rows: pa.Table, first: int, old_keys: pa.Table) -> pa.Table:
+    """Add the keys under which rows are stored (`stored0` …); `first` is the number of the first row."""
+    import numpy as np
+    import pyarrow as pa
+
+    numbers = old_keys["n"].to_numpy()
+    start, end = np.searchsorted(numbers, [first, first + len(rows)])
+    at = np.full(len(rows), -1)
+    at[numbers[start:end] - first] = np.arange(start, end)
+    places = pa.array(at, mask=at < 0)
+    for name in old_keys.drop_columns(["n", "before"]).column_names:
+        rows = rows.append_column(name, old_keys[name].take(places))
+    return rows
 
 
 def _rows_of_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:

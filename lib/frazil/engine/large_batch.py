@@ -17,9 +17,10 @@ from frazil.core.changes import Changes
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.engine.collapsed_batch import Collapsed, Wanted, bounds
+from frazil.engine.collapsed_batch import Collapsed, Wanted, bounds, with_stored_keys
 from frazil.engine.kept_batch import KeptBatch, fact_row, kept_rows, passed_rows, schema_of
 from frazil.engine.load_files import groups_of
+from frazil.engine.moved_rows import BUCKET_BITS, moved_rows, moving_of_bucket
 from frazil.engine.read_counts import Tally, every_of
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 from frazil.engine.read_plan import plan_files
@@ -90,6 +91,7 @@ def collapse_blocks(read: DataFrame, form: RowForm, partitions: int, wanted: Wan
     kept, found = KeptBatch(job.persist(), form), None
     try:
         facts, keys, ends = kept.facts()
+        kept = replace(kept, old_keys=moved_rows(_moving(facts), form))
         of_frame = {"frame": kept.rows(), "kept": kept, "passed": kept.passed(), "release": kept.frame.unpersist}
         found = _with_facts(facts, wanted, keys=keys, bounds=ends, **of_frame)
         return found
@@ -218,11 +220,11 @@ def _latest_of(batches: Iterator[pa.RecordBatch], form: RowForm) -> Iterator[tup
                 blocks.setdefault(bucket, []).append(block.as_buffer())
     for bucket in list(blocks):
         latest = from_blocks(blocks.pop(bucket), form.spec)
-        order = {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed)}
-        yield FACT, json.dumps(order)
-        passed = form.rows_of(latest.passed)
+        rows, passed = form.rows_of(latest.rows), form.rows_of(latest.passed)
+        fact = {"out_of_sequence": latest.out_of_sequence, "passed": len(passed), "bucket": bucket, "rows": len(rows)}
+        yield FACT, json.dumps(fact | {"moving": moving_of_bucket(bucket, latest, rows, form)})
         operation = pa.array([PASSED] * len(passed), pa.string())
-        yield bucket, (form.rows_of(latest.rows), passed.set_column(0, "op", operation))
+        yield bucket, (rows, passed.set_column(0, "op", operation))
 
 
 # --- what the driver makes of it
@@ -235,7 +237,24 @@ def _in_driver(found: pa.Table, form: RowForm) -> tuple[pa.Table, pa.Table, list
     facts = [json.loads(text) for text in found["fact"].drop_null().to_pylist()]
     rows = form.typed(found.filter(pc.is_valid(found["op"])).drop_columns(["fact"]).combine_chunks())
     has_passed = pc.equal(rows["op"], PASSED)
-    return rows.filter(pc.invert(has_passed)).combine_chunks(), rows.filter(has_passed), facts
+    latest = rows.filter(pc.invert(has_passed)).combine_chunks()
+    return _with_old_keys(latest, facts, form), rows.filter(has_passed), facts
+
+
+def _with_old_keys(rows: pa.Table, facts: list[dict[str, Any]], form: RowForm) -> pa.Table:
+    """Add the keys under which rows are stored, if keys changed; the facts of buckets are in the order of the rows."""
+    moved = moved_rows(_moving(facts), form)
+    if moved is None:
+        return rows
+    counts = [(f["bucket"] << BUCKET_BITS, f["rows"]) for f in facts if "rows" in f]
+    numbers = [first + i for first, count in counts for i in range(count)]
+    place = {n: i for i, n in enumerate(numbers)}
+    before = dict(zip(moved["n"].to_pylist(), moved["before"].to_pylist(), strict=True))
+    return with_stored_keys(rows, [place[before[n]] if n in before else None for n in numbers], form.spec)
+
+
+def _moving(facts: Iterable[dict[str, Any]]) -> list[str]:
+    return [fact["moving"] for fact in facts if fact.get("moving")]
 
 
 def _with_facts(facts: list[dict[str, Any]], wanted: Wanted, **found: Any) -> Collapsed:

@@ -7,6 +7,7 @@ MERGE would shuffle the whole table.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
@@ -42,6 +43,7 @@ def commit_by_scan(
     """
     name, base = state
     written: list[dict[str, Any]] = []
+    ids: list[_RowIds] = []
     batch = found.kept or DriverBatch(spark, found.rows, RowForm(spec))
     if found.keys > MOST_KEYS:
         raise MismatchError(f"{found.keys:,} keys are too many for a broadcast", "a MERGE writes this batch")
@@ -53,8 +55,10 @@ def commit_by_scan(
             read_base(spark, name)
         delta = _ScanDelta(spark, name, table, batch)
         old = delta.find(found.bounds)
-        if not written:
-            written.extend(delta.write(old))
+        now = _row_ids(old, batch)
+        if not ids or not now.equals(ids[-1]):  # another writer may have moved rows to other keys
+            written[:] = delta.write(now)
+            ids.append(now)
         return delta.commit(old, written, facts)
 
     return once(spark, name, base, facts.position.batch, attempt)
@@ -77,9 +81,9 @@ class _ScanDelta:
         state = TableState(self.name, spec, snapshot, list(self.plan), has_row_ids)
         return find_rows(self.spark, state, self.batch.keys(), bounds)
 
-    def write(self, found: FoundRows) -> list[dict[str, Any]]:
+    def write(self, ids: _RowIds) -> list[dict[str, Any]]:
         """Write the batch's new rows as data files; return these in Iceberg's JSON form."""
-        write = _writing(self.batch.form.spec, write_plan(self.spark, self.table), _row_ids(found, self.batch))
+        write = _writing(self.batch.form.spec, write_plan(self.spark, self.table), ids)
         return [entry for entries in self.batch.written(write) for entry in entries]
 
     def commit(self, found: FoundRows, written: list[dict[str, Any]], facts: Facts) -> Commit:
@@ -106,37 +110,51 @@ class _ScanDelta:
         return commit_of(self.spark, head, facts.position.batch)
 
 
-def _row_ids(found: FoundRows, batch: KeptBatch | DriverBatch) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the numbers of rows that keep their ids, in order, and these ids.
+@dataclass(frozen=True)
+class _RowIds:
+    """The numbers of rows that keep their ids, in order, and these ids; None for tables without row ids."""
 
-    A row whose key changed keeps the id that is stored under the old key, if this process has the batch.
-    """
+    numbers: np.ndarray
+    ids: np.ndarray | None
+
+    def equals(self, other: _RowIds) -> bool:
+        """Return whether the same rows keep the same ids."""
+        import numpy as np
+
+        if self.ids is None or other.ids is None:
+            return self.ids is other.ids
+        return np.array_equal(self.numbers, other.numbers) and np.array_equal(self.ids, other.ids)
+
+
+def _row_ids(found: FoundRows, batch: KeptBatch | DriverBatch) -> _RowIds:
+    """Return which rows keep their ids. A row whose key changed keeps the id that is stored under the old key."""
     import numpy as np
 
     if found.row_id is None:
-        return None
+        return _RowIds(found.n, None)
     order = np.argsort(found.n)
     numbers, ids = found.n[order], found.row_id[order]
-    if not isinstance(batch, DriverBatch) or not (moved := batch.moved()):
-        return numbers, ids
+    moved = batch.moved()
+    if not moved:
+        return _RowIds(numbers, ids)
     known = dict(zip(numbers.tolist(), ids.tolist(), strict=True))
     kept = {n: known[before] for n, before in moved.items() if before in known}
     taken = {*kept.values()}
     known = {n: row_id for n, row_id in known.items() if row_id not in taken} | kept
-    return np.array(sorted(known), "int64"), np.array([known[n] for n in sorted(known)], "int64")
+    return _RowIds(np.array(sorted(known), "int64"), np.array([known[n] for n in sorted(known)], "int64"))
 
 
-def _writing(spec: TableSpec, plan: WritePlan, known: tuple[np.ndarray, np.ndarray] | None) -> Write:
+def _writing(spec: TableSpec, plan: WritePlan, known: _RowIds) -> Write:
     """Return the function that writes rows as data files. A row keeps its known `_row_id`."""
 
     def write(parts: Iterator[tuple[int, pa.Table]]) -> list[dict[str, Any]]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        writer = new_writer(plan, lineage=known is not None)
+        writer = new_writer(plan, lineage=known.ids is not None)
         for number, rows in parts:
             named = rows.select([f"c{i}" for i in range(len(spec.names))]).rename_columns(list(spec.names))
-            if known is not None:
+            if known.ids is not None:
                 named = named.append_column(ROW_ID, _kept_ids(number, len(rows), known))
                 named = named.append_column(LAST_UPDATED, pa.nulls(len(rows), pa.int64()))
             upserts = named.filter(pc.not_equal(rows["op"], "D"))
@@ -147,14 +165,13 @@ def _writing(spec: TableSpec, plan: WritePlan, known: tuple[np.ndarray, np.ndarr
     return write
 
 
-def _kept_ids(first: int, count: int, known: tuple[np.ndarray, np.ndarray]) -> pa.Array:
+def _kept_ids(first: int, count: int, known: _RowIds) -> pa.Array:
     """Return the `_row_id` of each row of a block, null for new rows."""
     import numpy as np
     import pyarrow as pa
 
-    numbers, ids = known
-    start, end = np.searchsorted(numbers, [first, first + count])
+    start, end = np.searchsorted(known.numbers, [first, first + count])
     values, is_new = np.zeros(count, "int64"), np.ones(count, bool)
-    at = numbers[start:end] - first
-    values[at], is_new[at] = ids[start:end], False
+    at = known.numbers[start:end] - first
+    values[at], is_new[at] = known.ids[start:end], False
     return pa.array(values, mask=is_new)

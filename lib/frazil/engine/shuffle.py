@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.equal_keys import key_hashes
 from frazil.core.key_changes import events
-from frazil.core.latest_per_key import Latest, last_events
+from frazil.core.latest_per_key import Latest, last_events, moving_events
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,14 +42,23 @@ def to_blocks(changes: pa.RecordBatch, file_order: int, spec: TableSpec, buckets
 
 
 def from_blocks(blocks: Iterable[bytes], spec: TableSpec) -> Latest:
-    """Return the last event per key of one bucket's blocks, which may come in any order."""
+    """Return the last event per key of one bucket's blocks, which may come in any order.
+
+    Its moving events have the columns of ORDER, too: others of the same rows may be in other buckets.
+    """
     import numpy as np
     import pyarrow as pa
 
     tables = [pa.ipc.open_stream(block).read_all() for block in blocks]
     steps = pa.concat_tables(tables, promote_options="default")
     keys = [steps[name].to_numpy() for name in reversed(ORDER)]
-    return last_events(steps.take(pa.array(np.lexsort(keys))), spec)
+    steps = steps.take(pa.array(np.lexsort(keys)))
+    latest, moving = last_events(steps, spec), moving_events(steps, spec)
+    if moving is None:
+        return latest
+    for name in ORDER[:2]:
+        moving = moving.append_column(name, steps[name].take(moving["event"].combine_chunks()))
+    return replace(latest, moving=moving)
 
 
 def packed(rows: pa.Table) -> bytes:

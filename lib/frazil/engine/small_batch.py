@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes, no_changes
 from frazil.core.key_numbers import key_numbers
-from frazil.core.latest_per_key import contradictions, latest_per_key
+from frazil.core.latest_per_key import contradictions, keys_at_first, latest_per_key
 from frazil.core.multiset import net_rows
 from frazil.core.partial_rows import fill
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.engine.collapsed_batch import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns
+from frazil.engine.collapsed_batch import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns, with_stored_keys
 from frazil.engine.message_parts import Reading
 from frazil.engine.read_counts import Tally
 from frazil.engine.read_files import read_changes
@@ -113,8 +113,9 @@ def _collapsed(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, ta
     seen = tally.seen(wanted.quantiles) | {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed)}
     rows = _lake_rows(latest.rows, spec, PLACE if wanted.places else ())
     passed = _lake_rows(latest.passed, spec, ())
-    if latest.stored_as is not None:
-        rows = _with_stored_keys(rows, latest.stored_as, spec)
+    if latest.moving is not None:
+        at_first = keys_at_first(latest.moving, latest.moving["row"].to_pylist())
+        rows = with_stored_keys(rows, [at_first.get(n) for n in range(len(rows))], spec)
     return Collapsed(seen, len(rows), tally.bad, rows=rows, bounds=bounds(rows, spec), passed=passed)
 
 
@@ -128,16 +129,10 @@ def _filled(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally
     seen = tally.seen(wanted.quantiles) | {"out_of_sequence": out_of_sequence, "passed": len(passed)}
     rows = _lake_rows(filled.rows, spec, ())
     rows = rows.append_column("missing", pa.array([names or None for names in filled.missing], pa.list_(pa.string())))
-    rows = _with_stored_keys(rows, filled.stored_as, spec)
-    return Collapsed(seen, len(rows), tally.bad, rows=rows, passed=_lake_rows(passed, spec, ()))
-
-
-def _with_stored_keys(rows: pa.Table, stored_as: pa.Table, spec: TableSpec) -> pa.Table:
-    """Add the keys under which rows are stored, `stored0` …, given by events that have them."""
-    columns = lake_columns(stored_as, spec)
+    columns = lake_columns(filled.stored_as, spec)
     for i, key in enumerate(spec.key):
         rows = rows.append_column(f"stored{i}", columns[f"c{spec.names.index(key)}"])
-    return rows
+    return Collapsed(seen, len(rows), tally.bad, rows=rows, passed=_lake_rows(passed, spec, ()))
 
 
 def _net(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
