@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
-from frazil.core.changes import COMMIT_TS
-from frazil.core.parquet import can_be_compared
 from frazil.core.types import MISFIT, judge
 from frazil.dms.damaged_files import refused_if_damaged
 from frazil.dms.listing import DmsObject, SourceError
@@ -32,6 +30,9 @@ def require_comparable(
     spec: TableSpec, roles: tuple[str, ...], schema: list[tuple[str, pa.DataType]], where: str
 ) -> None:
     """Raise SourceError for columns whose type in the file cannot hold any value of the spec's type."""
+    from frazil.core.changes import COMMIT_TS
+    from frazil.core.parquet import can_be_compared
+
     wrong = []
     for role, (name, kind) in zip(roles, schema, strict=True):
         if role == "ts" and not can_be_compared(COMMIT_TS, kind):
