@@ -21,8 +21,8 @@ def without_python(spark, monkeypatch):
 
 
 def test_loads_changes_maintenance_and_latency_need_no_python_on_executors(without_python, world, catalog_options):
-    """With the key index, and where it would not fit and rows are found by a join."""
-    lanes = {"indexed": {"lane": "rowdelta"}, "joined": {"lane": "rowdelta", "index_limit_mb": 0}}
+    """With the key index, and where it would not fit and rows are found by a scan."""
+    lanes = {"indexed": {"lane": "rowdelta"}, "scanned": {"lane": "rowdelta", "index_limit_mb": 0}}
     for name in lanes:
         world.table(name).load(name, *[(n, "loaded") for n in range(9)])
         world.changes(name, U(1, "y"), D(2), I(99, "new"), name=FILE1)
@@ -30,7 +30,7 @@ def test_loads_changes_maintenance_and_latency_need_no_python_on_executors(witho
     for name, given in lanes.items():
         world.merged(tables=[f"public.{name}"], **given)
     kept = world.book(
-        MaintenanceSettings, tables=["public.joined"], dry_run=False, max_small_files=0, max_deleted_share=0.0
+        MaintenanceSettings, tables=["public.scanned"], dry_run=False, max_small_files=0, max_deleted_share=0.0
     )
     assert {r.status for r in maintenance.run(kept)} == {"maintained"}
     expected = [(0, "loaded"), (1, "y"), *[(n, "loaded") for n in range(3, 9)], (99, "new")]

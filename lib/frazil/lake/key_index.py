@@ -27,6 +27,11 @@ GROWTH = 4
 """A segment is merged into the older one before it when that is less than this many times as large."""
 
 
+def bytes_per_row(spec: TableSpec) -> int:
+    """Return how many bytes a row takes in an index at most: numbers of the key, file and position, and the row's id."""
+    return 8 * (len(key_sql(spec)) + 2)
+
+
 def key_sql(spec: TableSpec, row: str = "") -> list[str]:
     """Return the SQL of a key's numbers: the key itself if 64 bits can hold it, else two halves of its digest.
 

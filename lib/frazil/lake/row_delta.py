@@ -31,12 +31,11 @@ class RowDelta:
         name: str,
         spec: TableSpec,
         folder: Path,
-        limit_mb: int = 2048,
         small: Fold | None = None,
     ):
         self.spark, self.name, self.spec = spark, name, spec
         self.small = small or Fold(0)
-        self.rows = Locator(spark, name, spec, folder, limit_mb)
+        self.rows = Locator(spark, name, spec, folder)
         self.partitioning: list[tuple[int, str, str]] | None = None
 
     def parts(self) -> list[str]:

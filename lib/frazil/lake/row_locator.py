@@ -1,4 +1,4 @@
-"""Finds the live rows of a batch's keys, by a key index at the table's snapshot, or by a join if that is too large."""
+"""Finds the live rows of a batch's keys, by a key index at the table's snapshot."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.config.sql import identifier
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.key_index import KeyIndex, key_sql
-from frazil.lake.merge import bound
 from frazil.lake.remap_deletes import ORDER, file_name
 from frazil.lake.row_delta_files import NewFile, deleted_rows
-from frazil.lake.small_frames import frame, of_arrow
+from frazil.lake.small_frames import frame
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,9 +81,8 @@ class StoredRows:
 class Locator:
     """One table's plan of data files and the index of its keys, both at `snapshot`."""
 
-    def __init__(self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, limit_mb: int = 2048):
+    def __init__(self, spark: SparkSession, name: str, spec: TableSpec, folder: Path):
         self.spark, self.name, self.spec, self.folder = spark, name, spec, folder / name
-        self.limit = limit_mb << 20
         self.index: KeyIndex | None = None
         self.plan: dict[str, jvm_row_delta.LiveFile] = {}
         self.snapshot: int | None = None
@@ -107,28 +104,26 @@ class Locator:
             return
         if int(now.summary().get("total-equality-deletes") or 0):
             raise UnfitError(f"{self.name} holds equality deletes", "compact it")
-        live = live_rows(now)
         known, self.snapshot = self.plan, None
         self.plan = jvm_row_delta.plan(self.spark, table, now.snapshotId())
         for path, file in self.plan.items():
             if path in known and known[path].mark == file.mark:
                 file.vector = known[path].vector
-        width = len(key_sql(self.spec))
-        if live * 8 * (width + 1 + self.has_row_ids) > self.limit:
-            self.index = None
-        else:
-            ids = jvm_schema.ids(self.spark, table)
-            identity = (
-                f"{table.uuid()} {[ids[k] for k in self.spec.key]} {key_sql(self.spec)} {jvm.versions(self.spark)}"
-            )
-            identity += f" {ROW_ID}" * self.has_row_ids
-            if self.index is None or self.index.identity != identity:
-                self.index = KeyIndex(self.folder, identity, width, self.has_row_ids)
-                if self.index.load() and self.index.snapshot == now.snapshotId():
-                    self._settle(table, now)  # a segment may be missing from a manifest that looks complete
-            if self.index.snapshot != now.snapshotId() and not self._follow(table, now):
-                self._rebuild(table, now)
-        self.snapshot, self.live = now.snapshotId(), live
+        identity = self._identity(table)
+        if self.index is None or self.index.identity != identity:
+            self.index = KeyIndex(self.folder, identity, len(key_sql(self.spec)), self.has_row_ids)
+            if self.index.load() and self.index.snapshot == now.snapshotId():
+                self._settle(table, now)  # a segment may be missing from a manifest that looks complete
+        if self.index.snapshot != now.snapshotId() and not self._follow(table, now):
+            self._rebuild(table, now)
+        self.snapshot, self.live = now.snapshotId(), live_rows(now)
+
+    def _identity(self, table: jvm.JavaTable) -> str:
+        """Return what an index must agree on: the table, its key, how keys become numbers, and row ids."""
+        ids = jvm_schema.ids(self.spark, table)
+        keys = [ids[k] for k in self.spec.key]
+        identity = f"{table.uuid()} {keys} {key_sql(self.spec)} {jvm.versions(self.spark)}"
+        return identity + f" {ROW_ID}" * self.has_row_ids
 
     def _follow(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> bool:
         """Catch up with commits after the index's snapshot; return False if that is not possible.
@@ -268,10 +263,10 @@ class Locator:
         """
         import numpy as np
 
-        paths, (file, pos, *row_ids) = self._find(rows, key_numbers(rows))
+        paths, (file, pos, *row_ids) = self.index.files, self.index.locate(key_numbers(rows))
         if row_ids and "was0" in rows.column_names:
             moved = np.flatnonzero(rows["was0"].is_valid().to_numpy())
-            old = self._find(rows, [k[moved] for k in key_numbers(rows, "was")])[1][2]
+            old = self.index.locate([k[moved] for k in key_numbers(rows, "was")])[2]
             row_ids[0][np.isin(row_ids[0], old)] = -1  # these rows are now under other keys
             row_ids[0][moved] = np.where(old >= 0, old, row_ids[0][moved])
         order = np.argsort(file, kind="stable")
@@ -281,35 +276,6 @@ class Locator:
         found = {paths[file[s]]: p for s, p in zip(starts, parts, strict=True) if file[s] >= 0}
         return StoredRows(found, row_ids[0] if row_ids else None)
 
-    def _find(self, rows: Table, keys: list[np.ndarray]) -> tuple[list[str], list[np.ndarray]]:
-        """Return data files, and for each key of a batch the file's number, the position and the row id, all -1 if there is no row."""
-        return (self.index.files, self.index.locate(keys)) if self.index is not None else self._joined(rows, keys)
-
-    def _joined(self, rows: Table, keys: list[np.ndarray]) -> tuple[list[str], list[np.ndarray]]:
-        """Locate keys by reading the table's key columns: without an index, this scales with the cluster's memory."""
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        from pyspark.sql import functions as F
-
-        names = [f"key{i}" for i in range(len(keys))]
-        numbered = dict(zip(names, keys, strict=True)) | {"nth": np.arange(len(keys[0]))}
-        wanted, columns = of_arrow(self.spark, pa.table(numbered)), ["_file", "_pos", *self._row_id]
-        table = self.spark.sql(f"SELECT *, {', '.join(columns)} FROM {self.name} VERSION AS OF {self.snapshot}")
-        first = rows[f"c{self.spec.names.index(self.spec.key[0])}"]
-        low = high = None
-        if not pa.types.is_temporal(first.type):  # times get no bound: Python cannot hold all of them
-            low, high = map(bound, pc.min_max(first).as_py().values())
-        if low and high:  # Iceberg can prune files by literals
-            table = table.where(f"{identifier(self.spec.key[0])} BETWEEN {low} AND {high}")
-        placed = table.select(*columns, *[F.expr(k).alias(n) for k, n in zip(key_sql(self.spec), names, strict=True)])
-        found = arrow(placed.join(F.broadcast(wanted), names).select("nth", *columns))
-        files = found["_file"].combine_chunks().dictionary_encode()
-        places = [np.full(len(keys[0]), -1, np.int64) for _ in columns]
-        for place, values in zip(places, [files.indices, *[found[c] for c in columns[1:]]], strict=True):
-            place[found["nth"].to_numpy()] = values.to_numpy()
-        return files.dictionary.to_pylist(), places
-
     def committed(
         self, rows: Table, files: list[tuple[str, int]], touched: Iterable[str], head: jvm.JavaSnapshot, live: int
     ) -> None:
@@ -317,8 +283,6 @@ class Locator:
         import numpy as np
 
         self.snapshot, self.live = head.snapshotId(), live
-        if self.index is None:
-            return
         file, pos = np.full(rows.num_rows, -1, np.int32), np.zeros(rows.num_rows, np.int32)
         start = 0
         for path, count in files:
@@ -333,8 +297,7 @@ class Locator:
         for path in old:
             del self.plan[path]
         self.plan |= {f.path: jvm_row_delta.LiveFile(f.spec_id, f.partition, f.rows) for f in new}
-        if self.index is not None:
-            self.index.marks = {p: m for p, m in self.index.marks.items() if p in self.plan}
+        self.index.marks = {p: m for p, m in self.index.marks.items() if p in self.plan}
         self.committed(rows, [(f.path, f.rows) for f in new], [], head, self.live)
 
     def save(self, at_once: bool = True) -> None:

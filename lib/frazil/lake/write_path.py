@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.lake import jvm, jvm_row_delta
+from frazil.lake.key_index import bytes_per_row
 from frazil.lake.row_delta import MismatchError, RowDelta, UnfitError
 from frazil.lake.self_test import self_test
 from frazil.lake.small_file_merge import Fold
@@ -70,7 +71,7 @@ class Lanes:
         """Return the row deltas of a table by its key index, which stays loaded."""
         if name not in self.open or self.open[name].spec != spec:
             small = Fold(self.fold_after, len(self.open))
-            self.open[name] = RowDelta(self.spark, name, spec, self.folder, self.limit_mb, small)
+            self.open[name] = RowDelta(self.spark, name, spec, self.folder, small)
         return self.open[name]
 
     def expect(self, name: str, spec: TableSpec, megabytes: float, partial: bool = False) -> tuple[str, str]:
@@ -83,12 +84,20 @@ class Lanes:
             return "merge", "rows that do not carry every column"
         if megabytes > self.max_mb and self.mode != "scan":
             return "scan", f"{megabytes:.3g} MB of changes, above rowdelta_max_mb ({self.max_mb})"
+        too_large = "" if self.mode == "scan" else self._why_no_index(name, spec)
         if self.mode in ("rowdelta", "scan"):
-            return self.mode, "set"
-        about = {lane: self._guess(name, lane, megabytes) for lane in LANES}
+            return ("scan", too_large) if too_large else (self.mode, "set")
+        about = {lane: self._guess(name, lane, megabytes) for lane in LANES if not (lane == "rowdelta" and too_large)}
         lane = min(about, key=about.__getitem__)
         others = ", ".join(f"a {LANES[other]} {seconds:.1f} s" for other, seconds in about.items() if other != lane)
         return lane, f"about {about[lane]:.1f} s, {others}"
+
+    def _why_no_index(self, name: str, spec: TableSpec) -> str:
+        """Return why a table's key index would be too large; empty if it would not."""
+        megabytes = self._costs(name).rows * bytes_per_row(spec) / 1e6
+        if megabytes <= self.limit_mb:
+            return ""
+        return f"its key index would take {megabytes:,.0f} MB, above index_limit_mb ({self.limit_mb})"
 
     def _guess(self, name: str, lane: str, megabytes: float, measured: bool = True) -> float:
         """Return the expected seconds: from rows and MB, times the ratio that this run measured."""
