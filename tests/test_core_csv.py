@@ -85,6 +85,18 @@ def test_a_table_of_a_file_of_all_is_counted_by_its_name():
     assert rows_by_table([b'I,t,public,1\nI,t,public,"2'], PLAIN) == {}, "nobody can tell where rows end"
 
 
+def test_a_row_that_names_no_table_reaches_each_table_of_its_file():
+    rows = b"I,NULL,NULL,1\nI,t,public,2\nI,u,public,3\nI,t,NULL,4\nI,,public,5\n"
+    for more in (b"", b'I,"t",public,6\n'):  # a block with a quote is not cut by tables
+        found = read_records([rows + more], 4, Dialect(null="NULL"), "a.csv", table=("public", "t"))
+        numbers = [n for records in found for n in records.numbers.tolist() if not (more and n == 3)]
+        assert numbers == [1, 2, 4, 5, *([6] if more else [])]
+        assert rows_by_table([rows + more], Dialect(null="NULL")) == {
+            ("public", "t"): 1 + bool(more),
+            ("public", "u"): 1,
+        }
+
+
 # --- what a row is
 
 

@@ -114,10 +114,11 @@ def test_a_table_whose_keys_no_index_can_hold_needs_no_merge(world):
     ],
     ids=["copy-on-write", "ORC"],
 )
-def test_a_merge_writes_tables_that_only_spark_can_write(loaded, size, properties, why):
+@pytest.mark.parametrize("lane", ["scan", "rowdelta"])
+def test_a_merge_writes_tables_that_only_spark_can_write(loaded, size, properties, why, lane):
     pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
     loaded.spark.sql(f"ALTER TABLE {loaded.name('t')} SET TBLPROPERTIES ({pairs})")
-    loaded.changes("t", U(1, "b"), D(2), I(90, "c"), name=FILE1).merged(lane="scan")
+    loaded.changes("t", U(1, "b"), D(2), I(90, "c"), name=FILE1).merged(lane=lane)
     assert (summary(loaded)["frazil.lane"], summary(loaded)["frazil.lane-reason"]) == ("merge", why)
     assert {r[0]: r[1] for r in loaded.rows("t")} == {i: f"a{i}" for i in range(50) if i != 2} | {1: "b", 90: "c"}
 

@@ -16,8 +16,8 @@ import yaml
 from frazil.config.paths import local_path
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.flows import cdc, setup
+from frazil.lake import commit, jvm, jvm_row_delta, write_path
 from frazil.lake import compaction as compaction
-from frazil.lake import jvm, jvm_row_delta, write_path
 from frazil.lake.key_index import KeyIndex
 from frazil.lake.row_locator import Locator, live_rows
 from helpers import FILE2, FILE3, D, I, U, slow
@@ -369,6 +369,13 @@ def test_odd_batches(loaded, limit, lane):
         expected = {k: v for k, v in {**expected, **then}.items() if v is not None}
         assert sorted(loaded.rows("t")) == sorted(expected.items())
     assert (loaded.root / f"runs/demo/index/{loaded.name('t')}/manifest.json").exists() == bool(limit)
+
+
+@pytest.mark.parametrize("lane", ["rowdelta", "scan", "merge"])
+def test_a_committed_batch_is_no_longer_taken_for_one_in_progress(loaded, lane):
+    loaded.changes("t", U(1, "b")).merged(lane=lane)
+    batch = loaded.history("t")[0].summary()["frazil.batch"]
+    assert commit.is_dead(f"{commit.BRANCH_PREFIX}{batch}")
 
 
 def test_a_partition_spec_may_change(world):

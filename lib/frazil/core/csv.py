@@ -31,12 +31,16 @@ class RowBordersError(FrazilError):
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file separates its fields and rows (CsvDelimiter, CsvRowDelimiter, Rfc4180, AddColumnName)."""
+    """How a file separates its fields and rows (CsvDelimiter, CsvRowDelimiter, Rfc4180, AddColumnName).
+
+    `null` is the text of a field without a value (CsvNullValue).
+    """
 
     delimiter: str = ","
     row_delimiter: str = "\n"
     quotes: bool = True
     header: bool = False
+    null: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def read_records(
     first, form = 1, _StandardForm(dialect)
     try:
         for text, restored in _blocks(pieces, dialect, block):
-            text, numbers, end = _lines_of(text, table, form.delimiter, first) if table else (text, None, 0)
+            text, numbers, end = _lines_of(text, table, form, first) if table else (text, None, 0)
             records = _parse(text, width, dialect, restored, first if numbers is None else numbers)
             first = end or first + len(records.numbers) + len(records.wrong_width)
             yield records
@@ -102,7 +106,8 @@ def rows_by_table(pieces: Iterable[bytes], dialect: Dialect, block: int = BLOCK)
                 if all(named):
                     fields = _parse(delimiter.join(named), 2, dialect, restored, 1).fields
                     table, schema = (column[0].as_py() for column in fields.columns)
-                    found[schema, table] += count
+                    if not {None, "", dialect.null} & {table, schema}:
+                        found[schema, table] += count
     return found
 
 
@@ -207,6 +212,7 @@ class _StandardForm:
         rows, fields = dialect.row_delimiter, dialect.delimiter
         own_delimiter = len(fields) > 1 or not fields.isascii()
         self.delimiter = b"," if own_delimiter else fields.encode()
+        self.null = re.escape(dialect.null.encode())
         swaps = [(rows, "\n")] if rows != "\n" else []
         swaps += [(fields, ",")] if own_delimiter else []
         parked = {standard: next(aside) for _, standard in swaps}
@@ -337,7 +343,7 @@ def _field(delimiter: bytes, quotes: bool) -> bytes:
 
 
 def _lines_of(
-    text: bytes, table: tuple[str, str], delimiter: bytes, first: int
+    text: bytes, table: tuple[str, str], form: _StandardForm, first: int
 ) -> tuple[bytes, np.ndarray | None, int]:
     """Return the lines of a block of several tables that are a table's or name none, their numbers, and the next number.
 
@@ -348,12 +354,13 @@ def _lines_of(
     if QUOTE in text:
         return text, None, 0
     text = text if text.endswith(NEWLINE) else text + NEWLINE
-    d, any_field = re.escape(delimiter), rb"[^" + re.escape(delimiter) + rb"\n]*"
+    d, any_field = re.escape(form.delimiter), rb"[^" + re.escape(form.delimiter) + rb"\n]*"
     schema, name = (re.escape(part.encode()) for part in table)
     own = any_field + d + name + d + schema + rb"(?:" + d + rb"[^\n]*)?"
+    no_name = rb"(?:" + form.null + rb")?"
     nameless = rb"|".join([
-        any_field + rb"(?:" + d + any_field + rb")?", any_field + d + d + rb"[^\n]*",
-        any_field + d + any_field + d + rb"(?:" + d + rb"[^\n]*)?",
+        any_field + rb"(?:" + d + any_field + rb")?", any_field + d + no_name + d + rb"[^\n]*",
+        any_field + d + any_field + d + no_name + rb"(?:" + d + rb"[^\n]*)?",
     ])  # fmt: skip
     found = list(re.compile(rb"^(?:" + own + rb"|" + nameless + rb")\n", re.M).finditer(text))
     ends = np.flatnonzero(np.frombuffer(text, "uint8") == NEWLINE[0])

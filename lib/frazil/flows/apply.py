@@ -183,7 +183,7 @@ def _lane(book: Workbook, spec: TableSpec, base: Base, given: Batch) -> tuple[st
         lane, why = "scan", large
     if lane == "rowdelta" and not has_numbers(spec):
         lane, why = "scan", "only Spark can number its keys, which are reals or long decimals"
-    if lane == "scan" and (reason := _why_no_scan(book, spec, base)):
+    if lane != "merge" and (reason := _why_spark_writes(book, spec, base)):
         return "merge", f"{why}, and {reason}"
     return lane, why
 
@@ -197,7 +197,7 @@ def _why_large(book: Workbook, given: Batch) -> str:
     return f"{size / 1e6:,.0f} MB of changes or more once unpacked, above rowdelta_max_mb ({most})"
 
 
-def _why_no_scan(book: Workbook, spec: TableSpec, base: Base) -> str:
+def _why_spark_writes(book: Workbook, spec: TableSpec, base: Base) -> str:
     """Return why only Spark can write a table's rows; empty if the core can."""
     if base.copies:
         return "the table is copy-on-write"

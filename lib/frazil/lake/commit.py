@@ -79,7 +79,7 @@ def new_batch(load: bool = False) -> str:
     """Return a batch id that names its writer, so that a dead writer's branch can be recognised."""
     began, kind = time.strftime("%Y%m%dt%H%M%S", time.gmtime()), "_load" if load else ""
     batch = f"{began}_{_host()}_{os.getpid()}_{secrets.token_hex(3)}{kind}"
-    _under_way[batch] += 1  # until `commit_batch` ends
+    _under_way[batch] += 1  # until `once` ends
     return batch
 
 
@@ -199,10 +199,7 @@ def commit_batch(
         require_position(table, name, base)
         return commit_of(spark, jvm.publish(table, branch, on.snapshot, stamp), batch)
 
-    try:
-        return once(spark, name, base, batch, attempt, lambda: _drop(spark, name, branch))
-    finally:
-        _is_over(batch)
+    return once(spark, name, base, batch, attempt, lambda: _drop(spark, name, branch))
 
 
 def once(
@@ -236,6 +233,8 @@ def once(
         if main_moved and may_try_again(error):
             raise TooManyConflictsError(name) from error
         raise
+    finally:
+        _is_over(batch)
 
 
 def require_position(table: jvm.JavaTable, name: str, base: Base) -> None:
