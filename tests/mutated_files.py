@@ -260,12 +260,9 @@ def meaning(record: list[tuple[str, bool]], dialect: Dialect) -> tuple | Bad | N
 def _parquet(raw: bytes) -> tuple[list[str], list[tuple]]:
     """Return names and rows of a Parquet file; where pyarrow minds what is beside the data (statistics), as DuckDB reads it."""
     import duckdb
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
-        table.validate()
+        table = _by_arrow(raw)
         _require_readable_types(table)
         columns = (_parquet_values(name, table[name]) for name in table.column_names)
         return table.column_names, list(zip(*columns, strict=True))
@@ -277,6 +274,24 @@ def _parquet(raw: bytes) -> tuple[list[str], list[tuple]]:
         file.flush()
         found = duckdb.sql(f"select * from read_parquet('{file.name}')")
         return found.columns, found.fetchall()
+
+
+def _by_arrow(raw: bytes):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(pa.BufferReader(raw), page_checksum_verification=True)
+    table.validate()
+    return table
+
+
+def is_damaged_beside_rows(raw: bytes) -> bool:
+    """Return whether pyarrow minds the statistics of a Parquet file: its rows may be read or refused."""
+    try:
+        _by_arrow(raw)
+    except OSError as e:
+        return "size mismatch" in str(e)
+    return False
 
 
 class _OtherTypeError(Exception):

@@ -37,6 +37,7 @@ from mutated_files import (  # noqa: E402
     Bad,
     Dialect,
     Refused,
+    is_damaged_beside_rows,
     judge,
     mutated_file,
     valid_file,
@@ -123,10 +124,13 @@ def _name(number: int, dialect: Dialect) -> str:
 def _agree(said: list | Refused, found: list | Refused, raw: bytes, dialect: Dialect) -> bool:
     """Return whether the core found what the bytes say.
 
-    In a damaged archive it may find bad quotes before the damage, and it may refuse a header that begins in another way.
+    In a damaged archive it may find bad quotes before the damage. It may refuse a header that begins in another way, and
+    Parquet whose statistics are damaged.
     """
     if said == Refused(DAMAGED) and dialect.ending == ".csv.gz":
         return isinstance(found, Refused) and found.why != HEADER
+    if found == Refused(DAMAGED) and dialect.ending == ".parquet" and is_damaged_beside_rows(raw):
+        return True
     if found == Refused(HEADER) and _has_odd_header(raw, dialect):
         return True
     return repr(found) == repr(said)  # NaN equals its text
