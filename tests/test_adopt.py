@@ -65,7 +65,7 @@ def test_a_table_of_the_glue_article_goes_on_from_its_last_file_exactly_once(sha
         taken(shared, TXN[0])
     shared.environment(monkeypatch)
     assert main(["down", "--env", "w"]) == runs.NOTHING  # what another pipeline has made is not ours to delete
-    assert f"not deleted: table {shared.space}.t: Frazil has not made it" in capsys.readouterr().out
+    assert f"not deleted: table {shared.space}.t: Frazil did not create it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("position", "pending"), [("load", 3), (FILE1, 2), ("2024-01-01 10:01", 1), ("20231231-230000000.csv", 3)])  # fmt: skip

@@ -21,7 +21,7 @@ DAY_MICROS = 86_400_000_000
 def wall_clock(micros: str) -> str:
     """Return the SQL of a wall-clock time that is given as microseconds since 1970.
 
-    Spark 3.5 adds 32-bit numbers only, and cuts larger ones without a word. So days, seconds and the rest are added.
+    Spark 3.5 adds 32-bit numbers only, and cuts larger ones silently. So days, seconds and the rest are added.
     """
     rest = f"pmod({micros}, {DAY_MICROS}L)"
     day = f"timestampadd(DAY, int(({micros} - {rest}) div {DAY_MICROS}L), timestamp_ntz'1970-01-01 00:00:00')"

@@ -125,7 +125,7 @@ def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
     """
     connection = source_connection()
     if connection.engine != "postgresql":
-        raise SourceDatabaseError(f"rows of {connection.engine} cannot be compared", "only PostgreSQL's can, so far")
+        raise SourceDatabaseError(f"rows of {connection.engine} cannot be compared", "only those of PostgreSQL can")
     table = ".".join(map(_quoted, spec.source.split(".")))
 
     def read(query: str) -> DataFrame:

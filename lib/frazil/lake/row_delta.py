@@ -92,7 +92,7 @@ class RowDelta:
         fields = jvm_schema.partition_fields(self.spark, table)
         if fields != (self.partitioning or []):
             self.partitioning = None
-            raise MismatchError(f"{self.name} got another partition spec meanwhile", "the merge lane writes this batch")
+            raise MismatchError(f"{self.name} was given another partition spec meanwhile", "a MERGE writes this batch")
         return fields
 
     def _commit(
@@ -133,7 +133,7 @@ class RowDelta:
     def _first_row_ids(self, head: jvm.JavaSnapshot, written: list[NewFile]) -> list[int]:
         """Return the id of each new file's first row.
 
-        A snapshot numbers the rows of its new manifests. If these hold older files too, only the manifests tell.
+        A snapshot numbers the rows of its new manifests. If these hold older files too, only the manifests show it.
         """
         if head.addedRows() == sum(f.rows for f in written):
             return [*accumulate((f.rows for f in written), initial=head.firstRowId())][:-1]

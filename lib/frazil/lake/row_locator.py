@@ -256,7 +256,7 @@ class Locator:
             kept[positions(self._deleted(table, path))] = False
         at = np.flatnonzero(kept)
         if not np.array_equal(np.sort(pos[mine]), np.arange(len(at))):
-            raise MismatchError(f"{self.name}: not all rows of {path} could be told by their place", "run again")
+            raise MismatchError(f"{self.name}: not all rows of {path} could be identified by their place", "run again")
         pos[mine] = at[pos[mine]]
 
     # --- a batch
