@@ -1,4 +1,4 @@
-"""Continuous ingestion: tables on clocks of their own, stopped by time or by a signal, with a line per table."""
+"""Continuous ingestion: each table at its own intervals, stopped by time or by a signal, with a line per table."""
 
 import json
 import os

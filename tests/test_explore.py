@@ -1,4 +1,4 @@
-"""Looking around: what a key went through, what differs, how the source was at a time; and nothing is written by it."""
+"""Exploring: the history of a key, what differs, how the source was at a time; nothing is written."""
 
 import contextlib
 import hashlib

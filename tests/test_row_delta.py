@@ -1,4 +1,4 @@
-"""The row-delta lane: ends in the same tables as a replay, whatever others do to the table in between."""
+"""Row deltas end in the same tables as a replay, whatever others do to the table in between."""
 
 import hashlib
 import json

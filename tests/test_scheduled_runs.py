@@ -1,4 +1,4 @@
-"""Scheduled runs: what they end in, what they leave behind, and what is told when something is wrong."""
+"""Scheduled runs: how they end, what they leave behind, and what they report when something is wrong."""
 
 import html
 import http.server

@@ -77,7 +77,7 @@ def test_a_problem_of_the_user_is_two_lines_and_its_trace_is_in_the_log(caplog):
     finally:
         log.propagate = propagated
     assert len({id(r) for r in caplog.records}) == 1  # pytest hears it twice where an earlier test stopped its way up
-    assert "Traceback" in caplog.text and "test_summary.py" in caplog.text
+    assert "Traceback" in caplog.text and "test_notebook_output.py" in caplog.text
 
 
 def test_bars_are_for_those_who_watch(monkeypatch):

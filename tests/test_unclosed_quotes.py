@@ -1,4 +1,4 @@
-"""A quoted text that does not end holds the rest of its file: the file is refused, whatever the rows look like."""
+"""A quoted text that does not end takes the rest of its file: the file is refused, whatever the rows look like."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""Control records of a stream: columns that come, go, are renamed or retyped, in order with the messages around them."""
+"""Control records of a stream: columns that are added, dropped, renamed or retyped, in order with the messages around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What messages hold: no control character of a value, and no credential."""
+"""What messages contain: no control character of a value, and no credential."""
 
 import json
 import re
