@@ -13,7 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.core.bad_rows import BadRows
 from frazil.core.key_numbers import has_numbers
-from frazil.core.text_sql import driver_rows
+from frazil.core.time_sql import driver_rows
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.engine import collapsed_batch, load_files, small_batch
 from frazil.engine.collapsed_batch import Collapsed, Wanted

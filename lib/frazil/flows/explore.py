@@ -11,7 +11,7 @@ from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.config.timestamps import clock, instant
-from frazil.core.text_sql import driver_rows
+from frazil.core.time_sql import driver_rows
 from frazil.errors import FrazilError, nearest
 from frazil.flows.pending_work import pending_of
 from frazil.flows.workbook import Workbook

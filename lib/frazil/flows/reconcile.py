@@ -10,7 +10,7 @@ from frazil.config.lake_types import value_type
 from frazil.config.source_database import SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
-from frazil.core.text_sql import driver_rows
+from frazil.core.time_sql import driver_rows
 from frazil.flows.table_result import TableResult
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema

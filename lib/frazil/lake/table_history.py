@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
-from frazil.core.text_sql import driver_rows
+from frazil.core.time_sql import driver_rows
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
 from frazil.lake.tables import TableError, require_table

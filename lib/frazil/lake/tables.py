@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
-from frazil.core.text_sql import key_text
+from frazil.core.time_sql import key_text
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import applied_files_store, jvm, jvm_schema
