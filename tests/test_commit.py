@@ -332,7 +332,7 @@ def test_a_table_rolled_back_below_its_position_is_refused(loaded):
     before = loaded.head("t")
     loaded.changes("t", I(4, "d")).merged()
     loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {before}")
-    with pytest.raises(RolledBackError, match="to go on from the load: ALTER TABLE"):
+    with pytest.raises(RolledBackError, match="to continue from the load: ALTER TABLE"):
         read_base(loaded.spark, loaded.name("t"))
     small_files(loaded, "t", (5, "e"))  # a newer snapshot on top hides nothing
     assert "was rolled back" in loaded.merge()["t"].note

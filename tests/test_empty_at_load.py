@@ -1,4 +1,4 @@
-"""Tables that were empty when DMS loaded them: 01_full_load finds nothing, and 02_cdc_merge goes on from there."""
+"""Tables that were empty when DMS loaded them: 01_full_load finds nothing, and 02_cdc_merge continues from there."""
 
 import pytest
 

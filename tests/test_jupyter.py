@@ -1,4 +1,4 @@
-"""The notebooks through a real Jupyter server: kernels started over HTTP, cells run, interrupts, beside a running ingest."""
+"""The notebooks through a real Jupyter server: kernels started over HTTP, cells run, interrupts, during a running ingest."""
 
 import contextlib
 import json

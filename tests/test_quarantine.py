@@ -1,4 +1,4 @@
-"""Rows set aside: exactly once with their batch, obsolete or not by what came later, replayed in order and never over newer data."""
+"""Quarantined rows: exactly once with their batch, obsolete or not by what came later, replayed in order and never over newer data."""
 
 import os
 import random

@@ -246,7 +246,7 @@ REMEDIES = [
     Remedy("quote", "csv: which hides where rows end", "fetch the file again, if it was cut off", open_quote, fetch_again(FILE2), rows={1: "cut off", 2: "b"}),
     Remedy("forgotten", "rollback: the history of its position is gone", "run 01_full_load with on_changed_load=replay", forget_history, nothing,
            ("replay", "merge"), {1: "a1", 2: "b"}),
-    Remedy("rolled_back", "rollback: was rolled back to snapshot", "to go on from", roll_back, statement, rows={1: "a2", 2: "b", 3: "c"}),
+    Remedy("rolled_back", "rollback: was rolled back to snapshot", "to continue from", roll_back, statement, rows={1: "a2", 2: "b", 3: "c"}),
     Remedy("dropped", "tables: does not exist", "run 00_setup first", drop, nothing, ANEW, {1: "a1", 2: "b"}),
     Remedy("foreign", "tables: exists and was not created by Frazil", "take it over by `frazil adopt`", foreign_table, take_over, ("setup", "full_load", "merge"),
            {1: "a1", 2: "b"}, needs=(), shows="setup"),

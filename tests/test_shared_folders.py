@@ -1,4 +1,4 @@
-"""Source tables that rules rename to one folder: an added column that tells the source of each row keeps them apart."""
+"""Source tables that rules rename to one folder: an added column with the source of each row separates them."""
 
 import json
 

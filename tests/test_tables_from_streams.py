@@ -1,4 +1,4 @@
-"""`unknown_tables: create`: tables that only a stream tells of, whatever their names, and from an empty folder of specs."""
+"""`unknown_tables: create`: tables that are only in a stream, whatever their names, and from an empty folder of specs."""
 
 import json
 

@@ -124,9 +124,8 @@ def _samples(book: Workbook, newest: int = 30) -> Samples:
 def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -> float | None:
     """Estimate the seconds: a batch takes as long as the table's last ones, or longer if it is larger.
 
-    Without these, all tables' commits count.
-
-    Below a megabyte the fixed cost of a commit decides, not the size.
+    Without these, all tables' commits count. Below a megabyte the fixed cost of a commit decides, not the size. Whole
+    commits of earlier runs count here, by whichever lane; `write_path` compares lanes, also before the first commit.
     """
     own = [s for s in samples.get(table, ()) if s[0] == kind]
     known = own or [s for rows in samples.values() for s in rows if s[0] == kind]

@@ -193,7 +193,7 @@ class _Load:
             rows = known.full_load_rows
             return "" if loads or not rows else f"no load records are there, of {rows:,} row(s) by DMS"
         if over is False:
-            return "no change of it was seen after its load records: its load may go on (see load_over)"
+            return "no change of it was seen after its load records: its load may not have ended (see load_over)"
         return ""
 
     def _may_lack(self, spec: TableSpec, loads: list[Group], groups: list[Group]) -> str:

@@ -146,6 +146,6 @@ def remember_same(table: JavaTable, record: Record, files: Sequence[DmsObject], 
 
 
 def await_files(table: JavaTable, record: Record, names: Iterable[str], without: Iterable[str] = ()) -> None:
-    """Record files that were listed but not applied, so that a later run reports missing ones. Those in `without` are given up."""
+    """Record files that were listed but not applied, so that a later run reports missing ones. Those in `without` are forgotten."""
     awaited = [n for n in dict.fromkeys((*record.awaited, *names)) if n not in set(without)][:MOST_AWAITED]
     table.updateProperties().set(AWAITED, json.dumps(awaited, separators=(",", ":"))).commit()

@@ -43,7 +43,7 @@ class PositionMovedError(FrazilError):
 
 
 class TooManyConflictsError(PositionMovedError):
-    """Other writers committed each time before the batch could: the batch was given up, and the position is unchanged."""
+    """Other writers committed each time before the batch could: the batch was not applied, and the position is unchanged."""
 
     def __init__(self, name: str):
         super().__init__(

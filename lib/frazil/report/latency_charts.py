@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from frazil.report.latency import Analysis
 
 STAGE_COLOURS = dict(zip(STAGES, ("#3b6ea5", "#8fb3d9", "#e0a030", "#5aa469", "#7a6aa8"), strict=True))
-BLUE, RED, GREY = COLOURS[0], COLOURS[3], COLOURS[7]
+RED, GREY = COLOURS[3], COLOURS[7]
 
 
 @styled
