@@ -195,7 +195,7 @@ class World:
 
     def merged(self, **settings) -> "World":
         """Merge what is pending, and insist that it went well."""
-        troubles = [r.note for r in self.merge(**settings).values() if r.failed or r.status in ("skipped", "held")]
+        troubles = [r.note for r in self.merge(**settings).values() if r.failed or r.status in ("skipped", "waiting")]
         assert not troubles, troubles
         return self
 

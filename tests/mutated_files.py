@@ -200,7 +200,7 @@ def _number_of(text: str, kind: str):
 
 
 class _QuotesError(Exception):
-    """Quotes after which nobody can tell where rows end; the row counts from 1, the header too."""
+    """Quotes after which nothing shows where rows end; the row counts from 1, the header too."""
 
     def __init__(self, why: str, row: int):
         self.why, self.row = why, row

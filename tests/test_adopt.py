@@ -1,4 +1,4 @@
-"""Tables of another pipeline, taken over at a stated position; state that older and newer versions have written."""
+"""Tables of another pipeline, taken over at a given position; state that older and newer versions have written."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_table_of_the_glue_article_goes_on_from_its_last_file_exactly_once(sha
         taken(shared, TXN[0])
     shared.environment(monkeypatch)
     assert main(["down", "--env", "w"]) == runs.NOTHING  # what another pipeline has made is not ours to delete
-    assert f"not deleted: table {shared.space}.t: Frazil has not made it" in capsys.readouterr().out
+    assert f"not deleted: table {shared.space}.t: Frazil did not create it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("position", "pending"), [("load", 3), (FILE1, 2), ("2024-01-01 10:01", 1), ("20231231-230000000.csv", 3)])  # fmt: skip
@@ -85,7 +85,7 @@ def test_a_table_is_taken_over_at_the_offsets_of_a_stream(world, monkeypatch):
     world.table("t")
     foreign(world, "t", (1, "a"))
     book = world.book(SetupSettings, source="kafka://nowhere:9092/dms")
-    assert adopt(book, "public.t", '{"dms/0": 17, "dms/1": 4}').endswith("goes on from dms/0: 17, dms/1: 4")
+    assert adopt(book, "public.t", '{"dms/0": 17, "dms/1": 4}').endswith("continues from dms/0: 17, dms/1: 4")
     kept = world.position("t")
     assert (kept["version"], kept["stream_of"]) == (3, {"dms": "first"})
     assert kept["stream"] == kept["stream_load"] == {"dms/0": 17, "dms/1": 4}

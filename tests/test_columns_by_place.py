@@ -1,4 +1,4 @@
-"""Columns of the source with the names of columns that DMS adds: the place in the file tells them apart, or the file is refused."""
+"""Columns of the source with the names of columns that DMS adds: the place in the file distinguishes them, or the file is refused."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq

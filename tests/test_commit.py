@@ -332,7 +332,7 @@ def test_a_table_rolled_back_below_its_position_is_refused(loaded):
     before = loaded.head("t")
     loaded.changes("t", I(4, "d")).merged()
     loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {before}")
-    with pytest.raises(RolledBackError, match="to go on from the load: ALTER TABLE"):
+    with pytest.raises(RolledBackError, match="to continue from the load: ALTER TABLE"):
         read_base(loaded.spark, loaded.name("t"))
     small_files(loaded, "t", (5, "e"))  # a newer snapshot on top hides nothing
     assert "was rolled back" in loaded.merge()["t"].note
@@ -426,7 +426,7 @@ def test_a_reload_cures_a_late_and_a_rewritten_object(loaded):
 def test_changes_after_a_new_load_wait_for_it(loaded):
     loaded.load("t", (1, "x")).changes("t", I(4, "d"))
     result = loaded.merge()["t"]
-    assert (result.status, "run 01_full_load" in result.note) == ("held", True)
+    assert (result.status, "run 01_full_load" in result.note) == ("waiting", True)
     loaded.full_load(on_changed_load="reload")
     loaded.merged()
     assert loaded.rows("t") == [(1, "x"), (4, "d")]
@@ -457,7 +457,7 @@ def test_a_key_that_two_folders_of_a_load_hold_is_named_with_both(world):
 
 def test_changes_are_held_back_until_the_load_is_applied(world):
     world.table("t").changes("t", U(1, "newer")).setup()
-    assert (world.merge()["t"].status, world.rows("t")) == ("held", [])
+    assert (world.merge()["t"].status, world.rows("t")) == ("waiting", [])
     world.load("t", (1, "older"), (2, "b")).full_load()
     world.merged()
     assert world.rows("t") == [(1, "newer"), (2, "b")]
@@ -579,7 +579,7 @@ def test_a_table_that_frazil_did_not_make_is_refused(world):
     world.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{world.space}")
     world.spark.sql(f"CREATE TABLE {world.name('t')} (id BIGINT, v STRING) USING iceberg")
     small_files(world, "t", (9, "theirs"))
-    assert "was not made by Frazil" in world.setup()["t"].note
+    assert "was not created by Frazil" in world.setup()["t"].note
     assert "carries no position" in world.full_load()["t"].note
     assert world.rows("t") == [(9, "theirs")]
 

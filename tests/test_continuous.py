@@ -1,4 +1,4 @@
-"""Continuous ingestion: tables on clocks of their own, stopped by time or by a signal, with a line per table."""
+"""Continuous ingestion: each table at its own intervals, stopped by time or by a signal, with a line per table."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def test_a_table_that_failed_is_tried_again_and_goes_on(two, monkeypatch):
 
     passes(monkeypatch, hook)
     done = two.merge(run_for_s=120, trigger_s=0.1)
-    assert (done["a"].status, done["a"].note) == ("merged", "failed before, and went on")
+    assert (done["a"].status, done["a"].note) == ("merged", "failed before, then continued")
     assert two.rows("a") == two.rows("b") == [(1, "new")]
     assert any("did not answer" in line for line in two.said)
 

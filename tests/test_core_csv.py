@@ -82,7 +82,7 @@ def test_a_table_of_a_file_of_all_is_counted_by_its_name():
     longer = b'I||a\rb||s||1@@I||a,b||"s||2@@I||x||y||1'
     counts = rows_by_table([longer], Dialect("||", "@@", quotes=False))
     assert counts == {("s", "a\rb"): 1, ('"s', "a,b"): 1, ("y", "x"): 1}
-    assert rows_by_table([b'I,t,public,1\nI,t,public,"2'], PLAIN) == {}, "nobody can tell where rows end"
+    assert rows_by_table([b'I,t,public,1\nI,t,public,"2'], PLAIN) == {}, "nothing shows where rows end"
 
 
 def test_a_row_that_names_no_table_reaches_each_table_of_its_file():

@@ -137,7 +137,7 @@ def test_what_the_quarantine_keeps_of_a_bad_message_is_known_but_for_its_bytes()
         ("101", "column 'at': '2024-13-01T00:00:00Z' does not fit DATETIME (timestamp_ntz in the lake)", "I", ("1",), (None,), False),
         ("102", "commit timestamp '2024' is not yyyy-MM-ddTHH:mm:ss.SSSSSSZ", "I", ("1",), (None,), False),
         ("103", "old value of column 'id': 'y' does not fit INT8 (bigint in the lake)", "U", ("3",), ("y",), False),
-        ("104", "unknown operation 'truncate', none that stands for I, U or D", "truncate", (None,), (None,), False),
+        ("104", "unknown operation 'truncate', none of I, U, D or their OpValues", "truncate", (None,), (None,), False),
         ("105", "not JSON as DMS writes it", None, (None,), (None,), True),
     ]  # fmt: skip
     assert [b.kept.commit_ts for b in changes.bad[:3]] == ["2024-01-01 00:00:00.123456"] * 2 + [None]
@@ -162,7 +162,7 @@ def test_messages_of_another_table_of_this_name_are_left_out_and_those_that_tell
     changes = type_messages([parse_message(t) for t in texts], np.arange(5), SPEC, names)
     assert changes.rows["new_0"].to_pylist() == [1]
     assert [(b.number, b.reason) for b in changes.bad][::2] == [
-        (2, "no value in src, which tells its table"), (4, "not JSON as DMS writes it")
+        (2, "no value in src, which names its table"), (4, "not JSON as DMS writes it")
     ]  # fmt: skip
     assert changes.bad[1].column == "n"
 

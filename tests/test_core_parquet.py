@@ -56,7 +56,7 @@ def test_bytes_that_are_no_text_are_a_bad_value(read):
     assert rows == [("I", 1, "one"), ("D", 3, None)]
     assert bad == [(2, "v", "column 'v': 'tw\ufffd' holds U+FFFD: bytes that are not UTF-8, or that character itself")]
     _, bad = read(written(ROWS | {"Op": not_utf8(b"I", b"\xff", b"D")}))
-    assert bad == [(2, "<op>", "unknown operation '\ufffd', none that stands for I, U or D")]
+    assert bad == [(2, "<op>", "unknown operation '\ufffd', none of I, U, D or their OpValues")]
     _, bad = read(written(ROWS | {"id": not_utf8(b"1", b"2", b"3\xff")}))
     assert bad == [(3, "id", "column 'id': '3\ufffd' does not fit INT8 (bigint in the lake)")]
 

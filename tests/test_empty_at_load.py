@@ -1,4 +1,4 @@
-"""Tables that were empty when DMS loaded them: 01_full_load finds nothing, and 02_cdc_merge goes on from there."""
+"""Tables that were empty when DMS loaded them: 01_full_load finds nothing, and 02_cdc_merge continues from there."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_a_late_load_file_without_changes_is_reported_until_it_is_loaded(world, 
     world.full_load()
     world.load("t", (1, "a"))
     held = world.merge()
-    assert (held["t"].status, held["still"].status) == ("held", "unchanged") and "01_full_load" in held["t"].note
+    assert (held["t"].status, held["still"].status) == ("waiting", "unchanged") and "01_full_load" in held["t"].note
     lines = check.breaches(world.book(OperateSettings).settings)
     assert any(line.startswith("public.t: ") and "01_full_load" in line for line in lines)
     assert not any("public.still" in line for line in lines)
@@ -87,7 +87,7 @@ def test_what_a_stream_brings_after_an_empty_load_arrives_with_its_load_records_
     )
     w.message("load", "slow", id=1, v="s")
     done = w.merge()
-    assert _words(done) == {"absent": "merged", "late": "merged", "slow": "held", "idle": "unchanged"}
+    assert _words(done) == {"absent": "merged", "late": "merged", "slow": "waiting", "idle": "unchanged"}
     w.message("update", "slow", id=1, v="S").message("delete", "absent", id=1).message("insert", "absent", id=2, v="b")
     w.merged()
 

@@ -121,6 +121,6 @@ def test_latency_is_told_by_the_commits_themselves(world):
     shown = analysis.percentiles().iloc[0]
     assert abs(shown["changes"] - sum(r.changes for r in rows)) <= len(rows)
     assert 0 < shown["p50"] <= shown["p95"] <= shown["max"] * 1.02
-    assert chart_captions.skew(analysis).startswith("No stage took less than no time")
+    assert chart_captions.skew(analysis).startswith("No clock contradicts another")
     stages = analysis.percentiles("stage").set_index("stage")["mean"]
     assert abs(stages.drop("source_to_commit").sum() - stages["source_to_commit"]) < 0.3 * stages["source_to_commit"]

@@ -493,7 +493,7 @@ def test_setup_shows_what_hurts_and_what_the_files_show(tmp_path):
     rows = setup.check_source(world.book(SetupSettings, task_settings="task.json", statistics="statistics.json"))
     kinds_of = {(r["setting"], r["kind"]) for r in rows}
     assert {("BatchApplyEnabled", LOSS), ("CsvNullValue", LOSS), ("IncludeOpForFullLoad", NOTE)} <= kinds_of
-    assert {("CsvDelimiter", "as stated"), ("TimestampColumnName", "as stated"), ("CdcHasOp", "as stated")} <= kinds_of
+    assert {("CsvDelimiter", "confirmed"), ("TimestampColumnName", "confirmed"), ("CdcHasOp", "confirmed")} <= kinds_of
     assert ("$AR_H_CHANGE_SEQ", "proposed") not in kinds_of, "no row of these files has one"
     (delimiter,) = [r for r in rows if r["setting"] == "CsvDelimiter"]
     assert (delimiter["value"], delimiter["files"]) == (",", 2)

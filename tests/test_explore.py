@@ -1,4 +1,4 @@
-"""Looking around: what a key went through, what differs, how the source was at a time; and nothing is written by it."""
+"""Exploring: the history of a key, what differs, how the source was at a time; nothing is written."""
 
 import contextlib
 import hashlib
@@ -103,7 +103,7 @@ def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypat
     def shown(when, table="public.t"):
         found = explore.as_of(book, when)
         row = next(r for r in found.rows if r["table"] == table)
-        return sorted((r.id, r.v) for r in found.table(table).collect()), row["told_by"], row["unsure"]
+        return sorted((r.id, r.v) for r in found.table(table).collect()), row["known_by"], row["unsure"]
 
     assert shown("2024-01-01 10:00:30.5") == ([(1, "a2"), (3, "c")], "file names", "of 2 changes in the next commit some are from before, about 1")  # fmt: skip
     assert shown("2024-01-01 12:01:00+02:00") == ([(1, "a2"), (2, "b again"), (3, "c2")], "commit times", "")
@@ -172,7 +172,7 @@ def test_an_empty_table_and_files_that_were_cleared_away_do_not_stop_the_noteboo
     (told,) = row_history.newest_origin(book, "public.b", ["1"], events)
     assert "are gone" in told["cannot be shown"]
     assert row_history.newest_origin(book, "public.b", ["9"], row_history.key_history(book, "public.b", ["9"])) == []
-    with pytest.raises(ExploreError, match="no table to look at"):
+    with pytest.raises(ExploreError, match="no table has rows to look at"):
         explore.first_table([{"table": "public.a", "action": "cannot: it does not exist"}])
 
 

@@ -1,4 +1,4 @@
-"""What lies in the source: which files count and in which order, and how rows that cannot be applied are refused."""
+"""The source folder: which files count and in which order, and how rows that cannot be applied are refused."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A full or read-only disk below `runs/`: tables are worked on all the same, and somebody is told."""
+"""A full or read-only disk below `runs/`: tables are processed all the same, and the hooks report it."""
 
 import json
 import os

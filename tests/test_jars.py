@@ -1,4 +1,4 @@
-"""The jars of a Spark session come from the stated repositories alone, whole, and once, whatever other programs left on the machine."""
+"""The jars of a Spark session come only from the repositories that the options name, whole, and once, whatever other programs left on the machine."""
 
 import hashlib
 import io

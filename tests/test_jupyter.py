@@ -1,4 +1,4 @@
-"""The notebooks through a real Jupyter server: kernels started over HTTP, cells run, interrupts, beside a running ingest."""
+"""The notebooks through a real Jupyter server: kernels started over HTTP, cells run, interrupts, during a running ingest."""
 
 import contextlib
 import json
@@ -197,7 +197,7 @@ def test_an_interrupt_lets_end_what_is_under_way_and_begins_nothing_more(light):
     cell = begun(kernel, "done = book.each_table(job(3))")
     kernel.interrupt()
     shown = kernel.shown(cell)
-    assert not errors(shown) and "SIGINT: stopping once the batches under way are committed" in text(shown)
+    assert not errors(shown) and "SIGINT: stopping once the batches in progress are committed" in text(shown)
     assert text(kernel.run("print([r.status for r in done], len(begun))")).strip() == "['merged', 'stopped'] 1"
     assert (
         text(kernel.run("print([r.status for r in book.each_table(job(0))])")).splitlines()[-1]
@@ -213,7 +213,7 @@ def test_the_second_interrupt_cancels_the_jobs_and_says_so_in_two_lines(light):
         assert time.monotonic() - began < 60
     kernel.interrupt()
     (told,) = errors(kernel.shown(cell))
-    assert told.splitlines() == ["StoppedError: stopped: what was not committed is given up", "  cure: run the notebook again: it goes on from there"]  # fmt: skip
+    assert told.splitlines() == ["StoppedError: stopped: what was not committed is discarded", "  cure: run the notebook again: it continues from there"]  # fmt: skip
     assert time.monotonic() - began < 60 and "app.person" in text(kernel.run("print(cancelled)"))
 
 
@@ -497,7 +497,7 @@ def test_a_batch_that_takes_too_long_is_given_up_by_the_second_interrupt_and_app
     time.sleep(1)
     kernel.interrupt()
     (told,) = errors(kernel.shown(cell))
-    assert told.splitlines() == ["StoppedError: stopped: what was not committed is given up", "  cure: run the notebook again: it goes on from there"]  # fmt: skip
+    assert told.splitlines() == ["StoppedError: stopped: what was not committed is discarded", "  cure: run the notebook again: it continues from there"]  # fmt: skip
     assert text(kernel.run(STILL)).splitlines()[-1] == f"still at work: [] rows: {min(5, len(before[0]))}"
     assert (world.rows("t"), world.head("t"), world.position("t")) == before and world.branches("t") == []
     assert not errors(kernel.run("cdc.apply_batch = apply\ndone = cdc.run(Workbook(book.settings))"))

@@ -89,8 +89,8 @@ def test_bad_messages_are_set_aside_with_their_offset_and_key_and_replayed_from_
 def test_changes_wait_until_the_load_is_whole(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a")
     w.setup()
-    assert w.full_load(load_over="changes")["t"].status == "held"
-    assert w.merge()["t"].status == "held"
+    assert w.full_load(load_over="changes")["t"].status == "waiting"
+    assert w.merge()["t"].status == "waiting"
     w.message("update", id=1, v="b")
     statistics = {
         "TableStatistics": [
@@ -99,7 +99,7 @@ def test_changes_wait_until_the_load_is_whole(new_stream):
     }
     (w.root / "statistics.json").write_text(json.dumps(statistics))
     held = w.full_load(load_over="statistics.json")["t"]
-    assert (held.status, held.note) == ("held", "1 rows are there, of 2 by DMS")
+    assert (held.status, held.note) == ("waiting", "1 rows are there, of 2 by DMS")
     assert w.full_load(load_over="changes")["t"].status == "loaded"
     assert w.rows("t") == [(1, "a")]
     assert w.merged().rows("t") == [(1, "b")]
@@ -108,8 +108,8 @@ def test_changes_wait_until_the_load_is_whole(new_stream):
 def test_a_new_load_in_the_stream_replaces_the_old_one_when_told(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b")
     w.message("load", id=3, v="c").message("update", id=3, v="d")
-    assert w.merge()["t"].status == "held"
-    assert w.full_load()["t"].status == "held"
+    assert w.merge()["t"].status == "waiting"
+    assert w.full_load()["t"].status == "waiting"
     assert w.full_load(on_changed_load="reload")["t"].status == "reloaded"
     assert w.merged().rows("t") == [(3, "d")]
 
@@ -118,14 +118,14 @@ def test_a_new_load_in_the_stream_replaces_the_old_one_when_told(new_stream):
 def test_changes_from_before_a_load_do_not_say_that_it_is_over(new_stream, partitions):
     w, last = new_stream(partitions=partitions).table("t"), partitions - 1
     w.message("update", id=1, v="of an older task", partition=last).message("load", id=1, v="a").setup()
-    assert w.full_load(load_over="changes")["t"].status == "held"
+    assert w.full_load(load_over="changes")["t"].status == "waiting"
     w.message("load", id=2, v="b", partition=last)
-    assert w.full_load(load_over="changes")["t"].status == "held"
+    assert w.full_load(load_over="changes")["t"].status == "waiting"
     w.message("insert", id=3, v="c")
     assert w.full_load(load_over="changes")["t"].status == "loaded"
     assert w.merged().rows("t") == [(1, "a"), (2, "b"), (3, "c")]
     w.message("update", id=3, v="d").message("load", id=1, v="A")
-    assert w.full_load(load_over="changes", on_changed_load="reload")["t"].status == "held"
+    assert w.full_load(load_over="changes", on_changed_load="reload")["t"].status == "waiting"
     w.message("load", id=4, v="D", partition=last).message("delete", id=4, partition=last)
     assert w.full_load(load_over="changes", on_changed_load="reload")["t"].status == "reloaded"
     assert w.merged().rows("t") == [(1, "A")]
@@ -196,7 +196,7 @@ def test_messages_that_tell_no_table_are_set_aside_once(new_stream):
     (told,) = quarantine_status.rows_by_status(w.book(**aside))
     assert (told["table"], told["status"], told["rows"]) == (f"no table: kafka://{w.topic}/0", "unreadable", 5)
     (line,) = check._quarantined(w.book(OperateSettings, **aside).settings)
-    assert f"5 message(s) that tell no table, from kafka://{w.topic}/0 offset 1 on" in line, line
+    assert f"5 message(s) that name no table, from kafka://{w.topic}/0 offset 1 on" in line, line
     assert quarantine_status.waiting(w.book(**aside)) == {}
     discarded = quarantine_replay.run(w.book(quarantine="discard", **aside))
     assert [r.counts for r in discarded if r.table == "no table"] == [{"discarded": 5}]
@@ -337,16 +337,21 @@ def test_a_table_without_a_spec_stops_the_run_or_is_made_from_its_control_record
         w.merge(unknown_tables="stop")
     assert w.rows("t") == []
     done = w.merge(unknown_tables="create")
-    assert {t: r.status for t, r in done.items()} == {"t": "merged", new: "created", "other": "held", "odd": "held"}
-    assert "no control record in the stream tells its columns" in done["other"].note
-    assert re.search(r"at kafka://\S+ offset 1: it does not tell the type of price", done["odd"].note)
+    assert {t: r.status for t, r in done.items()} == {
+        "t": "merged",
+        new: "created",
+        "other": "waiting",
+        "odd": "waiting",
+    }
+    assert "no control record in the stream names its columns" in done["other"].note
+    assert re.search(r"at kafka://\S+ offset 1: it does not have the type of price", done["odd"].note)
     assert (w.root / f"specs/{new}.yml").read_text() == (
         f"source: public.{new}\ntarget: public.{new}\nkey: [id]\ncolumns:\n- {{name: id, type: INT8, nullable: false}}\n"
         "- {name: price, type: 'NUMERIC(9,2)'}\n".replace("- {", "  - {")
     )
     w.message("update", table=new, id=1, price=2.5)
     held = w.merge(unknown_tables="ignore")
-    assert (held["t"].status, held[new].status) == ("unchanged", "held")
+    assert (held["t"].status, held[new].status) == ("unchanged", "waiting")
     assert w.full_load()[new].status == "loaded"
     w.merged()
     assert [tuple(r) for r in w.spark.table(f"lake.public.{new}").collect()] == [(1, Decimal("2.50"))]
@@ -517,7 +522,7 @@ def test_a_mapping_to_a_topic_that_the_messages_contradict_is_refused(new_stream
     w = new_stream(topics=2).table("t").message("load", id=1, v="a")
     w.setup()
     assert (
-        f"1 of its messages lie in {w.topics[0]}/0 from offset 0" in w.full_load(**_mapped(w, t=w.topics[1]))["t"].note
+        f"1 of its messages are in {w.topics[0]}/0 from offset 0" in w.full_load(**_mapped(w, t=w.topics[1]))["t"].note
     )
     assert "'elsewhere', which parameter 'source' does not name" in w.full_load(**_mapped(w, t="elsewhere"))["t"].note
     assert w.full_load(**_mapped(w, t=w.topics[0]))["t"].status == "loaded"
@@ -570,7 +575,7 @@ def test_a_load_whose_head_may_have_expired_is_held(new_stream, again):
     _cut(w, 3)
     w.setup()
     held = w.full_load(**given)["t"]
-    assert (held.status, "have expired" in held.note, "create-table" in held.note) == ("held", True, False)
+    assert (held.status, "have expired" in held.note, "create-table" in held.note) == ("waiting", True, False)
     assert w.rows("t") == ([(100, "old")] if again else [])
     w.control("create-table")
     for n in range(4):
@@ -584,7 +589,7 @@ def test_a_load_is_whole_where_only_what_lies_before_its_start_has_expired(new_s
     w = new_stream().table("t")
     w.message("insert", id=1, v="old").message("load", id=1, v="a").message("insert", id=2, v="b").setup()
     _cut(w, 1)
-    assert w.full_load(load_over="changes")["t"].status == "held"
+    assert w.full_load(load_over="changes")["t"].status == "waiting"
     start = json.dumps({f"{w.topic}/0": 1})
     assert w.full_load(load_over="changes", stream_start=start)["t"].counts["rows"] == 1
 

@@ -197,7 +197,7 @@ def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(anal
         analysed(*(commit(at_s=at) for at in (0, 100, 200))), actions
     )  # 200 slices, 3 with commits
     assert {line.get_marker() for line in lone.axes[1].lines if line.get_label() in ("p50", "p95")} == {"."}
-    assert chart_captions.timeline(a, actions[1:]) == "No maintenance ran beside ingestion in this window."
+    assert chart_captions.timeline(a, actions[1:]) == "No maintenance ran during ingestion in this window."
 
 
 @pytest.mark.spark

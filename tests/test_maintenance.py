@@ -1,4 +1,4 @@
-"""Maintenance beside ingestion: no row changes, deletes that arrive during a rewrite are carried over, the ledger is exact."""
+"""Maintenance during ingestion: no row changes, deletes that arrive during a rewrite are carried over, the ledger is exact."""
 
 import json
 import re

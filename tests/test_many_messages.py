@@ -182,7 +182,7 @@ def test_load_records_become_rows_in_the_order_of_their_partition(new_world, mon
     for key in range(2, 40):
         w.message("load", id=key, v=f"v{key}", n=r.randrange(99), partition=key % 2)
     w.message("load", id=100, n="x").setup()
-    assert _load(w, way != "few", monkeypatch)["t"].status == "held", "no change came after it"
+    assert _load(w, way != "few", monkeypatch)["t"].status == "waiting", "no change came after it"
     w.message("insert", id=200, v="later")
     done = _load(w, way != "few", monkeypatch)["t"]
     assert (done.status, done.counts) == ("loaded", {"rows": 39, "quarantined": 1}), done.note

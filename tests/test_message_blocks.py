@@ -349,4 +349,4 @@ def test_tables_of_one_name_are_told_apart_by_an_added_column():
     ):
         assert sorted(found.rows["c0"].to_pylist()) == [1, 4]
         ((_, bad),) = found.bad.rows
-        assert (bad.place, bad.reason) == ("3", "no value in v, which tells its table")
+        assert (bad.place, bad.reason) == ("3", "no value in v, which names its table")

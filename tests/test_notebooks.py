@@ -1,4 +1,4 @@
-"""The notebooks, run from top to bottom as they stand, against kept reference outputs."""
+"""The notebooks, run from top to bottom unchanged, against kept reference outputs."""
 
 from __future__ import annotations
 

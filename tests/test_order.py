@@ -1,4 +1,4 @@
-"""Order and meaning of changes: the last change per key stands, whatever the files, commits and key changes between."""
+"""Order and meaning of changes: the last change per key is applied, whatever the files, commits and key changes between."""
 
 import random
 

@@ -112,7 +112,7 @@ def test_the_command_prints_the_plan_and_with_strict_fails_where_a_decision_is_n
 def test_a_stream_is_planned_like_files(kafka, catalog_options, tmp_path, spark):
     w = KafkaWorld(kafka, tmp_path / "w", "plan_stream", catalog_options).table("t").message("load", id=1, v="a")
     new = planned(w)["t"]
-    assert (new["action"], new["changes"], new["format"]) == ("create, then load once that is whole", 1, 3)
+    assert (new["action"], new["changes"], new["format"]) == ("create, then load once that is complete", 1, 3)
     w.loaded().message("insert", id=2, v="b").message("insert", table="x", id=3, v="c")
     w.table("t", "id INT8", "v WSTRING(99)", "w INT4").table("keyless", key=())
     head, rows = w.head("t"), planned(w)

@@ -1,4 +1,4 @@
-"""Rows set aside: exactly once with their batch, obsolete or not by what came later, replayed in order and never over newer data."""
+"""Quarantined rows: exactly once with their batch, obsolete or not by what came later, replayed in order and never over newer data."""
 
 import os
 import random
@@ -93,7 +93,7 @@ def test_bad_rows_lie_in_the_quarantine_and_good_ones_in_the_table(aside):
     assert kept(aside, "row_no", "status") == [(2, "waiting"), (1, "waiting"), (2, "waiting")]
     limit = {"max_quarantined": 2}
     assert check._quarantined(aside.book(OperateSettings, **limit).settings) == [
-        "quarantine: 3 row(s) wait (3 of public.t), allowed are 2"
+        "quarantine: 3 row(s) wait (3 of public.t), limit 2"
     ]
     assert [(r["quarantined"], r["action"]) for r in plan(aside.book())] == [(3, "nothing new")]
 

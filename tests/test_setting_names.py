@@ -110,7 +110,7 @@ def test_setup_reports_unknown_settings_and_two_values_of_one(tmp_path):
     world.table("t", "id INT8", "n INT4").write("t", LOAD1, "dms_ts|id|n\n2024-01-01 00:00:00.000000|1|NULL\n")
     rows = check_source(world.book(SetupSettings))
     assert any("DetachTargetOnLobLookupFailureParquet" in r["setting"] for r in rows)
-    proved = {r["setting"] for r in rows if r["kind"] == "as stated"}
+    proved = {r["setting"] for r in rows if r["kind"] == "confirmed"}
     assert {"CsvNullValue", "CsvDelimiter", "AddColumnName", "TimestampColumnName"} <= proved
     assert not [r for r in rows if "csvnullvalue" in r["setting"]]
 

@@ -119,7 +119,7 @@ def test_a_wrong_policy_is_refused(params):
 
 def test_broken_yaml_is_refused(params, tmp_path):
     (tmp_path / "demo.yml").write_text("common: [")
-    with pytest.raises(ParameterError, match="not YAML.*\n  cure: mend the file$"):
+    with pytest.raises(ParameterError, match="not YAML.*\n  cure: correct the file$"):
         resolve("setup", {})
     (tmp_path / "demo.yml").write_text("- common")
     with pytest.raises(ParameterError, match="demo.yml: this is not of the form"):

@@ -1,4 +1,4 @@
-"""Source tables that rules rename to one folder: an added column that tells the source of each row keeps them apart."""
+"""Source tables that rules rename to one folder: an added column with the source of each row separates them."""
 
 import json
 
@@ -121,7 +121,7 @@ def test_tables_that_a_stream_gives_one_name_are_told_apart(kafka, catalog_optio
     assert lake(world, "year_1") == [(1, "b", "year_1")] and lake(world, "year_2") == [(1, "A"), (2, "B")]
     world.message("insert", "years", id=3, v="whose?")
     results = world.merge()
-    assert all(results[t].failed and "which tells its table" in results[t].note for t in YEARS), results
+    assert all(results[t].failed and "which names its table" in results[t].note for t in YEARS), results
 
 
 def test_a_column_with_the_same_value_in_both_tables_tells_nothing(new_world):

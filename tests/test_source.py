@@ -66,7 +66,7 @@ def test_every_type_in_the_maps_is_one_that_a_spec_may_say():
 def test_every_engine_has_a_query_with_the_same_ten_columns():
     assert set(QUERIES) == set(source_database.ENGINES) == set(DMS_TYPES)
     for sql in QUERIES.values():
-        assert [n for n in ("s", "t", "c", "n", "kind", "nullable", "told", "about", "place", "generated") if f" as {n}" not in sql] == []  # fmt: skip
+        assert [n for n in ("s", "t", "c", "n", "kind", "nullable", "remark", "about", "place", "generated") if f" as {n}" not in sql] == []  # fmt: skip
 
 
 # --- credentials
@@ -258,7 +258,7 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
         assert (spec.key, spec.names) == (ours[name].key, ours[name].names)
         assert [(c.dms_type, c.utc, c.nullable) for c in spec.columns] == [(c.dms_type, c.utc, c.nullable) for c in ours[name].columns]  # fmt: skip
         assert all(c.source_id for c in spec.columns)
-    assert main(command) == runs.WRONG and "is there already" in capsys.readouterr().err
+    assert main(command) == runs.WRONG and "exists already" in capsys.readouterr().err
 
     assert main(["init", "--env", "own", "--source", "s3", "--tables", "shop.%"]) == runs.OK
     told = capsys.readouterr()

@@ -482,6 +482,6 @@ def test_down_deletes_on_s3_what_it_listed_and_nothing_else(at_server, tmp_path,
     told = capsys.readouterr().out.splitlines()
     assert ours == {line for line in told if line.startswith("s3://")}
     assert "table app.person" in told and "namespace app" not in told
-    assert "not deleted: table app.visit: Frazil has not made it" in told
+    assert "not deleted: table app.visit: Frazil did not create it" in told
     assert main(["down", "--env", "demo", "--yes"]) == runs.OK
     assert there() == before - ours and catalog.list_tables("app") == [("app", "visit")]

@@ -1,4 +1,4 @@
-"""`unknown_tables: create`: tables that only a stream tells of, whatever their names, and from an empty folder of specs."""
+"""`unknown_tables: create`: tables that are only in a stream, whatever their names, and from an empty folder of specs."""
 
 import json
 
@@ -57,7 +57,7 @@ def test_a_new_table_of_any_name_stops_no_other(kafka, spark, catalog_options, t
         assert done["t"].status == "merged", done["t"].note
         assert lake_rows(catalog_options, f"{s}.t") == [(i, "a") for i in range(1, n + 1)]
         if n == 1:
-            expected = {word(*name): "created" for name in [*made, (s, "wide")]} | {word(*n): "held" for n in held}
+            expected = {word(*name): "created" for name in [*made, (s, "wide")]} | {word(*n): "waiting" for n in held}
             assert {t: r.status for t, r in done.items() if t != "t"} == expected
             notes = {name: done[word(*name)].note for name in held}
         w.message("insert", id=2, v="a")
@@ -85,10 +85,10 @@ def test_a_stream_and_an_empty_folder_of_specs_are_enough(kafka, spark, catalog_
         send(w, s, table, operation, row)
 
     first = w.full_load(**create)
-    assert {t: r.status for t, r in first.items()} == {"keyed": "loaded", "keyless": "held"}
+    assert {t: r.status for t, r in first.items()} == {"keyed": "loaded", "keyless": "waiting"}
     assert "`without_key`" in first["keyless"].note and f"kafka://{w.topic}/0 offset 3" in first["keyless"].note
     done = w.merge(**create)
-    assert {t: r.status for t, r in done.items()} == {"keyed": "merged"} | {"keyless": "held"}
+    assert {t: r.status for t, r in done.items()} == {"keyed": "merged"} | {"keyless": "waiting"}
     assert lake_rows(catalog_options, f"{s}.keyed") == [(1, "A"), (2, "b")]
 
     declared = create | {"without_key": "multiset"}

@@ -1,4 +1,4 @@
-"""`frazil adopt`: take over an Iceberg table that another pipeline has fed, at a position that the operator states."""
+"""`frazil adopt`: take over an Iceberg table that another pipeline has fed, at a position that the operator gives."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from frazil.report import runs
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--quiet", action="store_true", help="say nothing where all is well")
+    parser.add_argument("--quiet", action="store_true", help="print nothing if no limit is breached")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -69,7 +69,7 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
     for r in rows:
         limit = limits.get(r["table"], operate.max_lag_s)
         if not r["problem"] and r["lag_s"] > limit:
-            lines.append(f"{r['table']}: {r['pending']} {what} pending, the oldest for {r['lag_s']:,.0f} s, allowed are {limit:g} s")  # fmt: skip
+            lines.append(f"{r['table']}: {r['pending']} {what} pending, the oldest for {r['lag_s']:,.0f} s, limit {limit:g} s")  # fmt: skip
     return lines
 
 
@@ -86,9 +86,9 @@ def _quarantined(operate: OperateSettings) -> list[str]:
         return []
     waiting, lost = quarantine_status.waiting_of(records), quarantine_status.unreadable_of(records)
     rows, allowed = sum(waiting.values()) + len(lost), operate.max_quarantined
-    told = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
-    told += [quarantine_status.many_unreadable(lost)] if lost else []
-    return [f"quarantine: {rows:,} row(s) wait ({', '.join(told)}), allowed are {allowed:,}"] if rows > allowed else []
+    parts = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
+    parts += [quarantine_status.many_unreadable(lost)] if lost else []
+    return [f"quarantine: {rows:,} row(s) wait ({', '.join(parts)}), limit {allowed:,}"] if rows > allowed else []
 
 
 def _unusable(book: Workbook) -> list[str]:
@@ -105,7 +105,7 @@ def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
     good = [r for r in ended if r["outcome"] in ("ok", "nothing to do")]
     age = time.time() - good[0]["began"] - good[0].get("seconds", 0) if good else None
     if age is None:
-        lines.append("runs: 02_cdc_merge has not ended well yet")
+        lines.append("runs: 02_cdc_merge has not succeeded yet")
     elif age > operate.max_run_age_s:
-        lines.append(f"runs: 02_cdc_merge ended well {age:,.0f} s ago, allowed are {operate.max_run_age_s:g} s")
+        lines.append(f"runs: 02_cdc_merge last succeeded {age:,.0f} s ago, limit {operate.max_run_age_s:g} s")
     return lines

@@ -18,15 +18,15 @@ from frazil.report.runs import EXIT_CODES, FAILED, outcome_of
 
 COMMANDS = {
     "init": "write params/ for a source and its DMS task",
-    "plan": "tell what a run would do to each table, and change nothing",
-    "run": "run a notebook and keep what came of it",
-    "index": "write the page over all runs anew",
-    "check": "tell which tables are late, and whether runs are",
-    "visible": "watch when a second engine sees the commits, for the latency notebook",
+    "plan": "show what a run would do to each table, and change nothing",
+    "run": "run a notebook and store its result",
+    "index": "write the page about all runs again",
+    "check": "report tables that are late, and runs that are missing",
+    "visible": "measure when a second engine sees the commits, for the latency notebook",
     "adopt": "take over a table that another pipeline has fed",
-    "repair": "bring back, without loss, what stops tables: columns that others changed, snapshots from the future",
+    "repair": "repair, without loss, what stops tables: columns that others changed, snapshots from the future",
     "schema": "write the JSON schemas by which editors complete and check YAML files",
-    "down": "list what an environment has made, then delete it",
+    "down": "list what an environment has created, then delete it",
 }
 
 WITHOUT_ENV = ("schema",)
@@ -35,10 +35,12 @@ WITHOUT_ENV = ("schema",)
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
     """Build the parser; import only the requested command."""
-    parser = argparse.ArgumentParser(prog="frazil", description="Run, watch and clear up what Frazil's notebooks do.")
+    parser = argparse.ArgumentParser(
+        prog="frazil", description="Run and watch Frazil's notebooks, and delete what they created."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, told in COMMANDS.items():
-        one = commands.add_parser(name, help=told, description=told)
+    for name, text in COMMANDS.items():
+        one = commands.add_parser(name, help=text, description=text)
         if name in argv[:1]:
             if name not in WITHOUT_ENV:
                 one.add_argument("--env", required=True, help="names the environment file params/ENV.yml")

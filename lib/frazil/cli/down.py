@@ -1,4 +1,4 @@
-"""`frazil down`: list what an environment has made, then delete exactly what was listed."""
+"""`frazil down`: list what an environment has created, then delete exactly what was listed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def main(options: argparse.Namespace) -> int:
     if not kept.exists():
         raise DownError("nothing was listed yet", f"run {again} first and read what it lists")
     if json.loads(kept.read_text(encoding="utf-8")) != asdict(now):
-        raise DownError("what lies there is no longer what was listed", "stop what writes there, and list again")
+        raise DownError("what exists is no longer what was listed", "stop what writes to the lake, and list again")
     delete(settings, now)
     kept.unlink()
     if not tables:
@@ -87,7 +87,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def listed(book: Workbook) -> tuple[Listed, list[str]]:
-    """List what the environment has made; also return what is not deleted, with reasons.
+    """List what the environment has created; also return what is not deleted, with reasons.
 
     The list has the tables of its specs that Frazil created, and its own tables in `ops` unless they have rows about
     other tables. It includes all files below these, and the remains of killed self-tests. It also has the namespaces
@@ -118,7 +118,7 @@ def one_table(book: Workbook) -> tuple[Listed, list[str]]:
         waiting = 0
     if tables and waiting:
         left.append(
-            f"{waiting:,} of its rows that wait in the quarantine: 02_cdc_merge with quarantine=discard gives them up"
+            f"{waiting:,} of its rows that wait in the quarantine: 02_cdc_merge with quarantine=discard discards them"
         )
     return Listed(tables, files, [], []), left
 
@@ -167,14 +167,16 @@ def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
     """
     properties = table.metadata.properties
     if column is None:
-        return "" if POSITION in properties and ADOPTED not in properties else "Frazil has not made it"
+        return "" if POSITION in properties and ADOPTED not in properties else "Frazil did not create it"
     if column not in table.schema().column_names:
-        return "Frazil has not made it"
+        return "Frazil did not create it"
     ours = {name for s in book.specs.values() for name in (s.source, book.name(s))}
     ours |= {None} if book.stream else set()  # messages that name no table
     others = pyiceberg_catalog.tells_of(table, column) - ours
     return (
-        f"it also tells of {', '.join(sorted(o or quarantine_status.NO_TABLE for o in others)[:3])}" if others else ""
+        f"it also has rows about {', '.join(sorted(o or quarantine_status.NO_TABLE for o in others)[:3])}"
+        if others
+        else ""
     )
 
 

@@ -35,8 +35,8 @@ NEW_TARGET: dict[str, Any] = {"S3Settings": {
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--endpoints", type=Path, help="what `aws dms describe-endpoints` prints: the target, and the source if it is known there; left out: settings for a new target are written")  # fmt: skip
-    parser.add_argument("--task", type=Path, help="what `aws dms describe-replication-tasks` prints, or the table mappings alone; left out, with a new target: mappings for a new task are written")  # fmt: skip
+    parser.add_argument("--endpoints", type=Path, help="what `aws dms describe-endpoints` prints: the target, and the source if it is known there; without it, settings for a new target are written")  # fmt: skip
+    parser.add_argument("--task", type=Path, help="what `aws dms describe-replication-tasks` prints, or the table mappings alone; without it, and with a new target, mappings for a new task are written")  # fmt: skip
     parser.add_argument("--tables", nargs="+", default=["%.%"], metavar="PATTERN", help="source tables, as in shop.%%")
     parser.add_argument("--source", default="", help="folder or stream that DMS writes to; left out: the target's")
 
@@ -47,7 +47,7 @@ class _Target:
 
     document: dict[str, Any]
     """What the endpoint's document says."""
-    told: dict[str, Any]
+    settings: dict[str, Any]
     """The settings that can be judged; empty for a stream."""
     source: str
     """The folder or stream that DMS writes to."""
@@ -86,9 +86,9 @@ def _target(options: argparse.Namespace) -> _Target:
     document = read_json(options.endpoints, "endpoint settings") if options.endpoints else NEW_TARGET
     if stream := stream_address(options.endpoints) if options.endpoints else "":
         return _Target(document, {}, options.source or stream, is_stream=True)
-    told = read_endpoint_document(options.endpoints) if options.endpoints else NEW_TARGET
-    endpoint_from(told["S3Settings"], told.get("FrazilSettings", {}), str(options.endpoints))
-    return _Target(document, told, options.source or _bucket(told), is_stream=False)
+    settings = read_endpoint_document(options.endpoints) if options.endpoints else NEW_TARGET
+    endpoint_from(settings["S3Settings"], settings.get("FrazilSettings", {}), str(options.endpoints))
+    return _Target(document, settings, options.source or _bucket(settings), is_stream=False)
 
 
 def _tables_of_source(options: argparse.Namespace, target: _Target, params: Path) -> dict[str, SourceTable]:
@@ -102,7 +102,7 @@ def _tables_of_source(options: argparse.Namespace, target: _Target, params: Path
 def _selected(
     options: argparse.Namespace, mappings: Mappings, found: dict[str, SourceTable]
 ) -> tuple[dict[str, SourceTable], list[str]]:
-    """Return what `written` does for the tables that the task's rules select; raise if none is left."""
+    """Return the result of `written` for the tables that the task's rules select; raise if none is left."""
     specs, notes = written({name: t for name, t in found.items() if mappings.selects(_spec(t))}, found)
     if not specs:
         raise SourceDatabaseError(
@@ -122,9 +122,9 @@ def _task(options: argparse.Namespace, mappings: Mappings, specs: dict[str, Sour
 
 
 def _write(files: dict[str, str], params: Path) -> None:
-    """Write the files into the folder, or none of them if one is there already."""
+    """Write the files into the folder, or none of them if one exists already."""
     if there := [name for name in files if (params / name).exists()]:
-        raise ParameterError(f"{params / there[0]} is there already", "give --env another name, or move it away")
+        raise ParameterError(f"{params / there[0]} exists already", "give --env another name, or move it away")
     for name, text in files.items():
         (params / name).parent.mkdir(parents=True, exist_ok=True)
         (params / name).write_text(text, encoding="utf-8")
@@ -133,15 +133,15 @@ def _write(files: dict[str, str], params: Path) -> None:
 
 def _say_losses(target: _Target, mappings: Mappings, specs: dict[str, SourceTable]) -> None:
     """Print the settings that lose rows or values."""
-    if not target.told:
+    if not target.settings:
         return
-    for f in lint(target.told, mappings, [_spec(t) for t in specs.values()]):
+    for f in lint(target.settings, mappings, [_spec(t) for t in specs.values()]):
         if f.severity == LOSS:
             print(f"{f.setting} = {f.value}: {f.hurts}; {f.cure}", file=sys.stderr)
 
 
 def _say_without_key(specs: dict[str, SourceTable]) -> None:
-    """Print the tables whose key or policy the user must state."""
+    """Print the tables whose key or policy the user must set."""
     for name, t in specs.items():
         if not t.key:
             print(f"{name}: no primary key: set key or without_key in its spec", file=sys.stderr)
@@ -150,7 +150,9 @@ def _say_without_key(specs: dict[str, SourceTable]) -> None:
 def _say_what_is_next(options: argparse.Namespace, target: _Target, params: Path) -> None:
     """Print what to do with the written files."""
     if target.is_stream:
-        print(f"say where in the stream it begins: full_load: {{stream_start: …}} in {params / options.env}.yml")
+        print(
+            f"set the place in the stream at which the load begins: full_load: {{stream_start: …}} in {params / options.env}.yml"
+        )
     if not options.endpoints:
         print(f"{params / options.env}.endpoint.json and .mappings.json are for a new target and task of DMS")
     print(f"next: frazil plan --env {options.env}")
@@ -173,7 +175,7 @@ def written(
         if taken:
             left.add(name)
             notes.append(
-                f"{name}: is partitioned and has no spec: its rows come under the names of its {len(taken)} partition(s)"
+                f"{name}: is partitioned and has no spec: its rows arrive under the names of its {len(taken)} partition(s)"
             )
         notes += [
             f"{p}: has no spec, as the task does not take this partition of {name}: its changes are not written; add a selection rule"
@@ -204,7 +206,7 @@ def _params() -> Path:
 def _bucket(document: dict[str, Any]) -> str:
     s3 = document["S3Settings"]
     if not s3.get("BucketName"):
-        raise ParameterError("no endpoint names a bucket", "say with --source where DMS writes")
+        raise ParameterError("no endpoint names a bucket", "name the folder that DMS writes to by --source")
     return f"s3://{s3['BucketName']}/{s3.get('BucketFolder') or ''}".rstrip("/")
 
 
@@ -248,9 +250,9 @@ def _environment(env: str, source: str, mappings: bool) -> str:
         "catalog_options": {"type": "jdbc", "uri": f"jdbc:sqlite:{place}/catalog.db", "warehouse": f"{place}/warehouse"},
         "readers": ["spark", "duckdb", "pyiceberg"],
     }  # fmt: skip
-    told = schema.HEAD.format(place="", document="environment")
-    told += "# Where DMS writes, how, and where the lake is. See params/README.md for what else you can set here.\n"
-    return told + yaml.safe_dump({"common": common}, sort_keys=False)
+    text = schema.HEAD.format(place="", document="environment")
+    text += "# Where DMS writes, how, and where the lake is. See params/README.md for what else you can set here.\n"
+    return text + yaml.safe_dump({"common": common}, sort_keys=False)
 
 
 def _specs(env: str, tables: list[SourceTable], mappings: Mappings) -> dict[str, str]:

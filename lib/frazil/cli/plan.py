@@ -16,7 +16,7 @@ from frazil.report.notebook_output import Grid, shared
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--strict", action="store_true", help="fail where a table needs a decision")
+    parser.add_argument("--strict", action="store_true", help="end with an error if a table needs a decision")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     for table in pending_work.without_spec(book):
         print(f"{table}: {pending_work.NO_SPEC}")
     if trouble := runs.unusable(book.folder):
-        print(f"runs: {trouble}; no run could be kept", file=sys.stderr)
+        print(f"runs: {trouble}; no run could be stored", file=sys.stderr)
         operate = resolve("operate", {"env": options.env}).settings
         call_hooks(operate, {"env": options.env, "outcome": "planned", "trouble": trouble})
     try:

@@ -46,7 +46,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("notebook", help="a notebook's name, with or without its number, or its file")
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
-    parser.add_argument("--timeout", type=float, help="stop the run after so many seconds; else operate: timeout_s")
+    parser.add_argument(
+        "--timeout", type=float, help="stop the run after this many seconds; default: timeout_s in section operate"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -66,15 +68,15 @@ def main(options: argparse.Namespace) -> int:
         open_runs(replace(operate, file_group=settings.file_group)), file.stem, env=options.env, parameters=shown
     )
     run.keep(outcome="running", pid=os.getpid())
-    with run_lock(run.home / f".{file.stem}.lock") as held:
-        if not held:
-            facts = {"outcome": "skipped", "cause": "another run of this notebook is at work"}
+    with run_lock(run.home / f".{file.stem}.lock") as lock:
+        if not lock:
+            facts = {"outcome": "skipped", "cause": "another run of this notebook is in progress"}
         elif section == "cdc_merge" and (without := _without_spark(book)):
             facts = without
         else:
             timeout = operate.timeout_s if options.timeout is None else options.timeout
             began = time.time()
-            facts = _papermill(_task(file, run, settings, given), run, timeout, held)
+            facts = _papermill(_task(file, run, settings, given), run, timeout, lock)
             facts["unreadable"] = (
                 quarantine_status.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
             )
@@ -104,25 +106,25 @@ def _refused(operate: OperateSettings, options: argparse.Namespace, error: Frazi
 
 
 def _ended(operate: OperateSettings, run: RunFolder, facts: dict[str, Any]) -> None:
-    """Store, index and print a run's result; report one that has not ended well, or could not be stored."""
+    """Store, index and print a run's result; report one that did not succeed, or could not be stored."""
     run.end(operate.keep_runs, **facts, seconds=round(time.time() - run.facts["began"], 2))
     facts = run.facts
     tables = facts.get("tables", {})
     aside = sum(t.get("quarantined") or 0 for t in tables.values())
-    told = f"{facts['notebook']}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}".rstrip()
-    told += f"; {aside:,} row(s) set aside in the quarantine" if aside else ""
-    told += f"; {again}" if (again := runs.restored(tables)) else ""
-    told += f"; {lost}, set aside in the quarantine" if (lost := facts.get("unreadable")) else ""
-    told += f"; waiting in the quarantine: {wait}" if (wait := facts.get("waiting")) else ""
+    line = f"{facts['notebook']}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}".rstrip()
+    line += f"; {aside:,} row(s) quarantined" if aside else ""
+    line += f"; {again}" if (again := runs.restored(tables)) else ""
+    line += f"; {lost}, quarantined" if (lost := facts.get("unreadable")) else ""
+    line += f"; waiting in the quarantine: {wait}" if (wait := facts.get("waiting")) else ""
     bad = run.trouble or 0 < runs.EXIT_CODES[facts["outcome"]] < runs.NOTHING
-    print(f"{told}\n{run.where_stored()}", file=sys.stderr if bad else sys.stdout)
+    print(f"{line}\n{run.where_stored()}", file=sys.stderr if bad else sys.stdout)
     if bad:
         _alarm(operate, run)
 
 
 def _alarm(operate: OperateSettings, run: RunFolder) -> None:
-    told = {k: run.facts.get(k) for k in ("notebook", "env", "outcome", "cause")}
-    call_hooks(operate, {**told, "folder": str(run.folder), **({"trouble": run.trouble} if run.trouble else {})})
+    result = {k: run.facts.get(k) for k in ("notebook", "env", "outcome", "cause")}
+    call_hooks(operate, {**result, "folder": str(run.folder), **({"trouble": run.trouble} if run.trouble else {})})
 
 
 def find_notebook(name: str, operate: OperateSettings) -> tuple[Path, str]:
@@ -141,7 +143,7 @@ def find_notebook(name: str, operate: OperateSettings) -> tuple[Path, str]:
         raise ParameterError(f"no notebook '{name}' in {' or '.join(map(str, folders))}", nearest(name, known))
     section = file.stem.partition("_")[2] if file.stem[:1].isdigit() else file.stem
     if section not in NOTEBOOKS:
-        raise ParameterError(f"{file}: no notebook of Frazil's", nearest(section, NOTEBOOKS))
+        raise ParameterError(f"{file}: not a notebook of Frazil", nearest(section, NOTEBOOKS))
     return file.absolute(), section
 
 

@@ -1,4 +1,4 @@
-"""The lock of a notebook: of several runs of one notebook and environment, one is at work."""
+"""The lock of a notebook: of several runs of one notebook and environment, one proceeds."""
 
 from __future__ import annotations
 

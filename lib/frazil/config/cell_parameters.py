@@ -54,8 +54,8 @@ def parameters(namespace: dict[str, Any]) -> dict[str, Any]:
 
 def _keep(cell: Any) -> None:
     """Record a cell that is about to run. Without an id from the client, a cell counts as a new one when its text changes."""
-    told = getattr(cell, "cell_meta", None) or {}
-    for deleted in told.get("deletedCells") or ():
+    meta = getattr(cell, "cell_meta", None) or {}
+    for deleted in meta.get("deletedCells") or ():
         _present.pop(deleted, None)
     try:
         statements = ast.parse(cell.raw_cell).body
@@ -68,4 +68,4 @@ def _keep(cell: Any) -> None:
     name = cell.cell_id or cell.raw_cell
     _ever.update(assigned)
     _present.pop(name, None)
-    _present[name] = _Cell(assigned, bool({"parameters", "injected-parameters"} & set(told.get("tags") or ())))
+    _present[name] = _Cell(assigned, bool({"parameters", "injected-parameters"} & set(meta.get("tags") or ())))

@@ -101,7 +101,7 @@ def unrepresentable(column: Column) -> dict[str, str]:
 def _require_replacement(column: Column, name: str, value: str | None) -> None:
     """Raise SpecError if the column's type can hold the value to replace, or cannot hold the replacement."""
     if name not in (known := unrepresentable(column)):
-        what = f"replace: '{name}' is nothing that {column.type}{' as text' * bool(column.lake)} lacks"
+        what = f"replace: '{name}' is no value that {column.type}{' as text' * bool(column.lake)} lacks"
         raise SpecError(what, nearest(name, known) if known else "leave it out")
     if value is None or name == "U+FFFD":
         return

@@ -58,7 +58,7 @@ _TIMEOUT = "-Dsun.net.client.defaultConnectTimeout=20000 -Dsun.net.client.defaul
 
 
 class JarsError(FrazilError):
-    """Jars cannot be fetched from the stated repositories."""
+    """Jars cannot be fetched from the repositories that the options name."""
 
 
 def packages(line: str, settings: Settings, s3: bool) -> list[str]:
@@ -109,7 +109,7 @@ def fetch(
 ) -> list[str]:  # fmt: skip
     """Return the paths of jars and their dependencies; fetch those that the cache lacks. `options` are Spark's.
 
-    `excludes` are patterns of `group:artifact`. Jars come only from the stated repositories: those in the file of
+    `excludes` are patterns of `group:artifact`. Jars come only from the repositories that the options name: those in the file of
     `spark.jars.ivySettings`, else the usual one followed by those of `spark.jars.repositories`.
     DEFAULT_ARTIFACT_REPOSITORY replaces the usual one. Ivy, which pyspark bundles, verifies the checksums.
     """
@@ -197,7 +197,7 @@ def _resolved(folder: Path, wanted: Sequence[str], options: dict[str, str], excl
     # The options may hold a proxy's password: other users can read a command line but not the environment.
     own = shlex.split(options.get("spark.driver.extraJavaOptions", ""))
     own = [o for o in own if o.startswith(("-Dhttp", "-Djava.net", "-Djavax.net"))]
-    told = {"JAVA_TOOL_OPTIONS": shlex.join([*shlex.split(os.environ.get("JAVA_TOOL_OPTIONS", "")), *own])}
+    java_options = {"JAVA_TOOL_OPTIONS": shlex.join([*shlex.split(os.environ.get("JAVA_TOOL_OPTIONS", "")), *own])}
     with tempfile.TemporaryDirectory(prefix="frazil-") as place:  # mode 0700
         module, found, resolvers = Path(place) / "ivy.xml", Path(place) / "found", Path(place) / "settings.xml"
         module.write_text(_dependencies(wanted, excludes), encoding="utf-8")
@@ -208,7 +208,7 @@ def _resolved(folder: Path, wanted: Sequence[str], options: dict[str, str], excl
             "-cache", str(folder / "ivy"), "-ivy", str(module), "-confs", "default", "-types", "jar", "bundle", "-cachepath", str(found),
         ]  # fmt: skip
         try:
-            done = subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True)
+            done = subprocess.run(command, env={**os.environ, **java_options}, capture_output=True, text=True)
         except OSError as e:
             raise JarsError(f"Java does not start: {e}", "is Java 17 on the PATH?") from None
         if done.returncode or not found.is_file():

@@ -31,8 +31,8 @@ def session(conf: Callable[[str], dict[str, str]]) -> SparkSession:
         context = jvm.JavaSparkContext(there.get())
         SparkContext(gateway=SparkContext._gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
         return builder.getOrCreate()
-    told = SparkConf()
-    for key, value in conf(told.get("spark.master", "")).items():
-        if key.startswith("spark.sql.") and not told.contains(key):
+    submitted = SparkConf()
+    for key, value in conf(submitted.get("spark.master", "")).items():
+        if key.startswith("spark.sql.") and not submitted.contains(key):
             builder = builder.config(key, value)
     return builder.getOrCreate()

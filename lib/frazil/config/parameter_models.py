@@ -63,7 +63,7 @@ class Sections(Parameters):
 
 @cache
 def environment_model(notebooks: tuple[tuple[str, type | None], ...]) -> type[Sections]:
-    """Return the model of an environment file, by its sections; `env` chooses the file and cannot stand in it.
+    """Return the model of an environment file, by its sections; `env` chooses the file and cannot be in it.
 
     A section without a class takes no values: it is known by its name only.
     """

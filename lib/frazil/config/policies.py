@@ -16,7 +16,7 @@ ON_BAD_ROWS = ("stop", "quarantine")
 
 @dataclass(frozen=True)
 class Changes:
-    """The policies for columns that change (`spec_entries.ChangesEntries` describes them). Empty: not stated."""
+    """The policies for columns that change (`spec_entries.ChangesEntries` describes them). Empty: not set."""
 
     new: str = ""
     gone: str = ""

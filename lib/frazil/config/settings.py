@@ -410,7 +410,7 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
     try:
         sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as e:
-        raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "mend the file") from None
+        raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "correct the file") from None
     stated = set(sections) if isinstance(sections, dict) else set()
     found = _checked(environment(stated), sections, str(file))
     return file, {name: section.given() for name, section in found.items()}

@@ -56,7 +56,7 @@ def engine_of(name: str) -> str:
 def source_connection(endpoint: dict | None = None) -> Connection:
     """Return the connection to the source database; `endpoint`: the source as `aws dms describe-endpoints` prints it.
 
-    The environment variables FRAZIL_SOURCE_URL, FRAZIL_SOURCE_USER and FRAZIL_SOURCE_PASSWORD state it.
+    The environment variables FRAZIL_SOURCE_URL, FRAZIL_SOURCE_USER and FRAZIL_SOURCE_PASSWORD give it.
     FRAZIL_SOURCE_SECRET names a secret in AWS Secrets Manager instead, for the credentials or for everything (`engine`,
     `host`, `port`, `dbname`, `username`, `password`).
     """
@@ -96,7 +96,7 @@ def _secret(name: str) -> dict:
     except (BotoCoreError, ClientError, KeyError) as e:
         said = e.response["Error"]["Code"] if isinstance(e, ClientError) else type(e).__name__
         raise SourceDatabaseError(
-            f"the secret '{name}' cannot be read: {said}", "check its id, the region, and the right GetSecretValue"
+            f"the secret '{name}' cannot be read: {said}", "check its id, the region, and the permission GetSecretValue"
         ) from None
     try:
         found = json.loads(text)

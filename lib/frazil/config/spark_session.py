@@ -76,7 +76,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
         if value.startswith(prefix) and "://" not in value:
             place = os.path.join(settings.root, value[len(prefix) :])
             if settings.read_only and not os.path.exists(place):
-                raise SessionError(f"there is no lake at {place}", "run 00_setup first")
+                raise SessionError(f"no lake exists at {place}", "run 00_setup first")
             private_files.make_folder(Path(place if key == "warehouse" else os.path.dirname(place)), settings)
             given[key] = prefix + place
     if given.get("uri", "").startswith("jdbc:sqlite:"):
@@ -127,11 +127,11 @@ def collector_conf(settings: Settings) -> dict[str, str]:
 
     Java's default, G1, trades extra work for short pauses. Batches need the least work.
     """
-    told = [
+    options = [
         os.environ.get(v, "") for v in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
     ]
-    told += [v for k, v in settings.spark_options.items() if k.endswith("JavaOptions")]
-    if any("GC" in each for each in told):
+    options += [v for k, v in settings.spark_options.items() if k.endswith("JavaOptions")]
+    if any("GC" in each for each in options):
         return {}
     return {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
 
@@ -159,7 +159,7 @@ def _conf(settings: Settings, master: str) -> dict[str, str]:
         # Keep compiled code for the next batch: a batch needs 20 to 100 classes, and Spark's default keeps 100 for all
         # tables.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        # For its error messages PySpark would tell the JVM where in Python each column was created: ten calls instead
+        # For its error messages PySpark would report to the JVM where in Python each column was created: ten calls instead
         # of one.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.ui.explainMode": "simple",  # Spark would write out each query's plan for a page that nobody opens

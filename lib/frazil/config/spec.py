@@ -106,7 +106,7 @@ def name_problem(spec: TableSpec) -> SpecError | None:
     if len(parts) < 2 or not all(p.strip() for p in parts) or re.search(r"[/\x00-\x1f\x7f]", spec.target):
         return SpecError(
             f"{spec.file}: the lake cannot hold a table '{spec.target}'",
-            f"state another name, which loses nothing: target: {spec.schema_name}.<name>, without / and control characters",
+            f"choose another name, which loses nothing: target: {spec.schema_name}.<name>, without / and control characters",
         )
     if found := unfit_name(spec.names):
         name, why = found
@@ -119,9 +119,9 @@ def unfit_name(names: Iterable[str]) -> tuple[str, str] | None:
     seen: dict[str, str] = {}
     for name in names:
         if name.lower() in RESERVED:
-            return name, "has a name that Iceberg keeps for itself"
+            return name, "has a name that Iceberg reserves"
         if (other := seen.setdefault(name.lower(), name)) != name:
-            return name, f"and '{other}' differ in upper and lower case only, which the lake does not tell apart"
+            return name, f"and '{other}' differ in upper and lower case only, which are one name in the lake"
     return None
 
 
@@ -176,7 +176,7 @@ def load_specs(folder: Path, may_be_empty: bool = False) -> dict[str, TableSpec]
         try:
             raw = yaml.safe_load(file.read_text(encoding="utf-8"))
         except yaml.YAMLError as e:
-            raise SpecError(f"{file}: not YAML: {' '.join(str(e).split())}", "mend the file") from None
+            raise SpecError(f"{file}: not YAML: {' '.join(str(e).split())}", "correct the file") from None
         spec = parse_spec(raw, str(file))
         require_own_place(spec, specs.values())
         specs[spec.source] = spec

@@ -1,4 +1,4 @@
-"""What a table spec may say in YAML: entries, types, defaults and descriptions."""
+"""What a table spec may have in YAML: entries, types, defaults and descriptions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TYPES = {"anyOf": [
 Names = Annotated[
     list[Name], BeforeValidator(lambda v: v if isinstance(v, list) else [v], json_schema_input_type=list[Name] | Name)
 ]
-"""Names; one may stand without a list."""
+"""Names; a single one needs no list."""
 Source = Annotated[Text, AfterValidator(_two_parts), WithJsonSchema({"type": "string", "pattern": r"^[^.]*\.[^.]*$"})]
 Transform = Annotated[Name, WithJsonSchema({"type": "string", "pattern": f"^{TRANSFORM}$"})]
 Type = Annotated[Text, AfterValidator(require_type), WithJsonSchema(_TYPES)]
@@ -191,7 +191,7 @@ class TableEntries(Entries):
     changes: ChangesEntries = Field(
         default_factory=ChangesEntries,
         examples=[{"new": "add", "gone": "keep", "type": "beside"}],
-        description="What to do when columns change; if you leave it out, the table stops and says so.",
+        description="What to do when columns change; if you leave it out, the table stops with an error.",
     )
     layouts: list[LayoutEntries] = Field(
         [],
@@ -241,7 +241,7 @@ class TableEntries(Entries):
             raise SpecError("include and exclude together", "keep one of them")
 
     def _require_key(self) -> None:
-        """Raise SpecError unless the lake gets every column of the key with values that tell rows apart."""
+        """Raise SpecError unless the lake gets every column of the key with values that distinguish rows."""
         if self.key and "without_key" in self.model_fields_set:
             raise SpecError("a key, and without_key", "keep one of them")
         if self.without_key == "multiset" and self.lake_columns != self.file_columns:

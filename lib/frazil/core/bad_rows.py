@@ -16,7 +16,7 @@ from frazil.core.csv import Dialect, line_of
 from frazil.core.parquet import as_texts, kind_of
 from frazil.core.replaced_values import times_as_texts
 from frazil.core.types import arrow_type
-from frazil.errors import LOAD_ANEW, FrazilError
+from frazil.errors import LOAD_AGAIN, FrazilError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +60,7 @@ def _first_remedy(spec: TableSpec, worst: Sequence[ShownRow]) -> str:
             return remedy
     of_message = bool(worst) and worst[0].of_message
     if worst and worst[0].column == OP:
-        return f"correct OpValues in the FrazilSettings beside S3Settings, or the columns in {spec.file}"
+        return f"correct OpValues in the FrazilSettings next to S3Settings, or the columns in {spec.file}"
     if worst and worst[0].column == FIELDS and not of_message:
         return (
             f"correct the columns in {spec.file} (layouts, if the table had other columns then), or write layouts: [{{until: <the last "
@@ -81,11 +81,11 @@ def _remedy_of_value(spec: TableSpec, row: ShownRow) -> str:
         return f'write replace: {{U+FFFD: "\\uFFFD"}} {at}, which keeps the text as it is shown; or {{U+FFFD: null}} there, which loses the text'
     if special and row.column not in spec.key:
         return (
-            f"write lake: string {at}, which keeps the text, {LOAD_ANEW}; or write replace: {{{special}: null}} {at}, or another "
+            f"write lake: string {at}, which keeps the text, {LOAD_AGAIN}; or write replace: {{{special}: null}} {at}, or another "
             "value than null, which loses what the source has there"
         )
     if str(arrow_type(column)) != "string":
-        return f"write the right type, or lake: string, {at}, {LOAD_ANEW}"
+        return f"write the right type, or lake: string, {at}, {LOAD_AGAIN}"
     return ""
 
 

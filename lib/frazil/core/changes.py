@@ -101,16 +101,16 @@ class Changes:
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows of a block count: with any value (`filled`), of this table (`own`) or an unknown one (`untold`)."""
+    """Which rows of a block count: with any value (`filled`), of this table (`own`) or an unknown one (`unknown`)."""
 
     filled: np.ndarray
     own: np.ndarray | None = None
-    untold: np.ndarray | None = None
+    unknown: np.ndarray | None = None
     of_load: bool = False
 
     def of_table(self) -> np.ndarray:
         """Return which rows are this table's, or may be."""
-        return self.filled if self.own is None else self.filled & (self.own | self.untold)
+        return self.filled if self.own is None else self.filled & (self.own | self.unknown)
 
 
 @dataclass(frozen=True)
@@ -308,12 +308,12 @@ def _origins(at: dict[str, pa.Array], rules: FieldRules) -> tuple[np.ndarray | N
         named += zip((at[SCHEMA], at[TABLE]), rules.table, strict=True)
     if not named:
         return None, None
-    own, untold = np.ones(rows, bool), np.zeros(rows, bool)
+    own, unknown = np.ones(rows, bool), np.zeros(rows, bool)
     for column, value in named:
         texts = _without(column.cast(pa.string()), rules.null)
-        untold |= texts.is_null().to_numpy(zero_copy_only=False)
+        unknown |= texts.is_null().to_numpy(zero_copy_only=False)
         own &= _as_mask(pc.equal(texts, value))
-    return own, untold
+    return own, unknown
 
 
 def _filled(fields: pa.RecordBatch) -> np.ndarray:
@@ -380,9 +380,9 @@ def _lake_words(column: Column) -> str:
 
 def _without_origin(meant: Rows, nothing: pa.Array) -> _Fault | None:
     """Return the fault of rows that do not name their table: no table may skip them, since they may be its own."""
-    if meant.untold is None or not meant.untold.any():
+    if meant.unknown is None or not meant.unknown.any():
         return None
-    return _Fault(meant.untold, FIELDS, None, "names no table, and so stops all that share its file")
+    return _Fault(meant.unknown, FIELDS, None, "names no table, and so stops all that share its file")
 
 
 def _unknown_operation(op: pa.Array) -> _Fault | None:
@@ -451,7 +451,7 @@ def _reason(fault: _Fault, row: int, spec: TableSpec) -> str:
     is_text = fault.texts is not None and pa.types.is_string(fault.texts.type)
     shown = _quoted(text) if is_text or text is None else text
     if fault.column == OP:
-        return f"unknown operation {shown}, none that stands for I, U or D"
+        return f"unknown operation {shown}, none of I, U, D or their OpValues"
     if fault.column == FIELDS:
         return fault.words
     if fault.column == KEY:

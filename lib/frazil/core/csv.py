@@ -85,7 +85,7 @@ def read_records(
             yield records
     except _BrokenQuotes as e:
         raise RowBordersError(
-            f"{where} row {first + e.rows_before}: {e.what}, so nobody can tell where rows end", e.cure
+            f"{where} row {first + e.rows_before}: {e.what}, which hides where rows end", e.cure
         ) from None
 
 

@@ -128,7 +128,7 @@ def _candidates(name: str, at: list[int], known: FieldNames, where: str) -> list
     if len(found) < len(at):
         listed = ", ".join(str(p + 1) for p in at)
         raise ColumnPlaceError(
-            f"{where}: column '{name}' stands {len(at)} times, at places {listed}, and nothing tells which one is meant",
+            f"{where}: column '{name}' occurs {len(at)} times, at places {listed}, and nothing shows which one is meant",
             "have DMS write the file again with each name once, or rename one of the columns by a rule of the task",
         )
     return found

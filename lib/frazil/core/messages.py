@@ -273,8 +273,8 @@ def type_columns(messages: pa.Table, spec: TableSpec, names: MessageNames, parti
     """Return the same of messages as columns."""
     import pyarrow.compute as pc
 
-    messages, untold = _own(messages, names.origin)
-    faults = pc.coalesce(messages["fault"], _order_lost(messages, spec, names, partitions), untold)
+    messages, unknown = _own(messages, names.origin)
+    faults = pc.coalesce(messages["fault"], _order_lost(messages, spec, names, partitions), unknown)
     good = messages.filter(pc.is_null(faults))
     texts = _as_in_files(_texts_by_role(good, spec, names), spec)
     changes = change_rows(texts, good["number"].to_numpy(), spec)
@@ -308,14 +308,14 @@ def _own(messages: pa.Table, origin: Mapping[str, str]) -> tuple[pa.Table, pa.Ch
     nothing = pa.scalar(None, pa.string())
     if not origin:
         return messages, nothing
-    of_others, untold = pa.scalar(False), pc.is_valid(messages["fault"])
+    of_others, unknown = pa.scalar(False), pc.is_valid(messages["fault"])
     for name, value in origin.items():
         texts = _first(messages, [f"data.{name}"])
         of_others = pc.or_(of_others, pc.fill_null(pc.not_equal(texts, value), False))
-        untold = pc.or_(untold, pc.is_null(texts))
-    is_mine = pc.or_(untold, pc.invert(of_others))
-    why = pa.scalar(f"no value in {', '.join(origin)}, which tells its table")
-    return messages.filter(is_mine), pc.if_else(untold, why, nothing).filter(is_mine)
+        unknown = pc.or_(unknown, pc.is_null(texts))
+    is_mine = pc.or_(unknown, pc.invert(of_others))
+    why = pa.scalar(f"no value in {', '.join(origin)}, which names its table")
+    return messages.filter(is_mine), pc.if_else(unknown, why, nothing).filter(is_mine)
 
 
 # --- what is kept of the bad ones

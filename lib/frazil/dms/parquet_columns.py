@@ -11,7 +11,7 @@ from frazil.core.types import MISFIT, judge
 from frazil.dms.damaged_files import refused_if_damaged
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import is_s3, read, read_tail
-from frazil.errors import LOAD_ANEW
+from frazil.errors import LOAD_AGAIN
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,7 @@ def require_comparable(
     if wrong:
         raise SourceError(
             f"{where}: {'; '.join(dict.fromkeys(wrong))}: none of its values can be of that type",
-            f"write the right type there in {spec.file}, {LOAD_ANEW}",
+            f"write the right type there in {spec.file}, {LOAD_AGAIN}",
         )
 
 

@@ -13,7 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.masks import masked
-from frazil.core.text_sql import wall_clock
+from frazil.core.time_sql import wall_clock
 from frazil.engine.message_parts import PartitionRead
 from frazil.engine.read_files import FileToRead
 from frazil.lake.small_frames import of_arrow

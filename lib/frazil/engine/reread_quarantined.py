@@ -27,6 +27,7 @@ from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
 from frazil.core.key_changes import moves
 from frazil.core.masks import masked
 from frazil.core.messages import parse_message, type_messages, with_bytes
+from frazil.core.time_sql import micros_type
 from frazil.core.types import arrow_type
 from frazil.dms.csv_columns import JSON, PARQUET, SHARED, STATED
 from frazil.dms.endpoint import Endpoint, Mappings
@@ -118,7 +119,7 @@ def _task(how: Reread) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 
 def _schema(spec: TableSpec) -> str:
     """Return Spark's types of the rows."""
-    kinds = {c.name: "bigint" if lake_type(c).startswith("timestamp") else lake_type(c) for c in spec.columns}
+    kinds = {c.name: micros_type(lake_type(c)) for c in spec.columns}
     new = [f"c{i} {kind}" for i, kind in enumerate(kinds.values())]
     old = [f"o{i} {kinds[k]}" for i, k in enumerate(spec.key)]
     return ", ".join(["id string", "op string", "commit_ts bigint", "change_seq string", *new, *old, "reason string"])

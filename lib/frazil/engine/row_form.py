@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
+from frazil.core.time_sql import is_time
 from frazil.engine.collapsed_batch import PLACE, as_micros, lake_columns
 
 if TYPE_CHECKING:
@@ -43,8 +45,9 @@ class RowForm:
         from frazil.core.types import arrow_type
 
         column = self.spec.column(name)
-        kind = pa.string() if column.mask else arrow_type(column)
-        return pa.int64() if pa.types.is_timestamp(kind) else kind
+        if is_time(lake_type(column)):
+            return pa.int64()
+        return pa.string() if column.mask else arrow_type(column)
 
     @cached_property
     def with_facts(self) -> pa.Schema:
@@ -70,15 +73,12 @@ class RowForm:
 
     def typed(self, rows: pa.Table) -> pa.Table:
         """Return rows of this form with times as times."""
-        import pyarrow as pa
-
         from frazil.core.types import arrow_type
 
         for i, column in enumerate(self.spec.columns):
-            kind = arrow_type(column)
-            if pa.types.is_timestamp(kind) and not column.mask:
+            if is_time(lake_type(column)):
                 place = rows.schema.get_field_index(f"c{i}")
-                rows = rows.set_column(place, f"c{i}", rows[f"c{i}"].cast(kind))
+                rows = rows.set_column(place, f"c{i}", rows[f"c{i}"].cast(arrow_type(column)))
         return rows
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
-from frazil.core.text_sql import wall_clock
+from frazil.core.time_sql import from_micros, micros_type
 from frazil.engine.collapsed_batch import as_micros
 from frazil.engine.load_on_spark import Groups, of_tasks
 from frazil.engine.read_counts import Tally
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def by_tasks(spark: SparkSession, groups: Groups, read: ReadPlan, write: WritePlan) -> Written:
     """Return the good rows of files as a frame. Tasks read the files twice: for the figures, then for the rows."""
     figures = of_tasks(spark, groups, lambda files: _count(files, read, write).to_dict())
-    kinds = ", ".join(f"c{i} {_raw(kind)}" for i, (_, kind) in enumerate(_columns(read.spec)))
+    kinds = ", ".join(f"c{i} {micros_type(kind)}" for i, (_, kind) in enumerate(_columns(read.spec)))
     rows = spark.range(0, len(groups), 1, len(groups)).mapInArrow(_reading(groups, read), kinds)
     files = [file for group in groups for file in group]
     return Written([], Tally.together(figures), files, _named(rows, read.spec))
@@ -76,17 +76,7 @@ def _columns(spec: TableSpec) -> list[tuple[str, str]]:
     return [(column.name, lake_type(column)) for column in spec.columns] + more
 
 
-def _raw(kind: str) -> str:
-    return "bigint" if kind.startswith("timestamp") else kind
-
-
 def _named(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return rows under their own names, with times."""
     columns = enumerate(_columns(spec))
-    return rows.selectExpr(*[f"{_value_sql(kind, f'c{i}')} as {identifier(name)}" for i, (name, kind) in columns])
-
-
-def _value_sql(kind: str, raw: str) -> str:
-    if kind == "timestamp":
-        return f"timestamp_micros({raw})"
-    return wall_clock(raw) if kind == "timestamp_ntz" else raw
+    return rows.selectExpr(*[f"{from_micros(kind, f'c{i}')} as {identifier(name)}" for i, (name, kind) in columns])

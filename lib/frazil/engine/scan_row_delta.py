@@ -21,7 +21,7 @@ from frazil.lake.commit import Commit, Facts, commit_of, once, require_position
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.key_scan import FoundRows, TableState, find_rows
 from frazil.lake.row_delta_files import deleted_rows, write_deletes
-from frazil.lake.row_locator import MismatchError, UnfitError, live_rows
+from frazil.lake.row_locator import MismatchError, live_rows, require_no_equality_deletes
 from frazil.lake.tables import Base, read_base
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ class _ScanDelta:
     def __init__(self, spark: SparkSession, name: str, table: jvm.JavaTable, batch: KeptBatch | DriverBatch):
         self.spark, self.name, self.table, self.batch = spark, name, table, batch
         self.snapshot = table.currentSnapshot()
-        if int(self.snapshot.summary().get("total-equality-deletes") or 0):
-            raise UnfitError(f"{name} holds equality deletes", "compact it")
+        require_no_equality_deletes(name, self.snapshot)
         self.plan = jvm_row_delta.plan(spark, table, self.snapshot.snapshotId())
 
     def find(self, bounds: tuple[Any, Any]) -> FoundRows:

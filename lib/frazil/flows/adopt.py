@@ -1,4 +1,4 @@
-"""Take over an Iceberg table that another pipeline has fed, at a position that the operator states."""
+"""Take over an Iceberg table that another pipeline has fed, at a position that the operator gives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def adopt(book: Workbook, table: str, position: str) -> str:
 
     `position` is the name of the last change file applied, a UTC time up to which all files were applied, or `load` for
     no change file. For a stream it is any value of `stream_start`, such as the first offsets not applied, as JSON.
-    Everything before it counts as applied. The rows are not checked: the position is the operator's statement. The
+    Everything before it counts as applied. The rows are not checked: the position is the operator's word for it. The
     other pipeline must have stopped.
     """
     spec = book.specs[table]
@@ -42,7 +42,7 @@ def adopt(book: Workbook, table: str, position: str) -> str:
             stream_of=book.stream.made(),
         )
         tables.adopt(book.spark, book.name(spec), spec, stated)
-        return f"{book.name(spec)} goes on from " + ", ".join(f"{p}: {offset}" for p, offset in begin.items())
+        return f"{book.name(spec)} continues from " + ", ".join(f"{p}: {offset}" for p, offset in begin.items())
     there = book.objects(spec)
     names = [o.name for o in there.changes]
     last = _last(spec, names, position)
@@ -55,11 +55,11 @@ def adopt(book: Workbook, table: str, position: str) -> str:
         last, there, {}, False
     ).publish()
     pending = sum(name > last for name in names)
-    return f"{book.name(spec)} goes on from {last or 'its load'}: {pending} change file(s) are pending"
+    return f"{book.name(spec)} continues from {last or 'its load'}: {pending} change file(s) are pending"
 
 
 def _last(spec: TableSpec, names: list[str], position: str) -> str:
-    """Return the change file that a stated position means; empty: the load."""
+    """Return the change file that a given position means; empty: the load."""
     if position == "load":
         return ""
     is_name = CHANGES.match(position) or SHARED.match(position)

@@ -13,7 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.core.bad_rows import BadRows
 from frazil.core.key_numbers import has_numbers
-from frazil.core.text_sql import driver_rows
+from frazil.core.time_sql import driver_rows
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.engine import collapsed_batch, load_files, small_batch
 from frazil.engine.collapsed_batch import Collapsed, Wanted
@@ -157,7 +157,7 @@ def _tell(
 ) -> None:
     if stats["out_of_sequence"]:
         book.progress(
-            f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; the order in which they lie stands"
+            f"{spec.source}: {stats['out_of_sequence']} change(s) contradict DMS's own sequence; they were applied in the order of the files"
         )
     if said := book.lanes.note(book.name(spec), summary, given.megabytes, seconds):
         book.progress(f"{spec.source}: {said}")
@@ -213,7 +213,7 @@ def _require_free(book: Workbook, spec: TableSpec, passed: DataFrame, files: tup
         named = "; ".join(", ".join(f"{k}={v}" for k, v in row.asDict().items()) for row in hit)
         raise SourceError(
             f"{spec.source}: a row was given the key of another one that was there, which then got another key itself ({named}): "
-            "a statement that changes keys among stored rows, such as SET id = id + 1, which changes row by row do not tell",
+            "a statement that changes keys among stored rows, such as SET id = id + 1, which changes row by row do not show",
             f"have DMS load the table again,{away} and run 01_full_load with on_changed_load=reload; nothing of this batch was applied",
         )
 
@@ -254,9 +254,9 @@ def commit_batch(
     if how.lane == "merge":
         return _merge(book, spec, base, facts, how, ready)
     ready()
-    told = replace(facts, summary={**facts.summary, "frazil.lane": how.lane, "frazil.lane-reason": how.why})
+    with_lane = replace(facts, summary={**facts.summary, "frazil.lane": how.lane, "frazil.lane-reason": how.why})
     try:
-        return _row_delta(book, spec, base, told, how)
+        return _row_delta(book, spec, base, with_lane, how)
     except UnfitError as error:
         why = book.lanes.unfit(book.name(spec), error)
     frame = how.frame().persist()
@@ -296,5 +296,5 @@ def _merge(
         ready()
 
     of_lane = {"frazil.lane": "merge", "frazil.lane-reason": how.why}
-    told = replace(facts, summary={**facts.summary, **of_lane})
-    return commit.commit_batch(book.spark, book.name(spec), base, told, write)
+    facts = replace(facts, summary={**facts.summary, **of_lane})
+    return commit.commit_batch(book.spark, book.name(spec), base, facts, write)

@@ -82,7 +82,7 @@ def of_files(
     """
     if not spec.key and book.endpoint.no_sup_value is not None:
         raise EndpointError(
-            f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing tells what they lack",
+            f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing shows what they lack",
             "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
         )
     reading = Reading(files, spec.source)

@@ -30,8 +30,8 @@ from frazil.lake.tables import Base, read_base
 from frazil.report.live_status import LiveStatus
 
 
-def _held(there: TableObjects, position: Position, pending: int, own: bool) -> str:
-    """Say what waits, and for what: changes apply only to the load that they belong to.
+def _waits_for(there: TableObjects, position: Position, pending: int, own: bool) -> str:
+    """Return what waits, and for what: changes apply only to the load that they belong to.
 
     `own`: whether pending files hold changes of this table only. DMS writes the first one when the load is complete.
     """
@@ -61,14 +61,14 @@ def run(book: Workbook) -> list[TableResult]:
         return list(total.values())
     follow_source(book)
 
-    def tell(so_far: TableResult, text: str) -> None:
+    def report(so_far: TableResult, text: str) -> None:
         if book.settings.run_for_s:
             show(live, so_far)
         else:
             book.progress(text)
 
     def work(spec: TableSpec) -> TableResult:
-        return _one_pass(book, spec, total[spec.source].counts.get("batches", 0), tell)
+        return _one_pass(book, spec, total[spec.source].counts.get("batches", 0), report)
 
     if not book.settings.run_for_s:
         for result in book.each_table(work):
@@ -105,7 +105,7 @@ def _listed(book: Workbook, spec: TableSpec, base: Base, first: bool) -> tuple[T
     names = {o.name for o in there.changes}
     if given_up := [n for n in base.record.awaited if n in book.settings.go_on_without and n not in names]:
         await_files(jvm.load_table(book.spark, book.name(spec)), base.record, (), given_up)
-        book.progress(f"{spec.source}: goes on without {', '.join(given_up)}: their changes are given up")
+        book.progress(f"{spec.source}: continues without {', '.join(given_up)}: their changes are lost")
     return there, found.pending
 
 
@@ -134,10 +134,10 @@ def _apply(
     return counts, live
 
 
-def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[TableResult, str], None]) -> TableResult:
+def _one_pass(book: Workbook, spec: TableSpec, before: int, report: Callable[[TableResult, str], None]) -> TableResult:
     """Apply what is pending after one table's position now; later files wait, so that other tables get their turn.
 
-    `tell` gets the result so far and a text after each batch, since a pass through a backlog takes long.
+    `report` gets the result so far and a text after each batch, since a pass through a backlog takes long.
     """
     s, name, began = book.settings, book.name(spec), time.monotonic()
     done, end, unread = TableResult(spec.source, "unchanged", "nothing new"), "", 0
@@ -150,8 +150,8 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
         end = end or (waiting[-1].name if waiting else "")
         pending = [o for o in waiting if o.name <= end]
         own = not book.endpoint.preserve_transactions
-        if held := _held(there, base.position, len(pending), own):
-            return TableResult(spec.source, "held", held, counts=done.counts)
+        if why := _waits_for(there, base.position, len(pending), own):
+            return TableResult(spec.source, "waiting", why, counts=done.counts)
         if not pending:
             break
         if base.position.awaits_load and there.loads:
@@ -173,12 +173,12 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, tell: Callable[[Tabl
             if not end or unread > 3:
                 break
             continue
-        ignored_rows.tell(book, files)
+        ignored_rows.report(book, files)
         done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
         done.live["pending"] = len(waiting) - len(files)  # including files that arrived since
         text = f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left"
-        tell(replace(done, seconds=time.monotonic() - began), text)
+        report(replace(done, seconds=time.monotonic() - began), text)
         if not left:
             break
     return done

@@ -64,8 +64,8 @@ def require_one_meaning(spec: TableSpec, names: list[set[str]]) -> None:
     for name in sorted(set.union(*names)):
         if "0" in "".join("01"[name in some] for some in names).strip("0"):
             raise SchemaError(
-                f"{spec.source}: column '{name}' went and came again, and rows lie in other partitions than the records of it: "
-                "nothing tells which of the two they mean",
+                f"{spec.source}: column '{name}' was dropped and added again, and its rows are in other partitions than its control records: "
+                "nothing shows which of the two columns they mean",
                 "load the table again",
             )
 
@@ -110,9 +110,9 @@ def events(
 def _added(definition: Definition, spec: TableSpec, new: list[str]) -> list[Event]:
     if spec.changes.new != "add":
         return []
-    if untold := [n for n in new if definition.columns[n] is None]:
+    if unknown := [n for n in new if definition.columns[n] is None]:
         raise SchemaError(
-            f"{definition.where}: unknown column '{untold[0]}', of a type that is not told", f"add it to {spec.file}"
+            f"{definition.where}: unknown column '{unknown[0]}', whose type DMS did not send", f"add it to {spec.file}"
         )
     return [("add", n, definition.columns[n].type) for n in new]
 
@@ -130,11 +130,11 @@ def _retyped(
         if not kind or as_text or promotes(was, kind) or promotes(kind, was):
             continue
         if spec.changes.type != "beside" or name in spec.key:
-            beside = ", or let a column of it stand beside the old one: changes: {type: beside}"
+            other = ", or keep the old column and add one of the new type: changes: {type: beside}"
             raise SchemaError(
                 f"{definition.where}: column '{name}' is {column.type} in {spec.file} and {new.type} from here on: no promotion "
                 "leads there",
-                "load the table again with the new type" + ("" if name in spec.key else beside),
+                "load the table again with the new type" + ("" if name in spec.key else other),
             )
         found.append(("type", name, column.type, new.type))
     return found

@@ -11,7 +11,7 @@ from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.config.timestamps import clock, instant
-from frazil.core.text_sql import driver_rows
+from frazil.core.time_sql import driver_rows
 from frazil.errors import FrazilError, nearest
 from frazil.flows.pending_work import pending_of
 from frazil.flows.workbook import Workbook
@@ -48,9 +48,9 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
         base, states = read_base(book.spark, name, checked=False), table_history.lineage(book.spark, name)
         count, waiting, problem = _pending(book, spec, base)
         h = health(book.spark, name, thresholds)
-        until, told_by = table_history.source_time_bounds(states)[states[-1].id]
+        until, known_by = table_history.source_time_bounds(states)[states[-1].id]
         return {
-            "rows": h.rows, "fresh_to": clock(until), "told_by": told_by, "committed": clock(states[-1].committed_ms),
+            "rows": h.rows, "fresh_to": clock(until), "known_by": known_by, "committed": clock(states[-1].committed_ms),
             "pending": count, "waiting_s": waiting, "mb": h.mb, "data_files": h.data_files,
             "deleted_share": h.deleted_share, "snapshots": h.snapshots,
             "health": ", ".join(a.action for a in maintenance_actions.plan(h, thresholds)) or "healthy",
@@ -64,7 +64,7 @@ def first_table(overview: list[dict[str, Any]]) -> str:
     """Return a table to look at from the rows of `tables`: the first that holds rows, else the first that exists."""
     there = sorted((row for row in overview if "rows" in row), key=lambda row: not row["rows"])
     if not there:
-        raise ExploreError("there is no table to look at", "run 00_setup first")
+        raise ExploreError("no table has rows to look at", "run 00_setup first")
     return there[0]["table"]
 
 
@@ -106,9 +106,9 @@ def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
     By the source's: the last one with only changes that the source had committed before that time.
     """
     if by == "source":
-        told = table_history.source_time_bounds(states)
-        nothing = all(until is None for until, _ in told.values())  # never written to: the same at any time
-        fitting = [s for s in states if nothing or (told[s.id][0] is not None and told[s.id][0] < when)]
+        bounds = table_history.source_time_bounds(states)
+        nothing = all(until is None for until, _ in bounds.values())  # never written to: the same at any time
+        fitting = [s for s in states if nothing or (bounds[s.id][0] is not None and bounds[s.id][0] < when)]
     else:
         fitting = [s for s in states if s.committed_ms <= when]
     if not fitting:
@@ -199,11 +199,11 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
 
     def look(spec: TableSpec) -> dict[str, Any]:
         states = table_history.lineage(book.spark, book.name(spec))
-        told = table_history.source_time_bounds(states)
+        bounds = table_history.source_time_bounds(states)
         chosen = _at(spec.source, states, when_ms, "source")
-        until, by = told[chosen.id]
-        later = [s for s in states[states.index(chosen) + 1 :] if told[s.id][0] != until]
-        return {"snapshot": str(chosen.id), "committed": clock(chosen.committed_ms), "holds_to": clock(until), "told_by": by,
+        until, by = bounds[chosen.id]
+        later = [s for s in states[states.index(chosen) + 1 :] if bounds[s.id][0] != until]
+        return {"snapshot": str(chosen.id), "committed": clock(chosen.committed_ms), "holds_to": clock(until), "known_by": by,
                 "rows": chosen.count("total-records") - chosen.count("total-position-deletes"),
                 "unsure": _unsure(later[0], when_ms) if later else _behind(book, spec, when_ms < now - 1000)}  # fmt: skip
 
@@ -212,9 +212,9 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
 
 
 def _unsure(following: Snapshot, when_ms: int) -> str:
-    """Say how many changes of the next commit the source may have committed before the requested time."""
+    """Return how many changes of the next commit the source may have committed before the requested time."""
     if not following.source_ms:
-        return "the next commit may hold changes from before: it tells no commit times"
+        return "the next commit may hold changes from before: it has no commit times"
     before = max((q for q, ms in zip(QUANTILES, following.source_ms, strict=True) if ms < when_ms), default=None)
     count = following.count("changes")
     return (
@@ -225,7 +225,7 @@ def _unsure(following: Snapshot, when_ms: int) -> str:
 
 
 def _behind(book: Workbook, spec: TableSpec, past: bool) -> str:
-    """Say what is missing between the newest state and the requested time, which is `past` or now."""
+    """Return what is missing between the newest state and the requested time, which is `past` or now."""
     base = read_base(book.spark, book.name(spec), checked=False)
     count, _, problem = _pending(book, spec, base)
     if count or problem:

@@ -31,7 +31,7 @@ from frazil.engine.load_files import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.read_plan import plan_files
 from frazil.engine.write_rows import Written
-from frazil.errors import LOAD_ANEW, FrazilError
+from frazil.errors import LOAD_AGAIN, FrazilError
 from frazil.flows import quarantine
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import follow, require_first_files
@@ -254,7 +254,7 @@ def _explain_duplicates(book: Workbook, spec: TableSpec, files: list[DmsObject],
         lines.append(f"{shown} is {count} times in " + ", ".join(found))
     return DuplicateKeyError(
         f"{spec.source}: the key ({', '.join(spec.key)}) is not unique in the load",
-        f"correct the key in {spec.file}, {LOAD_ANEW}; if load files of an older load lie there, clear them out: their rows are "
+        f"correct the key in {spec.file}, {LOAD_AGAIN}; if load files of an older load are there, remove them: their rows are "
         "then not loaded; nothing was applied",
         [f"  {line}" for line in lines],
     )

@@ -14,7 +14,7 @@ from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
 
 
-def tell(book: Workbook, files: Sequence[DmsObject]) -> None:
+def report(book: Workbook, files: Sequence[DmsObject]) -> None:
     """Report, once per file, the tables that this run does not take, and how many rows of theirs are ignored."""
     new = book.not_told([f for f in files if f.is_shared])
     if not new:
@@ -24,7 +24,9 @@ def tell(book: Workbook, files: Sequence[DmsObject]) -> None:
         counts.pop(book.mappings.target_name(taken), None)
     if counts:
         named = ", ".join(f"{count:,} of {schema}.{table}" for (schema, table), count in sorted(counts.items()))
-        book.progress(f"{new[0].name} … {new[-1].name}: rows of tables that are not taken are ignored: {named}")
+        book.progress(
+            f"{new[0].name} … {new[-1].name}: rows of tables that this run does not process are ignored: {named}"
+        )
 
 
 def _counts(book: Workbook, files: Sequence[DmsObject], in_process: bool) -> Counter[tuple[str, str]]:

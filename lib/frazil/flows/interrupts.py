@@ -24,7 +24,7 @@ def stop_requests(say: Callable[[str], None]) -> Iterator[threading.Event]:
 
     def on_signal(number: int, frame) -> None:
         say(
-            f"{signal.Signals(number).name}: stopping once the batches under way are committed; again: they are given up"
+            f"{signal.Signals(number).name}: stopping once the batches in progress are committed; a second one aborts them"
         )
         signal.signal(number, before[number])
         stop.set()

@@ -26,9 +26,9 @@ def worst_latency(settings: Settings, since: float) -> float | None:
         catalog, worst = pyiceberg_catalog.open_catalog(settings), []
         for spec in book.specs.values():
             for at, summary in pyiceberg_catalog.commits(pyiceberg_catalog.get_table(catalog, spec.target), since):
-                told = json.loads(summary.get("frazil.latency", "{}"))
-                if told.get("age"):
-                    worst.append((at - told["picked_up"] + told["age"][-1]) / 1000)
+                sketch = json.loads(summary.get("frazil.latency", "{}"))
+                if sketch.get("age"):
+                    worst.append((at - sketch["picked_up"] + sketch["age"][-1]) / 1000)
         return max(worst, default=None)
     except FrazilError:
         return None
@@ -38,7 +38,7 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table: what is pending, and for how many seconds the oldest has waited.
 
     It counts files, or messages of any table. The time is that in the file's name (UTC). A table without pending files
-    is not late, however long its source has been idle. `problem` says why the state of a table is unknown, or that its
+    is not late, however long its source has been idle. `problem` is why the state of a table is unknown, or that its
     load files changed; `cure` says what to do.
     """
     rows, catalog, kept = [], pyiceberg_catalog.open_catalog(book.settings), stream_contents(book)

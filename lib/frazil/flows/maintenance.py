@@ -65,7 +65,7 @@ def rewrites(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "")
     s, name = book.settings, book.name(spec)
     groups = file_groups(book.spark, jvm.load_table(book.spark, name), s)
     if not groups:
-        return Stage(f"{spec.source}: no two of its files lie in one partition and may be rewritten now")
+        return Stage(f"{spec.source}: no two of its files are in one partition and may be rewritten now")
     rows = [
         {"group": n, "files": len(g.files), "size": size(g.bytes), "live rows": g.rows,
          "becomes": many(-(-g.bytes // (s.target_file_mb << 20)), "file") if g.rows else "nothing: all rows are deleted"}

@@ -48,8 +48,8 @@ class Group:
 def groups_of_facts(facts: Iterable[dict[str, Any]]) -> list[Group]:
     """Return the groups of messages from the facts that `message_blocks` has about each part."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for told in facts:
-        found.setdefault(tuple(told[name] for name in BY), []).append(told)
+    for part in facts:
+        found.setdefault(tuple(part[name] for name in BY), []).append(part)
     return [_together(mine) for mine in found.values()]
 
 

@@ -21,7 +21,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.jvm_process import require_alive
 
-WRITE_ONE = "write a spec for it (see `frazil init`), load it by 01_full_load from the start; until then its messages are passed by"
+WRITE_ONE = "write a spec for it (see `frazil init`), load it by 01_full_load from the start; until then its messages are ignored"
 Name = tuple[str, str]
 
 
@@ -43,7 +43,7 @@ def handle_new_tables(book: Workbook, groups: Sequence[Group]) -> list[TableResu
         name = (g.schema, g.table)
         if g.readable and g.kind == "data" and name not in book.known and not g.table.lower().startswith("awsdms_"):
             new[name] = new.get(name, 0) + g.count
-    new = {n: count for n, count in new.items() if n not in book.met}
+    new = {n: count for n, count in new.items() if n not in book.new_tables}
     policy = "ignore" if book.settings.tables else book.settings.unknown_tables
     if not new or policy == "ignore":
         return []
@@ -52,7 +52,7 @@ def handle_new_tables(book: Workbook, groups: Sequence[Group]) -> list[TableResu
             f"messages of tables without a spec: {', '.join(f'{s}.{t} ({count})' for (s, t), count in sorted(new.items()))}",
             "write a spec for each, or run with unknown_tables=create or =ignore",
         )
-    book.met |= set(new)
+    book.new_tables |= set(new)
     definitions = _definitions(book, groups, new)
     return [_create(book, name, definitions.get(name)) for name in sorted(new)]
 
@@ -85,14 +85,16 @@ def _create(book: Workbook, name: Name, definition: Definition | None) -> TableR
         tables.create_table(book.spark, book.name(spec), spec, book.format_version)
         _write(Path(spec.file), spec_text(spec))
     except FrazilError as e:
-        return TableResult(source, "held", str(e))
+        return TableResult(source, "waiting", str(e))
     except Exception as e:  # a name that Spark, the catalog or the file system refuses
-        log.error("%s cannot be made", source, exc_info=True)
+        log.error("%s cannot be created", source, exc_info=True)
         require_alive(book.folder, e)
         at = f" of the control record at {definition.where}" if definition else ""
-        return TableResult(source, "held", f"{source}{at} cannot be made: {jvm.cause(e)}\n  cure: {WRITE_ONE}")
+        return TableResult(source, "waiting", f"{source}{at} cannot be created: {jvm.cause(e)}\n  cure: {WRITE_ONE}")
     book.add(spec)
-    note = f"made as the control record at {definition.where} tells it, see {spec.file}; it waits for its load: 01_full_load"
+    note = (
+        f"created from the control record at {definition.where}, see {spec.file}; it waits for its load: 01_full_load"
+    )
     book.progress(f"{source}: {note}")
     return TableResult(source, "created", note)
 
@@ -113,26 +115,26 @@ def _spec(book: Workbook, name: Name, definition: Definition | None) -> TableSpe
     source = ".".join(name)
     if definition is None:
         raise StreamError(
-            f"{source} cannot be made: no control record in the stream tells its columns (IncludeControlDetails)",
+            f"{source} cannot be created: no control record in the stream names its columns (IncludeControlDetails)",
             WRITE_ONE,
         )
     without_key = "refuse" if definition.key else book.settings.without_key
-    if untold := [n for n, c in definition.columns.items() if c is None]:
-        why, cure = f"it does not tell the type of {', '.join(untold)}", WRITE_ONE
+    if unknown := [n for n, c in definition.columns.items() if c is None]:
+        why, cure = f"it does not have the type of {', '.join(unknown)}", WRITE_ONE
     elif any("." in part or not part for part in name):
         why = "`source` of a spec is schema.table, so neither name may be empty or have a dot"
         cure = (
-            "rename the table on its way: a rule `rename` of the task's mappings; until then its messages are passed by"
+            "rename the table on its way: a rule `rename` of the task's mappings; until then its messages are ignored"
         )
     elif not definition.key and without_key == "refuse":
         why = "it has no primary key, so no change can find its row"
         cure = f"set `without_key` in params/{book.settings.env}.yml to append (every change becomes a row) or multiset, or {WRITE_ONE}"
     elif book.mappings.target_name(spec := _declared(book, definition, name, without_key)) != name:
-        why, cure = "the task's rules rename tables, so its name at the source cannot be told", WRITE_ONE
+        why, cure = "the task's rules rename tables, so its name at the source is not known", WRITE_ONE
     else:
         why, cure = _conflict(book, spec)
     if why:
-        raise StreamError(f"{source} cannot be made from the control record at {definition.where}: {why}", cure)
+        raise StreamError(f"{source} cannot be created from the control record at {definition.where}: {why}", cure)
     return spec
 
 
@@ -144,10 +146,10 @@ def _declared(book: Workbook, definition: Definition, name: Name, without_key: s
 
 
 def _conflict(book: Workbook, spec: TableSpec) -> tuple[str, str]:
-    """Say why a new spec would not be valid, alone or together with all others, and what helps; empty: it is valid."""
+    """Return why a new spec would not be valid, alone or together with all others, and what helps; empty: it is valid."""
     another = f"{WRITE_ONE}; give it another `target`"
     if Path(spec.file).exists():
-        return f"{spec.file} is there already", WRITE_ONE
+        return f"{spec.file} exists already", WRITE_ONE
     if spec.target.split(".")[0] == book.settings.ops:
         return f"its `target` {spec.target} would be among Frazil's own tables", another
     try:

@@ -92,7 +92,7 @@ def state_of(
     found = book.arrivals(spec, state, there)
     given_up = set(getattr(book.settings, "go_on_without", ())) & set(state.record.awaited)
     if (same or found.same or given_up) and not same_load:
-        raise UnsureError(f"{spec.source}: files are gone, or have another time", "the run keeps what is known of them")
+        raise UnsureError(f"{spec.source}: files are gone, or have another time", "the run records this")
     if same_load:
         _look_into(book, spec, () if position.loaded else there.loads, found.pending)
     return position, *_waits(found.pending)

@@ -43,7 +43,7 @@ Samples = dict[str, list[tuple[str, float, float]]]
 
 
 def plan(book: Workbook, on_changed_load: str = "", loads: Workbook | None = None) -> list[dict[str, Any]]:
-    """Return one row per table; `decision` says what blocks it, and is empty where nothing does.
+    """Return one row per table; `decision` is what blocks it, and is empty where nothing does.
 
     `notes` names unknown settings and columns that the lake does not get. `loads` is the workbook of 01_full_load where
     `book` is that of 02_cdc_merge: each plans its part by its own settings.
@@ -112,11 +112,11 @@ def _samples(book: Workbook, newest: int = 30) -> Samples:
             require_metadata(book.settings, spec.target, depth=1)
             table = jvm.load_table(book.spark, book.name(spec)) if book.exists(spec) else None
         for snapshot in islice(jvm.ancestors(table), newest) if table else ():
-            told = {k: json.loads(snapshot.summary().get(f"frazil.{k}") or "{}") for k in ("counts", "latency")}
-            began = told["latency"].get("picked_up") or told["counts"].get("began")
+            facts = {k: json.loads(snapshot.summary().get(f"frazil.{k}") or "{}") for k in ("counts", "latency")}
+            began = facts["latency"].get("picked_up") or facts["counts"].get("began")
             kind = snapshot.summary().get("frazil.kind")
             if began and kind in ("load", "changes"):
-                size = Batch.size_mb(told["counts"])
+                size = Batch.size_mb(facts["counts"])
                 rows.append((kind, size, (snapshot.timestampMillis() - began) / 1000))
     return found
 
@@ -124,9 +124,8 @@ def _samples(book: Workbook, newest: int = 30) -> Samples:
 def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -> float | None:
     """Estimate the seconds: a batch takes as long as the table's last ones, or longer if it is larger.
 
-    Without these, all tables' commits count.
-
-    Below a megabyte the fixed cost of a commit decides, not the size.
+    Without these, all tables' commits count. Below a megabyte the fixed cost of a commit decides, not the size. Whole
+    commits of earlier runs count here, by whichever lane; `write_path` compares lanes, also before the first commit.
     """
     own = [s for s in samples.get(table, ()) if s[0] == kind]
     known = own or [s for rows in samples.values() for s in rows if s[0] == kind]
@@ -184,11 +183,11 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
 
 
 def _changes_only(exists: bool, there: TableObjects, position: Position, pending: list[DmsObject]) -> list[str]:
-    """Say what 02_cdc_merge waits for; empty if nothing."""
+    """Return what 02_cdc_merge waits for; empty if nothing."""
     if not exists:
-        return ["held until the table is made and loaded: run 00_setup and 01_full_load"]
+        return ["waiting until the table is created and loaded: run 00_setup and 01_full_load"]
     if not position.loaded or (position.awaits_load and there.loads and not pending):
-        return [f"held until {WAITS}"]
+        return [f"waiting until {WAITS}"]
     return []
 
 
@@ -219,7 +218,7 @@ def _look_at_stream(
         doing.append({None: "read on", 0: "nothing new"}.get(waiting, "apply changes"))
     else:
         alone = len(books) == 1 and isinstance(book.settings, CdcMergeSettings)
-        doing.append(f"held until {WAITS}" if alone else "load once that is whole")
+        doing.append(f"waiting until {WAITS}" if alone else "load once that is complete")
     s = book.settings if isinstance(book.settings, CdcMergeSettings) else CdcMergeSettings()
     batches = math.ceil((waiting or 0) / s.max_batch_messages)
     left = 0
@@ -238,7 +237,7 @@ def _look_at_stream(
 
 
 def _order(book: Workbook, spec: TableSpec) -> str:
-    """Say what orders changes, and what else confirms that order."""
+    """Return what orders changes, and what else confirms that order."""
     if book.stream:
         return "partition, then place in it"
     witness = book.mappings.sequence_column(spec)
@@ -246,7 +245,7 @@ def _order(book: Workbook, spec: TableSpec) -> str:
 
 
 def _how(book: Workbook, spec: TableSpec, exists: bool, batch_mb: float) -> dict[str, Any]:
-    """Say how a table will be written: lane, format version, and how rows are deleted."""
+    """Return how a table will be written: lane, format version, and how rows are deleted."""
     version = tables.format_of(book.spark, book.name(spec)) if exists else book.format_version
     if not exists:
         book.lanes.costs.setdefault(book.name(spec), Costs())
@@ -274,7 +273,7 @@ def unknown_names(book: Workbook) -> Sequence[str]:
 
 
 def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[DmsObject] = ()) -> str:
-    """Say what can never be right.
+    """Return what can never be right.
 
     It checks the settings of endpoint and task, the table if it `exists`, and the newest file.
     """
@@ -282,17 +281,17 @@ def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[
     if book.stream:
         return "; ".join(filter(None, [*(f["says"] for f in stream_check.findings(book)), unread]))
     found = lint(read_endpoint_document(book.settings.path("endpoint")), book.mappings, [spec])
-    told = [f"{f.setting} = {f.value}: {f.hurts}" for f in found if f.severity == LOSS] + [unread] * bool(unread)
+    wrong = [f"{f.setting} = {f.value}: {f.hurts}" for f in found if f.severity == LOSS] + [unread] * bool(unread)
     image = book.mappings.before_image(spec)
     if spec.policy == "multiset" and (image is None or image.columns != "all"):
-        told.append("no before-image columns with column-filter 'all': updates stop the table")
+        wrong.append("no before-image columns with column-filter 'all': updates stop the table")
     for one in shapes(spec, book.endpoint, book.mappings, newest, CHANGE_PHASE) if image and spec.key else ():
         if one.carries is not None and (blind := [k for k in spec.key if k not in one.before]) and not spec.layouts:
-            told.append(
-                f"no old value of {', '.join(blind)} in {one.where}, though the rule add-before-image-columns means it: an update "
+            wrong.append(
+                f"no old value of {', '.join(blind)} in {one.where}, though the rule add-before-image-columns covers it: an update "
                 "that changes it leaves the old row (pk-only is the source's primary key, and column-filter all every column)"
             )
-    return "; ".join(dict.fromkeys(told))
+    return "; ".join(dict.fromkeys(wrong))
 
 
 def require_no_decision(rows: list[dict[str, Any]]) -> None:

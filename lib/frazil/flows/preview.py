@@ -49,7 +49,7 @@ NOTHING = Stage("nothing to show")
 
 @dataclass
 class _Preview:
-    """The next files of one table, and a sample of their records; `why` tells what keeps one of them from being shown."""
+    """The next files of one table, and a sample of their records; `why` is the reason if one of them cannot be shown."""
 
     book: Workbook
     spec: TableSpec | None = None
@@ -206,7 +206,7 @@ class Batch(_Preview):
             self._key_row(values, ops[i], by_key[keys[i]])
             for i, values in zip(places, self._values(rows, places), strict=True)
         ]
-        said = f"{many(self.sample.changes, 'change')} of {many(keys, 'key')}: the last one of each key stands"
+        said = f"{many(self.sample.changes, 'change')} of {many(keys, 'key')}: the last one of each key is applied"
         return Stage(said, found)
 
     def _key_row(self, values: dict[str, Any], op: str, places: list[Place]) -> dict[str, Any]:
@@ -294,7 +294,7 @@ def _choose(book: Workbook, planned: Sequence[dict[str, Any]], what: str, table:
         return Stage("the tables are read from a stream, whose messages are not shown here")
     if table and table not in book.specs:
         return Stage(f"no table '{table}': {nearest(table, book.specs)}")
-    ready = [r for r in planned if r.get(what) and not r["decision"] and not r["action"].startswith("held")]
+    ready = [r for r in planned if r.get(what) and not r["decision"] and not r["action"].startswith("waiting")]
     ready = [r for r in ready if not table or r["table"] == table]
     most = max(ready, key=lambda r: (r[what], r["mb"]), default=None)
     return book.specs[most["table"]] if most else None

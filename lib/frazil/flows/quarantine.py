@@ -34,7 +34,10 @@ def quarantines_bad_rows(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
     if spec.hides:
         return False, "columns of the table are masked or left out, so its rows may not be kept as they are"
     if spec.policy == "multiset" or spec.optional or book.endpoint.no_sup_value is not None:
-        return False, "a row may say only a part of what is, so that nothing tells what one left out does to later ones"
+        return (
+            False,
+            "a row may have only some of its columns, so that nothing shows what one left out does to later ones",
+        )
     return True, ""
 
 
@@ -55,7 +58,7 @@ def admit(book: Workbook, spec: TableSpec, counted: tuple[int, int], explain: Ca
     if not aside:
         raise explain(why_not and f"such rows are not quarantined: {why_not}")
     if bad > most or bad * 100 > share * total:
-        limit = f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass"
+        limit = f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} allow"
         raise explain(f"or raise the limit, which leaves such rows out of the lake until they are replayed: {limit}")
 
 

@@ -74,7 +74,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     """Return what waits in the quarantine. Nothing is changed.
 
     There is one row per table, fault (its column and kind) and what a replay would do. `replay` is `apply`, `obsolete`
-    (the key was changed later), `still bad`, or `cannot tell`. `because` gives the reason if it differs from the
+    (the key was changed later), `still bad`, or `unclear`. `because` gives the reason if it differs from the
     original fault. `example` is the oldest row's place and its fault.
     """
     found: dict[str, list[dict[str, Any]]] = {}
@@ -123,7 +123,7 @@ def _unreadable(book: Workbook) -> list[dict[str, Any]]:
     return [
         {
             "table": quarantine_status.NO_TABLE, "rows": len(lost), "key_known": 0, "since": f"{min(r['set_aside_at'] for r in lost):%Y-%m-%d %H:%M:%S}",
-            "replay": "never", "because": "they tell no table: see their bytes (raw), then discard them",
+            "replay": "never", "because": "they name no table: see their bytes (raw), then discard them",
             "example": f"{first['path']} offset {first['row_no']}: {first['reason']}",
         }
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def _place(record: Row) -> str:
 
 
 def run(book: Workbook) -> list[TableResult]:
-    """Handle the quarantine as the parameter `quarantine` says: `show` (do nothing), `replay` or `discard`.
+    """Handle the quarantine by the parameter `quarantine`: `show` (do nothing), `replay` or `discard`.
 
     Tables fail independently. Messages that name no table are discarded by a run over all tables.
     """

@@ -81,18 +81,18 @@ def newly_unreadable(settings: Settings, since: float) -> str:
 
 
 def still_waiting(book: Workbook) -> str:
-    """Say how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
+    """Return how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
     try:
         records = pyiceberg_catalog.records(pyiceberg_catalog.quarantine(book.settings))
     except FrazilError:  # a catalog that only Spark can read
         return ""
     rows, lost = waiting_of(records), unreadable_of(records)
-    told = [f"{count:,} row(s) of {name}" for name, count in sorted(rows.items()) if name in book.specs]
-    return ", ".join([*told, *([many_unreadable(lost)] if lost and book.stream else [])])
+    parts = [f"{count:,} row(s) of {name}" for name, count in sorted(rows.items()) if name in book.specs]
+    return ", ".join([*parts, *([many_unreadable(lost)] if lost and book.stream else [])])
 
 
 def many_unreadable(rows: list[dict[str, Any]]) -> str:
-    """Say how many messages name no table, and where the first is; empty if none exist."""
+    """Return how many messages name no table, and where the first is; empty if none exist."""
     if not rows:
         return ""
-    return f"{len(rows):,} message(s) that tell no table, from {rows[0]['path']} offset {rows[0]['row_no']} on"
+    return f"{len(rows):,} message(s) that name no table, from {rows[0]['path']} offset {rows[0]['row_no']} on"

@@ -10,7 +10,7 @@ from frazil.config.lake_types import value_type
 from frazil.config.source_database import SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
-from frazil.core.text_sql import driver_rows
+from frazil.core.time_sql import driver_rows
 from frazil.flows.table_result import TableResult
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema
@@ -125,7 +125,7 @@ def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
     """
     connection = source_connection()
     if connection.engine != "postgresql":
-        raise SourceDatabaseError(f"rows of {connection.engine} cannot be compared", "only PostgreSQL's can, so far")
+        raise SourceDatabaseError(f"rows of {connection.engine} cannot be compared", "only those of PostgreSQL can")
     table = ".".join(map(_quoted, spec.source.split(".")))
 
     def read(query: str) -> DataFrame:

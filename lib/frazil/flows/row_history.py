@@ -8,7 +8,7 @@ from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.config.timestamps import clock
-from frazil.core.text_sql import key_text
+from frazil.core.time_sql import key_text
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.position import Position
@@ -78,7 +78,7 @@ def key_history(book: Workbook, table: str, key: list[str]) -> list[dict[str, An
         made = states[at] if at is not None else None
         word = "insert" if gone else "update"
         if made is None or made.kind == "load":
-            word = "load" if made else "there before what snapshots tell of"
+            word = "load" if made else "older than the kept snapshots"
         lies = {"_file": v.file.rsplit("/", 1)[-1], "_pos": v.position, "_row_id": v.row_id}
         values = {c: x for c, x in v.row.items() if c not in spec.key}
         events.append(_with_values({"operation": word, **_recorded(states, made), **lies}, values))
@@ -129,7 +129,7 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     states = table_history.lineage(book.spark, name)
     made = next((s for s in states if str(s.id) == str(snapshot)), None)
     if made is None or made.kind not in ("changes", "load"):
-        raise ExploreError(f"{table}: no kept snapshot of a batch tells where this key comes from", "ask for one of key_history, of a load or of changes")  # fmt: skip
+        raise ExploreError(f"{table}: no kept snapshot of a batch shows where this key comes from", "ask for one of key_history, of a load or of changes")  # fmt: skip
     files, phase = _files_of(book, spec, made, *_between(states, made))
     spec = as_carried(book, spec, read_base(book.spark, name), files, phase)
     files, read = plan_files(spec, book.endpoint, book.mappings, files, phase)
@@ -166,13 +166,13 @@ def _files_of(
 ) -> tuple[list[DmsObject], int]:
     """Return the files of a commit's batch, in order, and whether they are load files (0) or change files (1)."""
     if book.stream:
-        raise ExploreError(f"{spec.source} is fed by a stream, whose messages are not looked through for a key", "see key_history: it names the places of the batch")  # fmt: skip
+        raise ExploreError(f"{spec.source} is fed by a stream, whose messages are not searched for a key", "see key_history: it names the places of the batch")  # fmt: skip
     there = book.objects(spec)
     files = (
         list(there.loads) if made.kind == "load" else [o for o in there.changes if after.last < o.name <= until.last]
     )
     if not files:
-        raise ExploreError(f"{spec.source}: the files of snapshot {made.id} are gone", "the snapshot's own account of the batch is all that is left")  # fmt: skip
+        raise ExploreError(f"{spec.source}: the files of snapshot {made.id} are gone", "only the snapshot's summary describes the batch now")  # fmt: skip
     if (size := sum(o.size for o in files) / 1e6) > MOST_MB:
-        raise ExploreError(f"{spec.source}: the files of snapshot {made.id} hold {size:,.0f} MB", "look for the key in them by other means")  # fmt: skip
+        raise ExploreError(f"{spec.source}: the files of snapshot {made.id} hold {size:,.0f} MB", "search these files for the key by another tool")  # fmt: skip
     return sorted(files, key=lambda f: f.name), LOAD_PHASE if made.kind == "load" else CHANGE_PHASE

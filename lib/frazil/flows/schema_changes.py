@@ -103,7 +103,7 @@ def shape(
         spec = schema_evolution.with_control_records(spec, table.events)
     definition = files.definition if isinstance(files, FromStream) else None
     if definition and not is_whole(definition, spec, book.mappings):
-        book.progress(f"{definition.where}: {definition.operation} without the key of {spec.source} tells nothing")
+        book.progress(f"{definition.where}: {definition.operation} without the key of {spec.source} defines no table")
         definition = None
     new = _events(book, spec, table, position, definition, promotes) if definition and table else ()
     spec = schema_evolution.with_control_records(spec, new)
@@ -138,7 +138,7 @@ def _steps_to(
     except SchemaError as e:
         if position.loaded and not position.awaits_load:
             raise
-        raise SchemaError(e.problem, "run 00_setup: the table holds no load yet, so it is made anew") from None
+        raise SchemaError(e.problem, "run 00_setup: the table has no load yet, so it is created again") from None
 
 
 def require_first_files(book: Workbook, spec: TableSpec, there: TableObjects) -> None:
@@ -249,14 +249,14 @@ class _ColumnTracker:
         if gone and new:
             raise SchemaError(
                 f"{where}: unknown column '{new[0]}', and no column {', '.join(gone)}: renamed, or another one?",
-                f"say so in {spec.file}: a column with the new name, with renamed_from: {gone[0]} if it is the same one",
+                f"declare it in {spec.file}: a column with the new name, with renamed_from: {gone[0]} if it is the same one",
             )
         if gone and (policy.gone not in ("keep", "drop") or {*gone} & {*spec.key}):
             raise self._gone(one, gone)
         if new and policy.new not in ("add", "ignore"):
             raise SchemaError(
                 f"{where}: unknown column '{new[0]}'",
-                f"add it to {spec.file}, with its type, or let files say: changes: {{new: add}}; {{new: ignore}} leaves its "
+                f"add it to {spec.file}, with its type, or let files decide: changes: {{new: add}}; {{new: ignore}} leaves its "
                 "values out of the lake",
             )
         if policy.new == "add":
@@ -277,7 +277,7 @@ class _ColumnTracker:
         return SchemaError(
             problem,
             f"if the file should have it: correct its name in {spec.file} (renamed_from: what it was), or have DMS write the file "
-            "again; if the source dropped it, or has it only since later: changes: {gone: keep} keeps what the lake has of it, "
+            "again; if the source dropped it, or added it later: changes: {gone: keep} keeps what the lake has of it, "
             "and new rows have null there",
         )
 

@@ -70,14 +70,14 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
             rows.append(_row_of(Finding("columns", spec.source, e.problem, e.cure, LOSS)))
     refuse(shown)
     for e in shown:
-        verdict = "as stated" if e.stated == e.proposed or (e.certain and e.agrees) else "proposed"
+        verdict = "confirmed" if e.stated == e.proposed or (e.certain and e.agrees) else "proposed"
         row = seen.setdefault((e.setting, e.proposed, verdict), {
             "setting": e.setting, "value": e.stated, "kind": verdict, "files": 0,
             "says": f"{e.proposed!r}: {e.evidence}", "cure": "", "example": e.file,
         })  # fmt: skip
         row["files"] += 1
     book.endpoint.check_order(book.mappings, specs)
-    return rows + sorted(seen.values(), key=lambda r: r["kind"] == "as stated")
+    return rows + sorted(seen.values(), key=lambda r: r["kind"] == "confirmed")
 
 
 def _row_of(f: Finding) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def create_tables(book: Workbook) -> list[TableResult]:
         anew = tables.drop_unloaded(book.spark, book.name(spec), spec, book.format_version)
         created = tables.create_table(book.spark, book.name(spec), spec, book.format_version, anew)
         if anew:
-            return TableResult(spec.source, "created", "made anew by its spec: it held no load yet")
+            return TableResult(spec.source, "created", "created again by its spec: it had no load yet")
         if not created:
             follow(book, spec, tables.read_base(book.spark, book.name(spec)), [], CHANGE_PHASE)
         left = commit.remove_abandoned_branches(book.spark, book.name(spec))

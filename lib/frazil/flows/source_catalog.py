@@ -25,7 +25,7 @@ QUERIES = {
         select n.nspname as s, c.relname as t, a.attname as c, a.attnum as n, case t.typtype when 'e' then 'enum' when 'r' then 'range'
             when 'c' then 'composite' when 'd' then format_type(t.typbasetype, t.typtypmod)
             else format_type(a.atttypid, a.atttypmod) end as kind, not a.attnotnull as nullable,
-            col_description(c.oid, a.attnum) as told, obj_description(c.oid, 'pg_class') as about,
+            col_description(c.oid, a.attnum) as remark, obj_description(c.oid, 'pg_class') as about,
             array_position(i.indkey::int2[], a.attnum) as place, coalesce(to_json(a)->>'attgenerated', '') <> '' as generated,
             case when c.relkind = 'p' then 'parent' end as role,
             (select pn.nspname || '.' || p.relname from pg_inherits h join pg_class p on p.oid = h.inhparent
@@ -40,7 +40,7 @@ QUERIES = {
             when c.max_length = -1 and t.name in ('varchar', 'nvarchar', 'varbinary') then '(max)'
             when t.name in ('nchar', 'nvarchar') then concat('(', c.max_length / 2, ')')
             when t.name in ('char', 'varchar', 'binary', 'varbinary') then concat('(', c.max_length, ')') else '' end as kind,
-            c.is_nullable as nullable, cast(cd.value as nvarchar(4000)) as told, cast(td.value as nvarchar(4000)) as about,
+            c.is_nullable as nullable, cast(cd.value as nvarchar(4000)) as remark, cast(td.value as nvarchar(4000)) as about,
             k.key_ordinal as place, c.is_computed as generated
         from sys.columns c join sys.tables o on o.object_id = c.object_id join sys.schemas s on s.schema_id = o.schema_id
             join sys.types t on t.user_type_id = c.system_type_id
@@ -53,7 +53,7 @@ QUERIES = {
         where o.is_ms_shipped = 0""",
     "mysql": """
         select c.table_schema as s, c.table_name as t, c.column_name as c, c.ordinal_position as n, c.column_type as kind,
-            c.is_nullable = 'YES' as nullable, c.column_comment as told, t.table_comment as about, k.ordinal_position as place,
+            c.is_nullable = 'YES' as nullable, c.column_comment as remark, t.table_comment as about, k.ordinal_position as place,
             c.extra like '%STORED GENERATED%' or c.extra like '%VIRTUAL GENERATED%' or c.extra like '%PERSISTENT%' as generated
         from information_schema.columns c
             join information_schema.tables t on t.table_schema = c.table_schema and t.table_name = c.table_name
@@ -68,7 +68,7 @@ QUERIES = {
             when c.data_type = 'FLOAT' then '(' || c.data_precision || ')'
             when c.data_type in ('CHAR', 'VARCHAR2', 'NCHAR', 'NVARCHAR2') then '(' || c.char_length || ')'
             when c.data_type = 'RAW' then '(' || c.data_length || ')' end as kind,
-            case c.nullable when 'Y' then 1 else 0 end as nullable, cc.comments as told, tc.comments as about, k.position as place,
+            case c.nullable when 'Y' then 1 else 0 end as nullable, cc.comments as remark, tc.comments as about, k.position as place,
             case v.virtual_column when 'YES' then 1 else 0 end as generated
         from all_tab_columns c join all_tab_cols v on v.owner = c.owner and v.table_name = c.table_name and v.column_name = c.column_name
             join all_tables t on t.owner = c.owner and t.table_name = c.table_name
@@ -119,7 +119,7 @@ def read_catalog(
         )
     except Exception as e:
         why = connection.hide(jvm.cause(e))
-        cure = "check address, credentials and rights"
+        cure = "check address, credentials and permissions"
         if "ClassNotFound" in why or "No suitable driver" in why:
             cure = (
                 f"restart the kernel, or start Spark with {ENGINES[engine][3]}: a driver is fetched when Spark starts"

@@ -76,7 +76,7 @@ class _Run:
 
     def _take(self, results: list[TableResult]) -> None:
         for result in results:
-            table, stuck = result.table, result.status in ("failed", "held", "skipped")
+            table, stuck = result.table, result.status in ("failed", "waiting", "skipped")
             self.total[table].add(result)
             if self.live is not None:
                 show(self.live, result)
@@ -100,8 +100,8 @@ class _Run:
             return False
         taken = self.book.stream.take(self.book.spark, nearest_start(going), self.book.settings.max_batch_messages)
         with messages(self.book, taken) as read:
-            for met in handle_new_tables(self.book, read.groups):
-                self.total[met.table], self.out[met.table] = met, float("inf")
+            for new in handle_new_tables(self.book, read.groups):
+                self.total[new.table], self.out[new.table] = new, float("inf")
             self._each(lambda spec: self._apply(spec, read, taken))
         self.passes += bool(read.groups)
         loaded = self._first_loads(taken.end) if self.first else False
@@ -124,7 +124,7 @@ class _Run:
         base = self.base[spec.source] = read_base(self.book.spark, name)
         quarantine.settle_leftovers(self.book, spec, base)
         if not base.position.loaded:
-            return TableResult(spec.source, "held", f"changes wait until {WAITS}")
+            return TableResult(spec.source, "waiting", f"changes wait until {WAITS}")
         self.at[spec.source] = begin_of(self.book, spec, base.position, kept, self.at.get(spec.source))
         return TableResult(spec.source, "unchanged")
 
@@ -139,7 +139,7 @@ class _Run:
             # DMS sends a table's changes after its load. Everything was read, so the load was empty.
             base = replace(base, position=replace(base.position, load_digest=STREAM_LOAD))
         if any(g.is_load and g.is_after(base.position.stream_load) for g in mine):
-            return TableResult(spec.source, "held", f"changes wait: {APART}")
+            return TableResult(spec.source, "waiting", f"changes wait: {APART}")
         result = TableResult(spec.source, "unchanged", "nothing new")
         part = _Part(spec, base, at, taken.end, read, [g for g in mine if not g.is_load and g.is_after(at)])
         records = definitions(self.book, spec, read.groups, at)
@@ -200,9 +200,9 @@ class _Run:
             keep_position(self.book, part.spec, part.base, position)
         return reached
 
-    def _evolve(self, spec: TableSpec, base: Base, told: Definition) -> Base:
+    def _evolve(self, spec: TableSpec, base: Base, definition: Definition) -> Base:
         """Let the table follow a control record; return the base of the next batch."""
-        base = follow(self.book, spec, base, FromStream(definition=told), CHANGE_PHASE).on(base)
+        base = follow(self.book, spec, base, FromStream(definition=definition), CHANGE_PHASE).on(base)
         return replace(base, schemas=read_base(self.book.spark, self.book.name(spec)).schemas)
 
     def _changes(self, part: _Part, seen: tuple[int, frozenset[str]], result: TableResult) -> bool:
@@ -226,7 +226,7 @@ class _Run:
         """Return a table's position at a place; if needed, the ids of its streams are recorded once, as they were then."""
         topic, of = self.book.topic(spec), base.position.stream_of
         if topic and topic == base.position.topic:
-            of = {name: told for name, told in of.items() if name == topic}
+            of = {name: ids for name, ids in of.items() if name == topic}
         return replace(base.position, batch=batch, stream=place, stream_of={**self.made, **of}, topic=topic)
 
     def settle(self) -> None:

@@ -50,8 +50,8 @@ def findings(book: Workbook) -> list[dict]:
     path = book.settings.path("endpoint")
     stated = checked(StreamSettings, read_stream_settings(path), str(path), EndpointError)
     says = {
-        "null_and_empty": "an empty text cannot be told from a null: both are left out, and become null",
-        "transaction_details": "no commit time: no latency, and no second witness of the order",
+        "null_and_empty": "an empty text is the same as a null: both are left out, and become null",
+        "transaction_details": "no commit time: no latency, and nothing else confirms the order",
         "table_alters": "changes of the tables' columns are not announced",
     }
     return [

@@ -96,7 +96,7 @@ class _Load:
         """
         going = [b for t, b in self.begin.items() if t not in failed] + list(more)
         taken: list[Taken] = []
-        for _ in ("what is there", "what came meanwhile") if going else ():
+        for _ in ("what is there", "what arrived meanwhile") if going else ():
             self.seen = self.end
             while True:
                 taken.append(self.book.stream.take(self.book.spark, self.end or nearest_start(going)))
@@ -116,15 +116,15 @@ class _Load:
                     raise self.changed[spec.source]
                 return TableResult(spec.source, "unchanged", "loaded")
             if self.policy != "reload":
-                return TableResult(spec.source, "held", APART)
+                return TableResult(spec.source, "waiting", APART)
         require_readable(self.book, spec, groups, begin, only_topic(self.book, spec, base.position))
         old, over = self._around(spec, read, loads)
         loads = [] if over is None else loads
         begun = bool(loads) or any(not g.is_load and g.first < self.seen.get(g.object, 0) for g in mine)
         if waits := self._waits(spec, loads, over):
-            return TableResult(spec.source, "held", waits)
+            return TableResult(spec.source, "waiting", waits)
         if lost := self._may_lack(spec, loads, groups):
-            return TableResult(spec.source, "held", lost)
+            return TableResult(spec.source, "waiting", lost)
         if not begun:
             return self._nothing(spec, base)
         # The load already contains what comes before it in its partition.
@@ -183,7 +183,7 @@ class _Load:
         return old, any(after for *_, after in found)
 
     def _waits(self, spec: TableSpec, loads: list[Group], over: bool | None) -> str:
-        """Say what is missing before a table's load is known to be complete."""
+        """Return what is missing before a table's load is known to be complete."""
         if self.over == "declared":
             return ""
         if self.statistics is not None:
@@ -193,11 +193,11 @@ class _Load:
             rows = known.full_load_rows
             return "" if loads or not rows else f"no load records are there, of {rows:,} row(s) by DMS"
         if over is False:
-            return "no change of it was seen after its load records: its load may go on (see load_over)"
+            return "no change of it was seen after its load records: its load may not have ended (see load_over)"
         return ""
 
     def _may_lack(self, spec: TableSpec, loads: list[Group], groups: list[Group]) -> str:
-        """Say so if the first load records may have expired and no kept create-table record disproves it.
+        """Return a reason if the first load records may have expired and no kept create-table record disproves it.
 
         DMS sends that record before them, and everything later than a kept message is kept.
         """
@@ -211,11 +211,11 @@ class _Load:
         if not (lost := sorted(p for p in cut if not any(first[p] <= at for at in made))):
             return ""
         begins = (
-            "" if self.base[spec.source].position.loaded else ", say where it begins (stream_start: a time before it)"
+            "" if self.base[spec.source].position.loaded else ", set where it begins (stream_start: a time before it)"
         )
         return (
-            f"messages of {', '.join(lost)} have expired, and nothing tells whether load records were among them: reload the table "
-            f"in DMS and run this before they expire{begins}, or tell that the load is whole (load_over)"
+            f"messages of {', '.join(lost)} have expired, and nothing shows whether load records were among them: reload the table "
+            f"in DMS and run this before they expire{begins}, or declare that the load is complete (load_over)"
         )
 
     def _load(self, spec: TableSpec, read: Read, base: Base, position: Position, count: int) -> TableResult:
@@ -234,7 +234,7 @@ class _Load:
             rows, known = self._rows(spec, found), (self.statistics or {}).get(spec.source)
             if known and known.full_load_rows != found.keys + bad:
                 return TableResult(
-                    spec.source, "held", f"{found.keys + bad:,} rows are there, of {known.full_load_rows:,} by DMS"
+                    spec.source, "waiting", f"{found.keys + bad:,} rows are there, of {known.full_load_rows:,} by DMS"
                 )
 
             def write(branch: str, properties: dict[str, str]) -> None:
@@ -287,15 +287,15 @@ def run(book: Workbook) -> list[TableResult]:
     found = {r.table: r for r in book.each_table(load.look)}
     failed = [t for t, r in found.items() if r.failed]
     # A table that could not be created before is found again.
-    anew = book.settings.unknown_tables == "create" and not book.settings.tables
-    with messages(book, *load.read(failed, [load.earliest] if anew else []), loads=True) as read:
-        met = {r.table: r for r in handle_new_tables(book, read.groups)}
-        if made := [t for t, r in met.items() if not r.failed]:
+    creates = book.settings.unknown_tables == "create" and not book.settings.tables
+    with messages(book, *load.read(failed, [load.earliest] if creates else []), loads=True) as read:
+        new = {r.table: r for r in handle_new_tables(book, read.groups)}
+        if made := [t for t, r in new.items() if not r.failed]:
             book.progress(f"reading again, from the start of {', '.join(made)}")
         else:
             found |= {r.table: r for r in book.each_table(lambda spec: load.take(spec, read), skip=failed)}
     again = {r.table: r for r in run(book)} if made else {}
-    return list({**found, **met, **again}.values())
+    return list({**found, **new, **again}.values())
 
 
 __all__ = ["run"]

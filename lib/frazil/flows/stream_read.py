@@ -124,8 +124,8 @@ def read_messages(book: Workbook, taken: Sequence[Taken], loads: bool = False) -
     few = _held(given) if are_few else None
     if few is not None:
         return _read(book, given, True, *_parsed_here(few, book.before_field, loads))
-    told = "this process parses the messages"
-    return _read(book, given, False, *tasks_or_here(book, told, lambda here: _parsed(book, given, loads, here)))
+    fallback = "this process parses the messages"
+    return _read(book, given, False, *tasks_or_here(book, fallback, lambda here: _parsed(book, given, loads, here)))
 
 
 def _read(book: Workbook, given: Sequence[Messages], is_small: bool, blocks: Blocks, facts: list[str]) -> Read:
@@ -141,11 +141,11 @@ def _parsed(book: Workbook, given: Sequence[Messages], loads: bool, here: bool) 
         return _parsed_here(message_blocks.batches_here(given), book.before_field, loads)
     blocks = message_blocks.message_blocks(given, book.before_field, loads).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        told = blocks.where("facts is not null").select("facts").collect()
+        rows = blocks.where("facts is not null").select("facts").collect()
     except Exception:
         blocks.unpersist()
         raise
-    return blocks, [row.facts for row in told]
+    return blocks, [row.facts for row in rows]
 
 
 def _parsed_here(batches: Iterable[pa.RecordBatch], before_field: str, loads: bool) -> tuple[pa.Table, list[str]]:
@@ -155,13 +155,13 @@ def _parsed_here(batches: Iterable[pa.RecordBatch], before_field: str, loads: bo
 
 def _held(given: Sequence[Messages]) -> list[pa.RecordBatch] | None:
     """Return a few messages, which this process reads; None if they are too large together."""
-    held, size = [], 0
+    batches, size = [], 0
     for batch in message_blocks.batches_here(given):
-        held.append(batch)
+        batches.append(batch)
         size += batch.nbytes
         if size > MOST_BYTES:
             return None
-    return held
+    return batches
 
 
 def _tell(book: Workbook, groups: list[Group]) -> None:
@@ -177,7 +177,7 @@ def _tell(book: Workbook, groups: list[Group]) -> None:
             )
     if others:
         named = ", ".join(f"{n} ({c})" for n, c in sorted(others.items()))
-        book.progress(f"messages of tables without a spec, passed by: {named}")
+        book.progress(f"messages of tables without a spec, ignored: {named}")
 
 
 def keep_position(book: Workbook, spec: TableSpec, base: Base, position: Position, kind: str = "position") -> None:
@@ -195,8 +195,8 @@ def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]
             sorted({f"{g.object} from offset {min(h.first for h in other if h.object == g.object)}" for g in other})
         )
         raise StreamError(
-            f"{spec.source} is mapped to topic '{topic}', and {sum(g.count for g in other)} of its messages lie in {at}",
-            "correct the copy of the mappings; if DMS was told of another topic meanwhile, leave kafka-target-topic out of it",
+            f"{spec.source} is mapped to topic '{topic}', and {sum(g.count for g in other)} of its messages are in {at}",
+            "correct the copy of the mappings; if DMS was set to another topic meanwhile, leave kafka-target-topic out of it",
         )
     return found
 
@@ -208,15 +208,15 @@ def definitions(
 
     Records from before the table was recreated are ignored.
     """
-    told: list[tuple[str, int, Definition]] = []
+    records: list[tuple[str, int, Definition]] = []
     for g, place, one in records_of(book, book.mappings.target_name(spec), groups):
         if place < position.get(g.object, 0):
             continue
         if g.operation == CREATE:
-            told = []
+            records = []
         elif one:
-            told.append((g.object, place, one))
-    return told
+            records.append((g.object, place, one))
+    return records
 
 
 def records_of(
@@ -239,6 +239,6 @@ def require_known(book: Workbook, spec: TableSpec, names: Iterable[str], where: 
     if (unknown := set(names) - known) and spec.changes.new != "ignore":
         raise StreamError(
             f"{spec.source}: unknown column {', '.join(sorted(unknown))} in {where}",
-            f"add it to {spec.file}: the table follows. With IncludeTableAlterOperations and IncludeControlDetails DMS tells "
+            f"add it to {spec.file}: the table follows. With IncludeTableAlterOperations and IncludeControlDetails DMS sends "
             "what came, and the policy changes: {new: add} adds it",
         )

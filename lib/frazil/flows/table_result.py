@@ -41,7 +41,7 @@ class TableResult:
         self.live = later.live or self.live
         if recovered:
             self.status = "merged" if self.counts.get("batches") else later.status
-            self.note, self.decision = "failed before, and went on", False
+            self.note, self.decision = "failed before, then continued", False
         elif later.status != "unchanged":
             self.status, self.note, self.decision = later.status, later.note, later.decision
 

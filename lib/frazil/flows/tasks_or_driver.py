@@ -32,8 +32,8 @@ def tasks_or_here(book: Workbook, fallback: str, read: Callable[[bool], T]) -> T
     except FrazilError:
         raise
     except Exception as error:
-        if told_by_task := raised_in_task(error):
-            raise told_by_task from error
+        if by_task := raised_in_task(error):
+            raise by_task from error
         if not (missing := missing_python(error)):
             raise
         book.progress(f"{fallback}, as Spark's executors cannot: {missing}")

@@ -28,7 +28,7 @@ def handle_unreadable(book: Workbook, read: Callable[[Iterable[str]], DataFrame]
     if going and book.settings.on_unreadable == "quarantine":
         _set_aside(book, read({g.object for g in going}), going, sum(g.count for g in groups))
     elif going:
-        book.progress(f"passed by, as none of DMS's: {_places(going)}")
+        book.progress(f"ignored, as none of DMS's: {_places(going)}")
 
 
 def require_readable(book: Workbook, spec: TableSpec, groups: Iterable[Group], at: Offsets, only: str) -> None:
@@ -41,12 +41,12 @@ def require_readable(book: Workbook, spec: TableSpec, groups: Iterable[Group], a
         return
     hidden = any(_hidden(book, g) for g in lost)
     sample = "" if hidden else f", such as {lost[0].sample!r}"
-    why = ": they are not set aside, since columns are masked or left out, and their bytes may show them"
+    why = ": they are not quarantined, since columns are masked or left out, and their bytes may show them"
     raise StreamError(
         f"{spec.source}: messages that are none of DMS's ({_places(lost)}){sample}"
         f"{why if hidden and book.settings.on_unreadable == 'quarantine' else ''}",
-        f"see what writes there; to {'' if hidden else 'set such messages aside run with on_unreadable=quarantine, to '}"
-        "pass them by with on_unreadable=report",
+        f"see what writes there; to {'' if hidden else 'quarantine them, run with on_unreadable=quarantine, to '}"
+        "ignore them, run with on_unreadable=report",
     )
 
 
@@ -77,14 +77,14 @@ def _set_aside(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: 
         if count > most or count * 100 > share * total:
             raise StreamError(
                 f"messages that are none of DMS's ({_places(groups)}), such as {groups[0].sample!r}: {count:,} of {total:,} messages "
-                f"are more than max_bad_rows={most:,} and max_bad_percent={share:g} let pass",
+                f"are more than max_bad_rows={most:,} and max_bad_percent={share:g} allow",
                 "see what writes there, or raise the limit; no table has passed them",
             )
 
     records = unreadable_records(lost, book.stream.scheme, commit.new_batch())
     count, first = quarantine_table.add_once(book.spark, book.ops("quarantine"), records, admit)
     if count:
-        book.progress(f"{count:,} message(s) that tell no table set aside in the quarantine: {', '.join(first)}")
+        book.progress(f"{count:,} message(s) that name no table quarantined: {', '.join(first)}")
 
 
 def discard(book: Workbook) -> int:

@@ -22,7 +22,7 @@ from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spark_session import get_spark, missing_python, without_python
 from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
 from frazil.config.sql import identifier, table_name
-from frazil.core.text_sql import driver_rows
+from frazil.core.time_sql import driver_rows
 from frazil.dms import pending_changes
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
@@ -135,8 +135,8 @@ class Workbook:
         """All tables with a spec, including those that this run does not take."""
         self.known = {self.mappings.target_name(s) for s in everything.values()}
         """Schema and table, as DMS writes them, of all tables with a spec."""
-        self.met: set[tuple[str, str]] = set()
-        """Tables without a spec that this run has met."""
+        self.new_tables: set[tuple[str, str]] = set()
+        """Tables without a spec whose messages this run has read."""
         task = read_task_settings(settings.path("mappings")) if self.stream and settings.mappings else {}
         self.before_field: str = task.get("BeforeImageSettings", {}).get("FieldName") or "before-image"
 
@@ -282,13 +282,13 @@ class Workbook:
 
         try:
             found = pending_changes.pending(there, state, late, without)
-            told = verdict(found.late) if found.late else None
-            if told and not told[0]:
+            judged = verdict(found.late) if found.late else None
+            if judged and not judged[0]:
                 refuse_late(found, state.position, spec.source)
             return found
         except LateFilesError as e:
-            if told := verdict(e.late):
-                raise LateFilesError(f"{e.problem}. {told[1]}", e.cure, e.late) from None
+            if judged := verdict(e.late):
+                raise LateFilesError(f"{e.problem}. {judged[1]}", e.cure, e.late) from None
             raise
 
     def check_files(self, spec: TableSpec, there: TableObjects) -> None:
@@ -300,7 +300,7 @@ class Workbook:
             self._checked.add(spec.source)
 
     def not_told(self, files: Iterable[DmsObject]) -> list[DmsObject]:
-        """Return the files that no earlier call was given: their ignored rows are to be told."""
+        """Return the files that no earlier call was given: their ignored rows are to be reported."""
         with self._telling:
             new = [f for f in files if f.path not in self._told]
             self._told |= {f.path for f in new}
@@ -396,7 +396,7 @@ class Workbook:
                 for table in list(self.at_work):
                     self.spark.sparkContext.cancelJobGroup(table)
                 raise StoppedError(
-                    "stopped: what was not committed is given up", "run the notebook again: it goes on from there"
+                    "stopped: what was not committed is discarded", "run the notebook again: it continues from there"
                 ) from None
             finally:
                 self._interruptible = self._interruptible and not outermost

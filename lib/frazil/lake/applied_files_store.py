@@ -34,9 +34,9 @@ def of_java(table: JavaTable) -> Record:
             stream.close()
 
     properties = table.properties()
-    told = {name: properties.get(name) for name in (FILES, AWAITED, SEEN)}
-    head = None if told[FILES] else table.currentSnapshot()
-    return Record.of(told, read, head.timestampMillis() if head else 0)
+    texts = {name: properties.get(name) for name in (FILES, AWAITED, SEEN)}
+    head = None if texts[FILES] else table.currentSnapshot()
+    return Record.of(texts, read, head.timestampMillis() if head else 0)
 
 
 def of_table(table: Table) -> Record:
@@ -113,8 +113,8 @@ class Update:
         new = record.with_files(rows, self.batch, _writer(self.table))
         kept = {name for name, _ in new.segments}
         self.unused = [name for name, _ in self.record.segments if name not in kept]
-        told = Record(new.segments, new.tail, self.modified, new.whole, record.moved)
-        self.properties = {FILES: told.to_text()}
+        shown = Record(new.segments, new.tail, self.modified, new.whole, record.moved)
+        self.properties = {FILES: shown.to_text()}
         if self.awaited or self.record.awaited:
             self.properties[AWAITED] = json.dumps(self.awaited, separators=(",", ":"))
         return self
@@ -146,6 +146,6 @@ def remember_same(table: JavaTable, record: Record, files: Sequence[DmsObject], 
 
 
 def await_files(table: JavaTable, record: Record, names: Iterable[str], without: Iterable[str] = ()) -> None:
-    """Record files that were listed but not applied, so that a later run reports missing ones. Those in `without` are given up."""
+    """Record files that were listed but not applied, so that a later run reports missing ones. Those in `without` are forgotten."""
     awaited = [n for n in dict.fromkeys((*record.awaited, *names)) if n not in set(without)][:MOST_AWAITED]
     table.updateProperties().set(AWAITED, json.dumps(awaited, separators=(",", ":"))).commit()

@@ -43,12 +43,12 @@ class PositionMovedError(FrazilError):
 
 
 class TooManyConflictsError(PositionMovedError):
-    """Other writers committed each time before the batch could: the batch was given up, and the position is unchanged."""
+    """Other writers committed each time before the batch could: the batch was not applied, and the position is unchanged."""
 
     def __init__(self, name: str):
         super().__init__(
             f"{name}: others committed to it {ATTEMPTS} times in a row while a batch was written",
-            "nothing of the batch was applied: the next pass, or run, begins with it; have them commit less often",
+            "nothing of the batch was applied: the next pass, or run, begins with it; let them commit less often",
         )
 
 
@@ -167,7 +167,7 @@ def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a batch's commit tells beside its rows: the position, the snapshot's summary, and other table properties."""
+    """What a batch's commit has besides its rows: the position, the snapshot's summary, and other table properties."""
 
     position: Position
     summary: dict[str, str]
@@ -212,7 +212,7 @@ def once(
 ) -> Commit:
     """Call `attempt(base)` until it commits a batch, each time with the table's newest state; see `until_committed`.
 
-    The batch's id in main's history tells whether it was committed; if not, `undo` is called. A commit that happens
+    The batch's id in main's history shows whether it was committed; if not, `undo` is called. A commit that happens
     late moves the position, and further attempts are refused. Raise PositionMovedError if the position moved, because
     another run is working. Raise TooManyConflictsError if main moved each time.
     """

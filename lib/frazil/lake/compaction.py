@@ -61,8 +61,8 @@ def file_groups(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSetting
     tasks = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
     spec_id, young = table.spec().specId(), left_to_ingestion(spark, table)
     partitions: dict[str, list[_File]] = {}
-    for path, told in tasks.by_path.items():
-        file, deletes = told["data-file"], told.get("delete-files") or []
+    for path, task in tasks.by_path.items():
+        file, deletes = task["data-file"], task.get("delete-files") or []
         equality = any(d["content"].upper().startswith("EQUALITY") for d in deletes)
         if path in young or file["spec-id"] != spec_id or equality:
             continue
@@ -108,7 +108,7 @@ def compact(
     for number, group in enumerate(planned, 1):
         if done and (time.monotonic() - began > s.max_run_s or done + group.bytes > s.max_run_mb << 20):
             say(
-                f"{name}: stopped at the run's bounds before file group {number} of {len(planned)}; the next run goes on"
+                f"{name}: stopped at the run's bounds before file group {number} of {len(planned)}; the next run continues"
             )
             break
         # Another writer commits too: let a batch go first and catch up.
@@ -228,17 +228,17 @@ def _rewrite(
         number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).alias("row")
         return frame.select(F.lit(side).alias("side"), *ids, F.input_file_name().alias("file"), number, *values)
 
-    with ExitStack() as held:
+    with ExitStack() as stack:
         # If all rows were deleted, there is no new file.
         sides = {"old": old, "new": [jvm_rewrite.task_of(spark, table, f) for f in new]}
-        frames = [placed(held.enter_context(jvm_rewrite.staged(spark, table, tasks, by_file=True))[1], side)
+        frames = [placed(stack.enter_context(jvm_rewrite.staged(spark, table, tasks, by_file=True))[1], side)
                   for side, tasks in sides.items() if tasks]  # fmt: skip
         # Read by one task and compared in small ones: a batch waits for its core while one of them is running.
         ids, parts = [f"id{i}" for i in range(len(names))], 1 + sum(f.recordCount() for f in new) // TASK_ROWS
         both = reduce(DataFrame.union, frames).coalesce(1)
         # A hash ignores nulls: whether each value is null is hashed too.
-        told = [x for i in range(len(columns)) for x in (F.col(f"c{i}"), F.isnull(f"c{i}"))]
-        values = F.xxhash64(*told).alias("hash")
+        hashed = [x for i in range(len(columns)) for x in (F.col(f"c{i}"), F.isnull(f"c{i}"))]
+        values = F.xxhash64(*hashed).alias("hash")
         both = both.select("side", *ids, "file", "row", values).repartition(parts, *(ids or ["hash"]))
         if not ids:  # v2 without a key: pair equal rows in any order, they are interchangeable
             same = Window.partitionBy("side", "hash").orderBy("file", "row")

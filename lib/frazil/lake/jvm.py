@@ -146,7 +146,7 @@ def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a swap sets beside rows: a tag, the position under the property `key`, other properties, the snapshot's summary.
+    """What a swap sets besides rows: a tag, the position under the property `key`, other properties, the snapshot's summary.
 
     `position(snapshot=…, sequence=…)` renders the property.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake.jvm import JavaTable, load_table, package
@@ -11,21 +12,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def from_json(spark: SparkSession, table: JavaTable, entries: list[dict[str, Any]]) -> list[Any]:
-    """Return data files of the table's current partition spec as Java objects, including metrics and partitions."""
-    ice = package(spark, "org.apache.iceberg")
-    schema = json.loads(ice.SchemaParser.toJson(table.schema()))
-    specs: dict[int, Any] = {}
-    found = []
-    for entry in entries:
-        number = entry["spec-id"]
-        specs[number] = specs.get(number) or json.loads(ice.PartitionSpecParser.toJson(table.specs().get(number)))
+class ScanTasks:
+    """Makes a table's scan tasks from Iceberg's JSON: one call then gives a data file, a partition or many delete files."""
+
+    def __init__(self, spark: SparkSession, table: JavaTable):
+        self._ice, self._table = package(spark, "org.apache.iceberg"), table
+        self._schema = json.loads(self._ice.SchemaParser.toJson(table.schema()))
+        self._specs: dict[int, Any] = {}
+
+    def of(self, file: dict[str, Any], deletes: Sequence[dict[str, Any]] = ()) -> Any:
+        """Return the scan task of a data file and its delete files."""
+        number = file["spec-id"]
+        if number not in self._specs:
+            text = self._ice.PartitionSpecParser.toJson(self._table.specs().get(number))
+            self._specs[number] = json.loads(text)
         task = {
-            "task-type": "file-scan-task", "schema": schema, "spec": specs[number], "data-file": entry,
-            "start": 0, "length": entry["file-size-in-bytes"], "delete-files": [],
+            "task-type": "file-scan-task", "schema": self._schema, "spec": self._specs[number], "data-file": file,
+            "start": 0, "length": file["file-size-in-bytes"], "delete-files": list(deletes),
         }  # fmt: skip
-        found.append(ice.ScanTaskParser.fromJson(json.dumps(task), True).file())
-    return found
+        return self._ice.ScanTaskParser.fromJson(json.dumps(task), True)
+
+
+def from_json(spark: SparkSession, table: JavaTable, entries: list[dict[str, Any]]) -> list[Any]:
+    """Return data files as Java objects, including metrics and partitions."""
+    tasks = ScanTasks(spark, table)
+    return [tasks.of(entry).file() for entry in entries]
 
 
 def put(

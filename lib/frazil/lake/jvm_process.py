@@ -75,5 +75,5 @@ def require_alive(folder: Path, error: Exception | None = None) -> None:
         raise SessionError(
             f"Spark's JVM {f'was killed by signal {-code}' if code < 0 else f'ended with code {code}'} in the middle of the work",
             f"see the end of {folder / 'spark.log'}; is there memory enough for spark.driver.memory? In JupyterLab restart the "
-            "kernel. Run again: it goes on from what was committed",
+            "kernel. Run again: it continues from what was committed",
         )

@@ -32,8 +32,8 @@ class Tasks(Mapping[str, Any]):
     """The scan tasks of a snapshot by data file, each with the delete files that apply; a task is fetched on demand."""
 
     def __init__(self, spark: SparkSession, table: JavaTable, snapshot: int):
-        self._listed, told = scan_tasks(spark, table, snapshot)
-        self.by_path = {t["data-file"]["file-path"]: t for t in told}
+        self._listed, tasks = scan_tasks(spark, table, snapshot)
+        self.by_path = {t["data-file"]["file-path"]: t for t in tasks}
         """The tasks in Iceberg's JSON form."""
         self._nth = {path: n for n, path in enumerate(self.by_path)}
 
@@ -102,13 +102,13 @@ def task_of(spark: SparkSession, table: JavaTable, file: Any) -> Any:
 
 def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
     """Return the deletes, in Iceberg's JSON form, that apply to this data file alone: every vector, but not all deletes of v2."""
-    told = tasks.by_path[path].get("delete-files") or []
-    if all(d.get("referenced-data-file") for d in told):
-        return told
+    deletes = tasks.by_path[path].get("delete-files") or []
+    if all(d.get("referenced-data-file") for d in deletes):
+        return deletes
     files = package(spark, "org.apache.iceberg.util").ContentFileUtil
     belongs = files.referencedDataFileLocation  # on v2 it decides by bounds
     own = {d.location() for d in tasks[path].deletes() if belongs(d) is not None}
-    return [d for d in told if d["file-path"] in own]
+    return [d for d in deletes if d["file-path"] in own]
 
 
 def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
 from frazil.lake.jvm import JavaSnapshot, JavaTable, Stamp, begin, finish, java_class, java_list, package
+from frazil.lake.jvm_data_files import ScanTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,24 +108,19 @@ def function(
     return handles.MethodHandleProxies.asInterfaceInstance(java_class(spark, interface), bound)
 
 
-def _task(spark: SparkSession, table: JavaTable, spec_id: int, partition: Any, deletes: list[dict]) -> Any:
-    """Make a scan task from JSON: one call then gives many delete files, or a partition's values."""
-    ice = package(spark, "org.apache.iceberg")
-    data = {"spec-id": spec_id, "content": "DATA", "file-path": "-", "file-format": "PARQUET",
+def _no_file(spec_id: int, partition: Any) -> dict[str, Any]:
+    """Return a data file in JSON for a scan task of which only the partition or the delete files are wanted."""
+    file = {"spec-id": spec_id, "content": "DATA", "file-path": "-", "file-format": "PARQUET",
             "file-size-in-bytes": 1, "record-count": 1}  # fmt: skip
-    data |= {} if partition is None else {"partition": partition}
-    task = {"task-type": "file-scan-task", "schema": json.loads(ice.SchemaParser.toJson(table.schema())),
-            "spec": json.loads(ice.PartitionSpecParser.toJson(table.specs().get(spec_id))), "data-file": data,
-            "start": 0, "length": 1, "delete-files": deletes}  # fmt: skip
-    return ice.ScanTaskParser.fromJson(json.dumps(task), True)
+    return file if partition is None else file | {"partition": partition}
 
 
 def delete_files(spark: SparkSession, table: JavaTable, entries: list[dict]) -> list[Any]:
     """Turn delete files from JSON into Java lists, one per partition spec."""
-    lists = []
+    lists, tasks = [], ScanTasks(spark, table)
     for spec_id in {e["spec-id"] for e in entries}:
         mine = [e for e in entries if e["spec-id"] == spec_id]
-        lists.append(_task(spark, table, spec_id, mine[0].get("partition"), mine).deletes())
+        lists.append(tasks.of(_no_file(spec_id, mine[0].get("partition")), mine).deletes())
     return lists
 
 
@@ -171,7 +167,8 @@ def data_file(spark: SparkSession, table: JavaTable, location: str, partition: d
     builder = ice.DataFiles.builder(table.spec()).withPath(location).withFileSizeInBytes(there.getLength())
     builder = builder.withFormat("parquet").withMetrics(metrics)
     if partition is not None:
-        builder = builder.withPartition(_task(spark, table, table.spec().specId(), partition, []).file().partition())
+        task = ScanTasks(spark, table).of(_no_file(table.spec().specId(), partition))
+        builder = builder.withPartition(task.file().partition())
     return builder.build()
 
 
@@ -199,7 +196,7 @@ def partition_of(spark: SparkSession, table: JavaTable, spec_id: int, partition:
     """Return a partition's values in the JSON form of a scan task in this version of Iceberg."""
     if partition is None:
         return None
-    task = _task(spark, table, spec_id, partition, [])
+    task = ScanTasks(spark, table).of(_no_file(spec_id, partition))
     return json.loads(package(spark, "org.apache.iceberg").ScanTaskParser.toJson(task))["data-file"].get("partition")
 
 

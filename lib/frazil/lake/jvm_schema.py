@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LEARNT = "frazil.learnt"
 """Table property: the columns that were added because files carry them, as a JSON list of names."""
-TOLD = "frazil.told"
+CONTROL_EVENTS = "frazil.told"
 """Table property: the column changes from a stream's control records, oldest first: `[add, name, type]`, `[rename, old, new]`, `[type, name, old, new]`."""
 _ICEBERG = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _SPARK = {v: k for k, v in _ICEBERG.items()}
@@ -68,8 +68,8 @@ def ids(spark: SparkSession, table: JavaTable) -> dict[str, int]:
 def laid_out_by(spark: SparkSession, table: JavaTable) -> set[int]:
     """Return the ids of the columns by which the table is partitioned or sorted."""
     ice = package(spark, "org.apache.iceberg")
-    told = ice.PartitionSpecParser.toJson(table.spec()), ice.SortOrderParser.toJson(table.sortOrder())
-    return {f["source-id"] for part in told for f in json.loads(part)["fields"]}
+    texts = ice.PartitionSpecParser.toJson(table.spec()), ice.SortOrderParser.toJson(table.sortOrder())
+    return {f["source-id"] for part in texts for f in json.loads(part)["fields"]}
 
 
 def partition_fields(spark: SparkSession, table: JavaTable) -> list[tuple[int, str, str]]:
@@ -113,7 +113,7 @@ def learnt(table: JavaTable) -> list[str]:
 
 def control_events(table: JavaTable) -> list[list[str]]:
     """Return the column changes from control records."""
-    return json.loads(table.properties().get(TOLD) or "[]")
+    return json.loads(table.properties().get(CONTROL_EVENTS) or "[]")
 
 
 def _type(spark: SparkSession, kind: str) -> Any:

@@ -34,8 +34,8 @@ def managed_by(s: MaintenanceSettings) -> str:
     """Name the platform that maintains the tables itself, declared or found in the catalog's options; empty if none."""
     if s.managed_by:
         return f"{s.managed_by} (declared)"
-    told = " ".join(s.catalog_options.values()).lower()
-    return "S3 Tables (by the catalog's options)" if "s3tables" in told else ""
+    options = " ".join(s.catalog_options.values()).lower()
+    return "S3 Tables (by the catalog's options)" if "s3tables" in options else ""
 
 
 def plan(h: Health, s: MaintenanceSettings) -> list[Action]:

@@ -84,8 +84,8 @@ def merge(
 
     view = "frazil_batch_" + summary["frazil.batch"]
     counts = [F.count(name).alias(name) for name in ("missing", "source") if name in batch.columns]
-    told = batch.agg(*counts).first().asDict() if counts else {}
-    partial, moved = bool(told.get("missing")), bool(told.get("source"))
+    found = batch.agg(*counts).first().asDict() if counts else {}
+    partial, moved = bool(found.get("missing")), bool(found.get("source"))
     batch = _by_stored_keys(spark, target, batch, spec) if moved else batch
     batch.createOrReplaceTempView(view)
     try:

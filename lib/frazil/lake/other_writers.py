@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import identifier, literal
-from frazil.core.text_sql import driver_rows
+from frazil.core.time_sql import driver_rows
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema
 from frazil.lake.clock_checks import shown as at
@@ -63,16 +63,16 @@ def require_columns(name: str, source: str, property_: str | None, now: Mapping[
     if not (moved := moved_columns(property_, now)):
         return
     names = {i: n for n, i in now.items()}
-    told = [
+    changed = [
         f"'{n}' (field {i}) "
         + (f"is called '{names[i]}' now" if i in names else "was dropped")
         + (f", and another column (field {now[n]}) is called '{n}'" if n in now else "")
         for n, i in moved.items()
     ]
     raise OtherWriterError(
-        f"{name}: another writer changed its columns: {'; '.join(told)}",
+        f"{name}: another writer changed its columns: {'; '.join(changed)}",
         f"restore the schema, which loses nothing: frazil repair --table {source}; or {again}, and loses what others wrote to the table; "
-        f"if the change was meant: ALTER TABLE {name} UNSET TBLPROPERTIES ('{COLUMNS}'), and older rows stay as they look now",
+        f"if the change was meant: ALTER TABLE {name} UNSET TBLPROPERTIES ('{COLUMNS}'), and older rows stay as readers see them now",
     )
 
 

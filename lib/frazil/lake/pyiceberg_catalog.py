@@ -44,7 +44,7 @@ def _as_catalog_error() -> Iterator[None]:
         raise
     except Exception as e:
         cause = f"{type(e).__name__}: {(str(e).splitlines() or [''])[0]}"
-        raise CatalogError(f"the lake cannot be read without Spark: {cause}", "mend what it names, or see whether a notebook can read it") from e  # fmt: skip
+        raise CatalogError(f"the lake cannot be read without Spark: {cause}", "correct what it names, or see whether a notebook can read it") from e  # fmt: skip
 
 
 @_as_catalog_error()
@@ -127,8 +127,8 @@ def scratch(catalog: Catalog, namespaces: Iterable[str]) -> list[tuple[str, Tabl
 @_as_catalog_error()
 def made_by_us(catalog: Catalog, namespace: str, tables: Iterable[str]) -> bool:
     """Return whether Frazil created a namespace that holds no other tables than these."""
-    held = {".".join(t) for t in catalog.list_tables(namespace)}
-    return bool(catalog.load_namespace_properties(namespace).get(MADE) and held <= set(tables)) and not catalog.list_namespaces(namespace)  # fmt: skip
+    there = {".".join(t) for t in catalog.list_tables(namespace)}
+    return bool(catalog.load_namespace_properties(namespace).get(MADE) and there <= set(tables)) and not catalog.list_namespaces(namespace)  # fmt: skip
 
 
 def seen(table: Table) -> set[int]:
@@ -187,7 +187,9 @@ def position_of(table: Table, name: str = "") -> Position:
         parent = snapshot.parent_snapshot_id
         snapshot = table.snapshot_by_id(parent) if parent else None
     if snapshot is None:
-        raise CatalogError(f"{name}: its history does not reach its position", "run the notebook: it says more")
+        raise CatalogError(
+            f"{name}: its history does not reach its position", "run the notebook: its error has the details"
+        )
     if theirs:
         _require_unique_keys(table, theirs, again)
     return position

@@ -22,7 +22,7 @@ NO_PLACE = "cast(null as struct<phase: bigint, object: string, row_no: string>)"
 """The `place` of records whose batch is complete."""
 RECORD_PLACE = "struct(r.sequence as phase, r.object as object, lpad(r.row_no, 60, '0') as row_no)"
 """The SQL of the place of a record `r` among the records of all batches."""
-APPLY, UNCLEAR = "apply", "cannot tell"
+APPLY, UNCLEAR = "apply", "unclear"
 
 
 def key_texts_sql(spec: TableSpec, values: list[str]) -> str:
@@ -102,7 +102,7 @@ def judged(rows: DataFrame, waiting: DataFrame, spec: TableSpec) -> DataFrame:
             newer: F.expr(f"if({same}, r.later_{then} is not null, r.keyed or r.later_any is not null)"),
             f"{newer}_sure": F.expr(f"{now} is null or {same} or not (r.keyed or r.later_any is not null)"),
         })  # fmt: skip
-    unclear = "its key could not be read then or reads otherwise now, or later rows of it lacked columns: what is newer cannot be told"
+    unclear = "its key could not be read then or reads differently now, or later rows of it lacked columns: nothing shows what is newer"
     return found.withColumn("outcome", F.expr(
         f"case when reason is not null then '{STILL_BAD}' when not (newer_sure and old_newer_sure) or r.later_part is not null "
         f"then '{UNCLEAR}' when newer and (was is null or old_newer) then '{OBSOLETE}' else '{APPLY}' end"

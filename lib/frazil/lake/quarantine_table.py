@@ -32,7 +32,7 @@ from frazil.source.quarantine_columns import LATER, OPEN, RECORD, STATE, UNREADA
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-BESIDE, ON = "frazil.table", "frazil.base"
+BATCH_TABLE, BATCH_BASE = "frazil.table", "frazil.base"
 """In the summary of staged records: the table of their batch, and the position and snapshot on which it was built."""
 ATTEMPTS = 8
 _one_at_a_time = threading.Lock()
@@ -64,7 +64,7 @@ def stage(spark: SparkSession, name: str, records: DataFrame, batch: str, target
     with _one_at_a_time:
         jvm.fork(spark, name, branch, jvm.load_table(spark, name).currentSnapshot().snapshotId())
     on = {"batch": base.position.batch, "snapshot": base.snapshot}
-    summary = {BATCH: batch, BESIDE: target, ON: json.dumps(on)}
+    summary = {BATCH: batch, BATCH_TABLE: target, BATCH_BASE: json.dumps(on)}
     _insert(spark, f"{name}.branch_{branch}", records, batch, summary)
 
 
@@ -138,15 +138,15 @@ def settle(spark: SparkSession, name: str, target: str, ours: str = "") -> bool:
         if summary.get(BATCH) != batch:  # nothing was staged there yet
             if over:
                 _drop(spark, name, branch, head.snapshotId())
-        elif summary[BESIDE] == target:
-            committed = _is_committed(spark, target, batch, json.loads(summary[ON]))
+        elif summary[BATCH_TABLE] == target:
+            committed = _is_committed(spark, target, batch, json.loads(summary[BATCH_BASE]))
             if committed:
                 _publish(spark, name, branch, head.snapshotId())
             elif committed is False and over:
                 _drop(spark, name, branch, head.snapshotId())
             elif committed is None:
                 raise QuarantineError(
-                    f"{target}: rows were set aside beside batch {batch}, and the table's history no longer tells whether that "
+                    f"{target}: rows were quarantined with batch {batch}, and the table's history no longer shows whether that "
                     "was committed",
                     f"see SELECT * FROM {name}.branch_{branch}; then fast-forward main to it, or drop it",
                 )
@@ -158,7 +158,7 @@ def require_published(spark: SparkSession, name: str, target: str, batch: str) -
     of_batch = " or ".join(f"{c} = {literal(batch)}" for c in ("batch", *LATER))
     if spark.table(name).where(of_batch).isEmpty():
         raise QuarantineError(
-            f"{target}: the rows that were set aside beside batch {batch} are not in {name}",
+            f"{target}: the rows that were quarantined with batch {batch} are not in {name}",
             "run 01_full_load with on_changed_load=replay, which applies all files of the table again and loses nothing",
         )
 

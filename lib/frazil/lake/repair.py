@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def repair(spark: SparkSession, name: str) -> list[str]:
     """Repair a table's metadata, each repair in one swap, and return what was done."""
-    return [done for mend in (restore_columns, retime) if (done := mend(spark, name))]
+    return [done for step in (restore_columns, retime) if (done := step(spark, name))]
 
 
 def restore_columns(spark: SparkSession, name: str) -> str:
@@ -35,8 +35,8 @@ def restore_columns(spark: SparkSession, name: str) -> str:
     jvm_repair.set_schema(spark, table, max(fit))
     shown = {f.name for f in ever[max(fit)]}
     hidden = [f.name for f in ever[max(ever)] if f.name not in shown]
-    beside = f"; columns of the other writer are hidden: {', '.join(hidden)}" if hidden else ""
-    return f"{name}: the schema is as recorded again ({', '.join(moved)}){beside}"
+    hides = f"; columns of the other writer are hidden: {', '.join(hidden)}" if hidden else ""
+    return f"{name}: the schema is as recorded again ({', '.join(moved)}){hides}"
 
 
 def retime(spark: SparkSession, name: str) -> str:
@@ -59,4 +59,4 @@ def retime(spark: SparkSession, name: str) -> str:
         raise ClockError(
             e.problem, f"this catalog does not let times be changed: wait until {until}; readers see all rows"
         ) from None
-    return f"{name}: {len(late)} snapshot(s) from the future have the time of now"
+    return f"{name}: {len(late)} snapshot(s) from the future now have the present time"

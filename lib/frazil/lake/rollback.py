@@ -48,6 +48,6 @@ def _statement_to_go_on(table: jvm.JavaTable, name: str, snapshot: jvm.JavaSnaps
             there = Position.from_json(theirs)[0] if theirs else Position()
             stamped = there.to_json(snapshot=snapshot.snapshotId(), sequence=snapshot.sequenceNumber())
             where = there.last or ("the load" if there.loaded else "the start")
-            return f"to go on from {where}: ALTER TABLE {name} SET TBLPROPERTIES ('{POSITION}' = {literal(stamped)})"
+            return f"to continue from {where}: ALTER TABLE {name} SET TBLPROPERTIES ('{POSITION}' = {literal(stamped)})"
         snapshot = table.snapshot(parent)
     return "run 01_full_load with on_changed_load=replay"

@@ -11,7 +11,7 @@ from frazil.dms.position import Position
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
 from frazil.lake.commit import Commit, Facts, commit_of, once, require_position
 from frazil.lake.data_file_writer import ROW_ID
-from frazil.lake.row_delta_files import NewFile, in_order, partition_sql, write_deletes, write_rows
+from frazil.lake.row_delta_files import NewFile, in_order, write_deletes, write_rows
 from frazil.lake.row_locator import Locator, MismatchError, StoredRows, UnfitError, live_rows
 from frazil.lake.small_file_merge import Fold
 from frazil.lake.tables import Base, read_base
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from pyarrow import Table
     from pyspark.sql import SparkSession
+
+    from frazil.lake.partition_values import Partitioning
 
 
 class RowDelta:
@@ -36,19 +38,18 @@ class RowDelta:
         self.spark, self.name, self.spec = spark, name, spec
         self.small = small or Fold(0)
         self.rows = Locator(spark, name, spec, folder)
-        self.partitioning: list[tuple[int, str, str]] | None = None
-
-    def parts(self) -> list[str]:
-        """Return the SQL of a row's partition values, by the table's partition spec as last seen."""
-        if self.partitioning is None:
-            self.partitioning = jvm_schema.partition_fields(self.spark, jvm.load_table(self.spark, self.name))
-        return partition_sql(self.name, self.partitioning)
+        self.partitioning: tuple[list[tuple[int, str, str]], Partitioning | None] | None = None
+        """The table's partition fields as last seen, and how to compute their values; None: not read yet."""
 
     def with_partition_values(self, rows: Table) -> Table:
         """Return collapsed rows of the driver (`c0` …) with their partition values, `p0` …."""
-        if not self.parts():
+        if self.partitioning is None:
+            table = jvm.load_table(self.spark, self.name)
+            fields = jvm_schema.partition_fields(self.spark, table)
+            self.partitioning = fields, jvm_schema.partitioning(self.spark, table) if fields else None
+        _, form = self.partitioning
+        if form is None:
             return rows
-        form = jvm_schema.partitioning(self.spark, jvm.load_table(self.spark, self.name))
         columns = {name: rows[f"c{i}"].combine_chunks() for i, name in enumerate(self.spec.names)}
         for i, values in enumerate(form.values(columns)):
             rows = rows.append_column(f"p{i}", values)
@@ -89,9 +90,9 @@ class RowDelta:
     def _fields(self, table: jvm.JavaTable) -> list[tuple[int, str, str]]:
         """Return the partition fields; raise MismatchError if they are not those of the rows' partition values."""
         fields = jvm_schema.partition_fields(self.spark, table)
-        if fields != (self.partitioning or []):
+        if fields != (self.partitioning[0] if self.partitioning else []):
             self.partitioning = None
-            raise MismatchError(f"{self.name} got another partition spec meanwhile", "the merge lane writes this batch")
+            raise MismatchError(f"{self.name} was given another partition spec meanwhile", "a MERGE writes this batch")
         return fields
 
     def _commit(
@@ -132,7 +133,7 @@ class RowDelta:
     def _first_row_ids(self, head: jvm.JavaSnapshot, written: list[NewFile]) -> list[int]:
         """Return the id of each new file's first row.
 
-        A snapshot numbers the rows of its new manifests. If these hold older files too, only the manifests tell.
+        A snapshot numbers the rows of its new manifests. If these hold older files too, only the manifests show it.
         """
         if head.addedRows() == sum(f.rows for f in written):
             return [*accumulate((f.rows for f in written), initial=head.firstRowId())][:-1]

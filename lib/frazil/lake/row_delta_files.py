@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import struct
 import tempfile
 import uuid
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
-from frazil.config.sql import identifier
 from frazil.lake import jvm, jvm_row_delta, jvm_schema
 from frazil.lake.data_file_writer import LINEAGE
 
@@ -127,19 +125,6 @@ class NewFile:
     spec_id: int
     partition: Any
     file: Any
-
-
-def partition_sql(name: str, fields: list[tuple[int, str, str]]) -> list[str]:
-    """Return the SQL of a row's partition values in `after`, with the functions of Iceberg's catalogs."""
-    system = f"{name.split('.', 1)[0]}.system"
-    listed = []
-    for _, transform, column in fields:
-        kind, width = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", transform).groups()
-        value = f"after.{identifier(column)}"
-        known = {"identity": value, "void": "null", "bucket": f"{system}.bucket({width}, {value})",
-                 "truncate": f"{system}.truncate({width}, {value})"}  # fmt: skip
-        listed.append(known.get(kind) or f"{system}.{kind}s({value})")
-    return listed
 
 
 def _json_value(value: Any) -> Any:

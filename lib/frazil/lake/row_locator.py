@@ -61,6 +61,12 @@ def positions(bitmap: Any) -> np.ndarray:
     return np.array(bitmap.to_array(), np.int64)
 
 
+def require_no_equality_deletes(name: str, snapshot: jvm.JavaSnapshot) -> None:
+    """Raise UnfitError if a table has equality deletes, which name rows by values: no row delta sees which they are."""
+    if int(snapshot.summary().get("total-equality-deletes") or 0):
+        raise UnfitError(f"{name} has equality deletes", "compact it")
+
+
 def live_rows(snapshot: jvm.JavaSnapshot) -> int:
     """Return the number of rows of a snapshot by its summary: too low if position deletes of removed files remain."""
     summary = snapshot.summary()
@@ -97,13 +103,10 @@ class Locator:
         now = table.currentSnapshot()
         self.has_row_ids = now.firstRowId() is not None
         if not self.has_row_ids and int(jvm_row_delta.format_version(table)) >= 3:
-            raise MismatchError(
-                f"{self.name} was given format v3 after its last commit", "the merge lane writes this batch"
-            )
+            raise MismatchError(f"{self.name} was given format v3 after its last commit", "a MERGE writes this batch")
         if self.snapshot == now.snapshotId():
             return
-        if int(now.summary().get("total-equality-deletes") or 0):
-            raise UnfitError(f"{self.name} holds equality deletes", "compact it")
+        require_no_equality_deletes(self.name, now)
         known, self.snapshot = self.plan, None
         self.plan = jvm_row_delta.plan(self.spark, table, now.snapshotId())
         for path, file in self.plan.items():
@@ -251,7 +254,7 @@ class Locator:
             kept[positions(self._deleted(table, path))] = False
         at = np.flatnonzero(kept)
         if not np.array_equal(np.sort(pos[mine]), np.arange(len(at))):
-            raise MismatchError(f"{self.name}: not all rows of {path} could be told by their place", "run again")
+            raise MismatchError(f"{self.name}: not all rows of {path} could be identified by their place", "run again")
         pos[mine] = at[pos[mine]]
 
     # --- a batch

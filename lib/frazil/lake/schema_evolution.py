@@ -197,7 +197,7 @@ def _retyped(f: Field, c: Column, spec: TableSpec, promotes: Callable[[str, str]
     raise SchemaError(
         f"{spec.source}: column '{c.name}' is {f.type} in the lake and {c.type} ({kind}) in {spec.file}: no promotion leads there",
         "correct the type, or drop the table and load it again"
-        + ("" if c.name in spec.key else ", or let a column of the new type stand beside it: changes: {type: beside}"),
+        + ("" if c.name in spec.key else ", or keep it and add a column of the new type: changes: {type: beside}"),
     )
 
 
@@ -207,8 +207,8 @@ def _name_of_old_column(name: str, kind: str) -> str:
 
 def _gone(f: Field, table: TableColumns, spec: TableSpec) -> SchemaChange:
     """Return the step for a column of the lake that the spec does not list."""
-    beside = any(f.name == _name_of_old_column(c.name, f.type) for c in spec.columns)
-    if beside or f.name in table.learnt or spec.changes.gone == "keep":
+    renamed = any(f.name == _name_of_old_column(c.name, f.type) for c in spec.columns)
+    if renamed or f.name in table.learnt or spec.changes.gone == "keep":
         return SchemaChange("keep", f.name)
     if spec.changes.gone != "drop":
         raise SchemaError(
@@ -229,9 +229,9 @@ def _require_same_key(table: TableColumns, spec: TableSpec, now: dict[str, str])
     old = {now.get(f.name, f.name) for f in table.fields if f.required}
     if old != set(spec.key):
         raise SchemaError(
-            f"{spec.source}: the key is ({', '.join(spec.key) or 'none'}) in {spec.file}, and the lake's rows are told apart "
+            f"{spec.source}: the key is ({', '.join(spec.key) or 'none'}) in {spec.file}, and the lake's rows are identified "
             f"by ({', '.join(sorted(old)) or 'none'})",
-            "correct the key, or drop the table, run 00_setup, and load it again: only the source can tell which rows are one",
+            "correct the key, or drop the table, run 00_setup, and load it again: only the source knows which rows are the same row",
         )
 
 
@@ -258,7 +258,7 @@ def evolve(
     new = {c.name for c in learnt}
     for part in ([s for s in steps if s.kind == "rename"], [s for s in steps if s.kind not in ("rename", "keep")]):
         table = jvm.load_table(spark, name)
-        notes = {jvm_schema.TOLD: json.dumps([*jvm_schema.control_events(table), *events])} if events else {}
+        notes = {jvm_schema.CONTROL_EVENTS: json.dumps([*jvm_schema.control_events(table), *events])} if events else {}
         if added := [s.name for s in part if s.kind == "add" and s.name in new]:
             notes[jvm_schema.LEARNT] = json.dumps(list(dict.fromkeys([*jvm_schema.learnt(table), *added])))
         if part or events:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
-from frazil.core.text_sql import driver_rows
+from frazil.core.time_sql import driver_rows
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
 from frazil.lake.tables import TableError, require_table
@@ -55,8 +55,8 @@ class Snapshot:
 
     def count(self, name: str) -> int:
         """Return a count of its changes or, by Iceberg's name, of its rows and files; 0 if missing."""
-        told = json.loads(self.summary.get("frazil.counts", "{}"))
-        return int(told.get(name, self.summary.get(name, 0)))
+        counts = json.loads(self.summary.get("frazil.counts", "{}"))
+        return int(counts.get(name, self.summary.get(name, 0)))
 
 
 def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
@@ -70,7 +70,7 @@ def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
     rows = {r.snapshot_id: r for r in found}
     main = _chain(rows, next((r.snapshot_id for r in refs if r.name == "main"), None))
     if not main:
-        raise TableError(f"{name} has no snapshot: nothing was ever written to it", "run 00_setup first")
+        raise TableError(f"{name} has no snapshot: nothing was written to it yet", "run 00_setup first")
     # Snapshots that only tags keep are older than the rest: expiry cuts main's own chain at its beginning.
     tagged = {s.snapshot_id: s for r in refs if r.type == "TAG" for s in _chain(rows, r.snapshot_id)}
     older = sorted((s for s in tagged.values() if s.ms < main[0].ms), key=lambda s: s.ms)
@@ -105,10 +105,10 @@ def source_time_bounds(states: list[Snapshot]) -> dict[int, tuple[int | None, st
 
     The source committed none of its changes later. This is the largest commit time of its changes and of those before.
     Without commit times it is the time in the newest file's name, which DMS wrote afterwards; without files, the time
-    of the lake's commit. None stands for a table that holds nothing yet. A load's rows are older than the first change
+    of the lake's commit. None: the table holds nothing yet. A load's rows are older than the first change
     file, which DMS writes after the load.
     """
-    told: dict[int, tuple[int | None, str]] = {}
+    bounds: dict[int, tuple[int | None, str]] = {}
     until: tuple[int | None, str] = (None, "")
     for i, s in enumerate(states):
         own: tuple[int, str] | None = s.committed_ms, "the lake's clock"
@@ -130,8 +130,8 @@ def source_time_bounds(states: list[Snapshot]) -> dict[int, tuple[int | None, st
             own = None
         if own and (until[0] is None or own[0] > until[0]):
             until = own
-        told[s.id] = until
-    return told
+        bounds[s.id] = until
+    return bounds
 
 
 def _goes_before_a_compaction(s: Snapshot, following: list[Snapshot]) -> bool:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
-from frazil.core.text_sql import key_text
+from frazil.core.time_sql import key_text
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import applied_files_store, jvm, jvm_schema
 from frazil.lake.clock_checks import require_table_in_past
-from frazil.lake.jvm_schema import TOLD
+from frazil.lake.jvm_schema import CONTROL_EVENTS
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
 from frazil.lake.rollback import require_not_rolled_back
 from frazil.lake.stored_position import TAG, read_position, require_position
@@ -92,7 +92,7 @@ def create_table(
     elif POSITION not in table.properties():
         require_position(table, name)
         raise TableError(
-            f"{name} exists and was not made by Frazil",
+            f"{name} exists and was not created by Frazil",
             f"take it over by `frazil adopt`, drop or rename it, or set another target in {spec.file}",
         )
     return created
@@ -148,7 +148,7 @@ def unread_partitions(spark: SparkSession, name: str, readers: list[str]) -> str
         return ""
     return (
         f"DuckDB ends its process on the name of the partition field {', '.join(odd)}: drop the table, run 00_setup, and load it "
-        "again, which names the field anew; or take duckdb out of readers"
+        "again, which gives the field another name; or take duckdb out of readers"
     )
 
 
@@ -199,13 +199,13 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
         twice = spark.sql(f"select {shown}, count(*) copies from {name} group by {keys} having count(*) > 1 or {empty} limit 3").collect()  # fmt: skip
         if twice:
             shown = "; ".join(", ".join(f"{k}={r[k]}" for k in spec.key) + f" ({r.copies} times)" for r in twice)
-            raise TableError(f"{name} holds rows that its key does not tell apart: {shown}", f"correct the key in {spec.file}; or remove all but one of each, which loses the others")  # fmt: skip
+            raise TableError(f"{name} has several rows of one key: {shown}", f"correct the key in {spec.file}; or remove all but one of each, which loses the others")  # fmt: skip
     given = {f"write.{w}.mode": "merge-on-read" for w in ("merge", "update", "delete")}
     given |= {"write.merge.isolation-level": "serializable", "frazil.source": spec.source, ADOPTED: "true"}
     if format_of(spark, name) == 1:
         given["format-version"] = "2"
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({', '.join(f'{literal(k)} = {literal(v)}' for k, v in given.items())})")  # fmt: skip
-    held = table.currentSnapshot()
+    before = table.currentSnapshot()
     table.refresh()
     # The key columns are exactly the NOT NULL columns: this reveals a later change of the key. No row has a null there.
     change = table.updateSchema().allowIncompatibleChanges()
@@ -218,10 +218,10 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     table.refresh()
     jvm.start_position(table, jvm.Stamp(TAG, POSITION, position.to_json, {COLUMNS: columns_of(spark, table)}))
     parent = jvm.load_table(spark, name).currentSnapshot().parentId()
-    if parent != (held and held.snapshotId()):
+    if parent != (before and before.snapshotId()):
         spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}', '{COLUMNS}')")
         spark.sql(f"ALTER TABLE {name} DROP TAG {identifier(TAG)}")
-        raise TableError(f"{name} was written to while it was looked at", "stop the other pipeline first, then adopt")
+        raise TableError(f"{name} was written to while it was checked", "stop the other pipeline first, then adopt")
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
         require_unique_keys(spark, name, table, since, again)
     current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
     now = table.schema().schemaId()
-    schemas = (str(table.uuid()), now, then.schemaId() if then else now, table.properties().get(TOLD) or "")
+    schemas = (str(table.uuid()), now, then.schemaId() if then else now, table.properties().get(CONTROL_EVENTS) or "")
     copies = table.properties().get("write.merge.mode") == "copy-on-write"
     columns = table.properties().get(COLUMNS)
     applied = applied_files_store.of_java(table)

@@ -25,7 +25,10 @@ MERGE_S, MERGE_S_PER_ROW, MERGE_S_PER_MB = 0.5, 0.8e-6, 0.15
 SCAN_S, SCAN_S_PER_ROW, SCAN_S_PER_MB = 0.8, 0.2e-6, 0.1
 ROWDELTA_S, ROWDELTA_S_PER_MB = 0.4, 0.15
 INDEX_S, INDEX_S_PER_ROW, AMORTISED = 2.0, 2e-6, 100
-"""Seconds on one core for a batch, by the table's rows and the batch's MB, and for an index, shared by a long run's batches."""
+"""Seconds on one core for a batch, by the table's rows and the batch's MB, and for an index, shared by a long run's batches.
+
+They only order the lanes. `plan` estimates from a table's commits, and `advice` fits a model of queues to the ledger.
+"""
 
 LANES = {"merge": "MERGE", "scan": "row delta by scan", "rowdelta": "row delta"}
 """How messages name each lane."""

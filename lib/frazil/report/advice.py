@@ -230,7 +230,7 @@ class Advice:
         self.rows = [self._row(now.setting, self.model, "now")]
         for interval, trigger, speed in product(INTERVALS_S, TRIGGERS_S, SPEEDS):
             self.rows.append(self._row(Setting(interval, now.setting.min_file_kb, trigger, speed), self.model))
-        self.rows = [r for r in self.rows if r["label"] or r["p95_s"] < DAY]  # otherwise its lag would grow for ever
+        self.rows = [r for r in self.rows if r["label"] or r["p95_s"] < DAY]  # otherwise the lag would grow without end
         best = float("inf")
         for row in sorted(self.rows, key=lambda r: (r["usd_a_day"], r["p95_s"])):
             row["front"] = row["p95_s"] < best
@@ -264,7 +264,7 @@ class Advice:
         for label, other in (
             ("CdcMaxBatchInterval halved", replace(s, interval_s=s.interval_s / 2)),
             ("CdcMinFileSize a tenth", replace(s, min_file_kb=max(s.min_file_kb / 10, 1))),
-            ("looked twice as often", replace(s, trigger_s=s.trigger_s / 2)),
+            ("polled twice as often", replace(s, trigger_s=s.trigger_s / 2)),
             ("worker twice as large (a model)", replace(s, speed=2.0)),
             ("worker half as large (a model)", replace(s, speed=0.5)),
         ):

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from frazil.report.advice import Advice
     from frazil.report.latency import Analysis
 
-NOTHING = "No commit in this window tells of source commit times: DMS writes none without TimestampColumnName."
+NOTHING = "No commit in this window has source commit times: DMS writes none without TimestampColumnName."
 WHY = {
     "source_to_dms": "DMS holds changes back until CdcMaxBatchInterval is over or CdcMinFileSize is reached",
-    "dms_to_landed": "the way from DMS's instance to the store",
-    "landed_to_pickup": "files lie in the folder until a run looks: the trigger interval, or a run that is still at work",
+    "dms_to_landed": "the transfer from DMS's instance to the store",
+    "landed_to_pickup": "files wait in the folder until a run polls it: the trigger interval, or a run that is still in progress",
     "pickup_to_commit": "reading, merging and committing a batch",
-    "commit_to_visible": "the other engine looks only now and then",
+    "commit_to_visible": "the other engine polls the table now and then",
 }
 
 
@@ -29,7 +29,7 @@ def fresh_now(rows: list[dict[str, Any]]) -> str:
     """Return, from `lateness.fresh_now`, whether anything waits."""
     known = [r for r in rows if r.get("pending_files") is not None]
     late = sorted((r for r in known if r["pending_files"]), key=lambda r: -(r["waiting_s"] or 0))
-    unknown = f" Of {len(rows) - len(known)} tables it cannot be told." if len(known) < len(rows) else ""
+    unknown = f" Of {len(rows) - len(known)} tables it is not known." if len(known) < len(rows) else ""
     if late:
         worst = late[0]
         return (
@@ -109,7 +109,7 @@ def stages(a: Analysis) -> str:
         return NOTHING
     total, worst = known["mean"].clip(lower=0).sum() or 1.0, known["mean"].idxmax()
     text = (
-        f"{known['mean'][worst] / total:.0%} of the way of a change ({span(known['mean'][worst])} of {span(total)} on average) is "
+        f"{known['mean'][worst] / total:.0%} of a change's time ({span(known['mean'][worst])} of {span(total)} on average) is "
         f"'{STAGES[worst]}': {WHY[worst]}."
     )
     tail = (known["p99"] - known["p50"]).idxmax()
@@ -137,13 +137,13 @@ def skew(a: Analysis) -> str:
     """Name the clocks that contradict each other, or state that none do."""
     if not a.skew:
         return (
-            "No stage took less than no time by more than its clocks can tell (whole seconds on S3), so none was caught going wrong. A clock that is ahead at the source, or behind "
-            "it by less than a stage takes, cannot be told from a delay."
+            "No clock contradicts another by more than its resolution (whole seconds on S3). A clock that is ahead at the source, or behind "
+            "it by less than a stage takes, looks like a delay."
         )
     worst = max(a.skew, key=lambda r: r["at_least_s"])
     name = "source commit → committed" if worst["stage"] == TOTAL else STAGES[worst["stage"]]
     return (
-        f"Clocks contradict each other: '{name}' of {worst['table']} took less than no time in {worst['commits']} of {worst['of']} "
+        f"Clocks contradict each other: '{name}' of {worst['table']} took less than 0 s in {worst['commits']} of {worst['of']} "
         f"commits, by up to {span(worst['at_least_s'])}. The clock at its end is behind that at its beginning by at least as much, so "
         "this stage is longer than shown, and the next one shorter."
     )
@@ -175,7 +175,7 @@ def advice(found: Advice) -> str:
             f" As quick and cheaper: {sentence(cheaper)}; of another worker's size that is a model, not a measurement."
         )
     if text.endswith(f"{found.settings.prices.get('as_of')}."):
-        text += " No setting tried is a tenth better in one without being worse in the other."
+        text += " No setting tried is a tenth better in latency or cost without being worse in the other."
     return text
 
 
@@ -185,13 +185,11 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> str:
     done = actions.dropna(subset=["ended_ms"])
     done = done[(done["ended_ms"] >= a.first_ms) & (done["began_ms"] <= a.last_ms)]
     if lines.empty or done.empty:
-        return "No maintenance ran beside ingestion in this window."
+        return "No maintenance ran during ingestion in this window."
     width = a.width_s * 1000
     busy = lines["slice"].map(lambda at: bool(((done["began_ms"] < at + width) & (done["ended_ms"] > at)).any()))
     kinds = ", ".join(f"{n} × {k}" for k, n in done["action"].value_counts().items())
-    text = (
-        f"Maintenance was at work in {busy.sum()} of {len(lines)} slices of {span(a.width_s)} with commits ({kinds})."
-    )
+    text = f"Maintenance ran in {busy.sum()} of {len(lines)} slices of {span(a.width_s)} with commits ({kinds})."
     if busy.all() or not busy.any():
         return text
     there, else_ = lines["p95"][busy].median(), lines["p95"][~busy].median()

@@ -132,7 +132,7 @@ class Chart:
                 figure.savefig(file, dpi=150)
 
     def __repr__(self) -> str:
-        return "(a chart)" if self.figure is not None else "nothing to draw: no commit in this window tells of it"
+        return "(a chart)" if self.figure is not None else "nothing to draw: no commit in this window has the figures"
 
     def _repr_png_(self) -> bytes | None:
         if self.figure is None:

@@ -41,7 +41,7 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
     rate.fill_between(times(list(every)), per_slice, step="post", color=COLOURS[0], alpha=0.75, linewidth=0)
     rate.set_ylim(0, per_slice.max() * 1.12 or 1)
     rate.set_ylabel("changes/s")
-    rate.set_title("Ingestion, and maintenance beside it")
+    rate.set_title("Ingestion, and maintenance at the same time")
     lines = lines.set_index("slice").reindex(list(every))  # no line where nothing was committed
     middle = times([at + width // 2 for at in every])
     latency.fill_between(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from frazil.report.latency import Analysis
 
 STAGE_COLOURS = dict(zip(STAGES, ("#3b6ea5", "#8fb3d9", "#e0a030", "#5aa469", "#7a6aa8"), strict=True))
-BLUE, RED, GREY = COLOURS[0], COLOURS[3], COLOURS[7]
+RED, GREY = COLOURS[3], COLOURS[7]
 
 
 @styled
@@ -155,11 +155,11 @@ def tables_by_hour(a: Analysis) -> Figure | None:
     axes.set_yticks(range(len(grid)), grid.index)
     every = max(1, grid.shape[1] // 12)
     labels = times(grid.columns.to_numpy())[::every]
-    told = [
+    texts = [
         f"{t:%H:%M}\n{t:%d %b}" if not i or t.date() != labels[i - 1].date() else f"{t:%H:%M}"
         for i, t in enumerate(labels)
     ]
-    axes.set_xticks(range(0, grid.shape[1], every), told, fontsize=8)
+    axes.set_xticks(range(0, grid.shape[1], every), texts, fontsize=8)
     axes.grid(False)
     return figure
 
@@ -302,8 +302,8 @@ def advice(found: Advice) -> Figure | None:
     )
     steps = found.steps
     for r in steps[:: max(1, len(steps) // 6)]:
-        told = f"batch {r['max_batch_interval_s']:g} s, trigger {r['trigger_s']:g} s, × {r['worker']:g}"
-        axes.annotate(told, (r["usd_a_day"], r["p95_s"]), textcoords="offset points", xytext=(-6, -5), ha="right", va="top",
+        text = f"batch {r['max_batch_interval_s']:g} s, trigger {r['trigger_s']:g} s, × {r['worker']:g}"
+        axes.annotate(text, (r["usd_a_day"], r["p95_s"]), textcoords="offset points", xytext=(-6, -5), ha="right", va="top",
                       fontsize=7.5, color="#2f6b43")  # fmt: skip
     now = found.rows[0]
     axes.plot(

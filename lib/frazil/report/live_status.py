@@ -37,7 +37,7 @@ def _displayed(value: Any) -> Any:
 
 
 class ProgressBars:
-    """A bar per table at work."""
+    """A bar per table in progress."""
 
     def __init__(self):
         self.tasks: dict[str, tuple[int, int]] = {}
@@ -46,7 +46,7 @@ class ProgressBars:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """Return a line per table at work."""
+        """Return a line per table in progress."""
         return [f"{safe(group)}: {done} of {total} tasks done" for group, (done, total) in self.tasks.items()]
 
     def _repr_html_(self) -> str:

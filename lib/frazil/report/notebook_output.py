@@ -131,8 +131,8 @@ def shared(rows: Sequence[dict[str, Any]], column: str) -> dict[str, list[str]]:
     """Return each text in a column, in order, with the tables that have it."""
     found: dict[str, list[str]] = {}
     for row in rows:
-        told = str(row.get(column) or "")
-        for text in told.split("; ") if column == "impossible" else [told]:
+        cell = str(row.get(column) or "")
+        for text in cell.split("; ") if column == "impossible" else [cell]:
             if text:
                 found.setdefault(text.replace(f" for {row['table']}:", ":"), []).append(row["table"])
     return found
@@ -148,7 +148,7 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
         action = str(row.get("action", ""))
         if row.get("decision") or action.startswith(("cannot", "stops", "refuse")):
             return BAD
-        if action.startswith(("held", "wait")) or row.get("impossible"):
+        if action.startswith("wait") or row.get("impossible"):
             return CARE
         return STILL if action in IDLE else GOOD
 
@@ -157,9 +157,11 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
     what = Counter(action.split(":")[0].split(" until ")[0] for action in going if action not in IDLE)
     idle = levels[STILL] + sum(action in IDLE for action in going)
     said = (
-        [_tables(levels[BAD], f"need{'s' * (levels[BAD] == 1)} you to decide or mend something")] if levels[BAD] else []
+        [_tables(levels[BAD], f"need{'s' * (levels[BAD] == 1)} you to decide or correct something")]
+        if levels[BAD]
+        else []
     )
-    said += [_tables(count, f"to {word}" if word not in ("held",) else word) for word, count in what.items()]
+    said += [_tables(count, f"to {word}" if word not in ("waiting",) else word) for word, count in what.items()]
     said += [_tables(idle, "with nothing to do")] if idle else []
     if columns and any(row.get("notes") for row in rows):
         columns = (*columns, "notes")
@@ -183,7 +185,7 @@ def results(done: Sequence[TableResult], *columns: str) -> Summary:
         word = row["status"]
         if word == "failed":
             return BAD
-        if word in ("held", "skipped", "stopped", "differs", "not compared"):
+        if word in ("waiting", "skipped", "stopped", "differs", "not compared"):
             return CARE
         return STILL if word in ("unchanged", "exists", "healthy", "empty", "planned") else GOOD
 
@@ -241,7 +243,7 @@ def difference(found: Changed) -> Summary:
 
 
 def stage(found: Stage) -> Summary:
-    """Show one stage of a batch, a load or maintenance: its sentence, and rows of which the bad ones stand out."""
+    """Show one stage of a batch, a load or maintenance: its sentence, and rows of which the bad ones are marked."""
     level = CARE if found.failed else STILL
     return Summary(level, found.said, found.rows, (), lambda row: BAD if "bad row" in row else STILL)
 
@@ -254,7 +256,7 @@ def as_of(found: AsOf) -> Summary:
 
     levels = Counter(level(row) for row in found.rows)
     said = [_tables(levels[GOOD], "known exactly")] if levels[GOOD] else []
-    said += [_tables(levels[CARE], "with something unsure")] if levels[CARE] else []
+    said += [_tables(levels[CARE], "with something unknown")] if levels[CARE] else []
     said += [_tables(levels[BAD], "cannot be shown")] if levels[BAD] else []
     worst = next((x for x in (BAD, CARE) if levels[x]), GOOD)
     return Summary(worst, f"as of {found.when}: " + "; ".join(said), found.rows, (), level)

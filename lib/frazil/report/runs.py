@@ -46,7 +46,7 @@ def outcome(tables: list[dict[str, Any]]) -> str:
     failed = [t for t in tables if t.get("status") == "failed"]
     if any(not t.get("decision") for t in failed):
         return "failed" if len(failed) == len(tables) else "some tables failed"
-    if failed or words & {"held", "differs"}:
+    if failed or words & {"waiting", "differs"}:
         return "needs a decision"
     if "skipped" in words:
         return "skipped"
@@ -64,23 +64,23 @@ def outcome_of(record: dict[str, Any] | None, error: str) -> str:
 def why(record: dict[str, Any] | None) -> str:
     """Return what a notebook's record says about tables that did not fail but keep the run from being `ok`."""
     tables = [*(record or {}).get("tables", {}).items(), *((c["table"], c) for c in (record or {}).get("compared", ()))]
-    told = [(t, f) for t, f in tables if f.get("status") in ("held", "differs", "skipped")]
-    return "\n".join(f"{t}: {f['status']}: {f.get('note') or ''}".rstrip(": ") for t, f in told)
+    reasons = [(t, f) for t, f in tables if f.get("status") in ("waiting", "differs", "skipped")]
+    return "\n".join(f"{t}: {f['status']}: {f.get('note') or ''}".rstrip(": ") for t, f in reasons)
 
 
 def restored(tables: dict[str, dict[str, Any]]) -> str:
     """Return what a run repeated or gave up, by its record's tables: loads, and rows of the quarantine; empty if nothing."""
-    told = []
+    lines = []
     for word in ("reloaded", "replayed"):
         loads = [f"{t} ({f['rows']:,} rows)" for t, f in tables.items() if f.get("status") == word and "rows" in f]
         if loads:
             more = f" and {len(loads) - SHOWN} more" if loads[SHOWN:] else ""
             then = "; 02_cdc_merge applies their change files again" if word == "replayed" else ""
-            told.append(f"load {word}: {', '.join(loads[:SHOWN])}{more}{then}")
+            lines.append(f"load {word}: {', '.join(loads[:SHOWN])}{more}{then}")
     for word in ("replayed", "discarded"):
         if rows := {t: f[word] for t, f in tables.items() if f.get(word)}:
-            told.append(f"{sum(rows.values()):,} row(s) of the quarantine {word}: {', '.join([*rows][:SHOWN])}")
-    return "; ".join(told)
+            lines.append(f"{sum(rows.values()):,} row(s) of the quarantine {word}: {', '.join([*rows][:SHOWN])}")
+    return "; ".join(lines)
 
 
 def write(folder: Path, **facts: Any) -> dict[str, Any]:

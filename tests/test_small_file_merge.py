@@ -1,4 +1,4 @@
-"""What the row-delta lane folds: fewer files, the same rows with the same ids, and an index that needs no look at them."""
+"""The merge of small files of row deltas: fewer files, the same rows with the same ids, and an index that is right without a read."""
 
 import random
 from pathlib import Path
@@ -11,7 +11,7 @@ from frazil.flows import cdc
 from frazil.lake import compaction, small_file_merge, table_history
 from frazil.lake.row_locator import Locator
 from helpers import D, I, U, slow
-from test_rowdelta import files, random_changes
+from test_row_delta import files, random_changes
 
 pytestmark = pytest.mark.spark
 KINDS = {

@@ -1,4 +1,4 @@
-"""The shape of the repository: pins, one-way imports, one bridge to the JVM, notebooks without traces."""
+"""The rules of the repository: pins, one-way imports, one bridge to the JVM, notebooks without outputs."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""Scheduled runs: what they end in, what they leave behind, and what is told when something is wrong."""
+"""Scheduled runs: how they end, what they leave behind, and what they report when something is wrong."""
 
 import html
 import http.server
@@ -184,7 +184,7 @@ def test_a_run_that_sets_rows_aside_shows_in_its_notebook_what_is_wrong_with_the
     bad = "I,2099-01-01 00:00:00.000000,9,Arlington,yesterday,NULL,NULL"
     (made / "s3/app/visit/20261001-000000000.csv").write_text(f"{first}\n{bad}\n", encoding="utf-8")
     code, out = ended(frazil(made, "run", "02_cdc_merge", "--env", "demo", "-p", "on_bad_rows", "quarantine"))
-    assert code == runs.OK and "1 row(s) set aside in the quarantine" in out, out
+    assert code == runs.OK and "1 row(s) quarantined" in out, out
     cells = nbformat.read(last_run(made)["folder"] / "02_cdc_merge.ipynb", as_version=4).cells
     shown = next(c for c in cells if c.source.startswith("wait = "))
     assert (
@@ -228,7 +228,7 @@ def test_of_runs_that_overlap_one_does_the_work_and_the_others_skip_politely(tmp
     wait_for(lambda: (made / "at the gate").exists() and any(p.poll() is not None for p in pair), 150)
     (second,) = [p for p in pair if p.poll() is not None]
     code, out = ended(second)
-    assert code == runs.SKIPPED and "another run of this notebook is at work" in out, out
+    assert code == runs.SKIPPED and "another run of this notebook is in progress" in out, out
     code, out = ended(frazil(made, "run", "02_cdc_merge", "--env", "elsewhere"))
     assert code == runs.OK, out
     (made / "open").touch()
@@ -257,16 +257,16 @@ def test_what_tables_come_to_is_what_the_run_comes_to():
     assert of("unchanged", "unchanged") == "nothing to do"
     assert of("merged", "failed") == "some tables failed"
     assert of("failed", "failed") == "failed"
-    assert of("merged", "held") == of("merged", "differs") == "needs a decision"
+    assert of("merged", "waiting") == of("merged", "differs") == "needs a decision"
     assert of("failed", decision=True) == "needs a decision"
     assert runs.outcome([{"status": "merged"}, {"status": "failed", "decision": True}]) == "needs a decision"
     assert of("merged", "skipped") == "skipped"
     assert runs.outcome([{"table": "only looked at"}]) == "ok"
     record = {
-        "tables": {"a": {"status": "merged"}, "b": {"status": "held", "note": "wait\n  cure: load"}},
+        "tables": {"a": {"status": "merged"}, "b": {"status": "waiting", "note": "wait\n  cure: load"}},
         "compared": [{"table": "c", "status": "differs"}],
     }
-    assert runs.why(record) == "b: held: wait\n  cure: load\nc: differs" and runs.why(None) == ""
+    assert runs.why(record) == "b: waiting: wait\n  cure: load\nc: differs" and runs.why(None) == ""
     assert runs.outcome_of(None, "UnknownTablesError") == "needs a decision"
     assert (runs.outcome_of(None, "SpecError"), runs.outcome_of(None, "TypeError")) == ("wrong parameters", "failed")
 
@@ -418,7 +418,7 @@ def test_check_tells_each_breach_in_a_line_and_calls_the_hooks(tmp_path, place, 
     server.shutdown()
     told = capsys.readouterr().err.splitlines()
     assert len([line for line in told if line.startswith("app.visit: 1 file(s) pending")]) == 1
-    assert len([line for line in told if line.startswith("runs: 02_cdc_merge ended well")]) == 1
+    assert len([line for line in told if line.startswith("runs: 02_cdc_merge last succeeded")]) == 1
     assert heard[0]["breaches"] == told
 
 
@@ -430,7 +430,7 @@ def test_a_catalog_that_cannot_be_read_is_told_in_a_line_and_left_to_spark(tmp_p
     assert main(["check", "--env", "demo"]) == runs.BREACH
     first, *others = capsys.readouterr().err.splitlines()
     assert first.startswith("lake: the lake cannot be read without Spark: DatabaseError: (sqlite3.DatabaseError) file is not a database; cure: ")  # fmt: skip
-    assert others == ["runs: 02_cdc_merge has not ended well yet"]
+    assert others == ["runs: 02_cdc_merge has not succeeded yet"]
     assert pending_work.nothing_pending(Workbook(resolve("cdc_merge", {"env": "demo"}).settings)) is None
 
 
@@ -466,7 +466,7 @@ def test_down_removes_exactly_what_it_listed(place, monkeypatch, capsys):
         catalog, "ops", [{"name": "operated.app.person", **seen}, {"name": "operated.app.other", **seen}]
     )
     assert main(["down", "--env", "demo"]) == runs.OK
-    assert "not deleted: table ops.visible: it also tells of operated.app.other" in capsys.readouterr().out
+    assert "not deleted: table ops.visible: it also has rows about operated.app.other" in capsys.readouterr().out
     catalog.drop_table("ops.visible")
     pyiceberg_catalog.append_seen(catalog, "ops", [{"name": "operated.app.person", **seen}])
     catalog.create_namespace("theirs")

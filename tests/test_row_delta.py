@@ -1,8 +1,9 @@
-"""The row-delta lane: ends in the same tables as a replay, whatever others do to the table in between."""
+"""Row deltas end in the same tables as a replay, whatever others do to the table in between."""
 
 import hashlib
 import json
 import random
+import re
 import shutil
 import sys
 import zlib
@@ -15,8 +16,9 @@ import yaml
 
 from frazil.config.paths import local_path
 from frazil.config.settings import MaintenanceSettings, SetupSettings
+from frazil.config.sql import identifier
 from frazil.flows import cdc, setup
-from frazil.lake import commit, jvm, jvm_row_delta, write_path
+from frazil.lake import commit, jvm, jvm_row_delta, jvm_schema, write_path
 from frazil.lake import compaction as compaction
 from frazil.lake.key_index import KeyIndex
 from frazil.lake.row_locator import Locator, live_rows
@@ -499,11 +501,25 @@ def test_partition_values_of_rows_in_the_driver_are_those_that_spark_computes(wo
         "c3": pa.array(numbers, pa.decimal128(12, 2)), "c4": ["", "ab", None, "Zürich 東京 😀", "x" * 50],
     })  # fmt: skip
     lane = RowDelta(world.spark, world.name("t"), spec, world.root)
+    parts = _partition_sql(lane.name, jvm_schema.partition_fields(world.spark, jvm.load_table(world.spark, lane.name)))
     frame = frame_of(world.spark, rows, spec)
-    by_spark = [[_json_value(v) for v in row] for row in frame.selectExpr(*lane.parts()).collect()]
+    by_spark = [[_json_value(v) for v in row] for row in frame.selectExpr(*parts).collect()]
     found = lane.with_partition_values(rows)
-    here = list(zip(*[found[f"p{i}"].to_pylist() for i in range(len(lane.parts()))], strict=True))
+    here = list(zip(*[found[f"p{i}"].to_pylist() for i in range(len(parts))], strict=True))
     assert [_shown(row) for row in here] == [_shown(row) for row in by_spark]
+
+
+def _partition_sql(name: str, fields: list[tuple[int, str, str]]) -> list[str]:
+    """Return the SQL of a row's partition values in `after`, with the functions of Iceberg's catalogs."""
+    system = f"{name.split('.', 1)[0]}.system"
+    listed = []
+    for _, transform, column in fields:
+        kind, width = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", transform).groups()
+        value = f"after.{identifier(column)}"
+        known = {"identity": value, "void": "null", "bucket": f"{system}.bucket({width}, {value})",
+                 "truncate": f"{system}.truncate({width}, {value})"}  # fmt: skip
+        listed.append(known.get(kind) or f"{system}.{kind}s({value})")
+    return listed
 
 
 def _shown(values) -> list[str]:

@@ -164,7 +164,7 @@ def test_a_key_column_may_be_renamed_but_the_key_stays(source):
     assert [tuple(r) for r in source.spark.table(source.name("t")).collect()] == [(1, "A", 11)]
     declare(source, {"name": "no", "type": "INT8", "renamed_from": "id"}, "v WSTRING(9)", "n INT4", key=["no", "v"])
     put(source, FILE2, "no,v,n", "U,1,A,12")
-    refused(source, "the key is (no, v)", "told apart by (no)", "drop the table")
+    refused(source, "the key is (no, v)", "identified by (no)", "drop the table")
     declare(source, "v WSTRING(9)", "n INT4", key=["v"])
     refused(source, "the key is (v)")
 

@@ -1,4 +1,4 @@
-"""How `auto` picks the lane of a batch: by what is expected, then by what was measured; no Spark is needed to tell."""
+"""How `auto` chooses the lane of a batch: by expected seconds, then by measured ones; without Spark."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The way of one batch through the modules: how many it enters, and how often a call climbs back to a higher package."""
+"""The calls of one batch through the modules: how many it enters, and how often a call goes back to a higher package."""
 
 import threading
 from collections import Counter

@@ -35,13 +35,13 @@ def of(*statuses: str, **counts: int) -> list[TableResult]:
     ("card", "head"),
     [
         (notebook_output.results(of("merged", "unchanged", "failed", changes=5)), "✘ 1 table failed; 1 table merged; 1 table unchanged; 15 changes"),
-        (notebook_output.results(of("merged", "held")), "! 1 table held; 1 table merged"),
+        (notebook_output.results(of("merged", "waiting")), "! 1 table waiting; 1 table merged"),
         (notebook_output.results(of("unchanged", "unchanged")), "· 2 tables unchanged"),
         (notebook_output.results([]), "· no tables"),
         (notebook_output.plan([{"table": "a", "action": "apply changes", "mb": 1.25}, {"table": "b", "action": "nothing new"}]),
          "✔ 1 table to apply changes; 1 table with nothing to do; 1.2 MB to read"),
-        (notebook_output.plan([{"table": "a", "action": "stops", "decision": "say how"}]), "✘ 1 table needs you to decide or mend something"),
-        (notebook_output.plan([{"table": "a", "action": "held until the full load is applied"}]), "! 1 table held"),
+        (notebook_output.plan([{"table": "a", "action": "stops", "decision": "say how"}]), "✘ 1 table needs you to decide or correct something"),
+        (notebook_output.plan([{"table": "a", "action": "waiting until the full load is applied"}]), "! 1 table waiting"),
         (notebook_output.plan([{"table": "a", "action": "nothing new", "impossible": "x"}]), "! 1 table with nothing to do"),
         (notebook_output.plan([]), "· nothing to do"),
         (notebook_output.compared(of("equal", "equal", source_rows=1000, differing_rows=0)), "✔ equal: 2 tables, 2,000 rows"),
@@ -77,7 +77,7 @@ def test_a_problem_of_the_user_is_two_lines_and_its_trace_is_in_the_log(caplog):
     finally:
         log.propagate = propagated
     assert len({id(r) for r in caplog.records}) == 1  # pytest hears it twice where an earlier test stopped its way up
-    assert "Traceback" in caplog.text and "test_summary.py" in caplog.text
+    assert "Traceback" in caplog.text and "test_notebook_output.py" in caplog.text
 
 
 def test_bars_are_for_those_who_watch(monkeypatch):

@@ -1,4 +1,4 @@
-"""A quoted text that does not end holds the rest of its file: the file is refused, whatever the rows look like."""
+"""A quoted text that does not end takes the rest of its file: the file is refused, whatever the rows look like."""
 
 import gzip
 
@@ -46,7 +46,7 @@ def refusal(raw: bytes, dialect: Dialect, block: int) -> str:
     ],
 )
 def test_the_row_is_told_in_which_a_text_begins_that_does_not_end(text, row, block):
-    says = f"a.csv row {row}: a quoted text does not end, so nobody can tell where rows end" if row else ""
+    says = f"a.csv row {row}: a quoted text does not end, which hides where rows end" if row else ""
     assert refusal(text.encode(), Dialect(), block).split("\n")[0] == says
     named = "id,v\n" + text.removeprefix("\ufeff")
     assert refusal(named.encode(), Dialect(header=True), block).split("\n")[0] == says

@@ -351,7 +351,7 @@ def send_bad(w) -> list[tuple]:
     return [
         ("0", 1, "n", "column 'n': 'x' does not fit INT4 (int in the lake)", '["3"]', None, True, "waiting"),
         ("0", 2, "n", "column 'n': '3000000000' does not fit INT4 (int in the lake)", '["30"]', '["1"]', True, "waiting"),
-        ("0", 3, "op", "unknown operation 'truncate', none that stands for I, U or D", '["5"]', None, True, "waiting"),
+        ("0", 3, "op", "unknown operation 'truncate', none of I, U, D or their OpValues", '["5"]', None, True, "waiting"),
         ("0", 4, "key", "no value in key column id", None, None, False, "waiting"),
         ("0", 5, "timestamp", "commit timestamp '2026-01-01' is not yyyy-MM-ddTHH:mm:ss.SSSSSSZ", '["7"]', None, True, "waiting"),
         ("0", 6, "id", "old value of column 'id': 'y' does not fit INT8 (bigint in the lake)", '["8"]', None, False, "waiting"),

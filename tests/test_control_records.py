@@ -1,4 +1,4 @@
-"""Control records of a stream: columns that come, go, are renamed or retyped, in order with the messages around them."""
+"""Control records of a stream: columns that are added, dropped, renamed or retyped, in order with the messages around them."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_a_name_that_goes_and_comes_again_elsewhere_than_its_rows_is_refused(new
     w.control(
         "add-column", partition=1, id="INT64", title="STRING", n="INT32", v="STRING", stamp="2026-01-01T10:00:02Z"
     )
-    refused(w, "column 'v' went and came again", "load the table again", changes={"new": "add"})
+    refused(w, "column 'v' was dropped and added again", "load the table again", changes={"new": "add"})
 
 
 @spark

@@ -1,4 +1,4 @@
-"""What messages hold: no control character of a value, and no credential."""
+"""What messages contain: no control character of a value, and no credential."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def test_a_value_cannot_begin_a_line_or_move_the_cursor_in_any_message():
     grid = Grid([{EVIL: EVIL, "note": f"x\n{EVIL}"}])
     assert len(lines_of(repr(grid))) == 2 and "\\n" in repr(grid)
     assert len(lines_of(grid._repr_html_())) == 1
-    failed = [TableResult(EVIL, "failed", str(error)), TableResult("t", "held", EVIL)]
+    failed = [TableResult(EVIL, "failed", str(error)), TableResult("t", "waiting", EVIL)]
     card = notebook_output.results(failed)
     assert len(lines_of(repr(card))) == 5, "the verdict, the head, two lines of one table, one of the other"
     lines_of(card._repr_html_())

@@ -50,7 +50,7 @@ def test_rows_that_no_table_takes_are_counted_by_tasks_of_a_large_batch(shared, 
     put(shared, TXN2, f"I,other,public,{TS},1\nI,t,elsewhere,{TS},7,no\n").merged()
     (told,) = [line for line in shared.said if "ignored" in line]
     assert told.endswith(
-        f"{TXN1} … {TXN2}: rows of tables that are not taken are ignored: 1 of elsewhere.t, 2 of public.other"
+        f"{TXN1} … {TXN2}: rows of tables that this run does not process are ignored: 1 of elsewhere.t, 2 of public.other"
     )
 
 

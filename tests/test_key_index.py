@@ -1,4 +1,4 @@
-"""The key index alone: where it says a key lies is where the last one who spoke of it put it, on disk as in memory."""
+"""The key index alone: the place of a key is the one that was added last, on disk as in memory."""
 
 import json
 import random
