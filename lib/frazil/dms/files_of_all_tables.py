@@ -11,22 +11,25 @@ from pathlib import Path
 
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.file_layout import Layout
-from frazil.dms.incremental_listing import Data, window
+from frazil.dms.incremental_listing import Begin, Data
 from frazil.dms.listing import DmsObject, Recorded, TableObjects, require_data
 from frazil.dms.storage import location, walk
-from frazil.source.file_names import SHARED
+from frazil.source.file_names import SHARED, moment, name_at
 
 
 def with_transactions(
-    there: TableObjects, root: Path | str, endpoint: Endpoint, since: str = "", start: str = "",
+    there: TableObjects,
+    root: Path | str,
+    endpoint: Endpoint,
+    begin: Begin | None = None,
     recorded: Recorded | None = None,
-) -> TableObjects:  # fmt: skip
+) -> TableObjects:
     """Add the files in the folder CdcPath to a table's objects: they are change files of every table.
 
-    The table's own files, from before PreserveTransactions was switched on, come first. `since`, `start` and `recorded`
-    are as in `listing.list_table`.
+    The table's own files, from before PreserveTransactions was switched on, come first. `begin` and `recorded` are
+    as in `listing.list_table`.
     """
-    after = window(since, start, since) if SHARED.match(since) else ""
+    after = name_at(moment(begin.start), begin.last) if begin and SHARED.match(begin.last) else ""
     folder, found, foreign = f"{location(root)}/{endpoint.cdc_path}", [], []
     for e in require_data(walk(folder, start_after=after, sieve=recorded or Data()), endpoint.cdc_path):
         if SHARED.match(e.name):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from frazil.config.spec import TableSpec
-from frazil.dms.incremental_listing import Data, newest
+from frazil.dms.incremental_listing import Begin, Data, newest
 from frazil.dms.storage import Entry, chunks, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
 from frazil.source.file_names import CHANGES, LOAD, SHARED, states_a_time
@@ -86,19 +86,18 @@ class TableObjects:
 
 
 def list_table(
-    root: Path | str, spec: TableSpec, since: str = "", start: str = "", recorded: Recorded | None = None
+    root: Path | str, spec: TableSpec, begin: Begin | None = None, recorded: Recorded | None = None
 ) -> TableObjects:
     """List one table's folder with its sub-folders (parallel loads and date partitions are one or more levels deeper).
 
-    `since` is the name of the last change file applied. Those before `start`, or without it more than
-    `incremental_listing.LOOK_BACK` earlier, are then skipped; load files are always listed. Without `since`, unchanged change files
-    that are `recorded` are skipped. A missing table folder means a table without rows, as DMS writes none. A missing
-    root or schema folder is an error.
+    With `begin`, old change files are skipped; load files are always listed. Without it, unchanged change files that
+    are `recorded` are skipped. A missing table folder means a table without rows, as DMS writes none. A missing root or
+    schema folder is an error.
     """
     if CONTROL.match(spec.table_name):
         raise SourceError(f"{spec.source} holds records of DMS itself, no data", f"remove {spec.file}")
     folder = f"{location(root)}/{spec.schema_name}/{spec.table_name}"
-    entries = newest(folder, since, start) if since else walk(folder, sieve=recorded or Data())
+    entries = newest(folder, begin) if begin else walk(folder, sieve=recorded or Data())
     there = _sorted_out(folder, require_data(entries, spec.source))
     if not there.loads and not there.changes and not (recorded and recorded.met):
         _check_source(location(root), spec)
@@ -233,6 +232,8 @@ class Watch:
     """Says which listings of a table are full, and what disappeared between two of them; it lasts as long as this process."""
 
     full_every: int = 100
+    load_folders: frozenset[str] = frozenset()
+    """The paths of the folders that had load files in the last listing."""
     vanished: tuple[str, ...] = ()
     """The applied files that the last full listing missed, and the one before did not."""
     full: bool = True

@@ -6,14 +6,14 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.incremental_listing import LOOK_BACK, window
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
 from frazil.errors import FrazilError
 from frazil.source.applied_files import Record
-from frazil.source.file_names import is_change_file, moment
+from frazil.source.file_names import is_change_file, moment, name_at
 
 if TYPE_CHECKING:
     from frazil.source.applied_files import Place
@@ -31,6 +31,8 @@ NO_LOAD = "none"
 """Replaces the digest of a load if no load was found: the table was empty when DMS loaded it."""
 STREAM_LOAD = "stream"
 """Replaces the digest of a load that came through a stream."""
+LOOK_BACK = timedelta(hours=1)
+"""Names this long before the last file applied are still listed, which finds late files among them."""
 MAX_RECENT = 64
 MAX_NAMED = 200
 """For a load with more files than this, the files are not recorded."""
@@ -97,7 +99,7 @@ class Position:
         """The name from which on `recent` is complete: an hour back, or its first name if it is full. Listings begin there."""
         if len(self.recent) == MAX_RECENT:
             return self.recent[0]
-        return window(self.last, like=self.last) if self.last else ""
+        return name_at(moment(self.last) - LOOK_BACK, self.last) if self.last else ""
 
     @property
     def place(self) -> str:

@@ -27,6 +27,7 @@ from frazil.dms import pending_changes
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.files_of_all_tables import with_transactions
+from frazil.dms.incremental_listing import Begin
 from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table
 from frazil.dms.mappings import same_place, with_origins
 from frazil.dms.pending_changes import LateFilesError, refuse_late
@@ -241,17 +242,23 @@ class Workbook:
             etags = record.etags((after.last, after.turn))
             recorded = Recorded(etags, record.seen, self._trusted(etags, after.look_from))
         full = not after or (watch and (looks.full or not (record and record.whole)))
-        since, start = ("", "") if full else (after.last, after.look_from)
-        if since and record and (moved := record.look_from(since)):
-            since, start = min(since, moved), min(start, moved)
-        there = list_table(self.source, written, since, start, recorded)
+        begin = None if full or not after.last else self._begin(after, record, looks)
+        there = list_table(self.source, written, begin, recorded)
+        if looks:
+            looks.load_folders = frozenset(o.path.rpartition("/")[0] for o in there.loads)
         if self.endpoint.preserve_transactions:
-            there = with_transactions(there, self.source, self.endpoint, since, start, recorded)
+            there = with_transactions(there, self.source, self.endpoint, begin, recorded)
         if recorded:
             looks.settle(recorded)
             if gone := looks.vanished:
                 self.progress(f"{spec.source}: {len(gone)} applied file(s) no longer there: {', '.join(gone[:3])}")
         return replace(there, full=full)
+
+    def _begin(self, after: Position, record: Record | None, looks: Watch | None) -> Begin:
+        """Return where a listing after a position begins: before files that were applied after later names, too."""
+        moved = record.look_from(after.last) if record else ""
+        last, start = (min(name, moved or name) for name in (after.last, after.look_from))
+        return Begin(last, start, self.endpoint.date_partition, looks.load_folders if looks else frozenset())
 
     def _trusted(self, applied: Iterable[str], newest: str) -> set[str]:
         """Return the applied files to skip in this listing.
