@@ -21,14 +21,15 @@ from frazil.config.spec import parse_spec
 from frazil.dms import position, storage
 from frazil.dms.endpoint import DELIMITERS, SEQUENCES, DatePartition
 from frazil.dms.incremental_listing import Begin
-from frazil.dms.listing import Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
-from frazil.dms.pending_changes import pending_changes
+from frazil.dms.listing import DmsObject, Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
+from frazil.dms.pending_changes import State, pending
 from frazil.dms.position import POSITION
 from frazil.dms.storage import StorageError
 from frazil.flows import cdc, maintenance
 from frazil.lake import pyiceberg_catalog
 from frazil.lake.tables import MADE
 from frazil.report import runs
+from frazil.source.applied_files import Record
 from frazil.source.file_names import moment, name_at
 from frazil_demo.seaweed import Seaweed
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
@@ -90,6 +91,10 @@ def source(at_server, request):
             return self
 
     return Source()
+
+
+def pending_after(there: TableObjects, applied: position.Position) -> list[DmsObject]:
+    return pending(there, State("lake.t", "t", applied, applied.to_json(), Record())).pending
 
 
 def at(when: datetime) -> str:
@@ -263,13 +268,13 @@ def test_a_listing_from_the_position_sees_what_came_late_and_what_was_written_ag
     source("t/LOAD1.csv", f"t/{FILE1}", f"t/{FILE3}")
     there = list_table(source.root, SPEC)
     applied = position.after_changes(position.after_load(position.Position(), there, "a"), list(there.changes), "b")
-    assert not pending_changes(list_table(source.root, SPEC, after(applied.last)), applied, "t")
+    assert not pending_after(list_table(source.root, SPEC, after(applied.last)), applied)
     source(f"t/{FILE2}")
     with pytest.raises(position.PositionError, match=f"{FILE2} turned up late"):
-        pending_changes(list_table(source.root, SPEC, after(applied.last)), applied, "t")
+        pending_after(list_table(source.root, SPEC, after(applied.last)), applied)
     source(f"t/{FILE3}", text="other")
     with pytest.raises(position.PositionError, match="written again|turned up late"):
-        pending_changes(list_table(source.root, SPEC, after(applied.last)), applied, "t")
+        pending_after(list_table(source.root, SPEC, after(applied.last)), applied)
 
 
 def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypatch):
@@ -287,11 +292,11 @@ def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypat
     there = list_table(tmp_path, SPEC, Begin(applied.last, applied.look_from))
     assert sorted(looked) == sorted(["LOAD00000001.csv", *names[-66:]])
     assert there.loads == whole.loads and there.changes == whole.changes[-66:]
-    assert pending_changes(there, applied, "t") == list(whole.changes[-2:])
+    assert pending_after(there, applied) == list(whole.changes[-2:])
     assert list_table(tmp_path, SPEC, after(applied.last)).changes == whole.changes, "within an hour"
     (folder / names[150].replace("000.csv", "500.csv")).touch()
     with pytest.raises(position.PositionError, match="turned up late"):
-        pending_changes(list_table(tmp_path, SPEC, Begin(applied.last, applied.look_from)), applied, "t")
+        pending_after(list_table(tmp_path, SPEC, Begin(applied.last, applied.look_from)), applied)
 
 
 def test_the_first_listing_and_each_third_are_full_and_tell_what_vanished_since_the_last_full_one():

@@ -87,8 +87,6 @@ class Endpoint:
     cdc_path: str = ""
     date_partition: DatePartition = DatePartition()
     parquet_timestamp_ms: bool = False
-    bucket: str = ""
-    bucket_folder: str = ""
     op_column: str = "Op"
     op_values: Mapping[str, str] = field(default_factory=lambda: {o: o for o in OPERATIONS}, hash=False)
     cdc_has_op: bool | None = None

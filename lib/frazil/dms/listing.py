@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from frazil.config.spec import TableSpec
 from frazil.dms.incremental_listing import Begin, Data, newest
 from frazil.dms.storage import Entry, chunks, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
-from frazil.source.file_names import CHANGES, LOAD, SHARED, states_a_time
+from frazil.source.file_names import CHANGES, LOAD, SHARED, moment, name_at, states_a_time
 
 CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""
@@ -98,7 +98,7 @@ def list_table(
         raise SourceError(f"{spec.source} holds records of DMS itself, no data", f"remove {spec.file}")
     folder = f"{location(root)}/{spec.schema_name}/{spec.table_name}"
     entries = newest(folder, begin) if begin else walk(folder, sieve=recorded or Data())
-    there = _sorted_out(folder, require_data(entries, spec.source))
+    there = _sorted_out(folder, _require_data(entries, spec.source))
     if not there.loads and not there.changes and not (recorded and recorded.met):
         _check_source(location(root), spec)
     names = [o.name for o in there.changes]
@@ -108,6 +108,29 @@ def list_table(
             f"{spec.source}: two change files are named {twice[0]}", "let only one DMS task write a table to a folder"
         )
     return there
+
+
+def with_transactions(
+    there: TableObjects,
+    root: Path | str,
+    cdc_path: str,
+    begin: Begin | None = None,
+    recorded: Recorded | None = None,
+) -> TableObjects:
+    """Add the files of all tables (PreserveTransactions), in the folder `cdc_path`, to a table's objects.
+
+    The table's own files, from before PreserveTransactions was switched on, come first. `begin` and `recorded` are
+    as in `listing.list_table`.
+    """
+    after = name_at(moment(begin.start), begin.last) if begin and SHARED.match(begin.last) else ""
+    folder, found, foreign = f"{location(root)}/{cdc_path}", [], []
+    for e in _require_data(walk(folder, start_after=after, sieve=recorded or Data()), cdc_path):
+        if SHARED.match(e.name):
+            found.append(DmsObject(e.name, e.path, e.size, e.etag, e.modified))
+        else:
+            foreign.append(e.path)
+    changes = (*there.changes, *sorted(found, key=lambda o: o.name))
+    return replace(there, changes=changes, foreign=(*there.foreign, *foreign))
 
 
 class Recorded(Data):
@@ -147,7 +170,7 @@ class Recorded(Data):
         return True
 
 
-def require_data(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
+def _require_data(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
     """Yield the entries; raise SourceError for one that has the name of a DMS file but cannot be one."""
     named, sound = Data().is_data, ""
     for e in entries:

@@ -23,34 +23,32 @@ from frazil.config.spark_session import get_spark, missing_python, without_pytho
 from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
 from frazil.config.sql import identifier, table_name
 from frazil.core.text_sql import driver_rows
-from frazil.dms import pending_changes
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
-from frazil.dms.files_of_all_tables import with_transactions
 from frazil.dms.incremental_listing import Begin
-from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table
+from frazil.dms.late_files import clock_went_back
+from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
 from frazil.dms.mappings import same_place, with_origins
-from frazil.dms.pending_changes import LateFilesError, refuse_late
+from frazil.dms.pending_changes import pending
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.flows.table_result import TableResult
 from frazil.lake import jvm, retry
+from frazil.lake.clock_checks import require_right_clock
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.tables import format_version
-from frazil.pipeline.host_clock import require_right_clock
 from frazil.pipeline.lake_trouble import explained, require_metadata
 from frazil.report.live_status import heartbeat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from frazil.dms.pending_changes import State
+    from frazil.dms.pending_changes import Arrived, State
     from frazil.dms.position import Position
     from frazil.lake.write_path import Lanes
     from frazil.source.applied_files import Record
-    from frazil.source.compare_listing import Arrived
 
 log = logging.getLogger("frazil")
 
@@ -247,7 +245,7 @@ class Workbook:
         if looks:
             looks.load_folders = frozenset(o.path.rpartition("/")[0] for o in there.loads)
         if self.endpoint.preserve_transactions:
-            there = with_transactions(there, self.source, self.endpoint, begin, recorded)
+            there = with_transactions(there, self.source, self.endpoint.cdc_path, begin, recorded)
         if recorded:
             looks.settle(recorded)
             if gone := looks.vanished:
@@ -280,23 +278,12 @@ class Workbook:
         s = self.settings
         late, without = getattr(s, "late_files", "refuse"), getattr(s, "go_on_without", ())
 
-        def verdict(files: Sequence[DmsObject]) -> tuple[bool, str] | None:
-            from frazil.dms.late_files import clock_went_back
-
+        def judge(files: Sequence[DmsObject]) -> tuple[bool, str] | None:
             near = self.objects(spec, state.position).changes
             newest = next((o for o in near if o.name == state.position.last), None)
             return clock_went_back(files, newest, spec, self.endpoint, self.mappings)
 
-        try:
-            found = pending_changes.pending(there, state, late, without)
-            told = verdict(found.late) if found.late else None
-            if told and not told[0]:
-                refuse_late(found, state.position, spec.source)
-            return found
-        except LateFilesError as e:
-            if told := verdict(e.late):
-                raise LateFilesError(f"{e.problem}. {told[1]}", e.cure, e.late) from None
-            raise
+        return pending(there, state, late, without, judge)
 
     def check_files(self, spec: TableSpec, there: TableObjects) -> None:
         """Check a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""
