@@ -264,6 +264,18 @@ def test_folders_of_parallel_loads_are_found_among_old_change_files(source, part
     assert len(there.loads) == 5 and there.load_digest == whole.load_digest
 
 
+def test_a_run_keeps_what_it_knows_of_load_folders_among_old_change_files(source, tmp_path):
+    source("t/2022/LOAD00000001.csv", *[f"t/{at(datetime(2021, 12, 10) + timedelta(days=100 * i))}" for i in range(8)])
+    world = World(tmp_path, "w", {}).table("t")
+    book = world.book(source=source.root)
+    spec, whole = book.specs["public.t"], list_table(source.root, SPEC)
+    applied = position.after_load(position.Position(), whole, "a")
+    applied = position.after_changes(applied, list(whole.changes), "b")
+    first, later = (book.objects(spec, applied, watch=True, record=Record(whole=True)) for _ in range(2))
+    assert (first.full, later.full, len(first.changes), len(later.changes)) == (True, False, 8, 1)
+    assert first.load_digest == later.load_digest == applied.load_digest
+
+
 def test_a_listing_from_the_position_sees_what_came_late_and_what_was_written_again(source):
     source("t/LOAD1.csv", f"t/{FILE1}", f"t/{FILE3}")
     there = list_table(source.root, SPEC)

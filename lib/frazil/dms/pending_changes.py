@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from frazil.config.sql import literal
@@ -17,6 +17,7 @@ from frazil.dms.position import (
     PositionError,
     discarded,
     is_other_load,
+    named,
     require_there,
 )
 from frazil.source.applied_files import Applied, Place, Record, is_same, key_of
@@ -194,12 +195,6 @@ def _require_awaited(objects: TableObjects, state: State, without: Sequence[str]
             "fetch them again, and nothing is lost; or go on without them by the parameter go_on_without: "
             f"[{', '.join(gone[:SHOWN])}{', …' if gone[SHOWN:] else ''}], which loses their changes until the table is loaded again",
         )
-
-
-def named(names: Iterable[str]) -> str:
-    """Return the first of some names, with a mark if there are more."""
-    listed = list(names)
-    return f"{', '.join(listed[:SHOWN])}{' …' if listed[SHOWN:] else ''}"
 
 
 def _refuse_changed(found: Arrived, position: Position, source: str) -> None:
