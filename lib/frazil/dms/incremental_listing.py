@@ -18,7 +18,8 @@ from frazil.source.file_names import CHANGES, LOAD, SHARED, moment, name_at
 BACK = (2, 8, 32)
 """Numbers of date partitions before the time of the last file applied that are listed, until its partition is among them.
 
-A file is in the partition of its commits, which may be earlier than the time in its name.
+A file is in the partition of its commits, which may be earlier than the time in its name. If it is in none, as date
+partitions were switched on later, the greatest number holds.
 """
 MOST_PARTITIONS = 50
 """If more partitions than this would be listed one by one, everything is listed."""
@@ -75,7 +76,8 @@ def newest(folder: str, begin: Begin) -> list[Entry]:
         if len(dated) > MOST_PARTITIONS:
             break
         found = list(_skipping(folder, start, sorted(places | {f"{p}/{start}" for p in dated}), begin.partition))
-        if any(e.name == begin.last and e.path != f"{folder}/{dated[0]}/{e.name}" for e in found):
+        above = {e.path[len(folder) + 1 : -len(e.name)] for e in found if e.name == begin.last}
+        if above & {f"{p}/" for p in dated[1:]} or ("" in above and back == BACK[-1]):
             return found
     return list(walk(folder))
 
