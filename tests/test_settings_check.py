@@ -279,8 +279,27 @@ def test_transaction_files_and_date_folders_are_told_by_their_place():
     for folder in ("2024/01/01", "2024/01/01/10", "2024-01-01", "2024_01", "01/2024/01", "01/01/2024", "20240101"):
         files = Files(**{f"{folder}/{CHANGES}": f"I,{T},1,a,5\n"})
         assert files.wrong(STATED) == ["DatePartitionEnabled"], folder
-        assert files.wrong(replace(STATED, date_partition=DatePartition(enabled=True))) == []
+        assert files.wrong(replace(STATED, date_partition=DatePartition.of(folder))) == []
         assert files.wrong(replace(STATED, preserve_transactions=True)) == [], "they are from before it was on"
+
+
+def test_folders_of_other_partitions_than_the_stated_ones_are_refused_with_the_setting():
+    stated = replace(STATED, date_partition=DatePartition(True, "YYYYMMDD", "SLASH"))
+    for folder, wrong in {
+        "2024-01-01": ["DatePartitionDelimiter"],
+        "2024/01": ["DatePartitionSequence"],
+        "01012024": ["DatePartitionDelimiter", "DatePartitionSequence"],
+        "2024/01/01": [],
+        "": [],
+        "p1": [],
+    }.items():
+        files = Files(**{f"{folder}/{CHANGES}".lstrip("/"): f"I,{T},1,a,5\n"})
+        assert sorted(files.wrong(stated)) == wrong, folder
+    other = Files(**{f"2024-01-01/{CHANGES}": f"I,{T},1,a,5\n"})
+    with pytest.raises(
+        EndpointError, match="Delimiter is 'SLASH', but .*lies in 2024-01-01\n  cure: state Date.*Delimiter"
+    ):
+        check_files(other.objects(), SPEC, Mappings(), stated)
 
 
 def test_a_table_that_is_named_like_a_date_lies_in_no_date_folder():

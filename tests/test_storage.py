@@ -18,15 +18,19 @@ from frazil.config.jars import SDK_BUNDLES
 from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
 from frazil.config.spark_session import get_spark, needs_s3, s3_conf
 from frazil.config.spec import parse_spec
-from frazil.dms import incremental_listing, position, storage
-from frazil.dms.listing import Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
-from frazil.dms.pending_changes import pending_changes
+from frazil.dms import position, storage
+from frazil.dms.endpoint import DELIMITERS, SEQUENCES, DatePartition
+from frazil.dms.incremental_listing import Begin
+from frazil.dms.listing import DmsObject, Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
+from frazil.dms.pending_changes import State, pending
 from frazil.dms.position import POSITION
 from frazil.dms.storage import StorageError
 from frazil.flows import cdc, maintenance
 from frazil.lake import pyiceberg_catalog
 from frazil.lake.tables import MADE
 from frazil.report import runs
+from frazil.source.applied_files import Record
+from frazil.source.file_names import moment, name_at
 from frazil_demo.seaweed import Seaweed
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
 
@@ -87,6 +91,10 @@ def source(at_server, request):
             return self
 
     return Source()
+
+
+def pending_after(there: TableObjects, applied: position.Position) -> list[DmsObject]:
+    return pending(there, State("lake.t", "t", applied, applied.to_json(), Record())).pending
 
 
 def at(when: datetime) -> str:
@@ -157,8 +165,9 @@ class Requests(list):
         self.append(dict(params))
 
 
-def test_the_look_back_of_the_listing_covers_that_of_the_position():
-    assert incremental_listing.LOOK_BACK >= position.LOOK_BACK
+def after(last: str, partition: DatePartition = DatePartition(), *load_folders: str) -> Begin:  # noqa: B008
+    """A listing from an hour before the last file applied."""
+    return Begin(last, name_at(moment(last) - position.LOOK_BACK), partition, frozenset(load_folders))
 
 
 def test_old_change_files_are_passed_by(source):
@@ -166,52 +175,72 @@ def test_old_change_files_are_passed_by(source):
     new = [at(datetime(2024, 2, 1) + timedelta(seconds=i)) for i in range(3)]
     source("t/LOAD00000001.csv", *[f"t/{n}" for n in (*old, *new)])
     with Requests() as asked:
-        there = list_table(source.root, SPEC, since=old[-1])
+        there = list_table(source.root, SPEC, after(old[-1]))
     assert [o.name for o in there.changes] == [*old[-3:], *new], "from one hour before"
     assert [o.name for o in there.loads] == ["LOAD00000001.csv"]
-    assert len(asked) <= 4 and sum(r["MaxKeys"] for r in asked[:-1]) <= 300, (
-        "the beginning, the year, the month, the window"
-    )
+    assert len(asked) == 2 and sum(r["MaxKeys"] for r in asked) <= 200, "the beginning, and what may be new"
     with Requests() as asked:
         assert len(list_table(source.root, SPEC).changes) == 1203
     assert len(asked) == 2
 
 
-LAYOUTS = {
-    "slash": "%Y/%m/%d", "dash": "%Y-%m-%d", "underscore": "%Y_%m_%d", "none": "%Y%m%d", "hours": "%Y%m%d%H",
-    "nested_hours": "%Y/%m/%d/%H", "months": "%Y%m", "nested_months": "%Y/%m", "dash_months": "%Y-%m", "month_first": "%m%Y%d",
-    "nested_month_first": "%m/%Y/%d", "day_first": "%d%m%Y", "nested_day_first": "%d/%m/%Y", "dash_day_first": "%d-%m-%Y",
-}  # fmt: skip
+PARTITIONS = {f"{s} {d}": DatePartition(True, s, d) for s in SEQUENCES for d in DELIMITERS}
+BY_DAY = [DatePartition(True, "YYYYMMDD", d) for d in DELIMITERS] + [DatePartition(True, "DDMMYYYY")]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_date_partitions_are_taken_back_to_the_one_of_the_last_object(source, layout):
+@pytest.mark.parametrize("partition", PARTITIONS.values(), ids=PARTITIONS)
+def test_date_partitions_are_taken_back_to_the_one_of_the_last_object(source, partition):
     times = [NOW - timedelta(hours=5 * i + i * i) for i in reversed(range(18))]
-    source(*[f"t/{t:{layout}}/{at(t)}" for t in times], "t/LOAD00000001.csv", "t/p7/LOAD00000001.csv")
+    source(*[f"t/{t:{partition.form}}/{at(t)}" for t in times], "t/LOAD00000001.csv", "t/p7/LOAD00000001.csv")
     whole = list_table(source.root, SPEC)
     assert [o.name for o in whole.changes] == [at(t) for t in times]
     for last in (times[-1], times[-4]):
-        there = list_table(source.root, SPEC, since=at(last))
-        assert there.changes == tuple(o for o in whole.changes if o.name >= at(last - incremental_listing.LOOK_BACK))
+        with Requests() as asked:
+            there = list_table(source.root, SPEC, after(at(last), partition))
+        assert there.changes == tuple(o for o in whole.changes if o.name >= at(last - position.LOOK_BACK))
         assert there.loads == whole.loads and there.load_digest == whole.load_digest
+        assert len(asked) <= 8 and sum(r["MaxKeys"] for r in asked) <= 800
 
 
-@pytest.mark.parametrize("layout", ["%Y/%m/%d", "%Y-%m-%d", "%Y%m%d", "%d/%m/%Y"])
-def test_what_dms_writes_after_simulatorg_still_lies_in_old_partitions_and_is_found(source, layout):
+@pytest.mark.parametrize("partition", BY_DAY)
+def test_what_dms_writes_after_a_standstill_still_lies_in_old_partitions_and_is_found(source, partition):
     """The folder is the day of the commit, the name that of the writing."""
     commits, written = [NOW - timedelta(days=6 - i) for i in range(7)], [NOW + timedelta(seconds=i) for i in range(7)]
-    source(*[f"t/{c:{layout}}/{at(w)}" for c, w in zip(commits, written, strict=True)])
+    source(*[f"t/{c:{partition.form}}/{at(w)}" for c, w in zip(commits, written, strict=True)])
     for i in range(7):
-        there = list_table(source.root, SPEC, since=at(written[i]))
+        there = list_table(source.root, SPEC, after(at(written[i]), partition))
         assert [o.name for o in there.changes if o.name > at(written[i])] == [at(w) for w in written[i + 1 :]]
 
 
-@pytest.mark.parametrize("layout", ["%Y/%m/%d", "%Y-%m-%d", "%Y%m%d", "%Y%m", "%m%Y%d"])
-def test_partitions_switched_on_later_are_found_among_old_files(source, layout):
+@pytest.mark.parametrize("partition", [*BY_DAY, DatePartition(True, "YYYYMM"), DatePartition(True, "MMYYYYDD", "NONE")])
+def test_partitions_switched_on_later_are_found_among_old_files(source, partition):
     old, new = NOW - timedelta(days=2), NOW
     flat = [at(old - timedelta(days=i)) for i in range(100)]
-    source(*[f"t/{n}" for n in flat], f"t/{new:{layout}}/{at(new)}")
-    assert [o.name for o in list_table(source.root, SPEC, since=at(old)).changes] == [at(old), at(new)]
+    source(*[f"t/{n}" for n in flat], f"t/{new:{partition.form}}/{at(new)}")
+    there = list_table(source.root, SPEC, after(at(old), partition))
+    assert [o.name for o in there.changes] == [at(old), at(new)]
+
+
+def test_a_last_object_that_is_gone_or_an_old_one_by_day_of_the_month_takes_a_full_listing(source):
+    """Of two years of days, the listing cannot skip those before the last object: their names do not sort by time."""
+    partition, times = DatePartition(True, "DDMMYYYY"), [NOW - timedelta(days=90 * i) for i in reversed(range(9))]
+    source(*[f"t/{t:{partition.form}}/{at(t)}" for t in times])
+    with Requests() as asked:
+        there = list_table(source.root, SPEC, after(at(times[-2]), partition))
+    assert len(asked) == 1 and [o.name for o in there.changes] == [at(t) for t in times]
+    gone = after(at(NOW - timedelta(days=1)), partition)
+    assert [o.name for o in list_table(source.root, SPEC, gone).changes] == [at(t) for t in times]
+
+
+def test_change_files_in_folders_that_the_settings_do_not_state_are_all_listed(source):
+    """The check of the settings then refuses those that are to be applied."""
+    days = [datetime(2024, 1, 2) + timedelta(days=i) for i in range(5)]
+    names = [f"t/{d:%Y-%m-%d}/{at(d)}" for d in days]
+    source(*names, f"t/{at(days[-1] + timedelta(days=1))}")
+    for stated in (DatePartition(), DatePartition(True, "YYYYMMDD", "SLASH"), DatePartition(True, "DDMMYYYY", "DASH")):
+        there = list_table(source.root, SPEC, after(at(days[-1]), stated))
+        new = [o.name for o in there.changes if o.name >= at(days[-1])]
+        assert new == [at(days[-1]), at(days[-1] + timedelta(days=1))]
 
 
 @pytest.mark.parametrize(
@@ -219,21 +248,45 @@ def test_partitions_switched_on_later_are_found_among_old_files(source, layout):
 )
 def test_folders_of_parallel_loads_are_not_taken_for_dates(source, names):
     source(*[f"t/{n}/LOAD0000000{i}.csv" for n in names for i in (1, 2)], f"t/{FILE1}", f"t/{FILE2}")
-    there = list_table(source.root, SPEC, since=FILE2)
+    there = list_table(source.root, SPEC, after(FILE2))
     assert len(there.loads) == 2 * len(names) and there == list_table(source.root, SPEC)
+
+
+@pytest.mark.parametrize("partition", [DatePartition(), *BY_DAY])
+def test_folders_of_parallel_loads_are_found_among_old_change_files(source, partition):
+    days = [datetime(2021, 12, 10) + timedelta(days=100 * i) for i in range(8)]
+    loads = [f"{n}/LOAD00000001.csv" for n in ("2022", "10", "20220601", "p1", "99")]
+    source(*[f"t/{f'{d:{partition.form}}/' if partition.enabled else ''}{at(d)}" for d in days])
+    source(*[f"t/{name}" for name in loads])
+    whole = list_table(source.root, SPEC)
+    known = [o.path.rpartition("/")[0] for o in whole.loads]
+    there = list_table(source.root, SPEC, after(at(days[-1]), partition, *known))
+    assert len(there.loads) == 5 and there.load_digest == whole.load_digest
+
+
+def test_a_run_keeps_what_it_knows_of_load_folders_among_old_change_files(source, tmp_path):
+    source("t/2022/LOAD00000001.csv", *[f"t/{at(datetime(2021, 12, 10) + timedelta(days=100 * i))}" for i in range(8)])
+    world = World(tmp_path, "w", {}).table("t")
+    book = world.book(source=source.root)
+    spec, whole = book.specs["public.t"], list_table(source.root, SPEC)
+    applied = position.after_load(position.Position(), whole, "a")
+    applied = position.after_changes(applied, list(whole.changes), "b")
+    first, later = (book.objects(spec, applied, watch=True, record=Record(whole=True)) for _ in range(2))
+    assert (first.full, later.full, len(first.changes), len(later.changes)) == (True, False, 8, 1)
+    assert first.load_digest == later.load_digest == applied.load_digest
 
 
 def test_a_listing_from_the_position_sees_what_came_late_and_what_was_written_again(source):
     source("t/LOAD1.csv", f"t/{FILE1}", f"t/{FILE3}")
     there = list_table(source.root, SPEC)
     applied = position.after_changes(position.after_load(position.Position(), there, "a"), list(there.changes), "b")
-    assert not pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
+    assert not pending_after(list_table(source.root, SPEC, after(applied.last)), applied)
     source(f"t/{FILE2}")
     with pytest.raises(position.PositionError, match=f"{FILE2} turned up late"):
-        pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
+        pending_after(list_table(source.root, SPEC, after(applied.last)), applied)
     source(f"t/{FILE3}", text="other")
     with pytest.raises(position.PositionError, match="written again|turned up late"):
-        pending_changes(list_table(source.root, SPEC, applied.last), applied, "t")
+        pending_after(list_table(source.root, SPEC, after(applied.last)), applied)
 
 
 def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypatch):
@@ -248,14 +301,14 @@ def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypat
     applied = position.after_changes(applied, list(whole.changes[:-2]), "b")
     looked, stat = [], storage._stat
     monkeypatch.setattr(storage, "_stat", lambda entry: looked.append(entry.name) or stat(entry))
-    there = list_table(tmp_path, SPEC, applied.last, applied.look_from)
+    there = list_table(tmp_path, SPEC, Begin(applied.last, applied.look_from))
     assert sorted(looked) == sorted(["LOAD00000001.csv", *names[-66:]])
     assert there.loads == whole.loads and there.changes == whole.changes[-66:]
-    assert pending_changes(there, applied, "t") == list(whole.changes[-2:])
-    assert list_table(tmp_path, SPEC, applied.last).changes == whole.changes, "within an hour"
+    assert pending_after(there, applied) == list(whole.changes[-2:])
+    assert list_table(tmp_path, SPEC, after(applied.last)).changes == whole.changes, "within an hour"
     (folder / names[150].replace("000.csv", "500.csv")).touch()
     with pytest.raises(position.PositionError, match="turned up late"):
-        pending_changes(list_table(tmp_path, SPEC, applied.last, applied.look_from), applied, "t")
+        pending_after(list_table(tmp_path, SPEC, Begin(applied.last, applied.look_from)), applied)
 
 
 def test_the_first_listing_and_each_third_are_full_and_tell_what_vanished_since_the_last_full_one():
@@ -369,6 +422,7 @@ class S3World(World):
 
 def story(world: World, lane: str) -> dict:
     """Load a table in two parts, merge three files, one of them in a date partition, compact; return what it comes to."""
+    world.s3["DatePartitionEnabled"] = True
     world.table("t").load("t", (1, "a"), (2, 'two\nlines, "quoted"')).load(
         "t", (3, ""), name="p1/LOAD00000001.csv"
     ).loaded()

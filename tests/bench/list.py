@@ -12,7 +12,10 @@ from statistics import median
 
 from frazil.config.spec import parse_spec
 from frazil.dms import storage
+from frazil.dms.incremental_listing import Begin
 from frazil.dms.listing import Recorded, list_table
+from frazil.dms.position import LOOK_BACK
+from frazil.source.file_names import moment, name_at
 from frazil_demo.seaweed import Seaweed
 from helpers import spec_of
 
@@ -48,7 +51,8 @@ def _timed(since: str, expected: int) -> tuple[float, int]:
     listing, events = "before-parameter-build.s3.ListObjectsV2", storage.client().meta.events
     events.register(listing, note := lambda params, **_: calls.append(dict(params)))
     began = time.perf_counter()
-    found = [o for o in list_table("s3://dms", SPEC, since).changes if o.name > since]
+    begin_at = Begin(since, name_at(moment(since) - LOOK_BACK)) if since else None
+    found = [o for o in list_table("s3://dms", SPEC, begin_at).changes if o.name > since]
     seconds = time.perf_counter() - began
     events.unregister(listing, note)
     assert len(found) == expected, f"{len(found)} found, {expected} are there"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from frazil.dms.listing import DmsObject
-from frazil.dms.pending_changes import named
-from frazil.dms.position import PositionError
+from frazil.dms.position import PositionError, named
 from frazil.dms.storage import chunks, heads, is_s3
 from frazil.source.applied_files import digest
 

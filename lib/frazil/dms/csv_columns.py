@@ -16,9 +16,9 @@ from frazil.dms.file_layout import (
     layout_of,
     named_layout,
     past_layout,
+    shared_layout,
     stated_layout,
 )  # fmt: skip
-from frazil.dms.files_of_all_tables import shared_layout
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import open_text_head
 

@@ -18,16 +18,41 @@ if TYPE_CHECKING:
     from frazil.dms.endpoint_entries import S3Settings
 
 OPERATIONS = ("I", "U", "D")
+SEQUENCES = {
+    "YYYYMMDD": "%Y/%m/%d", "YYYYMMDDHH": "%Y/%m/%d/%H", "YYYYMM": "%Y/%m", "MMYYYYDD": "%m/%Y/%d", "DDMMYYYY": "%d/%m/%Y",
+}  # fmt: skip
+"""Values of DatePartitionSequence, and the names of folders with the delimiter SLASH, as `strftime` has them."""
+DELIMITERS = {"SLASH": "/", "UNDERSCORE": "_", "DASH": "-", "NONE": ""}
+"""Values of DatePartitionDelimiter."""
 
 
 @dataclass(frozen=True)
 class DatePartition:
-    """How change files are distributed over folders by date (`DatePartition...`)."""
+    """How change files are distributed over folders by the date of the commit (`DatePartition...`)."""
 
     enabled: bool = False
     sequence: str = "YYYYMMDD"
     delimiter: str = "SLASH"
     timezone: str = ""
+
+    @property
+    def form(self) -> str:
+        """The names of the folders, as `strftime` has them."""
+        return SEQUENCES[self.sequence].replace("/", DELIMITERS[self.delimiter])
+
+    def names(self, folder: str) -> bool:
+        """Return whether a folder, by its path below the table's, is such a partition."""
+        try:
+            time = datetime.strptime(folder, self.form)
+        except ValueError:
+            return False
+        return self.enabled and 1900 <= time.year < 2100 and f"{time:{self.form}}" == folder
+
+    @staticmethod
+    def of(folder: str) -> DatePartition | None:
+        """Return the settings by which a folder is a partition; None if no settings name one so."""
+        forms = (DatePartition(True, sequence, delimiter) for sequence in SEQUENCES for delimiter in DELIMITERS)
+        return next((form for form in forms if form.names(folder)), None)
 
     @property
     def repeats_an_hour(self) -> bool:
@@ -62,8 +87,6 @@ class Endpoint:
     cdc_path: str = ""
     date_partition: DatePartition = DatePartition()
     parquet_timestamp_ms: bool = False
-    bucket: str = ""
-    bucket_folder: str = ""
     op_column: str = "Op"
     op_values: Mapping[str, str] = field(default_factory=lambda: {o: o for o in OPERATIONS}, hash=False)
     cdc_has_op: bool | None = None

@@ -177,3 +177,11 @@ def named_layout(
     if missing:
         raise SourceError(f"{where}: no column {', '.join(missing)}", f"correct {spec.file} or the endpoint settings")
     return layout
+
+
+def shared_layout(own: Layout) -> Layout:
+    """Return the fields of a table's rows in files of all tables, from those in files of its own.
+
+    Not confirmed by AWS's documentation: that the timestamp column follows the schema, and that Op is always present.
+    """
+    return Layout(("op", "table", "schema", *[r for r in own.roles if r != "op"]))

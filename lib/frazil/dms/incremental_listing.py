@@ -1,56 +1,42 @@
 """Finds new files in a table's folder without listing all old ones.
 
-The names of change files are times, so those before a window are skipped. A local folder returns all names together,
-and only new files are examined. S3 lists keys in order and can start anywhere. Date partitions are read newest first,
-back to the one with the last object applied, and one more.
+The names of change files are times, so those before a name are skipped. A local folder returns all names together, and
+only new files are examined. S3 lists keys in order and can start anywhere: at an old change file, the listing goes on
+at the next place where new files may be. Without date partitions, that is the folder itself.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, islice, takewhile
 
+from frazil.dms.endpoint import DatePartition
 from frazil.dms.storage import Entry, Sieve, is_s3, walk
-from frazil.source.file_names import CHANGES, LOAD, SHARED, moment
+from frazil.source.file_names import CHANGES, LOAD, SHARED, moment, name_at
 
-LOOK_BACK = timedelta(hours=1)
-"""Names this long before the last object applied are still listed, which finds late files among them."""
-MOST_DAYS = 40
-"""Folders like `12/06/2024/` are listed day by day, at most this far back; beyond that, everything is listed."""
+BACK = (2, 8, 32)
+"""Numbers of date partitions before the time of the last file applied that are listed, until its partition is among them.
 
-_PARTS = {"Y": r"(?P<Y>(?:19|20)\d\d)", "M": r"(?P<M>0[1-9]|1[0-2])", "D": r"(?P<D>0[1-9]|[12]\d|3[01])", "H": r"(?P<H>[01]\d|2[0-3])"}  # fmt: skip
-_FORMS = {
-    f"{order}{delimiter}": re.compile("^" + delimiter.join(_PARTS[p] for p in order) + "$")
-    for order in ("YMD", "YMDH", "YM", "MYD", "DMY")
-    for delimiter in ("", "-", "_")
-} | {"Y/": re.compile(f"^{_PARTS['Y']}$"), "DD/": re.compile(r"^(0[1-9]|[12]\d|3[01])$")}
-"""DMS's names of date partitions, by DatePartitionSequence and DatePartitionDelimiter; `Y/` and `DD/` begin nested ones."""
+A file is in the partition of its commits, which may be earlier than the time in its name. If it is in none, as date
+partitions were switched on later, the greatest number holds.
+"""
+MOST_PARTITIONS = 50
+"""If more partitions than this would be listed one by one, everything is listed."""
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """A date partition: its folder, and its time as (year, month, day, hour) as far as the sequence states it."""
+class Begin:
+    """Where an incremental listing begins: at change files from the name `start` on; `last` is the last one applied.
 
-    folder: str
-    period: tuple[int, ...]
+    `partition` states how change files lie in folders by date. `load_folders` are the paths of folders that had load
+    files in the listing before: they may lie among old change files.
+    """
 
-
-class TooFarBackError(Exception):
-    """The partition of the last object is not among those examined: list everything."""
-
-
-def named(time: datetime, like: str) -> str:
-    """Return the name, without its extension, of a change file of that time, in the form of `like`."""
-    form = "CDC_TXN-%Y%m%d%H%M%S" if like.startswith("CDC_TXN-") else "%Y%m%d-%H%M%S"
-    return f"{time:{form}}{time.microsecond // 1000:03}"
-
-
-def window(since: str, start: str = "", like: str = "") -> str:
-    """Return the first name to list, without its extension and in the form of `like`: `start`, else LOOK_BACK before `since`."""
-    return named(moment(start) if start else moment(since) - LOOK_BACK, like)
+    last: str
+    start: str
+    partition: DatePartition = DatePartition()
+    load_folders: frozenset[str] = frozenset()
 
 
 class Data(Sieve):
@@ -72,151 +58,56 @@ class Since(Data):
         return {name for name in names if name < self.start and CHANGES.match(name)}
 
 
-def newest(folder: str, since: str, start: str = "") -> list[Entry]:
-    """Return all load files, and the change files from `start` on, else from LOOK_BACK before `since` (the last object applied).
+def newest(folder: str, begin: Begin) -> list[Entry]:
+    """Return all load files, the change files from `begin.start` on, and the foreign objects that the listing meets.
 
-    Foreign objects that the listing meets are returned too. Partitions older than the one before that of `since` are
-    not read, as DMS fills them in order. Files that still arrive there are found by a full listing.
+    Partitions before those listed are not read, as DMS fills them in order. Files that still arrive there are found by
+    a full listing.
     """
-    start = window(since, start)
+    start = name_at(moment(begin.start))
     if not is_s3(folder):
         return list(walk(folder, sieve=Since(start)))
-    found = {e.path: e for e in _top(folder, start)}
-    folders = sorted((e for e in found.values() if e.folder), key=lambda e: e.path)
-    plain, dated = _plain_and_dated(folder, folders)
-    found |= {e.path: e for first, last in _runs(folders, plain) for e in _sweep(folder, first, last)}
-    flat = any(e.name == since for e in found.values())
-    for form, names in dated.items():
-        try:
-            found |= {e.path: e for e in _dated(_leaves(folder, form, names), start, since, flat)}
-        except TooFarBackError:
-            return list(walk(folder, sieve=Data()))
-    return [e for e in found.values() if not e.folder]
+    # After ":" come the names that begin with a letter, and before "LOA" no load file.
+    places = {start, ":", *(f"{path}/LOA"[len(folder) + 1 :] for path in begin.load_folders)}
+    if not begin.partition.enabled:
+        return list(_skipping(folder, start, sorted(places), begin.partition))
+    for back in BACK:
+        dated = _partitions(begin, back)
+        if len(dated) > MOST_PARTITIONS:
+            break
+        found = list(_skipping(folder, start, sorted(places | {f"{p}/{start}" for p in dated}), begin.partition))
+        above = {e.path[len(folder) + 1 : -len(e.name)] for e in found if e.name == begin.last}
+        if above & {f"{p}/" for p in dated[1:]} or ("" in above and back == BACK[-1]):
+            return found
+    return list(walk(folder))
 
 
-def _points(start: str) -> Iterator[str]:
-    """Yield the names from which to list the top level: the beginning, and places of folders among old change files.
+def _partitions(begin: Begin, back: int) -> list[str]:
+    """Return the date partitions to skip to, from `back` before the time of the last file applied.
 
-    `2024-06-12/` and `2024/` sort before the year's files, `202406/` before the month's, all others at the beginning or
-    end.
+    Later ones are among them only if S3 lists old ones between: those whose names do not begin with the year.
     """
-    year, month, today = int(start[:4]), int(start[4:6]), datetime.now(UTC)
-    months = range(year * 12 + month - 1, today.year * 12 + today.month)
-    yield from sorted({"", start, *[f"{y - 1}~" for y in range(year, today.year + 1)][-12:],
-                       *[f"{(m - 1) // 12}{(m - 1) % 12 + 1:02}~" for m in months][-12:]})  # fmt: skip
+    form, last = begin.partition.form, moment(begin.last)
+    step = timedelta(hours=1) if "%H" in form else timedelta(days=1)
+    first = last - back * (step if "%d" in form else timedelta(days=31))
+    end = last if form.startswith("%Y") else datetime.now(UTC).replace(tzinfo=None) + timedelta(days=2)
+    return list(dict.fromkeys(f"{first + i * step:{form}}" for i in range(max(0, (end - first) // step) + 1)))
 
 
-def _top(folder: str, start: str) -> Iterator[Entry]:
-    """Yield the top level's entries except change files before `start`: at the first of these, skip to the next point."""
-    reached = ""
-    for point in _points(start):
-        if point > start or (point and point <= reached):
-            continue
-        for entry in walk(folder, start_after=point, deep=False, page=1000 if point == start else 100):
-            reached = entry.name
-            if CHANGES.match(entry.name) and not entry.folder and entry.name < start:
-                break
-            yield entry
-        else:
-            return
+def _skipping(folder: str, start: str, places: list[str], partition: DatePartition) -> Iterator[Entry]:
+    """Yield a folder's entries; at a change file before `start`, go on at the next of the places.
 
-
-def _plain_and_dated(folder: str, folders: list[Entry]) -> tuple[set[str], dict[str, list[str]]]:
-    """Return the folders that are not date partitions, and {form: the folders that are}.
-
-    Parallel loads name their folders freely, including `01` and `2024`. If the first folder of a form has load files in
-    it, the form belongs to loads.
+    Nothing is skipped in folders where the settings do not expect change files.
     """
-    forms: dict[str, list[str]] = {}
-    for entry in folders:
-        form = next((f for f, pattern in _FORMS.items() if pattern.match(entry.name)), "")
-        forms.setdefault(form, []).append(entry.name)
-    plain = set(forms.pop("", ()))
-    for form, names in list(forms.items()):
-        first = walk(f"{folder}/{names[0]}", start_after=":", deep=False, page=10)
-        if any(LOAD.match(e.name) for e in islice(first, 10)):
-            plain |= set(forms.pop(form))
-    return plain, forms
-
-
-def _runs(folders: list[Entry], plain: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield first and last of consecutive plain folders; those among the change files are yielded one by one."""
-
-    def run(entry: Entry) -> str:
-        among = "19" <= entry.name < "22"
-        return "" if entry.name not in plain else entry.name if among else f"{entry.name < '19'}"
-
-    for kind, group in groupby(folders, key=run):
-        names = [e.name for e in group]
-        if kind:
-            yield names[0], names[-1]
-
-
-def _sweep(folder: str, first: str, last: str) -> Iterator[Entry]:
-    """Yield everything in neighbouring folders, with one listing across them."""
-    if first == last:
-        yield from walk(f"{folder}/{first}")
-        return
-    for entry in walk(folder, start_after=first[:-1]):
-        top = entry.path[len(folder) + 1 :].split("/")[0]
-        if top > last:
-            return
-        yield entry
-
-
-def _dated(leaves: Iterator[Leaf], start: str, since: str, flat: bool) -> Iterator[Entry]:
-    """Yield the files of partitions, newest first, through the one before that of `since`.
-
-    With `flat`, `since` is next to the folders: partitions were switched on after it.
-    """
-    day = moment(since) - timedelta(days=1)
-    oldest, anchored = (day.year, day.month, day.day), False
-    for leaf in leaves:
-        if flat and leaf.period[:3] < oldest[: len(leaf.period)]:
-            return
-        entries = list(walk(leaf.folder, start_after=start))
-        yield from entries
-        if anchored:
-            return
-        anchored = any(e.name == since for e in entries)
-
-
-def _leaves(folder: str, form: str, names: list[str]) -> Iterator[Leaf]:
-    """Yield the partitions of one form, newest first."""
-    if form == "Y/":
-        yield from _nested(folder, names, ())
-    elif form == "DD/":
-        yield from _by_day(folder, names)
-    else:
-        parts = [_FORMS[form].match(n).groupdict() for n in names]
-        periods = [tuple(int(p[k]) for k in "YMDH" if k in p) for p in parts]
-        for period, name in sorted(zip(periods, names, strict=True), reverse=True):
-            yield Leaf(f"{folder}/{name}", period)
-
-
-def _nested(folder: str, names: list[str], above: tuple[int, ...]) -> Iterator[Leaf]:
-    """Descend `2024/06/12/13/`, the newest first; a folder without folders is a partition."""
-    for name in sorted((n for n in names if n.isdigit()), reverse=True):
-        at, period = f"{folder}/{name}", (*above, int(name))
-        below = _folders_of(at) if len(period) < 4 else []
-        if below:
-            yield from _nested(at, below, period)
-        else:
-            yield Leaf(at, period)
-
-
-def _folders_of(at: str) -> list[str]:
-    """Return the folders at the beginning of a partition; it has none if change files come first."""
-    return [e.name for e in takewhile(lambda e: e.folder, walk(at, deep=False, page=40))]
-
-
-def _by_day(folder: str, names: list[str]) -> Iterator[Leaf]:
-    """Yield `06/2024/12/` or `12/06/2024/` (the content of the first folder decides) for each day, from tomorrow back."""
-    inner = [e.name for e in walk(f"{folder}/{names[0]}", deep=False, page=40) if e.folder]
-    form = "%m/%Y/%d" if any(len(n) == 4 for n in inner) else "%d/%m/%Y"
-    day = datetime.now(UTC) + timedelta(days=1)
-    for _ in range(MOST_DAYS):
-        if f"{day:{form}}".split("/")[0] in names:
-            yield Leaf(f"{folder}/{day:{form}}", (day.year, day.month, day.day))
-        day -= timedelta(days=1)
-    raise TooFarBackError
+    here: str | None = ""
+    while here is not None:
+        begin, here = here, None
+        for entry in walk(folder, start_after=begin, page=100):
+            place = entry.path[len(folder) + 1 :]
+            above = place.rpartition("/")[0]
+            if not (CHANGES.match(entry.name) and entry.name < start):
+                yield entry
+            elif place > begin and (not above or partition.names(above)):  # SeaweedFS may return keys before `begin`
+                here = next((p for p in places if p > place), None)
+                if here:
+                    break

@@ -1,4 +1,4 @@
-"""Whether a late file was written late or only arrived late: the commit times in it tell."""
+"""Change files with names before the position that were never applied: commit times say whether they were written late."""
 
 from __future__ import annotations
 
@@ -16,8 +16,24 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.parquet_columns import footer
+from frazil.dms.position import REPLAY, Position, PositionError
 from frazil.dms.storage import chunks, read
 from frazil.errors import FrazilError
+
+
+class LateFilesError(PositionError):
+    """Change files that were never applied have names before the position."""
+
+
+def refuse_late(late: Sequence[DmsObject], position: Position, source: str, why: str) -> None:
+    """Raise LateFilesError; `why` is the result of `clock_went_back`, if it is known."""
+    count = f" and {len(late) - 1} more" if late[1:] else ""
+    raise LateFilesError(
+        f"{source}: {late[0].path}{count} turned up late: changes up to {position.last} are applied already{why and f'. {why}'}",
+        f"if the file came late, {REPLAY}: all changes are applied in the order of their names, and none is lost; if DMS's clock went back, "
+        "run 02_cdc_merge with late_files=after: it is applied after the last batch, which loses newer values where it holds older ones; "
+        "if it repeats what was applied, move it away",
+    )
 
 
 def clock_went_back(

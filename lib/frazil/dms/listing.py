@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from frazil.config.spec import TableSpec
-from frazil.dms.incremental_listing import Data, newest
+from frazil.dms.incremental_listing import Begin, Data, newest
 from frazil.dms.storage import Entry, chunks, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
-from frazil.source.file_names import CHANGES, LOAD, SHARED, states_a_time
+from frazil.source.file_names import CHANGES, LOAD, SHARED, moment, name_at, states_a_time
 
 CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""
@@ -86,20 +86,19 @@ class TableObjects:
 
 
 def list_table(
-    root: Path | str, spec: TableSpec, since: str = "", start: str = "", recorded: Recorded | None = None
+    root: Path | str, spec: TableSpec, begin: Begin | None = None, recorded: Recorded | None = None
 ) -> TableObjects:
     """List one table's folder with its sub-folders (parallel loads and date partitions are one or more levels deeper).
 
-    `since` is the name of the last change file applied. Those before `start`, or without it more than
-    `incremental_listing.LOOK_BACK` earlier, are then skipped; load files are always listed. Without `since`, unchanged change files
-    that are `recorded` are skipped. A missing table folder means a table without rows, as DMS writes none. A missing
-    root or schema folder is an error.
+    With `begin`, old change files are skipped; load files are always listed. Without it, unchanged change files that
+    are `recorded` are skipped. A missing table folder means a table without rows, as DMS writes none. A missing root or
+    schema folder is an error.
     """
     if CONTROL.match(spec.table_name):
         raise SourceError(f"{spec.source} holds records of DMS itself, no data", f"remove {spec.file}")
     folder = f"{location(root)}/{spec.schema_name}/{spec.table_name}"
-    entries = newest(folder, since, start) if since else walk(folder, sieve=recorded or Data())
-    there = _sorted_out(folder, require_data(entries, spec.source))
+    entries = newest(folder, begin) if begin else walk(folder, sieve=recorded or Data())
+    there = _sorted_out(folder, _require_data(entries, spec.source))
     if not there.loads and not there.changes and not (recorded and recorded.met):
         _check_source(location(root), spec)
     names = [o.name for o in there.changes]
@@ -109,6 +108,29 @@ def list_table(
             f"{spec.source}: two change files are named {twice[0]}", "let only one DMS task write a table to a folder"
         )
     return there
+
+
+def with_transactions(
+    there: TableObjects,
+    root: Path | str,
+    cdc_path: str,
+    begin: Begin | None = None,
+    recorded: Recorded | None = None,
+) -> TableObjects:
+    """Add the files of all tables (PreserveTransactions), in the folder `cdc_path`, to a table's objects.
+
+    The table's own files, from before PreserveTransactions was switched on, come first. `begin` and `recorded` are
+    as in `listing.list_table`.
+    """
+    after = name_at(moment(begin.start), begin.last) if begin and SHARED.match(begin.last) else ""
+    folder, found, foreign = f"{location(root)}/{cdc_path}", [], []
+    for e in _require_data(walk(folder, start_after=after, sieve=recorded or Data()), cdc_path):
+        if SHARED.match(e.name):
+            found.append(DmsObject(e.name, e.path, e.size, e.etag, e.modified))
+        else:
+            foreign.append(e.path)
+    changes = (*there.changes, *sorted(found, key=lambda o: o.name))
+    return replace(there, changes=changes, foreign=(*there.foreign, *foreign))
 
 
 class Recorded(Data):
@@ -148,7 +170,7 @@ class Recorded(Data):
         return True
 
 
-def require_data(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
+def _require_data(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
     """Yield the entries; raise SourceError for one that has the name of a DMS file but cannot be one."""
     named, sound = Data().is_data, ""
     for e in entries:
@@ -233,6 +255,8 @@ class Watch:
     """Says which listings of a table are full, and what disappeared between two of them; it lasts as long as this process."""
 
     full_every: int = 100
+    load_folders: frozenset[str] = frozenset()
+    """The paths of the folders that had load files in the last listing."""
     vanished: tuple[str, ...] = ()
     """The applied files that the last full listing missed, and the one before did not."""
     full: bool = True

@@ -1,12 +1,13 @@
-"""Which change files are pending, and which stop the table: late, changed, gone or named in the future. Errors name the remedy."""
+"""Which files of a listing are pending, and which stop the table: late, changed, gone or named in the future."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from frazil.config.sql import literal
+from frazil.dms.late_files import refuse_late
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import (
     POSITION,
@@ -16,19 +17,11 @@ from frazil.dms.position import (
     PositionError,
     discarded,
     is_other_load,
+    named,
     require_there,
 )
-from frazil.source.applied_files import Record
-from frazil.source.compare_listing import Arrived, arrived, same_loads
+from frazil.source.applied_files import Applied, Place, Record, is_same, key_of
 from frazil.source.file_names import digits_of, latest_possible
-
-
-class LateFilesError(PositionError):
-    """Change files that were never applied have names before the position."""
-
-    def __init__(self, problem: str, cure: str, late: Sequence[DmsObject]):
-        super().__init__(problem, cure)
-        self.late = late
 
 
 @dataclass(frozen=True)
@@ -42,17 +35,109 @@ class State:
     record: Record
 
 
-def pending(there: TableObjects, state: State, late: str = "refuse", without: Sequence[str] = ()) -> Arrived:
-    """Return a listing's result, with the `pending` files complete and in order; raise PositionError if the table must stop.
+@dataclass
+class Arrived:
+    """Change files by what to do with them.
 
-    `late` and `without` are the parameters `late_files` and `go_on_without`.
+    `pending` and `late` are in the order in which they would be applied. `changed` has each file, what was applied, if
+    known, and whether the bytes certainly differ. `same` are files with a new ETag but unchanged bytes. `ahead` are
+    pending files with names in the future.
+    """
+
+    pending: list[DmsObject] = field(default_factory=list)
+    late: list[DmsObject] = field(default_factory=list)
+    changed: list[tuple[DmsObject, Applied | None, bool]] = field(default_factory=list)
+    same: list[DmsObject] = field(default_factory=list)
+    ahead: list[DmsObject] = field(default_factory=list)
+
+
+def arrived(files: Sequence[DmsObject], position: Position, record: Record, now: float) -> Arrived:
+    """Classify the change files of a listing; local ones with another time and the same size are read."""
+    found, pending = Arrived(), []
+    here: Place = (position.last, position.turn)
+    for o in files:
+        known = record.newest.get(o.name)
+        old = o.name <= position.last and o.name not in position.recent
+        if not known and record.whole and (old or (record.moved and o.name >= record.moved[0])):
+            known = record.files.get(o.name)
+        place = known.place if known and known.after else (o.name, 0)
+        if place > here:
+            pending.append((place, o))
+        elif known:
+            _compare_with_record(o, known, record, found)
+        elif o.name == position.last:
+            if o.etag != position.last_etag:
+                found.changed.append((o, None, False))
+        elif o.name not in position.recent and _is_late(o, position, record):
+            found.late.append(o)
+    found.pending = [o for _, o in sorted(pending, key=lambda entry: entry[0])]
+    latest = latest_possible(now)
+    found.ahead = [o for o in found.pending if digits_of(o.name) > latest]
+    return found
+
+
+def _is_late(o: DmsObject, position: Position, record: Record) -> bool:
+    """Return whether a file with a name before the position was never applied.
+
+    The record decides, if it is complete. Else a file counts as late if it arrived after the last batch, or if its name
+    is in the window that the position knows.
+    """
+    if record.complete:
+        return True
+    if record.modified and o.landed > record.modified:
+        return True
+    return bool(position.recent) and position.look_from <= o.name
+
+
+def _compare_with_record(o: DmsObject, known: Applied, record: Record, found: Arrived) -> None:
+    if not known.etag or o.etag in (known.etag, record.seen.get(o.name)):
+        return
+    same = is_same(known, o.size, o.chunks)
+    if same:
+        found.same.append(o)
+    else:
+        found.changed.append((o, known, same is False))
+
+
+Judge = Callable[[Sequence[DmsObject]], tuple[bool, str] | None]
+
+
+def pending(
+    there: TableObjects,
+    state: State,
+    late: str = "refuse",
+    without: Sequence[str] = (),
+    judge: Judge = lambda files: None,
+) -> Arrived:
+    """Return a listing's result, with the `pending` files complete and in the order in which to apply them.
+
+    Raise PositionError for a late file, for one that was written again after it was applied, and for names in the
+    future. Raise it too if a file is gone that was listed or that a replay needs. `late` and `without` are the
+    parameters `late_files` and `go_on_without`. With `late` = `after`, late files are pending and come first. But not
+    if `judge`, which is `late_files.clock_went_back`, says that they only arrived late.
     """
     found = arrived(there.changes, state.position, state.record, time.time())
     _require_present(found, there, state)
     if not is_other_load(there, state.position):
-        require_awaited(there, state.position, state.source, state.record.awaited, without)
-    found.pending = require_clear(found, there, state.position, state.source, late)
+        _require_awaited(there, state, without)
+    require_there(there, state.position.owed, state.source)
+    _require_clear(found, state, late, judge)
+    found.pending = [*found.late, *found.pending]
     return found
+
+
+def _same_loads(loads: Sequence[DmsObject], record: Record) -> tuple[list[DmsObject], list[DmsObject]]:
+    """Return load files with their recorded ETags if their bytes are unchanged, and those whose new ETag was not recorded yet."""
+    found, new = [], []
+    for o in loads:
+        known = record.files.get(key_of(o))
+        if known and o.etag != known.etag:
+            if o.etag != record.seen.get(known.name):
+                known = known if is_same(known, o.size, o.chunks) else None
+                new += [o] if known else []
+            o = replace(o, etag=known.etag) if known else o
+        found.append(o)
+    return found, new
 
 
 def with_known_loads(there: TableObjects, state: State) -> tuple[TableObjects, list[DmsObject]]:
@@ -60,7 +145,7 @@ def with_known_loads(there: TableObjects, state: State) -> tuple[TableObjects, l
     position = state.position
     if not there.loads or not position.loaded or there.load_digest == position.load_digest:
         return there, []
-    loads, same = same_loads(there.loads, state.record)
+    loads, same = _same_loads(there.loads, state.record)
     return replace(there, loads=tuple(loads)), same
 
 
@@ -83,68 +168,33 @@ def _require_present(found: Arrived, there: TableObjects, state: State) -> None:
     )
 
 
-def pending_changes(
-    objects: TableObjects, position: Position, source: str, record: Record | None = None, late: str = "refuse"
-) -> list[DmsObject]:
-    """Return the change objects that are not applied, in the order in which to apply them.
-
-    Raise PositionError for a late object: its name is before the position, and it was never applied. Also raise it for
-    one that was written again after it was applied, and for names in the future. Raise it too if an object is gone that
-    was listed or that a replay needs. Without a `record`, only the names in the position are known. With `late` =
-    `after`, late objects are pending and come first.
-    """
-    found = arrived(objects.changes, position, record or Record(), time.time())
-    return require_clear(found, objects, position, source, late)
-
-
-def require_clear(found: Arrived, objects: TableObjects, position: Position, source: str, late: str) -> list[DmsObject]:
-    """Return the result of `pending_changes` for files that are already classified."""
-    require_there(objects, position.owed, source)
+def _require_clear(found: Arrived, state: State, late: str, judge: Judge) -> None:
     if found.changed:
-        _refuse_changed(found, position, source)
-    if found.late and late != "after":
-        refuse_late(found, position, source)
+        _refuse_changed(found, state.position, state.source)
+    if found.late:
+        judged = judge(found.late)
+        if late != "after" or (judged and not judged[0]):
+            refuse_late(found.late, state.position, state.source, judged[1] if judged else "")
     if found.ahead:
         raise PositionError(
-            f"{source}: {named(o.path for o in found.ahead)}: {len(found.ahead)} change file(s) are named more than a day after the "
+            f"{state.source}: {named(o.path for o in found.ahead)}: {len(found.ahead)} change file(s) are named more than a day after the "
             "present; once one of them is applied, each file that follows would count as late",
             "give them the names that DMS wrote, and nothing is lost; or move them away: what they say is not applied then",
         )
-    return [*found.late, *found.pending]
 
 
-def require_awaited(
-    objects: TableObjects, position: Position, source: str, awaited: Sequence[str], without: Sequence[str]
-) -> None:
+def _require_awaited(objects: TableObjects, state: State, without: Sequence[str]) -> None:
     """Raise PositionError if a change object is gone that was listed and not applied, unless `without` has it."""
     there = {o.name for o in objects.changes}
-    gone = [n for n in awaited if n > position.last and n not in there and n not in without]
+    gone = [n for n in state.record.awaited if n > state.position.last and n not in there and n not in without]
     if gone:
         all_gone = " All change files are gone: a TRUNCATE at the source may have deleted them." if not there else ""
         raise PositionError(
-            f"{source}: {named(gone)}: {len(gone)} change file(s) are gone that were listed and never applied: their changes are not in the "
+            f"{state.source}: {named(gone)}: {len(gone)} change file(s) are gone that were listed and never applied: their changes are not in the "
             f"lake.{all_gone}",
             "fetch them again, and nothing is lost; or go on without them by the parameter go_on_without: "
             f"[{', '.join(gone[:SHOWN])}{', …' if gone[SHOWN:] else ''}], which loses their changes until the table is loaded again",
         )
-
-
-def named(names: Iterable[str]) -> str:
-    """Return the first of some names, with a mark if there are more."""
-    listed = list(names)
-    return f"{', '.join(listed[:SHOWN])}{' …' if listed[SHOWN:] else ''}"
-
-
-def refuse_late(found: Arrived, position: Position, source: str) -> None:
-    """Raise LateFilesError."""
-    count = f" and {len(found.late) - 1} more" if found.late[1:] else ""
-    raise LateFilesError(
-        f"{source}: {found.late[0].path}{count} turned up late: changes up to {position.last} are applied already",
-        f"if the file came late, {REPLAY}: all changes are applied in the order of their names, and none is lost; if DMS's clock went back, "
-        "run 02_cdc_merge with late_files=after: it is applied after the last batch, which loses newer values where it holds older ones; "
-        "if it repeats what was applied, move it away",
-        found.late,
-    )
 
 
 def _refuse_changed(found: Arrived, position: Position, source: str) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.incremental_listing import LOOK_BACK, window
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
 from frazil.errors import FrazilError
 from frazil.source.applied_files import Record
-from frazil.source.file_names import is_change_file, moment
+from frazil.source.file_names import is_change_file, moment, name_at
 
 if TYPE_CHECKING:
     from frazil.source.applied_files import Place
@@ -31,6 +31,8 @@ NO_LOAD = "none"
 """Replaces the digest of a load if no load was found: the table was empty when DMS loaded it."""
 STREAM_LOAD = "stream"
 """Replaces the digest of a load that came through a stream."""
+LOOK_BACK = timedelta(hours=1)
+"""Names this long before the last file applied are still listed, which finds late files among them."""
 MAX_RECENT = 64
 MAX_NAMED = 200
 """For a load with more files than this, the files are not recorded."""
@@ -97,7 +99,7 @@ class Position:
         """The name from which on `recent` is complete: an hour back, or its first name if it is full. Listings begin there."""
         if len(self.recent) == MAX_RECENT:
             return self.recent[0]
-        return window(self.last, like=self.last) if self.last else ""
+        return name_at(moment(self.last) - LOOK_BACK, self.last) if self.last else ""
 
     @property
     def place(self) -> str:
@@ -185,6 +187,12 @@ def _load_files(objects: TableObjects) -> dict[str, str]:
     return {"/".join(o.path.split("/")[-2:]): hashlib.sha256(o.etag.encode()).hexdigest()[:8] for o in objects.loads}
 
 
+def _applied_files(position: Position, applied: str | None) -> dict[str, str]:
+    """Return the load files in the result of `load_as_json`, if they are those of the position."""
+    told = json.loads(applied or "{}")
+    return told.get("files", {}) if told.get("digest") == position.load_digest else {}
+
+
 def load_as_json(objects: TableObjects) -> str:
     """Return the applied load files as JSON, from which `require_same_load` names changed ones."""
     files = _load_files(objects)
@@ -195,8 +203,7 @@ def load_as_json(objects: TableObjects) -> str:
 
 def loaded_before(objects: TableObjects, position: Position, applied: str | None) -> set[str]:
     """Return the paths of load files that were applied and are unchanged; `applied` as in `require_same_load`."""
-    told, now = json.loads(applied or "{}"), _load_files(objects)
-    then = told.get("files", {}) if told.get("digest") == position.load_digest else {}
+    then, now = _applied_files(position, applied), _load_files(objects)
     return {o.path for o, (name, tag) in zip(objects.loads, now.items(), strict=False) if then.get(name) == tag}
 
 
@@ -204,16 +211,13 @@ def require_same_load(objects: TableObjects, position: Position, applied: str | 
     """Raise LoadChangedError if `is_other_load`; `applied` is the result of `load_as_json` when the load was applied, or None."""
     if not is_other_load(objects, position):
         return
-    told, now = json.loads(applied or "{}"), _load_files(objects)
-    then = told.get("files", {}) if told.get("digest") == position.load_digest else {}
+    then, now = _applied_files(position, applied), _load_files(objects)
     kinds = {
         "new": [n for n in now if n not in then],
         "written again": [n for n in now if n in then and now[n] != then[n]],
         "no longer there": [n for n in then if n not in now],
     }
-    told_of = [
-        f"{what}: {', '.join(names[:SHOWN])}{' …' if names[SHOWN:] else ''}" for what, names in kinds.items() if names
-    ]
+    told_of = [f"{what}: {named(names)}" for what, names in kinds.items() if names]
     raise LoadChangedError(
         f"{source}: the load files are not those that were applied ({position.load_files} then, {len(objects.loads)} now"
         f"{''.join('; ' + n for n in told_of if then)})",
@@ -221,6 +225,12 @@ def require_same_load(objects: TableObjects, position: Position, applied: str | 
         "again: all since the load must be there), and nothing is lost; if DMS loaded the table again, with on_changed_load=reload, which "
         f"discards {discarded(position)} and loses what the new load does not hold",
     )
+
+
+def named(names: Iterable[str]) -> str:
+    """Return the first of some names, with a mark if there are more."""
+    listed = list(names)
+    return f"{', '.join(listed[:SHOWN])}{' …' if listed[SHOWN:] else ''}"
 
 
 def discarded(position: Position) -> str:
@@ -242,7 +252,7 @@ def require_there(objects: TableObjects, names: tuple[str, ...], source: str) ->
     there = {o.name for o in objects.changes}
     if gone := [n for n in dict.fromkeys(names) if n and n not in there]:
         raise PositionError(
-            f"{source}: {len(gone)} change file(s) that were applied are no longer there: {', '.join(gone[:3])}; a replay needs all "
+            f"{source}: {len(gone)} change file(s) that were applied are no longer there: {named(gone)}; a replay needs all "
             "since the load",
             "fetch them again, or have DMS load the table again and run 01_full_load with on_changed_load=reload",
         )

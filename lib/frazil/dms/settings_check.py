@@ -7,21 +7,18 @@ bytes prove little about nulls, so the user states the null token.
 from __future__ import annotations
 
 import codecs
-import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from frazil.config.spec import TableSpec
 from frazil.dms.aws_json import EndpointError
-from frazil.dms.endpoint import Endpoint
+from frazil.dms.endpoint import DatePartition, Endpoint
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.mappings import Mappings
 from frazil.dms.settings_evidence import ANY_NAME, Fields, Shown, read_rows
 from frazil.dms.storage import read_head
-
-DATE_FOLDER = re.compile(r"\d{4}([-_/]\d\d){1,3}|\d\d[-_/]\d{4}[-_/]\d\d|\d\d[-_/]\d\d[-_/]\d{4}|\d{6,10}")
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,7 @@ def evidence(objects: TableObjects, spec: TableSpec, mappings: Mappings, endpoin
     ]
 
 
+PARTITION = ("DatePartitionEnabled", "DatePartitionSequence", "DatePartitionDelimiter")
 _CURES = {
     "IncludeOpForFullLoad": "correct IncludeOpForFullLoad as the task has it, or, where the operation has another name or other values, "
     'state "FrazilSettings": {"OpColumnName": …, "OpValues": {…: "I", …: "U", …: "D"}}',
@@ -72,6 +70,10 @@ _CURES = {
     '{"CdcHasOp": true} or false, with OpColumnName and OpValues if others than DMS wrote the files',
     "DataFormat": "correct DataFormat, or clear out files of an earlier task",
     "CompressionType": "correct CompressionType, or clear out files of an earlier task",
+    **dict.fromkeys(
+        PARTITION,
+        f"state {', '.join(PARTITION)} in the endpoint's JSON as the task has them, or clear out files of an earlier task",
+    ),
 }
 
 
@@ -92,13 +94,15 @@ def _quoted(value: str | None) -> str:
 
 
 def _stated(endpoint: Endpoint) -> dict[str, str | None]:
+    partition = endpoint.date_partition
+    parts = (partition.sequence, partition.delimiter) if partition.enabled else (None, None)
     values = {
         "DataFormat": endpoint.data_format, "CompressionType": endpoint.compression,
         "CsvDelimiter": endpoint.delimiter, "CsvRowDelimiter": endpoint.row_delimiter, "Rfc4180": endpoint.rfc4180,
         "AddColumnName": endpoint.header, "CsvNullValue": endpoint.null_value, "OpColumnName": endpoint.op_column,
         "IncludeOpForFullLoad": endpoint.op_in_load, "CdcHasOp": endpoint.op_in_changes,
         "TimestampColumnName": endpoint.timestamp_column, "PreserveTransactions": endpoint.preserve_transactions,
-        "DatePartitionEnabled": endpoint.date_partition.enabled,
+        **dict(zip(PARTITION, (partition.enabled, *parts), strict=True)),
     }  # fmt: skip
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
 
@@ -108,9 +112,8 @@ def _of_file(file: DmsObject, phase: int, spec: TableSpec, mappings: Mappings, e
     data, compression, whole = _unpacked(file)
     how = "begins with gzip's magic bytes" if compression == "gzip" else "is text"
     folder = file.path.rpartition("/{}/{}/".format(*mappings.target_name(spec)))[2].rpartition("/")[0]
-    if phase == CHANGE_PHASE and DATE_FOLDER.fullmatch(folder):
-        # PreserveTransactions excludes date folders: these are from before it was switched on.
-        yield "DatePartitionEnabled", "true", f"lies in {folder}", not endpoint.preserve_transactions
+    if phase == CHANGE_PHASE and folder:
+        yield from _of_folder(folder, endpoint)
     if file.is_shared:  # which is CSV, whatever is stated
         yield "PreserveTransactions", "true", f"is named {file.name}", True
     elif data.startswith(b"PAR1"):
@@ -125,6 +128,15 @@ def _of_file(file: DmsObject, phase: int, spec: TableSpec, mappings: Mappings, e
     yield from found.evidence(endpoint, columns)
     if found.rows and not file.is_shared:
         yield from Fields(found.rows, file, phase, spec, mappings, endpoint).evidence()
+
+
+def _of_folder(folder: str, endpoint: Endpoint) -> Iterator[Shown]:
+    """Yield what the folder of a change file shows, if its name is a date."""
+    stated = endpoint.date_partition
+    if shown := stated if stated.names(folder) else DatePartition.of(folder):
+        # PreserveTransactions excludes date partitions: these are from before it was switched on.
+        for setting, value in zip(PARTITION, ("true", shown.sequence, shown.delimiter), strict=True):
+            yield setting, value, f"lies in {folder}", not endpoint.preserve_transactions
 
 
 def _unpacked(file: DmsObject) -> tuple[bytes, str, bool]:

@@ -31,8 +31,7 @@ from frazil.core.time_sql import micros_type
 from frazil.core.types import arrow_type
 from frazil.dms.csv_columns import JSON, PARQUET, SHARED, STATED
 from frazil.dms.endpoint import Endpoint, Mappings
-from frazil.dms.file_layout import stated_layout
-from frazil.dms.files_of_all_tables import shared_layout
+from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.message_columns import message_names
 from frazil.engine.collapsed_batch import as_micros, lake_columns, micros_sql, time_sql

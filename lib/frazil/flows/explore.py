@@ -74,7 +74,7 @@ def _pending(book: Workbook, spec: TableSpec, base: Base) -> tuple[int | None, f
     It counts files, or a stream's messages of any table.
     """
     try:
-        return *pending_of(book, spec, base.position, record=base.record), ""
+        return *pending_of(book, spec, base), ""
     except FrazilError as e:
         return None, None, e.problem
 

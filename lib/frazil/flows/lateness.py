@@ -68,7 +68,7 @@ def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
 
     def look(spec: TableSpec) -> dict[str, Any]:
         base = read_base(book.spark, book.name(spec))
-        count, waiting = pending_of(book, spec, base.position, record=base.record)
+        count, waiting = pending_of(book, spec, base)
         return {
             "state": "behind" if count else "fresh", "pending_files": count,
             "waiting_s": waiting if count or book.stream else None,

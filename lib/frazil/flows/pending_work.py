@@ -16,7 +16,7 @@ from frazil.dms.file_columns import shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import STRANGE, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
-from frazil.dms.pending_changes import State, pending_changes, with_known_loads
+from frazil.dms.pending_changes import State, pending, with_known_loads
 from frazil.dms.position import POSITION, Position, require_same_load
 from frazil.dms.stream_source import Kept, UnreachableError
 from frazil.errors import FrazilError
@@ -24,14 +24,12 @@ from frazil.flows.quarantine_status import waiting
 from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import applied_files_store, pyiceberg_catalog
-from frazil.lake.tables import LOAD
+from frazil.lake.tables import LOAD, Base
 from frazil.pipeline.lake_trouble import require_metadata
 from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-    from frazil.source.applied_files import Record
 
 
 NO_SPEC = "its folder has data and no spec, so nothing of it arrives: write a spec (see `frazil init`), or name it in without_spec"
@@ -76,7 +74,7 @@ def state_of(
     table = pyiceberg_catalog.get_table(catalog, spec.target)
     position = pyiceberg_catalog.position_of(table, book.name(spec))
     if book.stream:
-        return position, *pending_of(book, spec, position, kept)
+        return position, *_messages_after(book, spec, position, kept)
     state = State(
         book.name(spec), spec.source, position, table.metadata.properties[POSITION], applied_files_store.of_table(table)
     )
@@ -109,25 +107,24 @@ def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], chan
         shapes(spec, book.endpoint, book.mappings, list(dict.fromkeys((*files[:1], *files[-1:]))), phase)
 
 
-def pending_of(
-    book: Workbook,
-    spec: TableSpec,
-    position: Position,
-    kept: Callable[[], Kept] | None = None,
-    record: Record | None = None,
-) -> tuple[int, float]:
-    """Return how much is after a position, and for how many seconds the oldest has waited.
+def pending_of(book: Workbook, spec: TableSpec, base: Base) -> tuple[int, float]:
+    """Return how much is after a table's position, and for how many seconds the oldest has waited.
 
-    It counts change files, or a stream's messages of any table. `kept`: reads the stream once for many tables. A file's
-    time is in its name (UTC); 0 seconds if it has none.
+    It counts change files, or a stream's messages of any table. A file's time is in its name (UTC); 0 seconds if it has
+    none.
     """
     if book.stream:
-        begin = position.stream
-        if position.loaded:  # expired messages are more than late
-            begin = begin_of(book, spec, position, (kept or book.stream.kept)())
-        count, waits = book.stream.waiting(begin)
-        return count, round(waits, 1)
-    return _waits(pending_changes(book.objects(spec, position), position, spec.source, record))
+        return _messages_after(book, spec, base.position, book.stream.kept)
+    state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
+    return _waits(pending(book.objects(spec, base.position, record=base.record), state).pending)
+
+
+def _messages_after(book: Workbook, spec: TableSpec, position: Position, kept: Callable[[], Kept]) -> tuple[int, float]:
+    begin = position.stream
+    if position.loaded:  # expired messages are more than late
+        begin = begin_of(book, spec, position, kept())
+    count, waits = book.stream.waiting(begin)
+    return count, round(waits, 1)
 
 
 def _waits(files: list[DmsObject]) -> tuple[int, float]:

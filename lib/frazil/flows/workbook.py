@@ -23,33 +23,32 @@ from frazil.config.spark_session import get_spark, missing_python, without_pytho
 from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
 from frazil.config.sql import identifier, table_name
 from frazil.core.time_sql import driver_rows
-from frazil.dms import pending_changes
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
-from frazil.dms.files_of_all_tables import with_transactions
-from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table
+from frazil.dms.incremental_listing import Begin
+from frazil.dms.late_files import clock_went_back
+from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
 from frazil.dms.mappings import same_place, with_origins
-from frazil.dms.pending_changes import LateFilesError, refuse_late
+from frazil.dms.pending_changes import pending
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.flows.table_result import TableResult
 from frazil.lake import jvm, retry
+from frazil.lake.clock_checks import require_right_clock
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.tables import format_version
-from frazil.pipeline.host_clock import require_right_clock
 from frazil.pipeline.lake_trouble import explained, require_metadata
 from frazil.report.live_status import heartbeat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from frazil.dms.pending_changes import State
+    from frazil.dms.pending_changes import Arrived, State
     from frazil.dms.position import Position
     from frazil.lake.write_path import Lanes
     from frazil.source.applied_files import Record
-    from frazil.source.compare_listing import Arrived
 
 log = logging.getLogger("frazil")
 
@@ -241,17 +240,23 @@ class Workbook:
             etags = record.etags((after.last, after.turn))
             recorded = Recorded(etags, record.seen, self._trusted(etags, after.look_from))
         full = not after or (watch and (looks.full or not (record and record.whole)))
-        since, start = ("", "") if full else (after.last, after.look_from)
-        if since and record and (moved := record.look_from(since)):
-            since, start = min(since, moved), min(start, moved)
-        there = list_table(self.source, written, since, start, recorded)
+        begin = None if full or not after.last else self._begin(after, record, looks)
+        there = list_table(self.source, written, begin, recorded)
+        if looks:
+            looks.load_folders = frozenset(o.path.rpartition("/")[0] for o in there.loads)
         if self.endpoint.preserve_transactions:
-            there = with_transactions(there, self.source, self.endpoint, since, start, recorded)
+            there = with_transactions(there, self.source, self.endpoint.cdc_path, begin, recorded)
         if recorded:
             looks.settle(recorded)
             if gone := looks.vanished:
                 self.progress(f"{spec.source}: {len(gone)} applied file(s) no longer there: {', '.join(gone[:3])}")
         return replace(there, full=full)
+
+    def _begin(self, after: Position, record: Record | None, looks: Watch | None) -> Begin:
+        """Return where a listing after a position begins: before files that were applied after later names, too."""
+        moved = record.look_from(after.last) if record else ""
+        last, start = (min(name, moved or name) for name in (after.last, after.look_from))
+        return Begin(last, start, self.endpoint.date_partition, looks.load_folders if looks else frozenset())
 
     def _trusted(self, applied: Iterable[str], newest: str) -> set[str]:
         """Return the applied files to skip in this listing.
@@ -273,23 +278,12 @@ class Workbook:
         s = self.settings
         late, without = getattr(s, "late_files", "refuse"), getattr(s, "go_on_without", ())
 
-        def verdict(files: Sequence[DmsObject]) -> tuple[bool, str] | None:
-            from frazil.dms.late_files import clock_went_back
-
+        def judge(files: Sequence[DmsObject]) -> tuple[bool, str] | None:
             near = self.objects(spec, state.position).changes
             newest = next((o for o in near if o.name == state.position.last), None)
             return clock_went_back(files, newest, spec, self.endpoint, self.mappings)
 
-        try:
-            found = pending_changes.pending(there, state, late, without)
-            judged = verdict(found.late) if found.late else None
-            if judged and not judged[0]:
-                refuse_late(found, state.position, spec.source)
-            return found
-        except LateFilesError as e:
-            if judged := verdict(e.late):
-                raise LateFilesError(f"{e.problem}. {judged[1]}", e.cure, e.late) from None
-            raise
+        return pending(there, state, late, without, judge)
 
     def check_files(self, spec: TableSpec, there: TableObjects) -> None:
         """Check a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""

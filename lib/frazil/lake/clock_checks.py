@@ -8,8 +8,10 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from frazil.dms.storage import is_s3, server_time
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -34,6 +36,18 @@ def require_same_time(theirs: float, ours: float, whose: str) -> None:
             f"the clock of host {socket.gethostname()} says {shown(ours)}, and {whose} {shown(theirs)}; nothing was written",
             "set the clock (chrony, systemd-timesyncd) and run again",
         )
+
+
+def require_right_clock(file: Path, places: Iterable[str] = ()) -> None:
+    """Raise ClockError if this host's clock differs from another one by more than a minute.
+
+    `file` is one that the run has written: a network file system gives it its own time. S3 is asked for its time in
+    each bucket of `places`, once.
+    """
+    buckets = {p.split("://", 1)[1].split("/")[0]: p for p in places if is_s3(p)}
+    for place in [*([str(file)] if file.is_file() else []), *buckets.values()]:
+        if times := server_time(place):
+            require_same_time(*times, f"that of {place}")
 
 
 def require_past(name: str, source: str, last_updated_ms: int, snapshots: Iterable[tuple[int, int]]) -> None:

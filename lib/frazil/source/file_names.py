@@ -21,6 +21,12 @@ def moment(name: str) -> datetime:
     return datetime.strptime(digits[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(digits[14:17]))
 
 
+def name_at(time: datetime, like: str = "") -> str:
+    """Return the name, without its extension, of a change file of that time, in the form of `like`."""
+    form = "CDC_TXN-%Y%m%d%H%M%S" if SHARED.match(like) else "%Y%m%d-%H%M%S"
+    return f"{time:{form}}{time.microsecond // 1000:03}"
+
+
 def states_a_time(name: str) -> bool:
     """Return whether the digits in a change file's name are a time, as they always are in DMS's names."""
     found = _TIME.match(name)
