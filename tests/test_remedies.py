@@ -387,6 +387,7 @@ ELSEWHERE = {
     "field_roles: may be the source's own or the one of that name that DMS adds": "the rule renames one; see test_columns_by_place",
     "field_roles: and nothing shows which one is meant": "the file is written again; see test_columns_by_place",
     "field_roles: has the name of a before-image column": "the rule renames it; see test_columns_by_place",
+    "parquet_columns: and not the time of a commit": "the file is written again; see test_core_parquet",
     "parquet_columns: columns of Parquet are read by their names": "the file is written again; see test_columns_by_place",
     "schema_changes: there is another column than the source's": "the spec lists it; see test_columns_by_place",
     "listing: and no file": "it holds nothing that DMS wrote; see test_late_and_changed_files",

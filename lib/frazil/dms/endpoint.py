@@ -101,7 +101,7 @@ class Endpoint:
     @property
     def dialect(self) -> Dialect:
         """How its files without a header separate fields and rows."""
-        return Dialect(self.delimiter, self.row_delimiter, self.rfc4180, null=self.null_value)
+        return Dialect(self.delimiter, self.row_delimiter, self.rfc4180, null=self.null_value or "")
 
     @property
     def names_columns(self) -> bool:
