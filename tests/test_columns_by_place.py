@@ -116,8 +116,8 @@ def test_a_name_that_stands_twice_or_is_unclear_stops_its_table_and_is_reported_
     world = refused(new_world)
     world.environment(monkeypatch)
     world.setup()
-    loads = {"value": "'v' stands 2 times, at places 3, 4", "key": "'id' stands 2 times, at places 2, 3", "unclear": "'BI_id' at place 4"}  # fmt: skip
-    changes = {"later": "'v' stands 2 times, at places 4, 5", "later_key": "'id' stands 2 times, at places 3, 5"}
+    loads = {"value": "'v' occurs 2 times, at places 3, 4", "key": "'id' occurs 2 times, at places 2, 3", "unclear": "'BI_id' at place 4"}  # fmt: skip
+    changes = {"later": "'v' occurs 2 times, at places 4, 5", "later_key": "'id' occurs 2 times, at places 3, 5"}
     planned = {r["table"].removeprefix("public."): r["decision"] for r in plan(world.book(FullLoadSettings))}
     results = world.full_load()
     for table, says in loads.items():

@@ -12,7 +12,7 @@ from frazil.dms.kinesis import COLUMNS as COLUMNS_OF_KINESIS
 from frazil.dms.kinesis import Held
 from frazil.engine import message_blocks
 from frazil.engine.collapsed_batch import Wanted, frame_of
-from frazil.engine.message_parts import Part, Reading
+from frazil.engine.message_parts import Part, PartReading
 from frazil.flows import stream_cdc, stream_read
 from frazil.report.latency import QUANTILES
 from helpers import spec_of
@@ -236,7 +236,7 @@ def test_messages_of_a_later_read_come_later_whatever_their_places_look_like(spa
 
     whole = [held(1, 2, 3), held(4, 5), held(6)]
     blocks = message_blocks.message_blocks(whole, "before-image", loads=True).persist()
-    reading = Reading(
+    reading = PartReading(
         spec, MessageNames({"id": "id", "v": "v"}), Part(("public", "t"), {"s/0": 2}, loads=True), {"s/0": 0}
     )
     found = message_blocks.collapse_part(blocks, reading, count, Wanted(QUANTILES, in_driver=False))

@@ -18,7 +18,7 @@ from frazil.dms.stream_source import ARRIVED
 from frazil.engine import message_blocks, message_parts, small_batch
 from frazil.engine.collapsed_batch import Wanted
 from frazil.engine.large_batch import collapsed_rows, collapsing, counted_blocks
-from frazil.engine.message_parts import Part, Reading
+from frazil.engine.message_parts import Part, PartReading
 from frazil.engine.read_counts import Tally
 from frazil.engine.row_form import RowForm
 from frazil.flows.message_groups import Group, groups_of_facts
@@ -82,8 +82,8 @@ def _blocks(parsed: pa.Table, table: str = "t") -> list[pa.RecordBatch]:
     return mine.to_batches(3)
 
 
-def _reading(part: Part, spec=SPEC) -> Reading:
-    return Reading(spec, NAMES, part, {"s/0": 0, "s/1": 1}, 2, scheme="kafka://")
+def _reading(part: Part, spec=SPEC) -> PartReading:
+    return PartReading(spec, NAMES, part, {"s/0": 0, "s/1": 1}, 2, scheme="kafka://")
 
 
 def _collapsed(blocks, part: Part, buckets: int = 3):

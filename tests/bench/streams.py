@@ -18,7 +18,7 @@ from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.kafka import Kafka  # noqa: E402
 from frazil.dms.mappings import Mappings  # noqa: E402
 from frazil.dms.message_columns import message_names  # noqa: E402
-from frazil.engine.message_blocks import Part, Reading, changes_of_part, message_blocks  # noqa: E402
+from frazil.engine.message_blocks import Part, PartReading, changes_of_part, message_blocks  # noqa: E402
 from frazil_demo.kafka import Kafka as Broker  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from stream_world import KafkaWorld  # noqa: E402
@@ -86,7 +86,7 @@ def _parse_ratio(spark, broker: Broker, quick: bool) -> dict:
         sender.send(_message(i, i, r.choice(("insert", "update", "update", "delete")), "orders", r), i)
     sender.done()
     source = Kafka.from_address(f"kafka://{broker.brokers}/parse")
-    reading = Reading(
+    reading = PartReading(
         spec, message_names(spec, Mappings(())), Part(("public", "orders"), {}), {"parse/0": 0, "parse/1": 1}, 2, 8
     )
     plain, ours = [], []

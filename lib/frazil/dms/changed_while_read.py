@@ -21,8 +21,8 @@ class ChangedWhileReadError(PositionError):
         self.changed, self.gone = changed, gone
 
 
-class Reading:
-    """Computes digests of local files while Spark reads them, and checks afterwards that no file has changed."""
+class FileWatch:
+    """Computes digests of local files while they are read, and checks afterwards that no file has changed."""
 
     def __init__(self, files: Sequence[DmsObject], source: str):
         self.files, self.source = files, source

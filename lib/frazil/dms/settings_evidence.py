@@ -32,7 +32,7 @@ Shown = tuple[str, str, str, bool]
 
 
 @dataclass(frozen=True)
-class Reading:
+class RowsRead:
     """The complete rows of a CSV file's first bytes, if they have equal lengths, and what gives these rows."""
 
     rows: list[list[str]]
@@ -57,7 +57,7 @@ class Reading:
             yield "Rfc4180", str(self.quotes[0]).lower(), f"rows have equal length only if read {how} quotes", True
 
 
-def read_rows(text: str, whole: bool, endpoint: Endpoint, least: int) -> Reading:
+def read_rows(text: str, whole: bool, endpoint: Endpoint, least: int) -> RowsRead:
     """Read a text with the stated delimiter if that gives rows of equal length with at least `least` fields, else with another."""
     end, stated = _row_delimiter(text, endpoint.row_delimiter), endpoint.delimiter
 
@@ -74,9 +74,9 @@ def read_rows(text: str, whole: bool, endpoint: Endpoint, least: int) -> Reading
     if not fitting[stated]:
         fitting = {d: found for d in DELIMITERS if d != stated and (found := readings(d))}
     if not fitting:
-        return Reading(rows(stated, True), end)
+        return RowsRead(rows(stated, True), end)
     best = max(fitting, key=lambda d: len(next(iter(fitting[d].values()))[0]))
-    return Reading(
+    return RowsRead(
         next(iter(fitting[best].values())), end, best, tuple(fitting[best]), best != stated and len(fitting) == 1
     )
 

@@ -51,10 +51,10 @@ class Wanted:
 class Collapsed:
     """The last change per key: `rows` in the driver (`op`, and the lake's columns `c0` …), or a `frame` for a MERGE.
 
-    `seen` is what Spark's reader would have observed. `files` are the batch's files, or partitions, in the order by which
-    `bad` names them. `bounds` are the smallest and the largest first key, None if no literal can express them. `passed` has the
-    keys that rows only passed, in the form of the rows. `kept` is what the frame is made of, if Spark's tasks collapsed
-    the batch; `release` frees it.
+    `seen` has the counts, and the points of the delays (`Tally.seen`). `files` are the batch's files, or partitions,
+    in the order by which `bad` names them. `bounds` are the smallest and the largest first key, None if no literal
+    can express them. `passed` has the keys that rows only passed, in the form of the rows. `kept` is what the frame
+    is made of, if Spark's tasks collapsed the batch; `release` frees it.
     """
 
     seen: dict[str, Any]

@@ -21,7 +21,7 @@ from frazil.dms.control_records import TELLING
 from frazil.dms.stream_source import Messages, Place, StreamError, Work
 from frazil.engine.collapsed_batch import Collapsed, Wanted, as_micros, lake_columns, merge_rows
 from frazil.engine.large_batch import BUCKET_BYTES, collapse_blocks, counted_blocks
-from frazil.engine.message_parts import Part, Reading
+from frazil.engine.message_parts import Part, PartReading
 from frazil.engine.read_counts import BYTES_A_CHANGE, Tally
 from frazil.engine.row_form import ROWS_AT_ONCE, RowForm
 from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, packed
@@ -277,7 +277,7 @@ def places_told(blocks: Blocks, part: Part, tell: Callable[[str, pa.Table], Sequ
 # --- blocks into a collapsed batch
 
 
-def collapse_part(blocks: Blocks, reading: Reading, count: int, wanted: Wanted) -> Collapsed:
+def collapse_part(blocks: Blocks, reading: PartReading, count: int, wanted: Wanted) -> Collapsed:
     """Return the last change per key of a table's part with about `count` changes; without a key, every one.
 
     The rows are in the driver, or in a frame that Spark keeps. A small part is collapsed in this process.
@@ -299,7 +299,9 @@ def collapse_part(blocks: Blocks, reading: Reading, count: int, wanted: Wanted) 
     return replace(found, files=reading.partitions)
 
 
-def changes_of_part(blocks: DataFrame, reading: Reading, buckets: Sequence[int], most_bad: int = SHOWN) -> DataFrame:
+def changes_of_part(
+    blocks: DataFrame, reading: PartReading, buckets: Sequence[int], most_bad: int = SHOWN
+) -> DataFrame:
     """Return the frame of a part's changes, typed and in blocks by bucket."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -308,7 +310,7 @@ def changes_of_part(blocks: DataFrame, reading: Reading, buckets: Sequence[int],
     return _of_table(blocks, reading.part).mapInArrow(run, BLOCK_SCHEMA)
 
 
-def _each_row(blocks: DataFrame, reading: Reading, wanted: Wanted) -> Collapsed:
+def _each_row(blocks: DataFrame, reading: PartReading, wanted: Wanted) -> Collapsed:
     """Return every change of a table without a key, or what they add to and remove from a multiset, as a frame."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -336,7 +338,7 @@ def _each_row(blocks: DataFrame, reading: Reading, wanted: Wanted) -> Collapsed:
     return Collapsed(tally.seen(wanted.quantiles), tally.rows, tally.bad, frame=rows, release=kept.unpersist)
 
 
-def _rows_of(changes: Changes, order: int, reading: Reading) -> pa.Table:
+def _rows_of(changes: Changes, order: int, reading: PartReading) -> pa.Table:
     """Return the rows of some changes, times as microseconds, and `fact`, which is null."""
     import pyarrow as pa
 

@@ -96,7 +96,7 @@ class PartitionRead:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PartReading:
     """How a table's part is read; every `every`-th change counts for the delays."""
 
     spec: TableSpec

@@ -16,7 +16,7 @@ from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.engine.collapsed_batch import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns, with_stored_keys
-from frazil.engine.message_parts import Reading
+from frazil.engine.message_parts import PartReading
 from frazil.engine.read_counts import Tally
 from frazil.engine.read_files import read_changes
 from frazil.engine.read_plan import plan_files
@@ -63,8 +63,8 @@ def collapse_files(
     return replace(collapse(blocks, spec, wanted, tally), files=planned)
 
 
-def collapse_parts(parts: Iterable[tuple[Changes, int, np.ndarray]], reading: Reading, wanted: Wanted) -> Collapsed:
-    """Return the same for the messages of a table's part: those of `Reading.changes_of`, in any order."""
+def collapse_parts(parts: Iterable[tuple[Changes, int, np.ndarray]], reading: PartReading, wanted: Wanted) -> Collapsed:
+    """Return the same for the messages of a table's part: those of `PartReading.changes_of`, in any order."""
     import numpy as np
     import pyarrow as pa
 
@@ -79,7 +79,7 @@ def collapse_parts(parts: Iterable[tuple[Changes, int, np.ndarray]], reading: Re
     return _of_messages(pa.RecordBatch.from_arrays(arrays, rows.column_names), reading, wanted, tally)
 
 
-def _of_messages(rows: pa.RecordBatch, reading: Reading, wanted: Wanted, tally: Tally) -> Collapsed:
+def _of_messages(rows: pa.RecordBatch, reading: PartReading, wanted: Wanted, tally: Tally) -> Collapsed:
     import pyarrow as pa
 
     spec = reading.spec

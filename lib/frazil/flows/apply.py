@@ -138,7 +138,7 @@ def _commit_collapsed(
     records = partial(_records, book, spec, base, position.batch, (found.bad, found.files))
     of_batch = OfBatch(found.bad.count, records, as_frame)
     with quarantine.quarantined_with_commit(book, spec, base, position.batch, of_batch) as ready:
-        done = commit_batch(book, spec, base, facts, WritePath(as_frame, why, found.bounds, lane, found), ready)
+        done = commit_by_lane(book, spec, base, facts, WritePath(as_frame, why, found.bounds, lane, found), ready)
     _tell(book, spec, stats, given, done.summary, time.time() - picked_up)
     return _counts(stats, found.keys, done, picked_up, read_at)
 
@@ -173,7 +173,7 @@ def _counts(
 
 
 def _lane(book: Workbook, spec: TableSpec, base: Base, given: Batch) -> tuple[str, str]:
-    """Return the lane of a batch, and why; see `lanes`.
+    """Return the lane of a batch, and why: that of `Lanes.choose`, unless the table or the batch needs another.
 
     A row delta by index holds its rows in memory, so the number of rows decides, not that of files.
     """
@@ -244,7 +244,7 @@ class WritePath:
     found: Collapsed | None = None
 
 
-def commit_batch(
+def commit_by_lane(
     book: Workbook, spec: TableSpec, base: Base, facts: Facts, how: WritePath, ready: Callable[[], Any]
 ) -> Commit:
     """Commit a batch by its lane; a MERGE also takes a batch that proves unfit for a row delta.

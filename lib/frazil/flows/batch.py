@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.changed_while_read import Reading
+from frazil.dms.changed_while_read import FileWatch
 from frazil.dms.endpoint import EndpointError
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
@@ -85,7 +85,7 @@ def of_files(
             f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing shows what they lack",
             "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
         )
-    reading = Reading(files, spec.source)
+    reading = FileWatch(files, spec.source)
     small = small_batch.are_small(files) or small_batch.must_be_small(spec, book.endpoint)
 
     def record(batch: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRowError
-from frazil.dms.changed_while_read import Reading
+from frazil.dms.changed_while_read import FileWatch
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.mixed_loads import require_one_load
@@ -175,7 +175,7 @@ class _Load:
         self.files, self.name = list(there.loads), book.name(spec)
         self.began_ms = round(time.time() * 1000)
         self.position = after_load(base.position, there, commit.new_batch(load=True), replay=action == "replay")
-        self.reading = Reading(self.files, spec.source)
+        self.reading = FileWatch(self.files, spec.source)
 
     def run(self) -> tuple[Commit, int]:
         """Write the rows of the files and commit them; return the commit and the number of bad rows."""

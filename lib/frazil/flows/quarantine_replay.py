@@ -21,7 +21,7 @@ from frazil.dms.csv_columns import JSON
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.reread_quarantined import Reread, reread_frame
 from frazil.flows import quarantine, quarantine_status, unreadable_messages
-from frazil.flows.apply import WritePath, commit_batch
+from frazil.flows.apply import WritePath, commit_by_lane
 from frazil.flows.schema_changes import every_column, follow
 from frazil.flows.table_result import TableResult
 from frazil.flows.tasks_or_driver import in_tasks_or_here
@@ -212,7 +212,7 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
     try:
         with quarantine.staged(book, spec, base, lambda: kept.changed(records, batch, base.sequence), batch) as ready:
             facts = commit.Facts(replace(base.position, batch=batch), summary)
-            commit_batch(book, spec, base, facts, WritePath(lambda: changes, "a replay", bounds=bounds), ready)
+            commit_by_lane(book, spec, base, facts, WritePath(lambda: changes, "a replay", bounds=bounds), ready)
     finally:
         changes.unpersist()
 

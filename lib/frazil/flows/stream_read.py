@@ -18,7 +18,7 @@ from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, Ta
 from frazil.engine import message_blocks
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_blocks import MOST, MOST_BYTES, SAMPLED, Blocks
-from frazil.engine.message_parts import Around, Part, Reading, latest
+from frazil.engine.message_parts import Around, Part, PartReading, latest
 from frazil.flows import unreadable_messages
 from frazil.flows.control_schema import names_in_messages
 from frazil.flows.message_groups import Group, groups_of_facts
@@ -61,7 +61,7 @@ class Read:
         order = {p: i for i, p in enumerate(sorted({g.object for g in self.groups}))}
         partitions, every = len(part.begin.keys() - {ARRIVED}), max(1, count // SAMPLED)
         names, scheme = message_names(spec, self.book.mappings), self.book.stream.scheme
-        reading = Reading(spec, names, part, order, partitions, every, scheme)
+        reading = PartReading(spec, names, part, order, partitions, every, scheme)
         found = message_blocks.collapse_part(self.blocks, reading, count, wanted)
         return replace(found, bad=self._with_bytes(found.bad, reading, wanted)) if found.bad.count else found
 
@@ -88,7 +88,7 @@ class Read:
         if hasattr(self.blocks, "unpersist"):
             self.blocks.unpersist()
 
-    def _with_bytes(self, bad: BadRows, reading: Reading, wanted: Wanted) -> BadRows:
+    def _with_bytes(self, bad: BadRows, reading: PartReading, wanted: Wanted) -> BadRows:
         """Return bad rows with their messages' bytes; if there are too many for the quarantine, only those to be shown."""
         rows = bad.rows if bad.count <= wanted.most_bad else bad.rows[:SHOWN]
         names = {partition.order: partition.name for partition in reading.partitions}

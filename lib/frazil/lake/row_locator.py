@@ -49,7 +49,7 @@ def arrow(rows: DataFrame) -> Table:
     return pa.Table.from_batches(batches) if batches else to_arrow_schema(rows.schema).empty_table()
 
 
-def key_numbers(rows: Table, name: str = "key") -> list[np.ndarray]:
+def key_columns(rows: Table, name: str = "key") -> list[np.ndarray]:
     """Return the columns `key0` … of collected rows."""
     return [rows[c].to_numpy() for c in rows.column_names if c.startswith(name)]
 
@@ -238,7 +238,7 @@ class Locator:
             file, pos = got["file"].to_numpy().astype(np.int32), got["nth"].to_numpy().astype(np.int32)
             for path, number in numbers:
                 self._place(table, path, pos, file == number)
-            self.index.add(key_numbers(got), file, pos, *[got[c].fill_null(-1).to_numpy() for c in self._row_id])
+            self.index.add(key_columns(got), file, pos, *[got[c].fill_null(-1).to_numpy() for c in self._row_id])
 
     @property
     def _row_id(self) -> list[str]:
@@ -266,10 +266,10 @@ class Locator:
         """
         import numpy as np
 
-        paths, (file, pos, *row_ids) = self.index.files, self.index.locate(key_numbers(rows))
+        paths, (file, pos, *row_ids) = self.index.files, self.index.locate(key_columns(rows))
         if row_ids and "was0" in rows.column_names:
             moved = np.flatnonzero(rows["was0"].is_valid().to_numpy())
-            old = self.index.locate([k[moved] for k in key_numbers(rows, "was")])[2]
+            old = self.index.locate([k[moved] for k in key_columns(rows, "was")])[2]
             row_ids[0][np.isin(row_ids[0], old)] = -1  # these rows are now under other keys
             row_ids[0][moved] = np.where(old >= 0, old, row_ids[0][moved])
         order = np.argsort(file, kind="stable")
@@ -291,7 +291,7 @@ class Locator:
         for path, count in files:
             file[start : start + count], pos[start : start + count] = self.index.number(path), np.arange(count)
             start += count
-        self.index.add(key_numbers(rows), file, pos, *[rows[c].fill_null(-1).to_numpy() for c in self._row_id])
+        self.index.add(key_columns(rows), file, pos, *[rows[c].fill_null(-1).to_numpy() for c in self._row_id])
         self.index.marks |= {p: self.plan[p].mark for p in (*touched, *(path for path, _ in files))}
         self.index.snapshot = head.snapshotId()
 

@@ -48,7 +48,7 @@ class Costs:
 
 @dataclass
 class Lanes:
-    """The lanes of one run's tables; indexes stay loaded between batches. `mode` is auto, merge or rowdelta."""
+    """The lanes of one run's tables; indexes stay loaded between batches. `mode` is auto or one of LANES."""
 
     spark: SparkSession
     folder: Path
