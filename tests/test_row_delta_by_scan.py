@@ -110,7 +110,7 @@ def test_a_table_whose_keys_no_index_can_hold_needs_no_merge(world):
     ("properties", "why"),
     [
         ({"write.merge.mode": "copy-on-write"}, "set, and the table is copy-on-write"),
-        ({"write.format.default": "orc"}, "set, and its data files are not written in the usual way"),
+        ({"write.format.default": "orc"}, "set, and its data files are not Parquet"),
     ],
     ids=["copy-on-write", "ORC"],
 )

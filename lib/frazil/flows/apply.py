@@ -183,9 +183,10 @@ def _lane(book: Workbook, spec: TableSpec, base: Base, given: Batch) -> tuple[st
         lane, why = "scan", large
     if lane == "rowdelta" and not has_numbers(spec):
         lane, why = "scan", "only Spark can number its keys, which are reals or long decimals"
-    if lane != "merge" and (reason := _why_spark_writes(book, spec, base)):
-        return "merge", f"{why}, and {reason}"
-    return lane, why
+    reason = base.merge_only if lane != "merge" else ""
+    if lane == "scan" and not reason:
+        reason = load_files.why_spark_writes(jvm.load_table(book.spark, book.name(spec)))
+    return ("merge", f"{why}, and {reason}") if reason else (lane, why)
 
 
 def _why_large(book: Workbook, given: Batch) -> str:
@@ -195,13 +196,6 @@ def _why_large(book: Workbook, given: Batch) -> str:
     if size <= most * 10**6:
         return ""
     return f"{size / 1e6:,.0f} MB of changes or more once unpacked, above rowdelta_max_mb ({most})"
-
-
-def _why_spark_writes(book: Workbook, spec: TableSpec, base: Base) -> str:
-    """Return why only Spark can write a table's rows; empty if the core can."""
-    if base.copies:
-        return "the table is copy-on-write"
-    return load_files.why_spark_writes(jvm.load_table(book.spark, book.name(spec)))
 
 
 def _require_free(book: Workbook, spec: TableSpec, passed: DataFrame, files: tuple[DmsObject, ...]) -> None:

@@ -240,6 +240,8 @@ class Base:
     """The recorded field ids of its columns (`other_writers.COLUMNS`)."""
     record: Record = field(default_factory=Record, compare=False)
     """The files that the table has applied."""
+    merge_only: str = ""
+    """Why no row delta may write to the table; empty if one may."""
 
 
 def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
@@ -267,9 +269,13 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
     now = table.schema().schemaId()
     schemas = (str(table.uuid()), now, then.schemaId() if then else now, table.properties().get(CONTROL_EVENTS) or "")
     copies = table.properties().get("write.merge.mode") == "copy-on-write"
+    is_parquet = table.properties().get("write.format.default") in (None, "parquet")
+    why = "the table is copy-on-write" if copies else "" if is_parquet else "its data files are not Parquet"
     columns = table.properties().get(COLUMNS)
     applied = applied_files_store.of_java(table)
-    return Base(current.snapshotId(), current.sequenceNumber(), position, stored, schemas, copies, columns, applied)
+    return Base(
+        current.snapshotId(), current.sequenceNumber(), position, stored, schemas, copies, columns, applied, why
+    )
 
 
 def require_sound(spark: SparkSession, name: str) -> None:
