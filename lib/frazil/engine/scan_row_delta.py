@@ -43,22 +43,22 @@ def commit_by_scan(
     """
     name, base = state
     written: list[dict[str, Any]] = []
-    ids: list[_RowIds] = []
+    kept: _RowIds | None = None  # the row ids in the files that are written
     batch = found.kept or DriverBatch(spark, found.rows, RowForm(spec))
     if found.keys > MOST_KEYS:
         raise MismatchError(f"{found.keys:,} keys are too many for a broadcast", "a MERGE writes this batch")
 
     def attempt(on: Base) -> Commit:
+        nonlocal written, kept
         table = jvm.load_table(spark, name)
         require_position(table, name, base)
         if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
             read_base(spark, name)
         delta = _ScanDelta(spark, name, table, batch)
         old = delta.find(found.bounds)
-        now = _row_ids(old, batch)
-        if not ids or not now.equals(ids[-1]):  # another writer may have moved rows to other keys
-            written[:] = delta.write(now)
-            ids.append(now)
+        ids = _row_ids(old, batch)
+        if kept is None or not ids.equals(kept):  # another writer may have moved rows to other keys
+            written, kept = delta.write(ids), ids
         return delta.commit(old, written, facts)
 
     return once(spark, name, base, facts.position.batch, attempt)
