@@ -9,11 +9,11 @@ from frazil.cli import main
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.dms.kafka import Kafka
 from frazil.dms.position import Position
-from frazil.flows import maintenance
+from frazil.flows import ledger, maintenance
 from frazil.flows.adopt import AdoptError, adopt
+from frazil.flows.ledger import LedgerError
 from frazil.lake.tables import TableError
-from frazil.report import ledger, runs
-from frazil.report.ledger import LedgerError
+from frazil.report import runs
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark

@@ -11,8 +11,8 @@ import pytest
 
 import reference
 from frazil.config import session_per_catalog
-from frazil.flows.table_result import TablesFailedError
 from frazil.report import runs
+from frazil.results import TablesFailedError
 
 ROOT = Path(__file__).parent.parent
 

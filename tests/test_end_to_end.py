@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from frazil.config.settings import resolve
-from frazil.flows import cdc, full_load, maintenance, reconcile, setup
-from frazil.flows.table_result import raise_if_failed
+from frazil.flows import cdc, full_load, ledger, maintenance, reconcile, setup
 from frazil.flows.workbook import Workbook
 from frazil.lake.tables import read_base
-from frazil.report import chart_captions, ledger
+from frazil.report import chart_captions
 from frazil.report.latency import Analysis
+from frazil.results import raise_if_failed
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator

@@ -12,8 +12,8 @@ import pytest
 
 from frazil.config.settings import resolve
 from frazil.flows import cdc, full_load, reconcile, setup
-from frazil.flows.table_result import raise_if_failed
 from frazil.flows.workbook import Workbook
+from frazil.results import raise_if_failed
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator, Slot

@@ -8,9 +8,9 @@ import pytest
 from frazil.cli import main
 from frazil.config.settings import resolve
 from frazil.flows import cdc, full_load, setup
-from frazil.flows.table_result import raise_if_failed
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
+from frazil.results import raise_if_failed
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator, Slot
 from lake_reader import lake_rows

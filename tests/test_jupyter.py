@@ -149,7 +149,7 @@ import os, threading, time
 from types import SimpleNamespace
 os.environ["FRAZIL_PARAMS"] = {params!r}
 from frazil.config.settings import resolve
-from frazil.flows.table_result import TableResult
+from frazil.results import TableResult
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 jvm.use = lambda spark: None
@@ -299,7 +299,7 @@ import os
 os.environ["FRAZIL_PARAMS"] = {params!r}
 from frazil.config.settings import resolve
 from frazil.flows import cdc, full_load, setup
-from frazil.flows.table_result import raise_if_failed
+from frazil.results import raise_if_failed
 from frazil.flows.workbook import Workbook
 
 def book(notebook):

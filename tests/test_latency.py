@@ -14,9 +14,9 @@ from frazil.config.settings import LatencySettings
 from frazil.dms.listing import DmsObject
 from frazil.engine import read_counts, small_batch
 from frazil.engine.collapsed_batch import Ages
-from frazil.flows import lateness, visibility
+from frazil.flows import lateness, ledger, visibility
 from frazil.lake import jvm
-from frazil.report import chart_captions, lake_charts, latency_charts, ledger
+from frazil.report import chart_captions, lake_charts, latency_charts
 from frazil.report.advice import Observed, Setting, fit
 from frazil.report.latency import OF_FILES, QUANTILES, Analysis, shares, sketch
 from helpers import FILE2, FILE3, D, I, U

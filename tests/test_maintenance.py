@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
-from frazil.flows import cdc
+from frazil.flows import cdc, ledger
 from frazil.flows import maintenance as flow
 from frazil.lake import commit, compaction, jvm, jvm_expire, jvm_rewrite, maintenance_actions
 from frazil.lake.table_health import health, states_to_tag
-from frazil.report import ledger
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark

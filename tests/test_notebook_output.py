@@ -14,10 +14,10 @@ import nbformat
 import pytest
 
 from frazil.errors import FrazilError, Message
-from frazil.flows.table_result import TableResult
 from frazil.report import live_status, notebook_output, runs
 from frazil.report.live_status import LiveStatus
 from frazil.report.notebook_output import Grid
+from frazil.results import TableResult
 from frazil_demo.report import write_report
 
 HOSTILE = "<script>&\"'</td>{{ 7 * 7 }}<style>"

@@ -11,9 +11,9 @@ from frazil.cli import main
 from frazil.config.settings import ParameterError, SetupSettings, resolve
 from frazil.errors import FrazilError
 from frazil.flows import setup
-from frazil.flows.table_result import TableResult
 from frazil.report import notebook_output, runs
 from frazil.report.notebook_output import Grid, finish
+from frazil.results import TableResult
 from helpers import I
 
 CONTROL = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), "\u2028", "\u2029", "\u202e"]

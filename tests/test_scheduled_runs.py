@@ -22,10 +22,10 @@ from frazil.cli import main
 from frazil.config.settings import resolve
 from frazil.dms.position import Position, PositionError
 from frazil.flows import full_load, pending_work, setup
-from frazil.flows.table_result import TableResult, TablesFailedError
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.report import notebook_output, runs
+from frazil.results import TableResult, TablesFailedError
 
 ROOT = Path(__file__).parent.parent
 

@@ -21,11 +21,11 @@ from frazil.dms.source_types import DMS_TYPES, dms_type
 from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.plan import plan
 from frazil.flows.source_catalog import QUERIES, SourceTable, as_declared, read_catalog
-from frazil.flows.table_result import raise_if_failed
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema, schema_evolution
 from frazil.lake.schema_evolution import SchemaError
 from frazil.report import runs
+from frazil.results import raise_if_failed
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator, Slot

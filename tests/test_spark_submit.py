@@ -21,7 +21,7 @@ KERNEL = """
 import json, sys
 from frazil.config.settings import resolve
 from frazil.flows import full_load, setup
-from frazil.flows.table_result import raise_if_failed
+from frazil.results import raise_if_failed
 from frazil.flows.workbook import Workbook
 book = Workbook(resolve(sys.argv[1], {"env": "w"}).settings)
 raise_if_failed({"setup": setup.create_tables, "full_load": full_load.run}[sys.argv[1]](book))

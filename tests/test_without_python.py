@@ -6,8 +6,7 @@ import pytest
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.engine import load_files, small_batch
-from frazil.flows import maintenance
-from frazil.report import ledger
+from frazil.flows import ledger, maintenance
 from helpers import FILE1, D, I, U
 from lake_reader import lake_rows
 

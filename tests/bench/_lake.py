@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings, Settings, SetupSettings
 from frazil.config.spark_session import get_spark
 from frazil.flows import cdc, full_load, maintenance, setup
-from frazil.flows.table_result import raise_if_failed
 from frazil.flows.workbook import Workbook
+from frazil.results import raise_if_failed
 from helpers import World
 from reference import workspace
 

@@ -23,14 +23,13 @@ from frazil.config.settings import (
     MaintenanceSettings,
     SetupSettings,
 )
-from frazil.flows import cdc, full_load, maintenance, setup
-from frazil.flows.table_result import raise_if_failed
+from frazil.flows import cdc, full_load, ledger, maintenance, setup
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.tables import create_namespaces
-from frazil.report import ledger
 from frazil.report.advice import Observed, Setting, fit, observed
 from frazil.report.latency import OF_FILES, QUANTILES, Analysis
+from frazil.results import raise_if_failed
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator

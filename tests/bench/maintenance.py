@@ -23,14 +23,14 @@ from frazil.config.settings import (
     MaintenanceSettings,
     SetupSettings,
 )
-from frazil.flows import cdc, full_load, setup
-from frazil.flows.table_result import raise_if_failed
+from frazil.flows import cdc, full_load, ledger, setup
 from frazil.flows.workbook import Workbook
 from frazil.lake import compaction, jvm, jvm_rewrite
 from frazil.lake.remap_deletes import new_deletes
-from frazil.report import lake_charts, ledger
+from frazil.report import lake_charts
 from frazil.report.chart_style import Chart
 from frazil.report.latency import Analysis, frame
+from frazil.results import raise_if_failed
 
 RATE = 1_000
 SPEC = {

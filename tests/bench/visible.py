@@ -32,8 +32,8 @@ from bench._lake import MEMORY, Changes, fill, lake, scan_s, stop_spark  # noqa:
 from frazil.config.settings import MaintenanceSettings, Settings  # noqa: E402
 from frazil.config.spark_session import get_spark  # noqa: E402
 from frazil.flows.cdc import run as merge  # noqa: E402
-from frazil.flows.table_result import raise_if_failed  # noqa: E402
 from frazil.report import runs  # noqa: E402
+from frazil.results import raise_if_failed  # noqa: E402
 from frazil_demo.kafka import Kafka  # noqa: E402
 from frazil_demo.postgres import EmbeddedPostgres  # noqa: E402
 from frazil_demo.process import stop_process  # noqa: E402

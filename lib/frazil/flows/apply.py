@@ -15,6 +15,7 @@ from frazil.core.bad_rows import BadRows
 from frazil.core.key_numbers import has_numbers
 from frazil.core.time_sql import driver_rows
 from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.unpacked_size import unpacked_bytes
 from frazil.engine import collapsed_batch, load_files, small_batch
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.read_files import FileToRead
@@ -29,7 +30,6 @@ from frazil.lake import commit, jvm, merge, multiset_write
 from frazil.lake.commit import Commit, Facts
 from frazil.lake.row_delta import UnfitError
 from frazil.lake.tables import Base
-from frazil.pipeline.unpacked_size import unpacked_bytes
 from frazil.report import latency
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from frazil.flows.batch import of_files, take_batch
 from frazil.flows.continuous import process_continuously, show
 from frazil.flows.schema_changes import follow
 from frazil.flows.source_catalog import follow_source
-from frazil.flows.table_result import TableResult
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.applied_files_store import Update, await_files, remember_same
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import Base, read_base
 from frazil.report.live_status import LiveStatus
+from frazil.results import TableResult
 
 
 def _waits_for(there: TableObjects, position: Position, pending: int, own: bool) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from frazil.config.spec import TableSpec
-from frazil.flows.table_result import TableResult
 from frazil.flows.workbook import Workbook
 from frazil.report.live_status import LiveStatus, status
+from frazil.results import TableResult
 
 LOOK_S, LONGEST_PAUSE_S = 0.2, 60.0
 

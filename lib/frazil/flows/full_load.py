@@ -36,7 +36,6 @@ from frazil.flows import quarantine
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.source_catalog import follow_source
-from frazil.flows.table_result import TableResult
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
@@ -45,6 +44,7 @@ from frazil.lake.commit import Commit
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.rollback import RolledBackError
 from frazil.lake.tables import LOAD, Base, TableError, columns_of, load_of, read_base
+from frazil.results import TableResult
 from frazil.source.applied_files import key_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 from frazil.config.spec import TableSpec
 from frazil.config.timestamps import clock
 from frazil.errors import FrazilError
+from frazil.flows import ledger
 from frazil.flows.preview_stages import Stage, many, size, stage
-from frazil.flows.table_result import TableResult
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_expire, maintenance_actions, retry
 from frazil.lake import quarantine_table as kept
@@ -21,7 +21,7 @@ from frazil.lake.compaction import file_groups
 from frazil.lake.maintenance_actions import Action
 from frazil.lake.table_health import health as measure
 from frazil.lake.tables import require_sound
-from frazil.report import ledger
+from frazil.results import TableResult
 
 PURGE = "purge quarantine"
 SHOWN = 8

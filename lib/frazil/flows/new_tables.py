@@ -16,10 +16,10 @@ from frazil.dms.stream_source import StreamError
 from frazil.errors import FrazilError, log
 from frazil.flows.message_groups import Group
 from frazil.flows.stream_read import read_messages, records_of
-from frazil.flows.table_result import TableResult
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.jvm_process import require_alive
+from frazil.results import TableResult
 
 WRITE_ONE = "write a spec for it (see `frazil init`), load it by 01_full_load from the start; until then its messages are ignored"
 Name = tuple[str, str]

@@ -24,8 +24,8 @@ from frazil.flows.quarantine_status import waiting
 from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import applied_files_store, pyiceberg_catalog
+from frazil.lake.storage_errors import require_metadata
 from frazil.lake.tables import LOAD, Base
-from frazil.pipeline.lake_trouble import require_metadata
 from frazil.source.file_names import moment
 
 if TYPE_CHECKING:

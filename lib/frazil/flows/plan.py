@@ -29,8 +29,8 @@ from frazil.flows.source_catalog import follow_source
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
+from frazil.lake.storage_errors import explained, require_metadata
 from frazil.lake.write_path import Costs
-from frazil.pipeline.lake_trouble import explained, require_metadata
 from frazil.source.applied_files import Record
 
 

@@ -23,13 +23,13 @@ from frazil.engine.reread_quarantined import Reread, reread_frame
 from frazil.flows import quarantine, quarantine_status, unreadable_messages
 from frazil.flows.apply import WritePath, commit_by_lane
 from frazil.flows.schema_changes import every_column, follow
-from frazil.flows.table_result import TableResult
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge, quarantine_obsolete
 from frazil.lake import quarantine_table as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import Base, read_base
+from frazil.results import TableResult
 from frazil.source import quarantine_columns
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from frazil.config.source_database import SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
 from frazil.core.time_sql import driver_rows
-from frazil.flows.table_result import TableResult
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema
 from frazil.lake.schema_evolution import with_control_records
+from frazil.results import TableResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,9 +14,9 @@ from frazil.dms.settings_lint import LOSS, Finding, left_out, lint, unknown_sett
 from frazil.dms.task_statistics import read_statistics
 from frazil.flows import stream_check
 from frazil.flows.schema_changes import follow, require_first_files
-from frazil.flows.table_result import TableResult
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, retry, tables
+from frazil.results import TableResult
 
 
 def files_by_table(book: Workbook) -> list[dict]:

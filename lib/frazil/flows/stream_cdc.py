@@ -26,7 +26,6 @@ from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_check import begin_of, only_topic
 from frazil.flows.stream_read import APART, WAITS, Read, definitions, keep_position, messages, own, require_known
-from frazil.flows.table_result import TableResult
 from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
@@ -34,6 +33,7 @@ from frazil.lake.commit import PositionMovedError
 from frazil.lake.schema_evolution import columns_in_metadata
 from frazil.lake.tables import Base, read_base
 from frazil.report.live_status import LiveStatus
+from frazil.results import TableResult
 
 SETTLE_S = 900
 

@@ -25,7 +25,6 @@ from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_check import only_topic
 from frazil.flows.stream_read import APART, Read, keep_position, messages, own, require_known
-from frazil.flows.table_result import TableResult
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
@@ -33,6 +32,7 @@ from frazil.lake import commit, merge
 from frazil.lake.other_writers import COLUMNS, OtherWriterError
 from frazil.lake.tables import Base, columns_of, read_base
 from frazil.report import latency
+from frazil.results import TableResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

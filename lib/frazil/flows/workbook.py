@@ -34,13 +34,13 @@ from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
-from frazil.flows.table_result import TableResult
 from frazil.lake import jvm, retry
 from frazil.lake.clock_checks import require_right_clock
 from frazil.lake.jvm_process import require_alive, watch
+from frazil.lake.storage_errors import explained, require_metadata
 from frazil.lake.tables import format_version
-from frazil.pipeline.lake_trouble import explained, require_metadata
 from frazil.report.live_status import heartbeat
+from frazil.results import TableResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from frazil.config.settings import Resolved
     from frazil.flows.explore import AsOf, Changed
     from frazil.flows.preview_stages import Stage
-    from frazil.flows.table_result import TableResult
+    from frazil.results import TableResult
 
 RECORD = "application/vnd.frazil.result+json"
 GOOD, STILL, CARE, BAD = "good", "still", "care", "bad"
@@ -281,7 +281,7 @@ def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> Record:
     Several results of one table become one: the failed one, or else the last that did something, with the counts of the
     others.
     """
-    from frazil.flows.table_result import raise_if_failed
+    from frazil.results import raise_if_failed
 
     failed = any(r.failed for r in done)
     telling = sorted(done, key=lambda r: (r.failed, r.status != "unchanged"))
