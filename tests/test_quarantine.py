@@ -103,7 +103,7 @@ def test_a_damaged_operation_in_a_file_of_one_row_is_a_bad_row_and_no_wrong_sett
     aside.changes("t", damaged, name=FILE1).merged()
     assert kept(aside, "object", "row_no", "column_name") == [(FILE1, 1, "op")]
     aside.changes("t", damaged, damaged, name=FILE2)
-    assert "no operation that OpValues knows" in aside.merge()["t"].note
+    assert "not an operation in OpValues" in aside.merge()["t"].note
 
 
 def test_replay_applies_what_a_wider_type_lets_pass(aside):

@@ -297,7 +297,7 @@ def test_folders_of_other_partitions_than_the_stated_ones_are_refused_with_the_s
         assert sorted(files.wrong(stated)) == wrong, folder
     other = Files(**{f"2024-01-01/{CHANGES}": f"I,{T},1,a,5\n"})
     with pytest.raises(
-        EndpointError, match="Delimiter is 'SLASH', but .*lies in 2024-01-01\n  cure: state Date.*Delimiter"
+        EndpointError, match="Delimiter is 'SLASH', but .*is in 2024-01-01\n  cure: set Date.*Delimiter"
     ):
         check_files(other.objects(), SPEC, Mappings(), stated)
 

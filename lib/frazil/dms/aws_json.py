@@ -1,4 +1,4 @@
-"""The JSON documents that describe a DMS task: bare settings, or as the AWS command line prints them."""
+"""Reads the JSON documents that describe a DMS task: bare settings, or the output of the AWS CLI."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.source.setting_names import ENDPOINT, OWN, S3, STREAM, named
 
 
 class EndpointError(FrazilError):
-    """Endpoint settings or table mappings are missing, unreadable, not supported, or contradict the files."""
+    """Endpoint settings or table mappings are missing, unreadable, unsupported, or contradict the files."""
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -20,11 +20,11 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     try:
         raw = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise EndpointError(f"{what}: no file {path}", "save what DMS prints under that name, or correct it") from None
+        raise EndpointError(f"{what}: no file {path}", "save DMS's JSON under that name, or correct the name") from None
     except ValueError as e:
         raise EndpointError(f"{what}: {path} is not JSON: {e}", "save it again") from None
     if not isinstance(raw, dict):
-        raise EndpointError(f"{what}: {path} holds no JSON object", "save the document as DMS prints it")
+        raise EndpointError(f"{what}: {path} is not a JSON object", "save the document as DMS prints it")
     return raw
 
 
@@ -33,22 +33,20 @@ def the_only(found: list[dict], names: str, path: Path, what: str, cure: str) ->
     if len(found) == 1:
         return found[0]
     listed = ", ".join(str(f.get(names, "?")) for f in found) or "none"
-    raise EndpointError(f"{path}: {len(found) or 'no'} {what}s ({listed}), and one is needed", cure)
+    raise EndpointError(f"{path}: {len(found) or 'no'} {what}s ({listed}), but exactly one is needed", cure)
 
 
 def _names(
     given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Sequence[str], where: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return settings by the names in DMS's API, and the unknown names; refuse misspelt ones."""
+    """Return settings under their API names, and the unknown names; raise EndpointError for misspelt ones."""
     found = named(given, known)
     if found.misspelt:
         name, right = found.misspelt[0]
-        raise EndpointError(f"{where}: unknown setting '{name}'", f"write {right}, as AWS's API calls it")
+        raise EndpointError(f"{where}: unknown setting '{name}'", f"write {right}, its name in AWS's API")
     if found.contradicting:
         name = found.contradicting[0]
-        raise EndpointError(
-            f"{where}: {name} stands there twice, with different values", "keep the one that the task has"
-        )
+        raise EndpointError(f"{where}: {name} occurs twice, with different values", "keep the value that the task has")
     return found.settings, found.unknown
 
 
@@ -58,29 +56,31 @@ def _endpoint(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def read_endpoint_document(path: Path) -> dict[str, Any]:
-    """Return the S3 target from the output of `describe-endpoints`: a document that holds `S3Settings`.
+    """Return the S3 target from the output of `describe-endpoints`: a document with `S3Settings`.
 
-    Bare settings are wrapped into such a document. Among several endpoints the S3 target is taken; two are ambiguous.
-    If the task's source is among them, `SourceEngineName` names its engine. `UnknownSettings` lists unknown settings.
-    `StatedTwice` lists those that `ExtraConnectionAttributes` and `S3Settings` state differently.
+    Bare settings are wrapped into such a document. Of several endpoints, the S3 target is
+    used; two S3 targets raise EndpointError. If the task's source is among them, `SourceEngineName` is its engine.
+    `UnknownSettings` lists unknown settings. `StatedTwice` lists those with different values in
+    `ExtraConnectionAttributes` and `S3Settings`.
     """
     raw = _endpoint(read_json(path, "endpoint settings"), path)
     extra, engine = raw.get("FrazilSettings"), ""
     if "Endpoints" in raw:
-        every = [_endpoint(e, path) for e in raw["Endpoints"]]
-        sources = [e for e in every if str(e.get("EndpointType", "")).lower() == "source"]
+        endpoints = [_endpoint(e, path) for e in raw["Endpoints"]]
+        sources = [e for e in endpoints if str(e.get("EndpointType", "")).lower() == "source"]
         engine = sources[0].get("EngineName", "") if len(sources) == 1 else ""
-        targets = [e for e in every if _is_s3_target(e)]
+        targets = [e for e in endpoints if _is_s3_target(e)]
         cure = "print one: aws dms describe-endpoints --filters Name=endpoint-id,Values=<the S3 target>"
         raw = the_only(targets, "EndpointIdentifier", path, "S3 target", cure)
     raw = _endpoint(raw["Endpoint"], path) if "Endpoint" in raw else raw
     if "S3Settings" not in raw and "ExtraConnectionAttributes" not in raw:
         if wrong := {"ReplicationTasks", "rules", "TableStatistics"} & raw.keys():
             raise EndpointError(
-                f"{path}: holds {sorted(wrong)[0]}, no S3Settings", "name what aws dms describe-endpoints prints"
+                f"{path}: contains {sorted(wrong)[0]} and no S3Settings",
+                "give the output of aws dms describe-endpoints",
             )
         raw = {"S3Settings": {k: v for k, v in raw.items() if k not in ENDPOINT}}
-    attributes, odd = _names(
+    attributes, unknown_attributes = _names(
         _attributes(raw.get("ExtraConnectionAttributes") or ""), S3, f"{path}: ExtraConnectionAttributes"
     )
     settings, unknown = _names(raw.get("S3Settings") or {}, S3, f"{path}: S3Settings")
@@ -88,12 +88,12 @@ def read_endpoint_document(path: Path) -> dict[str, Any]:
     own = named(raw.get("FrazilSettings") or extra or {}, OWN).settings
     return {
         **raw, "S3Settings": {**attributes, **settings}, "FrazilSettings": own, "SourceEngineName": engine,
-        "UnknownSettings": sorted({*odd, *unknown}), "StatedTwice": twice,
+        "UnknownSettings": sorted({*unknown_attributes, *unknown}), "StatedTwice": twice,
     }  # fmt: skip
 
 
 def _plain(value: Any) -> str:
-    """Return a value in the form of attributes: a switch as `true`, a line end as `\\n`."""
+    """Return a value as attributes write it: a switch as `true`, a line end as `\\n`."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     text = text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return text.lower() if text.lower() in ("true", "false") else text
@@ -124,21 +124,30 @@ def _endpoints(raw: dict[str, Any], path: Path) -> list[dict[str, Any]]:
 
 def stream_address(path: Path) -> str:
     """Return the parameter `source` for a Kafka or Kinesis target in the output of `describe-endpoints`; empty if there is none."""
-    every = _endpoints(_endpoint(read_json(path, "endpoint settings"), path), path)
-    if any("S3Settings" in e for e in every) or not any({"KafkaSettings", "KinesisSettings"} & e.keys() for e in every):
+    endpoints = _endpoints(_endpoint(read_json(path, "endpoint settings"), path), path)
+    if any("S3Settings" in e for e in endpoints) or not any(
+        {"KafkaSettings", "KinesisSettings"} & e.keys() for e in endpoints
+    ):
         return ""
     settings = read_stream_settings(path)
     if arn := settings.get("StreamArn"):
         return f"kinesis://{arn.split(':')[3]}/{arn.split('/', 1)[1]}"
     if not settings.get("Broker"):
-        raise EndpointError(f"{path}: names no Broker and no StreamArn", "say with --source where the stream is")
+        raise EndpointError(f"{path}: contains no Broker and no StreamArn", "give the stream's address with --source")
     return f"kafka://{settings['Broker'].replace(' ', '')}/{settings.get('Topic') or 'kafka-default-topic'}"
 
 
 def _is_s3_target(endpoint: dict) -> bool:
-    told = "S3Settings" in endpoint
-    engine, kind = str(endpoint.get("EngineName", "s3" if told else "")), str(endpoint.get("EndpointType", "target"))
-    return engine.lower() == "s3" and kind.lower() == "target" and (told or "ExtraConnectionAttributes" in endpoint)
+    has_settings = "S3Settings" in endpoint
+    engine, kind = (
+        str(endpoint.get("EngineName", "s3" if has_settings else "")),
+        str(endpoint.get("EndpointType", "target")),
+    )
+    return (
+        engine.lower() == "s3"
+        and kind.lower() == "target"
+        and (has_settings or "ExtraConnectionAttributes" in endpoint)
+    )
 
 
 def _attributes(text: str) -> list[tuple[str, str]]:
@@ -178,7 +187,7 @@ def read_rules(path: Path) -> list[dict]:
     task = _task(raw, path)
     rules = (raw if task is None else _inner(task["mappings"], path, "TableMappings")).get("rules", [])
     if task is None and "rules" not in raw and raw:
-        raise EndpointError(f"{path}: no rules in it", f'write {{"rules": [...]}}; {nearest("rules", raw)}')
+        raise EndpointError(f"{path}: contains no rules", f'write {{"rules": [...]}}; {nearest("rules", raw)}')
     return rules
 
 
@@ -209,5 +218,5 @@ def number(settings: Mapping[str, Any], name: str, default: int, where: str) -> 
     if value is None:
         return default
     if isinstance(value, bool) or not str(value).isdigit():
-        raise EndpointError(f"{where}: {name} = {value!r} is no whole number", "correct it")
+        raise EndpointError(f"{where}: {name} = {value!r} is not a whole number", "correct it")
     return int(value)

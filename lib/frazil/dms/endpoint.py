@@ -1,4 +1,4 @@
-"""The settings of a DMS S3 target, read from the JSON that DMS itself accepts and prints."""
+"""Reads the settings of a DMS S3 target from the JSON that DMS accepts and prints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPERATIONS = ("I", "U", "D")
 SEQUENCES = {
     "YYYYMMDD": "%Y/%m/%d", "YYYYMMDDHH": "%Y/%m/%d/%H", "YYYYMM": "%Y/%m", "MMYYYYDD": "%m/%Y/%d", "DDMMYYYY": "%d/%m/%Y",
 }  # fmt: skip
-"""Values of DatePartitionSequence, and the names of folders with the delimiter SLASH, as `strftime` has them."""
+"""Values of DatePartitionSequence, and the `strftime` formats of their folders with the delimiter SLASH."""
 DELIMITERS = {"SLASH": "/", "UNDERSCORE": "_", "DASH": "-", "NONE": ""}
 """Values of DatePartitionDelimiter."""
 
@@ -37,11 +37,11 @@ class DatePartition:
 
     @property
     def form(self) -> str:
-        """The names of the folders, as `strftime` has them."""
+        """The `strftime` format of the folder names."""
         return SEQUENCES[self.sequence].replace("/", DELIMITERS[self.delimiter])
 
     def names(self, folder: str) -> bool:
-        """Return whether a folder, by its path below the table's, is such a partition."""
+        """Return whether a folder is a date partition, by its path below the table's folder."""
         try:
             time = datetime.strptime(folder, self.form)
         except ValueError:
@@ -50,13 +50,13 @@ class DatePartition:
 
     @staticmethod
     def of(folder: str) -> DatePartition | None:
-        """Return the settings by which a folder is a partition; None if no settings name one so."""
+        """Return the settings that give a date partition this name; None if none do."""
         forms = (DatePartition(True, sequence, delimiter) for sequence in SEQUENCES for delimiter in DELIMITERS)
         return next((form for form in forms if form.names(folder)), None)
 
     @property
     def repeats_an_hour(self) -> bool:
-        """Whether file names follow a clock that is set back each autumn, so that their order is not the order of changes."""
+        """Whether file names are in a time zone with daylight saving: their order is then not always the order of changes."""
         if not (self.enabled and self.timezone):
             return False
         zone = ZoneInfo(self.timezone)
@@ -66,9 +66,9 @@ class DatePartition:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The S3 target's settings about the bytes of its files; `endpoint_entries.S3Settings` has DMS's names and describes them."""
+    """The S3 target's settings that affect its files; `endpoint_entries.S3Settings` describes them under DMS's names."""
 
-    null_value: str | None = None  # None: not stated, which only Parquet allows
+    null_value: str | None = None  # None: not set, which only Parquet allows
     delimiter: str = ","
     row_delimiter: str = "\n"
     rfc4180: bool = True
@@ -100,7 +100,7 @@ class Endpoint:
 
     @property
     def dialect(self) -> Dialect:
-        """How its files without a header separate fields and rows."""
+        """How fields and rows of its headerless files are separated."""
         return Dialect(self.delimiter, self.row_delimiter, self.rfc4180, null=self.null_value or "")
 
     @property
@@ -109,14 +109,14 @@ class Endpoint:
         return (self.header or self.data_format == "parquet") and not self.preserve_transactions
 
     def check_order(self, mappings: Mappings, specs: Iterable[TableSpec]) -> None:
-        """Raise EndpointError if file names repeat an hour each autumn and tables have no sequence column for the order."""
+        """Raise EndpointError if file names repeat an hour each autumn and tables have no sequence column."""
         if not self.date_partition.repeats_an_hour:
             return
         if blind := [s.source for s in specs if not mappings.sequence_column(s)]:
             raise EndpointError(
                 f"DatePartitionTimezone = {self.date_partition.timezone} has daylight saving, so file names repeat an hour "
-                f"each autumn, and no sequence column tells the order of {', '.join(blind)}",
-                "remove DatePartitionTimezone at the endpoint (names are UTC then), or add a column with $AR_H_CHANGE_SEQ "
+                f"each autumn, and there is no sequence column for the order of {', '.join(blind)}",
+                "remove DatePartitionTimezone at the endpoint (names are then in UTC), or add a column with $AR_H_CHANGE_SEQ "
                 "by a transformation rule",
             )
 
@@ -127,7 +127,7 @@ def _date_partition(s: S3Settings, where: str) -> DatePartition:
         _ = found.repeats_an_hour
     except (KeyError, ValueError, OSError):
         raise EndpointError(
-            f"{where}: DatePartitionTimezone = {found.timezone!r} is no known time zone",
+            f"{where}: DatePartitionTimezone = {found.timezone!r} is not a known time zone",
             "write an IANA name such as Europe/Berlin (on Windows also: pip install tzdata)",
         ) from None
     return found
@@ -136,9 +136,9 @@ def _date_partition(s: S3Settings, where: str) -> DatePartition:
 def read_endpoint(path: Path) -> Endpoint:
     """Read S3 target settings from a JSON file; raise EndpointError for contradictions and unreadable settings.
 
-    The file has the bare `S3Settings` object, or a document that holds it as `aws dms describe-endpoints` prints it.
-    Settings that DMS does not know are next to it in `FrazilSettings`. Names may be in any case. A misspelt name is
-    refused; `lint` reports other unknown ones.
+    The file has the bare `S3Settings` object or the output of `aws dms describe-endpoints`. Settings that DMS does not
+    know are next to it in `FrazilSettings`. Names may be in any case. A misspelt name raises EndpointError; `lint`
+    reports other unknown names.
     """
     raw = read_endpoint_document(path)
     return endpoint_from(raw["S3Settings"], raw["FrazilSettings"], str(path))
@@ -164,30 +164,30 @@ def endpoint_from(settings: Mapping[str, Any], own: Mapping[str, Any], where: st
 
 
 def _impossible(e: Endpoint, s: S3Settings) -> Iterable[tuple[bool, str, str]]:
-    """Yield the conditions that make reading impossible: whether each holds, a description, and its cure."""
+    """Yield the conditions that make reading impossible: whether each is true, its description, and its cure."""
     yield (
         e.null_value is None and (e.data_format == "csv" or e.preserve_transactions),
-        "CsvNullValue is not stated",
-        'add "CsvNullValue": "NULL" (the documented default) or "" (what some tasks write): see how a null looks in your files',
+        "CsvNullValue is not set",
+        'add "CsvNullValue": "NULL" (the documented default) or "" (what some tasks write): check how your files write a null',
     )
     yield (
         e.inserts_only and e.inserts_and_updates,
         "CdcInsertsOnly and CdcInsertsAndUpdates are both on",
-        "DMS takes one of them: turn the other off",
+        "DMS accepts only one of them: turn the other off",
     )
     yield (
         e.inserts_and_updates and not e.op_in_load and e.cdc_has_op is None,
         "CdcInsertsAndUpdates is on and IncludeOpForFullLoad is off: DMS's documentation contradicts itself on whether change "
         "files have an Op column then",
-        'look into a change file and add beside S3Settings "FrazilSettings": {"CdcHasOp": true} or false',
+        'check a change file, and add next to S3Settings "FrazilSettings": {"CdcHasOp": true} or false',
     )
     yield (
         s.uses_no_sup_value and e.data_format == "csv" and not e.no_sup_value,
-        "UseCsvNoSupValue is on and CsvNoSupValue is not stated",
-        "state the text that DMS writes for a column that the source's log does not carry",
+        "UseCsvNoSupValue is on and CsvNoSupValue is not set",
+        "set it to the text that DMS writes for a column that the source's log does not contain",
     )
     if e.preserve_transactions:
-        yield not e.cdc_path, "PreserveTransactions is on and CdcPath is not stated", "state the folder: CdcPath"
+        yield not e.cdc_path, "PreserveTransactions is on and CdcPath is not set", "set CdcPath to the folder"
         yield s.header, "PreserveTransactions and AddColumnName are both on", "turn AddColumnName off"
         yield (
             e.date_partition.enabled,

@@ -1,4 +1,4 @@
-"""The settings of DMS targets that Frazil reads: names, types and defaults as DMS documents them, and what they mean."""
+"""Declares the settings of DMS targets that Frazil reads: meanings, and names, types and defaults as DMS documents them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from frazil.config.validation import Entries, Flag, Text, in_any_case
 
 
 def _switch(value: Any) -> Any:
-    """Return a switch that is written as a text."""
+    """Return a boolean for the texts `true` and `false`, in any case."""
     return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
 
 
@@ -19,7 +19,7 @@ def _digits(value: Any) -> Any:
 
 
 def _word(*known: str) -> Any:
-    """Return the type of a setting that takes one of some words, in any case; the value is the listed spelling."""
+    """Return the type of a setting with a list of allowed words; any case is accepted, and the listed spelling is the value."""
     words = {w.lower(): w for w in known}
     schema = {"enum": list(known)}, {"pattern": f"^({'|'.join(map(in_any_case, known))})$", "type": "string"}
     return Annotated[
@@ -48,7 +48,7 @@ def _setting(name: str, default: Any = "", example: Any = None, *, description: 
 
 
 class _Settings(Entries):
-    """Settings among others that Frazil does not read."""
+    """Settings; those that Frazil does not read are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -61,7 +61,7 @@ class S3Settings(_Settings):
         "CsvNullValue",
         None,
         "NULL",
-        description="How a null looks in CSV files. State it: some tasks write nothing instead of the documented `NULL`.",
+        description="How CSV files write a null. Set it explicitly: some tasks write nothing instead of the documented `NULL`.",
     )
     delimiter: Annotated[Text, AfterValidator(lambda text: _unescape(text or ","))] = _setting(
         "CsvDelimiter", ",", description="What separates the fields of a CSV row."
@@ -99,10 +99,10 @@ class S3Settings(_Settings):
         "UseCsvNoSupValue",
         False,
         False,
-        description="Whether `CsvNoSupValue` stands for columns that the source's log does not carry.",
+        description="Whether `CsvNoSupValue` stands for columns that the source's log does not contain.",
     )
     no_sup_value: Text = _setting(
-        "CsvNoSupValue", None, description="The text for columns that the source's log does not carry."
+        "CsvNoSupValue", None, description="The text for columns that the source's log does not contain."
     )
     preserve_transactions: Switch = _setting(
         "PreserveTransactions",
@@ -136,7 +136,7 @@ class S3Settings(_Settings):
 
 
 class FrazilSettings(Entries):
-    """What DMS has no setting for, beside `S3Settings`."""
+    """Settings that DMS does not have; they are next to `S3Settings`."""
 
     op_column: Annotated[Text, AfterValidator(lambda text: text or "Op")] = _setting(
         "OpColumnName", "Op", "Op", description="Another name for DMS's column `Op`."
@@ -163,16 +163,16 @@ class StreamSettings(_Settings):
         "IncludeNullAndEmpty",
         False,
         True,
-        description="Whether messages hold nulls and empty texts. Without it, both are left out and become null.",
+        description="Whether messages have nulls and empty texts. Without it, both are left out and become null.",
     )
     transaction_details: Switch = _setting(
         "IncludeTransactionDetails",
         False,
         True,
-        description="Whether messages have a commit time. Without it there is no latency, and no second witness of the order.",
+        description="Whether messages have a commit time. Without it there is no latency, and no second proof of the order.",
     )
     table_alters: Switch = _setting(
-        "IncludeTableAlterOperations", False, True, description="Whether changes of the tables' columns are announced."
+        "IncludeTableAlterOperations", False, True, description="Whether DMS reports changes of the tables' columns."
     )
 
 
@@ -189,7 +189,7 @@ class EndpointDescription(_Settings):
     s3: S3Settings = Field(None, alias="S3Settings", description="Settings of an S3 target.")
     kafka: StreamSettings = Field(None, alias="KafkaSettings", description="Settings of a Kafka target.")
     kinesis: StreamSettings = Field(None, alias="KinesisSettings", description="Settings of a Kinesis target.")
-    frazil: FrazilSettings = Field(None, alias="FrazilSettings", description="What DMS has no setting for.")
+    frazil: FrazilSettings = Field(None, alias="FrazilSettings", description="Settings that DMS does not have.")
 
 
 class EndpointDocument(S3Settings, StreamSettings, EndpointDescription):

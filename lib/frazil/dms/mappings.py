@@ -1,4 +1,4 @@
-"""The table mappings of a DMS task: which tables it selects, how it renames them, and which columns it adds or removes."""
+"""Reads the table mappings of a DMS task: which tables it selects and renames, and which columns it adds or removes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class BeforeImage:
     suffix: str = ""
     columns: str = "pk-only"
     added: frozenset[str] = frozenset()
-    """Columns of the spec that rules add: they have no old value."""
+    """Columns of the spec that rules add; they have no old value."""
 
     def names(self, spec: TableSpec, own: Collection[str] = ()) -> dict[str, str]:
         """Return {column: name of its before-image column} in file order; `own`: as in `file_layout.stated_layout`."""
@@ -77,21 +77,21 @@ class Mappings:
 
     rules: tuple[dict, ...] = ()
     origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By source table {added column: its value in the table's rows}, if several tables share a place (`with_origins`)."""
+    """By source table {added column: its value in the table's rows}, if several tables share a target name (`with_origins`)."""
 
     def _of(self, spec: TableSpec, kind: str = "transformation") -> list[dict]:
-        def meant(rule: dict) -> bool:
+        def applies(rule: dict) -> bool:
             at = rule.get("object-locator", {})
             pairs = ((at.get("schema-name", "%"), spec.schema_name), (at.get("table-name", "%"), spec.table_name))
             return rule.get("rule-type") == kind and all(like(pattern, name) for pattern, name in pairs)
 
-        return [r for r in self.rules if meant(r)]
+        return [r for r in self.rules if applies(r)]
 
-    def _acting(self, spec: TableSpec, action: str) -> list[dict]:
+    def _with_action(self, spec: TableSpec, action: str) -> list[dict]:
         return [r for r in self._of(spec) if r.get("rule-action") == action]
 
     def _renamed(self, spec: TableSpec, target: str, name: str, also: Callable[[dict], bool] = lambda r: True) -> str:
-        """Return a name after the renaming rules for its kind of object; DMS applies one per object, so several must agree."""
+        """Return a name after the renaming rules for its kind of object; several must agree, as DMS applies one per object."""
         results = {}
         for rule in self._of(spec):
             action = rule.get("rule-action")
@@ -101,7 +101,7 @@ class Mappings:
             named = ", ".join(f"'{r.get('rule-name', r.get('rule-id', '?'))}' → {n}" for n, r in results.items())
             raise EndpointError(
                 f"table mappings: several rules rename the {target} '{name}' of {spec.source}: {named}",
-                "DMS applies one rule per object: remove from the copy of the mappings what it does not apply",
+                "DMS applies one rule per object: remove the rules that it does not apply from the copy of the mappings",
             )
         return next(iter(results), name)
 
@@ -117,14 +117,16 @@ class Mappings:
 
         def named(action: str, name: str) -> bool:
             return any(
-                like(r.get("object-locator", {}).get("column-name", ""), name) for r in self._acting(spec, action)
+                like(r.get("object-locator", {}).get("column-name", ""), name) for r in self._with_action(spec, action)
             )
 
-        picky = bool(self._acting(spec, "include-column"))
+        includes_listed = bool(self._with_action(spec, "include-column"))
         added = self.listed(spec)
         source = [c.name for c in spec.file_columns if c.name not in added]
-        left = {n for n in source if named("remove-column", n) or (picky and not named("include-column", n))}
-        names = (c.name for c in spec.file_columns if c.name not in left)
+        removed = {
+            n for n in source if named("remove-column", n) or (includes_listed and not named("include-column", n))
+        }
+        names = (c.name for c in spec.file_columns if c.name not in removed)
         return {n: n if n in added else self.column_name(spec, n) for n in names}
 
     def column_name(self, spec: TableSpec, name: str) -> str:
@@ -135,7 +137,7 @@ class Mappings:
 
     def before_image(self, spec: TableSpec) -> BeforeImage | None:
         """Return the before-image rule of a table, or None."""
-        for rule in self._acting(spec, "add-before-image-columns"):
+        for rule in self._with_action(spec, "add-before-image-columns"):
             d = rule.get("before-image-def", {})
             prefix, suffix = d.get("column-prefix", ""), d.get("column-suffix", "")
             columns, known = d.get("column-filter", "pk-only"), ("pk-only", "non-lob", "all")
@@ -146,14 +148,14 @@ class Mappings:
 
     def added(self, spec: TableSpec) -> dict[str, str]:
         """Return {added column: its expression} for a table, in rule order: {"seq": "$AR_H_CHANGE_SEQ"}."""
-        return {r["value"]: r.get("expression", "") for r in self._acting(spec, "add-column")}
+        return {r["value"]: r.get("expression", "") for r in self._with_action(spec, "add-column")}
 
     def origin(self, spec: TableSpec) -> Mapping[str, str]:
         """Return {added column: value} that distinguishes a table's rows from those of others in the same files; empty if not needed."""
         return self.origins.get(spec.source, {})
 
     def stated_values(self, spec: TableSpec) -> dict[str, str]:
-        """Return {added column: its value} for rules that state the source's table or schema, or a text."""
+        """Return {added column: its value} for rules whose value is the source's table, its schema, or a fixed text."""
         names = {"AR_M_SOURCE_TABLE_NAME": spec.table_name, "AR_M_SOURCE_SCHEMA": spec.schema_name}
         found = {}
         for column, expression in self.added(spec).items():
@@ -171,15 +173,15 @@ class Mappings:
 
     def topic(self, spec: TableSpec) -> str:
         """Return the Kafka topic of a table's mapping rules; empty if there is none, or if they differ."""
-        told = {r.get("kafka-target-topic") or "" for r in self._of(spec, "object-mapping")}
-        return told.pop() if len(told) == 1 else ""
+        topics = {r.get("kafka-target-topic") or "" for r in self._of(spec, "object-mapping")}
+        return topics.pop() if len(topics) == 1 else ""
 
     def sequence_column(self, spec: TableSpec) -> str:
         """Return the added column that proves the order of changes (`$AR_H_CHANGE_SEQ`); empty if there is none."""
         return next((c for c, e in self.added(spec).items() if added_kind(e) == SEQUENCE), "")
 
     def selects(self, spec: TableSpec) -> bool:
-        """Return whether the task selects a table: a selection rule includes it and none excludes it, or there are no such rules."""
+        """Return whether the task selects a table: a selection rule includes it and none excludes it, or no such rules exist."""
         if not any(r.get("rule-type") == "selection" for r in self.rules):
             return True
         actions = {r.get("rule-action") for r in self._of(spec, "selection")}
@@ -188,35 +190,35 @@ class Mappings:
 
 def _sharing(specs: Iterable[TableSpec], mappings: Mappings) -> dict[tuple[str, str], list[TableSpec]]:
     """Return the specs of source tables that rules rename to the same name, by that name."""
-    places: dict[tuple[str, str], list[TableSpec]] = {}
+    by_name: dict[tuple[str, str], list[TableSpec]] = {}
     for spec in specs:
-        places.setdefault(mappings.target_name(spec), []).append(spec)
-    return {place: alike for place, alike in places.items() if len(alike) > 1}
+        by_name.setdefault(mappings.target_name(spec), []).append(spec)
+    return {name: sharing for name, sharing in by_name.items() if len(sharing) > 1}
 
 
 def with_origins(specs: Iterable[TableSpec], mappings: Mappings) -> Mappings:
-    """Return mappings with the added columns that distinguish the rows of tables that share a place."""
+    """Return mappings with the added columns that distinguish the rows of tables with the same target name."""
     found = {}
-    for alike in _sharing(specs, mappings).values():
-        stated = {s.source: mappings.stated_values(s) for s in alike}
+    for sharing in _sharing(specs, mappings).values():
+        stated = {s.source: mappings.stated_values(s) for s in sharing}
         common = set.intersection(*[set(values) for values in stated.values()])
-        told = {source: {c: v for c, v in values.items() if c in common} for source, values in stated.items()}
-        if len({tuple(sorted(values.items())) for values in told.values()}) == len(alike):
-            found |= told
+        common_values = {source: {c: v for c, v in values.items() if c in common} for source, values in stated.items()}
+        if len({tuple(sorted(values.items())) for values in common_values.values()}) == len(sharing):
+            found |= common_values
     return replace(mappings, origins=found)
 
 
 def same_place(specs: Iterable[TableSpec], mappings: Mappings) -> dict[str, SpecError]:
     """Return {source table: error} for tables whose rows cannot be distinguished: rules rename several to one name."""
     found = {}
-    for place, alike in _sharing(specs, mappings).items():
-        for spec in alike if not mappings.origin(alike[0]) else ():
-            others = [s for s in alike if s is not spec]
+    for name, sharing in _sharing(specs, mappings).items():
+        for spec in sharing if not mappings.origin(sharing[0]) else ():
+            others = [s for s in sharing if s is not spec]
             found[spec.source] = SpecError(
                 f"{spec.file} and {', '.join(s.file for s in others)} read the same rows: the task's rules rename "
-                f"{', '.join(s.source for s in alike)} to {'.'.join(place)}",
+                f"{', '.join(s.source for s in sharing)} to {'.'.join(name)}",
                 "keep one spec, whose table then has the rows of all, which loses nothing; or change the rules so that each "
-                "table has a name of its own, or a column that tells it (add-column with $AR_M_SOURCE_TABLE_NAME), and load again",
+                "table has its own name, or a column with its name (add-column with $AR_M_SOURCE_TABLE_NAME), and load again",
             )
     return found
 

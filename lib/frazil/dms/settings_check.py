@@ -1,7 +1,7 @@
-"""Checks the stated settings against what DMS's files show of them.
+"""Checks the settings against DMS's files.
 
-A setting that a file proves wrong is an error, before any table is touched. What a file only suggests is proposed. The
-bytes prove little about nulls, so the user states the null token.
+If a file proves a setting wrong, that is an error, before any table is changed. If it only suggests another value, that
+is a proposal. Files prove little about nulls, so the user sets the null token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from frazil.dms.storage import read_head
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one file shows about one setting. `certain`: no other value of the setting can have written it."""
+    """What one file shows about one setting. `certain`: no other value of the setting can have produced it."""
 
     setting: str
     proposed: str
@@ -31,16 +31,16 @@ class Evidence:
     certain: bool
     file: str
     stated: str | None
-    """The setting's stated value, in the form of `proposed`; None if none is stated."""
+    """The setting's value in the endpoint, in the form of `proposed`; None if it is not set."""
 
     @property
     def agrees(self) -> bool:
-        """Whether the stated value is the proposed one, or none is stated."""
+        """Whether the endpoint's value is the proposed one, or is not set."""
         return self.stated in (None, self.proposed) or bool(self.stated and self.proposed == ANY_NAME)
 
     @property
     def contradicts(self) -> bool:
-        """Whether the file proves the stated value wrong."""
+        """Whether the file proves the endpoint's value wrong."""
         return self.certain and not self.agrees
 
 
@@ -65,20 +65,20 @@ def evidence(objects: TableObjects, spec: TableSpec, mappings: Mappings, endpoin
 PARTITION = ("DatePartitionEnabled", "DatePartitionSequence", "DatePartitionDelimiter")
 _CURES = {
     "IncludeOpForFullLoad": "correct IncludeOpForFullLoad as the task has it, or, where the operation has another name or other values, "
-    'state "FrazilSettings": {"OpColumnName": …, "OpValues": {…: "I", …: "U", …: "D"}}',
-    "CdcHasOp": 'correct IncludeOpForFullLoad, CdcInsertsOnly, CdcInsertsAndUpdates, or state "FrazilSettings": '
-    '{"CdcHasOp": true} or false, with OpColumnName and OpValues if others than DMS wrote the files',
-    "DataFormat": "correct DataFormat, or clear out files of an earlier task",
-    "CompressionType": "correct CompressionType, or clear out files of an earlier task",
+    'set "FrazilSettings": {"OpColumnName": …, "OpValues": {…: "I", …: "U", …: "D"}}',
+    "CdcHasOp": 'correct IncludeOpForFullLoad, CdcInsertsOnly, CdcInsertsAndUpdates, or set "FrazilSettings": '
+    '{"CdcHasOp": true} or false, with OpColumnName and OpValues if DMS did not write the files',
+    "DataFormat": "correct DataFormat, or remove files of an earlier task",
+    "CompressionType": "correct CompressionType, or remove files of an earlier task",
     **dict.fromkeys(
         PARTITION,
-        f"state {', '.join(PARTITION)} in the endpoint's JSON as the task has them, or clear out files of an earlier task",
+        f"set {', '.join(PARTITION)} in the endpoint's JSON as the task has them, or remove files of an earlier task",
     ),
 }
 
 
 def refuse(found: Iterable[Evidence]) -> None:
-    """Raise EndpointError with the first contradiction and its cure, and the settings of the others; do nothing without one."""
+    """Raise EndpointError for contradictions: with the first one, its cure, and the settings of the others."""
     wrong = [e for e in found if e.contradicts]
     if not wrong:
         return
@@ -108,13 +108,13 @@ def _stated(endpoint: Endpoint) -> dict[str, str | None]:
 
 
 def _of_file(file: DmsObject, phase: int, spec: TableSpec, mappings: Mappings, endpoint: Endpoint) -> Iterator[Shown]:
-    """Yield what a file's place, its bytes and its rows show."""
+    """Yield what a file's path, bytes and rows show."""
     data, compression, whole = _unpacked(file)
     how = "begins with gzip's magic bytes" if compression == "gzip" else "is text"
     folder = file.path.rpartition("/{}/{}/".format(*mappings.target_name(spec)))[2].rpartition("/")[0]
     if phase == CHANGE_PHASE and folder:
         yield from _of_folder(folder, endpoint)
-    if file.is_shared:  # which is CSV, whatever is stated
+    if file.is_shared:  # always CSV, whatever the DataFormat
         yield "PreserveTransactions", "true", f"is named {file.name}", True
     elif data.startswith(b"PAR1"):
         yield "DataFormat", "parquet", "begins with PAR1", True
@@ -136,11 +136,11 @@ def _of_folder(folder: str, endpoint: Endpoint) -> Iterator[Shown]:
     if shown := stated if stated.names(folder) else DatePartition.of(folder):
         # PreserveTransactions excludes date partitions: these are from before it was switched on.
         for setting, value in zip(PARTITION, ("true", shown.sequence, shown.delimiter), strict=True):
-            yield setting, value, f"lies in {folder}", not endpoint.preserve_transactions
+            yield setting, value, f"is in {folder}", not endpoint.preserve_transactions
 
 
 def _unpacked(file: DmsObject) -> tuple[bytes, str, bool]:
-    """Return a file's first bytes as they were before compression, its compression, and whether that is all of it."""
+    """Return a file's first bytes, decompressed, its compression, and whether these are all its bytes."""
     data = read_head(file.path)
     whole = len(data) >= file.size
     if not data.startswith(b"\x1f\x8b"):

@@ -1,4 +1,4 @@
-"""What the first rows of a CSV file show of the settings they were written with."""
+"""Finds out what the first rows of a CSV file show about the settings that produced it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import Mappings
 
 DELIMITERS = (",", ";", "|", "\t", "\x01", "~", "^")
-"""The delimiters to try if the stated one does not fit."""
+"""The delimiters to try if the endpoint's does not fit."""
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 NUMBER = re.compile(r"[+-]?\d[\d.eE+-]*")
 SEQUENCE_DIGITS = re.compile(r"\d{35}")
@@ -28,27 +28,27 @@ LONGEST = 40
 """Maximum number of a value's characters in evidence."""
 
 Shown = tuple[str, str, str, bool]
-"""A setting, the value that a file shows, how it shows that, and whether no other value can have written the file."""
+"""A setting, the value that a file shows, how it shows that, and whether no other value can have produced the file."""
 
 
 @dataclass(frozen=True)
 class RowsRead:
-    """The complete rows of a CSV file's first bytes, if they have equal lengths, and what gives these rows."""
+    """The complete rows at the beginning of a CSV file, if they have equal lengths, and the settings that give these rows."""
 
     rows: list[list[str]]
     row_delimiter: str
     delimiter: str = ""
-    """Empty: none gives rows with enough fields."""
+    """Empty if no delimiter gives rows with enough fields."""
     quotes: tuple[bool, ...] = ()
-    """Whether reading with quotes, and without, gives such rows."""
-    is_only: bool = False
-    """Whether it is the only delimiter, beside the stated one, that gives such rows."""
+    """The values of Rfc4180 that give such rows."""
+    is_only_other: bool = False
+    """Whether it is the only delimiter that gives such rows, and not the endpoint's."""
 
     def evidence(self, endpoint: Endpoint, columns: int) -> Iterator[Shown]:
-        """Yield what the rows of a table with this number of columns show before any field has a meaning."""
+        """Yield what the rows show without the fields' roles; `columns` is the number of the table's columns."""
         if self.delimiter:
             width, begin = len(self.rows[0]), {r[0] for r in self.rows}
-            certain = self.is_only and (begin <= {*endpoint.op_values} or width >= columns > 1)
+            certain = self.is_only_other and (begin <= {*endpoint.op_values} or width >= columns > 1)
             yield "CsvDelimiter", self.delimiter, f"{width} fields in each of {len(self.rows)} rows", certain
         if self.row_delimiter:
             yield "CsvRowDelimiter", self.row_delimiter, f"{self.row_delimiter!r} ends every line", True
@@ -58,7 +58,7 @@ class RowsRead:
 
 
 def read_rows(text: str, whole: bool, endpoint: Endpoint, least: int) -> RowsRead:
-    """Read a text with the stated delimiter if that gives rows of equal length with at least `least` fields, else with another."""
+    """Read a text with the endpoint's delimiter if that gives equally long rows of `least` fields or more, else with another."""
     end, stated = _row_delimiter(text, endpoint.row_delimiter), endpoint.delimiter
 
     def rows(delimiter: str, quotes: bool) -> list[list[str]]:
@@ -66,13 +66,13 @@ def read_rows(text: str, whole: bool, endpoint: Endpoint, least: int) -> RowsRea
         found = [row for row in (found if whole else found[:-1]) if any(row)]
         return found if len({len(row) for row in found}) == 1 else []
 
-    def readings(delimiter: str) -> dict[bool, list[list[str]]]:
+    def fitting_rows(delimiter: str) -> dict[bool, list[list[str]]]:
         both = {quotes: rows(delimiter, quotes) for quotes in (True, False)}
         return {quotes: found for quotes, found in both.items() if found and len(found[0]) >= least}
 
-    fitting = {stated: readings(stated)}
+    fitting = {stated: fitting_rows(stated)}
     if not fitting[stated]:
-        fitting = {d: found for d in DELIMITERS if d != stated and (found := readings(d))}
+        fitting = {d: found for d in DELIMITERS if d != stated and (found := fitting_rows(d))}
     if not fitting:
         return RowsRead(rows(stated, True), end)
     best = max(fitting, key=lambda d: len(next(iter(fitting[d].values()))[0]))
@@ -82,9 +82,9 @@ def read_rows(text: str, whole: bool, endpoint: Endpoint, least: int) -> RowsRea
 
 
 def _row_delimiter(text: str, stated: str) -> str:
-    """Return the stated delimiter if it is none of a line's ends and the text has it, else the end of every line.
+    """Return the endpoint's delimiter if it is not a line break and the text has it, else the line break of all lines.
 
-    Empty: lines end differently, or there is none.
+    It is empty if line breaks differ, or there are none.
     """
     if stated not in ("\n", "\r\n", "\r") and stated in text:
         return stated
@@ -119,24 +119,24 @@ class Fields:
         self.op = self._op()
         self.time = self._time()
         self.own = (self.op is not None) + (self.time is not None)
-        self.promised = 0
+        self.expected = 0
         if not self.header:
-            seen = replace(
+            observed = replace(
                 endpoint, op_in_load=self.op is not None, cdc_has_op=self.op is not None,
                 timestamp_column="" if self.time is None else ANY_NAME,
             )  # fmt: skip
-            roles = stated_layout(spec, seen, mappings, phase, width=self.width).roles
-            self.promised = len(roles) - self.own
+            roles = stated_layout(spec, observed, mappings, phase, width=self.width).roles
+            self.expected = len(roles) - self.own
             self.roles = roles if len(roles) == self.width else ()
 
     def _op(self) -> int | None:
-        """Return the place of the operation."""
+        """Return the index of the operation; None if there is none."""
         if self.header:
             return self.roles.index("op") if "op" in self.roles else None
         return 0 if self.body and all(r[0] in self.endpoint.op_values for r in self.body) else None
 
     def _time(self) -> int | None:
-        """Return the place of the commit time; without a header, only where not all fields can be columns of the spec."""
+        """Return the index of the commit time; without a header, only if there are more fields than the spec has columns."""
         at = 0 if self.op is None else 1
         if self.header and self.endpoint.timestamp_column:
             return self.roles.index("ts") if "ts" in self.roles else None
@@ -144,9 +144,9 @@ class Fields:
             may_be = not self.columns.issuperset(self.header[at : at + 1])
         else:
             may_be = self.width > len(self.columns) + at
-        return at if may_be and self._holds(TIME, at) else None
+        return at if may_be and self._matches(TIME, at) else None
 
-    def _holds(self, form: re.Pattern[str], at: int) -> bool:
+    def _matches(self, form: re.Pattern[str], at: int) -> bool:
         """Return whether a field has this form in every row."""
         return bool(self.body) and at < self.width and all(form.fullmatch(r[at]) for r in self.body)
 
@@ -164,11 +164,11 @@ class Fields:
             shown = ", ".join(map(self._shown, self.first[:4]))
             yield "AddColumnName", "false", f"first line is data: {shown}", self.is_data
         if self.body:
-            yield from self._of_named() if self.header else self._of_counted()
+            yield from self._from_header() if self.header else self._from_positions()
             yield from self._of_nulls()
             yield from self._of_sequence()
 
-    def _of_named(self) -> Iterator[Shown]:
+    def _from_header(self) -> Iterator[Shown]:
         """Yield what a header shows."""
         has_op, setting = self.op is not None, self._op_setting
         seen = f"header {'has' if has_op else 'lacks'} the column {self.endpoint.op_column} that DMS adds"
@@ -176,43 +176,43 @@ class Fields:
         unknown = [i for i, role in enumerate(self.roles) if role.startswith(UNKNOWN)]
         for at in () if has_op else unknown:
             if (words := {r[at] for r in self.body}) and {w.upper() for w in words} <= OPERATION_WORDS:
-                yield "OpColumnName", self.header[at], f"holds {', '.join(sorted(words))}", False
-        stated, place = self.endpoint.timestamp_column, self.time
-        if place is not None:
-            seen = f"field {place + 1} is a time: {self.body[0][place]}"
-            yield "TimestampColumnName", self.header[place], seen, True
-        elif stated:
-            elsewhere = f" at place {has_op + 1}, where DMS writes it" if stated in self.header else ""
-            name = next((self.header[i] for i in unknown if self._holds(TIME, i)), "")
-            other = f", and its column {name} holds times" if name else ""
-            yield "TimestampColumnName", name, f"header lacks {stated}{elsewhere}{other}", True
+                yield "OpColumnName", self.header[at], f"has the values {', '.join(sorted(words))}", False
+        name_set, index = self.endpoint.timestamp_column, self.time
+        if index is not None:
+            seen = f"field {index + 1} is a time: {self.body[0][index]}"
+            yield "TimestampColumnName", self.header[index], seen, True
+        elif name_set:
+            elsewhere = f" at position {has_op + 1}, where DMS writes it" if name_set in self.header else ""
+            name = next((self.header[i] for i in unknown if self._matches(TIME, i)), "")
+            other = f", and its column {name} has times" if name else ""
+            yield "TimestampColumnName", name, f"header lacks {name_set}{elsewhere}{other}", True
         names = self.mappings.file_columns(self.spec)
         for column in (names.get(key, key) for key in self.spec.key):
             for name in (self.header[i] for i in unknown):
                 if name.startswith(column) or name.endswith(column):
                     prefix, _, suffix = name.partition(column)
                     rule = " and ".join(f"column-{k} {v}" for k, v in (("prefix", prefix), ("suffix", suffix)) if v)
-                    yield "add-before-image-columns", rule, f"header has {name} beside the key {column}", False
+                    yield "add-before-image-columns", rule, f"header has {name} next to the key {column}", False
 
-    def _of_counted(self) -> Iterator[Shown]:
+    def _from_positions(self) -> Iterator[Shown]:
         """Yield what fields without names show."""
         first, fits, setting = sorted({r[0] for r in self.body}), bool(self.roles), self._op_setting
         if self.op is not None:
             seen = f"first field is {', '.join(first)} in all {len(self.body)} rows of {self.width} fields"
             yield setting, "true", seen, fits
         elif not {*first} & {*self.endpoint.op_values}:
-            seen = f"first field is {self._shown(first[0])!r}, no operation that OpValues knows"
+            seen = f"first field is {self._shown(first[0])!r}, which is not an operation in OpValues"
             yield setting, "false", seen, len(self.body) > 1  # a single row may be damaged
         at = 0 if self.op is None else 1
         if self.time is not None:
             yield "TimestampColumnName", ANY_NAME, f"field {at + 1} is a time: {self.body[0][at]}", fits
         elif at < self.width and not any(TIME.fullmatch(r[at]) for r in self.body):
-            seen = f"field {at + 1} is {self._shown(self.body[0][at])!r}, no time"
+            seen = f"field {at + 1} is {self._shown(self.body[0][at])!r}, not a time"
             yield "TimestampColumnName", "", seen, self.op is not None
         if not fits:
-            promise = f"spec and mappings promise {self.promised} besides {self.own} of DMS's own"
+            expected = f"spec and mappings give {self.expected} columns besides {self.own} of DMS's own"
             hint = "" if self.mappings.sequence_column(self.spec) else " (no sequence column is mapped)"
-            seen = f"rows have {self.width} fields; {promise}{hint}"
+            seen = f"rows have {self.width} fields; {expected}{hint}"
             yield "columns", str(self.width - self.own), seen, False
 
     @property
@@ -220,18 +220,18 @@ class Fields:
         return "CdcHasOp" if self.phase == CHANGE_PHASE else "IncludeOpForFullLoad"
 
     def _of_nulls(self) -> Iterator[Shown]:
-        """Yield the null token, which shows in columns whose type has neither texts nor empty values."""
+        """Yield the null token, which can be seen in columns whose type has neither texts nor empty values."""
         fields = [{r[i] for r in self.body} for i in range(self.width)]
         by_role = fields_by_role(self.roles, fields) if self.roles else {}
         columns = [c for c in self.spec.columns if c.dms_type not in HAVE_EMPTY and f"after:{c.name}" in by_role]
         for word in (w for w in NULL_WORDS if w != self.endpoint.no_sup_value):
             for c in columns:
                 if word in by_role[f"after:{c.name}"]:
-                    yield "CsvNullValue", word, f"column {c.name} ({c.type}) holds {word}", True
+                    yield "CsvNullValue", word, f"column {c.name} ({c.type}) has {word}", True
                     return
         for c in columns:
             if "" in by_role[f"after:{c.name}"]:
-                seen = f"column {c.name} ({c.type}) holds empty fields; if these are its nulls, empty texts are nulls too, and this is the token"
+                seen = f"column {c.name} ({c.type}) has empty fields; if these are its nulls, this is the token, and empty texts are nulls too"
                 yield "CsvNullValue", "", seen, False
                 return
 

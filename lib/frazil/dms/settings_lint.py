@@ -1,4 +1,4 @@
-"""Settings of a DMS task that are allowed but harmful: what each costs, and what to change."""
+"""Finds settings of a DMS task that are allowed but harmful: what each costs, and what to change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frazil.dms.mappings import INDICATOR, SEQUENCE, Mappings, added_kind
 from frazil.dms.task_statistics import TableStatistics
 
 LOSS, COST, NOTE = "loss", "cost", "note"
-"""Rows or values are lost or wrong; time, money or knowledge is lost; good to know."""
+"""Severities: rows or values are lost or wrong; time, money or information is lost; good to know."""
 _RANK = {LOSS: 0, COST: 1, NOTE: 2}
 _WHOLE_ROWS = ("postgres", "aurora-postgresql", "sqlserver")
 
@@ -41,7 +41,7 @@ def lint(
     """Return the harmful settings, the worst first; none of them stops a run.
 
     `document` is the endpoint (`read_endpoint_document`), `task` its task's settings (`read_task_settings`), and
-    `statistics` those of its tables. What is not given is not judged.
+    `statistics` those of its tables. What is not given is not checked.
     """
     s3 = document["S3Settings"]
     endpoint = endpoint_from(s3, document.get("FrazilSettings", {}), "endpoint settings")
@@ -50,8 +50,8 @@ def lint(
     found += unknown_settings(document.get("UnknownSettings", ()))
     found += [
         Finding(
-            "ExtraConnectionAttributes", name, "S3Settings says something else: that is what counts here",
-            "remove one of them from the copy: keep what the files show",
+            "ExtraConnectionAttributes", name, "S3Settings has another value, which Frazil uses",
+            "remove one of them from the copy: keep the one that matches the files",
         )
         for name in document.get("StatedTwice", ())
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def unknown_settings(names: Iterable[str]) -> list[Finding]:
     """Return a finding per unknown setting of the endpoint: its effect on the files is unknown too."""
     return [
         Finding(
-            f"setting {name}", "unknown", "Frazil does not know this setting and reads the files as if it were not there",
+            f"setting {name}", "unknown", "Frazil does not know this setting and reads the files as if it were not set",
             "see AWS's documentation: if it changes how values are written, turn it off; else remove it from the copy", NOTE,
         )
         for name in names
@@ -78,8 +78,8 @@ def left_out(mappings: Mappings, specs: Iterable[TableSpec]) -> Iterator[Finding
         if left := [n for n, e in added if n not in listed and added_kind(e) not in (SEQUENCE, INDICATOR)]:
             yield Finding(
                 "add-column", f"{s.source}: {', '.join(left)}",
-                f"DMS adds {', '.join(left)}, and the lake does not get it: the spec does not list it",
-                "list it among the spec's columns with its type; exclude says that it is not wanted", NOTE,
+                f"DMS adds {', '.join(left)}, but the lake does not have it: the spec does not list it",
+                "add it with its type to the spec's columns, or to exclude if you do not want it", NOTE,
             )  # fmt: skip
 
 
@@ -89,18 +89,20 @@ def _names(specs: Iterable[TableSpec]) -> str:
 
 
 def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Finding]:
-    """Judge the effect of the endpoint's settings on the content of the files."""
+    """Check the effect of the endpoint's settings on the content of the files."""
     yield from _of_dropped_changes(e)
     yield from _of_file_names(e)
     if boolean(s3, "AddTrailingPaddingCharacter", False, "endpoint settings"):
-        yield Finding("AddTrailingPaddingCharacter", "true", "texts come padded, and stay so", "turn it off", LOSS)
+        yield Finding(
+            "AddTrailingPaddingCharacter", "true", "texts are padded, and stay so in the lake", "turn it off", LOSS
+        )
     yield from _of_shared_files(e)
     yield from _of_commit_times(e)
     yield from _of_parquet(e) if e.data_format == "parquet" else _of_csv(e, source)
 
 
 def _of_dropped_changes(e: Endpoint) -> Iterator[Finding]:
-    """Judge which operations never reach the files."""
+    """Check which operations never reach the files."""
     if e.inserts_only:
         yield Finding("CdcInsertsOnly", "true", "updates and deletes never reach the files", "turn it off", LOSS)
     if e.inserts_and_updates:
@@ -108,17 +110,17 @@ def _of_dropped_changes(e: Endpoint) -> Iterator[Finding]:
 
 
 def _of_file_names(e: Endpoint) -> Iterator[Finding]:
-    """Judge whether the names of the files tell their order."""
+    """Check whether the names of the files show their order."""
     if e.date_partition.repeats_an_hour:
         yield Finding(
             "DatePartitionTimezone", e.date_partition.timezone,
-            "file names repeat an hour each autumn, and names are the order of changes",
-            "remove it: names are UTC then", LOSS,
+            "file names repeat an hour each autumn, and names give the order of changes",
+            "remove it: names are then in UTC", LOSS,
         )  # fmt: skip
 
 
 def _of_shared_files(e: Endpoint) -> Iterator[Finding]:
-    """Judge change files that hold whole transactions of all tables."""
+    """Check change files with whole transactions of all tables."""
     if e.cdc_path and not e.preserve_transactions:
         yield Finding(
             "CdcPath", e.cdc_path, "AWS documents it with PreserveTransactions only", "remove it, or turn both on", NOTE
@@ -131,22 +133,22 @@ def _of_shared_files(e: Endpoint) -> Iterator[Finding]:
 
 
 def _of_commit_times(e: Endpoint) -> Iterator[Finding]:
-    """Judge whether rows carry the time of their commit."""
+    """Check whether rows have the time of their commit."""
     if not e.timestamp_column:
         yield Finding(
-            "TimestampColumnName", "not set", "no commit times: latency cannot be told",
+            "TimestampColumnName", "not set", "no commit times: latency cannot be measured",
             "set a name that no source column has", COST,
         )  # fmt: skip
 
 
 def _of_parquet(e: Endpoint) -> Iterator[Finding]:
-    """Judge what Parquet files lose."""
+    """Check what Parquet files lose."""
     if e.parquet_timestamp_ms:
         yield Finding("ParquetTimestampInMillisecond", "true", "times lose their microseconds", "turn it off", LOSS)
 
 
 def _of_csv(e: Endpoint, source: str) -> Iterator[Finding]:
-    """Judge what CSV files lose."""
+    """Check what CSV files lose."""
     yield from _of_quoting(e)
     yield from _of_null_token(e)
     yield from _of_unlogged_values(e, source)
@@ -154,53 +156,53 @@ def _of_csv(e: Endpoint, source: str) -> Iterator[Finding]:
 
 
 def _of_quoting(e: Endpoint) -> Iterator[Finding]:
-    """Judge whether a text can break its row."""
+    """Check whether a text can break its row."""
     if not e.rfc4180:
         yield Finding(
             "Rfc4180", "false",
-            "a text that holds the delimiter or a newline breaks its row, and nothing in the file can mend it",
+            "a text with the delimiter or a newline breaks its row, and the file cannot be repaired",
             "turn it on", LOSS,
         )  # fmt: skip
 
 
 def _of_null_token(e: Endpoint) -> Iterator[Finding]:
-    """Judge whether a text can be mistaken for a null."""
+    """Check whether a text can be mistaken for a null."""
     if not e.null_value:
         yield Finding(
-            "CsvNullValue", '""', "an empty text without quotes, as DMS was seen to write it, looks like a null and becomes one",
-            "state a token that no text equals, such as a word of your own", LOSS,
+            "CsvNullValue", '""', "DMS may write an empty text without quotes, which looks like a null and becomes one",
+            "set a token that no text equals, such as a word of your own", LOSS,
         )  # fmt: skip
     elif _is_plausible(e.null_value):
         yield Finding(
-            "CsvNullValue", repr(e.null_value), "a text that equals it becomes a null: the files do not tell the two apart",
-            "for a new target state a word that no text holds, such as __DMS_NULL__; a running task's files keep the old one",
+            "CsvNullValue", repr(e.null_value), "a text that equals it becomes a null: the files do not distinguish the two",
+            "for a new target set a word that no text equals, such as __DMS_NULL__; a running task's files keep the old one",
             COST,
         )  # fmt: skip
 
 
 def _of_unlogged_values(e: Endpoint, source: str) -> Iterator[Finding]:
-    """Judge whether a value that the source's log leaves out can be told from a null."""
+    """Check whether the files distinguish a null from a value that the source's log leaves out."""
     if e.no_sup_value is None and source.lower() not in _WHOLE_ROWS:
         yield Finding(
             "UseCsvNoSupValue", "false",
-            "a column that the source's log leaves out of an update comes as null and overwrites the stored value",
-            "turn it on and state CsvNoSupValue, or have the source log whole rows (Oracle: supplemental logging of all "
+            "a column that the source's log leaves out of an update arrives as null and overwrites the stored value",
+            "turn it on and set CsvNoSupValue, or have the source log whole rows (Oracle: supplemental logging of all "
             "columns; MySQL: binlog_row_image=FULL)", LOSS if source else NOTE,
         )  # fmt: skip
 
 
 def _of_row_layout(e: Endpoint) -> Iterator[Finding]:
-    """Judge whether the files name their fields, and whether load rows and change rows have the same ones."""
+    """Check whether the files name their fields, and whether load rows and change rows have the same ones."""
     if not e.header and not e.preserve_transactions:
         yield Finding(
             "AddColumnName", "false",
-            "fields are known by their number only: after a column is added or dropped the layout must be declared",
+            "fields are identified by position only: after a column is added or dropped, you must declare the layout",
             "turn it on", COST,
         )  # fmt: skip
     if not e.op_in_load:
         yield Finding(
             "IncludeOpForFullLoad", "false",
-            "load files have one field less than change files: other readers of the folder see shifted columns",
+            "load files have one field fewer than change files: other readers of the folder see shifted columns",
             "turn it on", NOTE,
         )  # fmt: skip
 
@@ -212,7 +214,7 @@ def _is_plausible(token: str) -> bool:
 
 
 def _of_timing(e: Endpoint) -> Iterator[Finding]:
-    """Judge how long changes wait for their file, and how many files there will be."""
+    """Check how long changes wait for their file, and how many files there will be."""
     wait, per_hour = e.max_batch_interval_s, 3600 / max(e.max_batch_interval_s, 1)
     if wait > 60:
         yield Finding(
@@ -240,63 +242,63 @@ def _of_timing(e: Endpoint) -> Iterator[Finding]:
         yield Finding(
             "MaxFileSize", f"{e.max_file_kb} KB",
             f"a load file may hold {e.max_file_kb / 1000:,.0f} MB, and one task reads it from end to end",
-            "100000 to 250000 KB: load files are read side by side", NOTE,
+            "100000 to 250000 KB: load files are read in parallel", NOTE,
         )  # fmt: skip
 
 
 def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) -> Iterator[Finding]:
-    """Judge which columns the rules add or remove, and which tables they select."""
+    """Check which columns the rules add or remove, and which tables they select."""
     if out := [s for s in specs if not mappings.selects(s)]:
-        yield Finding("selection", _names(out), "the task does not take these tables", "add a selection rule", LOSS)
+        yield Finding("selection", _names(out), "the task does not select these tables", "add a selection rule", LOSS)
     if blind := [s for s in specs if s.key and not mappings.before_image(s)]:
         yield Finding(
             "add-before-image-columns", f"none for {_names(blind)}",
-            "an update that changes a key comes with the new key only: the old row stays",
-            "add the transformation rule with column-filter pk-only; needless where keys never change", LOSS,
+            "an update that changes a key has the new key only: the old row stays",
+            "add the transformation rule with column-filter pk-only; not needed if keys never change", LOSS,
         )  # fmt: skip
     if bare := [s for s in specs if not mappings.sequence_column(s)]:
         yield Finding(
             "add-column", f"no $AR_H_CHANGE_SEQ for {_names(bare)}",
-            "nothing but the files' names and rows tells the order of changes: a disorder cannot be noticed",
+            "only file names and row order show the order of changes: a wrong order cannot be detected",
             "add the transformation rule add-column with the expression $AR_H_CHANGE_SEQ", COST,
         )  # fmt: skip
     for s in specs:
         gone = [n for n in s.names if n not in mappings.file_columns(s)]
         if gone:
             keys = [n for n in gone if n in s.key]
-            hurts = "rows cannot be told apart" if keys else "these columns are always null in the lake"
-            cure = "leave the key's columns in" if keys else "remove the columns from the spec, or the rule"
+            hurts = "rows cannot be distinguished" if keys else "these columns are always null in the lake"
+            cure = "keep the key's columns" if keys else "remove the columns from the spec, or the rule"
             yield Finding(
                 "remove-column", f"{s.source}: {', '.join(keys or gone)}", hurts, cure, LOSS if keys else NOTE
             )
         if soft := [c for c, x in mappings.added(s).items() if added_kind(x) == INDICATOR]:
             yield Finding(
                 "operation_indicator", f"{s.source}: {soft[0]}",
-                "meant for soft deletes: a deleted row may come as an update, and then stays in the lake",
-                "remove the rule: the Op column says it", LOSS,
+                "meant for soft deletes: a deleted row may arrive as an update, and then stays in the lake",
+                "remove the rule: the Op column has the operation", LOSS,
             )  # fmt: skip
 
 
 def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Finding]:
-    """Judge the given task settings."""
+    """Check the given task settings."""
 
     def of(section: str) -> Mapping[str, Any]:
         return task.get(section) or {}
 
     if boolean(of("TargetMetadata"), "BatchApplyEnabled", False, "task settings"):
         yield Finding(
-            "BatchApplyEnabled", "true", "S3 targets do not support it: changes get lost", "turn it off", LOSS
+            "BatchApplyEnabled", "true", "S3 targets do not support it: changes are lost", "turn it off", LOSS
         )
     yield from _of_lobs(of("TargetMetadata"), specs)
     if of("FullLoadSettings").get("TargetTablePrepMode") == "DO_NOTHING":
         yield Finding(
-            "TargetTablePrepMode", "DO_NOTHING", "a second load leaves files of the first one behind: both are read as one",
+            "TargetTablePrepMode", "DO_NOTHING", "a second load does not remove the files of the first one: both are read as one",
             "DROP_AND_CREATE or TRUNCATE_BEFORE_LOAD", LOSS,
         )  # fmt: skip
     yield from _of_failed_rows(of("ErrorBehavior"))
     if boolean(of("ChangeProcessingDdlHandlingPolicy"), "HandleSourceTableTruncated", False, "task settings"):
         yield Finding(
-            "HandleSourceTableTruncated", "true", "a TRUNCATE removes the table's files and leaves no mark: rows stay",
+            "HandleSourceTableTruncated", "true", "a TRUNCATE removes the table's files and is not recorded: rows stay in the lake",
             "reload a table that was truncated", NOTE,
         )  # fmt: skip
     if of("BeforeImageSettings"):
@@ -306,7 +308,7 @@ def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
 
 
 def _of_lobs(meta: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Finding]:
-    """Judge whether the values of LOB columns arrive whole; `meta` is the section TargetMetadata."""
+    """Check whether the values of LOB columns arrive whole; `meta` is the section TargetMetadata."""
     lobs = [s for s in specs if any(c.dms_type in LOBS for c in s.columns)]
     if not lobs or not meta:
         return
@@ -320,32 +322,36 @@ def _of_lobs(meta: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
     else:
         yield Finding(
             "LobMaxSize", f"{size} KB",
-            f"longer values in {_names(lobs)} are cut off there; only the task's log tells",
+            f"longer values in {_names(lobs)} are truncated; only the task's log shows it",
             "set it above the longest value of the source", LOSS,
         )  # fmt: skip
 
 
 def _of_failed_rows(errors: Mapping[str, Any]) -> Iterator[Finding]:
-    """Judge what becomes of rows that DMS cannot write; `errors` is the section ErrorBehavior."""
+    """Check what happens to rows that DMS cannot write; `errors` is the section ErrorBehavior."""
     for name in ("DataErrorPolicy", "DataTruncationErrorPolicy"):
         if errors.get(name) in ("LOG_ERROR", "IGNORE_RECORD"):
             yield Finding(
-                name, errors[name], "rows that fail are left out or cut, and at most the task's log tells",
+                name, errors[name], "rows that fail are left out or truncated, and at most the task's log shows it",
                 "SUSPEND_TABLE or STOP_TASK", LOSS,
             )  # fmt: skip
 
 
 def _of_statistics(statistics: Mapping[str, TableStatistics], specs: Sequence[TableSpec]) -> Iterator[Finding]:
-    """Judge the state of the task's tables."""
+    """Check the state of the task's tables."""
     for s in specs:
         t, name = statistics.get(s.source), f"table statistics: {s.source}"
         if t is None:
             yield Finding(name, "not listed", "the task does not know the table", "check its selection rules", LOSS)
         elif t.failed:
             yield Finding(
-                name, t.state, "DMS gave it up: its files are incomplete", "mend it, and reload the table", LOSS
+                name,
+                t.state,
+                "DMS stopped replicating it: its files are incomplete",
+                "fix the cause, and reload the table",
+                LOSS,
             )
         elif not t.loaded:
-            yield Finding(name, t.state or "no state", "its load is not over", "wait with 01_full_load", LOSS)
+            yield Finding(name, t.state or "no state", "its load is not complete", "run 01_full_load after it", LOSS)
         if t is not None and t.full_load_errors:
             yield Finding(name, f"{t.full_load_errors:,} error rows", "rows of the load are missing", "reload it", LOSS)

@@ -1,6 +1,6 @@
-"""Column types of source databases as DMS types, by DMS's documentation for each engine.
+"""Maps column types of source databases to DMS types, by DMS's documentation for each engine.
 
-PostgreSQL's were tried on a database; those of the other engines only follow the documentation.
+PostgreSQL's types were tested on a database; those of the other engines only follow the documentation.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def dms_type(engine: str, kind: str) -> tuple[str, bool]:
     bare = " ".join(re.sub(r"\([^)]*\)", "", kind).split())
     if bare not in known:
         raise SourceDatabaseError(
-            f"column type '{kind}' of {engine} is not known", "write the table's spec by hand, or leave it out"
+            f"column type '{kind}' of {engine} is unknown", "write the table's spec by hand, or leave it out"
         )
     dms, utc = known[bare]
     numbers = [int(a) for a in arguments[1].split(",")] if arguments else []

@@ -1,4 +1,4 @@
-"""A DMS task's statistics of its tables: `aws dms describe-table-statistics`."""
+"""Reads a DMS task's table statistics, the output of `aws dms describe-table-statistics`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TableStatistics:
 
     @property
     def failed(self) -> bool:
-        """Whether DMS gave up the table: neither its load nor its changes continue."""
+        """Whether DMS stopped replicating the table: neither its load nor its changes continue."""
         return "error" in self.state.lower() or "cancel" in self.state.lower()
 
 
@@ -36,8 +36,8 @@ def read_statistics(path: Path) -> dict[str, TableStatistics]:
     entries = next((raw[name] for name in LISTS if name in raw), None)
     if entries is None:
         raise EndpointError(
-            f"{path}: no TableStatistics in it",
-            "save what this prints: aws dms describe-table-statistics --replication-task-arn <the task's>",
+            f"{path}: contains no TableStatistics",
+            "save the output of: aws dms describe-table-statistics --replication-task-arn <the task's>",
         )
     return {f"{e.get('SchemaName', '')}.{e.get('TableName', '')}": _one(e) for e in entries}
 

@@ -27,19 +27,19 @@ STREAM = (
 )  # fmt: skip
 """Settings of Kafka and Kinesis targets."""
 OWN = ("OpColumnName", "OpValues", "CdcHasOp")
-"""Entries of `FrazilSettings`, for which DMS has no setting."""
+"""Entries of `FrazilSettings`: DMS does not have these settings."""
 ENDPOINT = (
     "$schema", "CertificateArn", "DatabaseName", "Endpoint", "EndpointArn", "EndpointIdentifier", "EndpointType", "Endpoints",
     "EngineDisplayName", "EngineName", "ExternalId", "ExtraConnectionAttributes", "FrazilSettings", "IsReadOnly",
     "KafkaSettings", "KinesisSettings", "KmsKeyId", "Marker", "Password", "Port", "ReplicationTasks", "ResourceIdentifier",
     "S3Settings", "ServerName", "SslMode", "Status", "TableStatistics", "Tags", "Username", "rules",
 )  # fmt: skip
-"""Keys of the documents that hold such settings."""
+"""Keys of the documents with such settings."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """Settings under their API names, as far as these are known."""
+    """Settings under their API names, if these are known."""
 
     settings: dict[str, Any]
     unknown: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Named:
 
 
 def named(given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Iterable[str]) -> Named:
-    """Return settings under their known names, in whatever case they are written; unknown names stay as they are."""
+    """Return settings under their API names, whatever their case; unknown names stay as they are."""
     right = {name.lower(): name for name in known}
     settings, unknown, misspelt, contradicting = {}, [], [], []
     for name, value in given.items() if isinstance(given, Mapping) else given:
@@ -66,7 +66,7 @@ def named(given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Iterable[
 
 
 def _nearest(name: str, right: Mapping[str, str]) -> str:
-    """Return the known name that is almost certainly meant: the same letters, or all but one or two; empty if none."""
+    """Return the known name that a misspelt one most likely means, with at most a few other letters; empty if none."""
     letters = re.sub(r"[^a-z0-9]", "", name.lower())
     near = difflib.get_close_matches(letters, right, n=1, cutoff=0.85)
     return right[near[0]] if near else ""
