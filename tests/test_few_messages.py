@@ -292,15 +292,15 @@ def test_a_broker_that_falls_silent_while_messages_are_read_is_named_with_a_reme
     w.table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b")
     taken = w.book().stream.take(w.spark, {})
     beyond = replace(taken, messages=replace(taken.messages, end={f"{w.topic}/0": 9}))
-    with pytest.raises(UnreachableError, match=f"no message of {w.topic}/0 came for") as silent:
+    with pytest.raises(UnreachableError, match=f"no message of {w.topic}/0 arrived within") as silent:
         stream_read.read_messages(w.book(), [beyond])
-    assert silent.value.cure == "is the broker up, and can every executor reach it and log in?"
+    assert silent.value.cure == "check that the broker is up, and that every executor can reach it and log in"
 
 
 def test_executors_without_the_client_are_named_and_this_process_reads(w, monkeypatch):
     monkeypatch.setattr(stream_read, "MOST", 0)
 
-    real = kafka_reader.Between.in_tasks
+    real = kafka_reader.MessageRange.in_tasks
 
     def in_tasks(self, work, schema):
         def without(batches):
@@ -313,7 +313,7 @@ def test_executors_without_the_client_are_named_and_this_process_reads(w, monkey
         return real(self, without, schema)
 
     w.table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").message("delete", id=1)
-    monkeypatch.setattr(kafka_reader.Between, "in_tasks", in_tasks)
+    monkeypatch.setattr(kafka_reader.MessageRange, "in_tasks", in_tasks)
     assert w.merged().rows("t") == [(2, "b")]
     assert any("this process parses the messages" in line and "confluent_kafka" in line for line in w.said), w.said
 

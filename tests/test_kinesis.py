@@ -223,7 +223,7 @@ def test_a_stream_that_is_made_anew_is_an_error(new_stream):
     w.client.create_stream(StreamName=w.stream, ShardCount=1)
     w.message("load", id=9, v="z").message("insert", id=10, v="y")
     failed = w.merge()["t"]
-    assert failed.failed and failed.decision and f"{w.stream} was made anew" in failed.note
+    assert failed.failed and failed.decision and f"{w.stream} was created again" in failed.note
     assert w.full_load(on_changed_load="reload")["t"].status == "reloaded"
     assert sorted(w.merged().rows("t")) == [(9, "z"), (10, "y")]
 

@@ -9,7 +9,7 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.core.messages import MessageNames
 from frazil.dms.kinesis import COLUMNS as COLUMNS_OF_KINESIS
-from frazil.dms.kinesis import Held
+from frazil.dms.kinesis import CachedMessages
 from frazil.engine import message_blocks
 from frazil.engine.collapsed_batch import Wanted, frame_of
 from frazil.engine.message_parts import Part, PartReading
@@ -232,7 +232,7 @@ def test_messages_of_a_later_read_come_later_whatever_their_places_look_like(spa
         about = {"record-type": "data", "operation": "load", "schema-name": "public", "table-name": "t"}
         values = [json.dumps({"data": {"id": 1, "v": str(place)}, "metadata": about}).encode() for place in places]
         rows = [("s/0", f"{p:056d}", 1_767_225_600_000, value) for p, value in zip(places, values, strict=True)]
-        return Held(spark.createDataFrame(rows, COLUMNS_OF_KINESIS).coalesce(1))
+        return CachedMessages(spark.createDataFrame(rows, COLUMNS_OF_KINESIS).coalesce(1))
 
     whole = [held(1, 2, 3), held(4, 5), held(6)]
     blocks = message_blocks.message_blocks(whole, "before-image", loads=True).persist()

@@ -1,7 +1,7 @@
-"""Control records of a stream: the definition that DMS sends of a table when the source alters it.
+"""Reads control records of a stream: DMS sends a table's definition when the source alters the table.
 
-Only the form of create-table was seen in public. That of an ALTER is assumed to be the same: the whole table after it.
-A record without even the table's key is no definition. A column that messages carry exists, whatever a definition says.
+Public examples show only create-table. An ALTER is assumed to have the same form: the whole table after it. A record
+without even the table's key is not a definition. A column in a message exists, even if no definition lists it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ CREATE, RENAME = "create-table", "rename-column"
 MAY_DROP, MAY_RETYPE = ("drop-column", "change-columns"), ("column-type-change", "change-columns")
 ALTERS = ("add-column", RENAME, *dict.fromkeys((*MAY_DROP, *MAY_RETYPE)))
 TELLING = (CREATE, *ALTERS)
-"""Operations whose records may hold a definition. DMS sends none for TRUNCATE, DROP TABLE and RENAME TABLE."""
+"""Operations whose records may have a definition. DMS sends none for TRUNCATE, DROP TABLE and RENAME TABLE."""
 
 _TYPES = {
     "BOOL": "BOOLEAN", "INT8": "INT1", "INT16": "INT2", "INT32": "INT4", "INT64": "INT8", "UINT8": "UINT1", "UINT16": "UINT2",
     "UINT32": "UINT4", "UINT64": "UINT8", "FLOAT": "REAL4", "DOUBLE": "REAL8", "TIMESTAMP": "DATETIME", "DATE32": "DATE",
     "TIME32": "TIME", "BINARY": "BYTES", "DECIMAL": "NUMERIC", "STRING": "WSTRING",
 }  # fmt: skip
-"""Arrow's names of types. Older records have DMS's own names, of which INT8 and UINT8 mean another width."""
+"""DMS types by Arrow's type names. Older records have DMS's own names, where INT8 and UINT8 have another width."""
 _BOTH = {"INT8", "UINT8", "STRING", "NUMERIC", "TIME"}
 
 
@@ -48,12 +48,12 @@ def definition(text: str, operation: str, where: str) -> Definition | None:
     return Definition(where, operation, {n: _column(n, c, own) for n, c in columns.items()}, key) if columns else None
 
 
-def _column(name: str, stated: dict, own: bool) -> Column | None:
-    kind = str(stated["type"]).upper()
+def _column(name: str, entry: dict, own: bool) -> Column | None:
+    kind = str(entry["type"]).upper()
     kind = kind if own and kind in TYPES else _TYPES.get(kind, kind)
     if kind == "NUMERIC":  # Assumed: if the digits are given, then under these names.
-        kind = f"NUMERIC({stated.get('precision')},{stated.get('scale', 0)})" if stated.get("precision") else ""
+        kind = f"NUMERIC({entry.get('precision')},{entry.get('scale', 0)})" if entry.get("precision") else ""
     try:
-        return Column(name, require_type(kind), stated.get("nullable", True))
+        return Column(name, require_type(kind), entry.get("nullable", True))
     except SpecError:
         return None

@@ -1,6 +1,6 @@
-"""Kafka as a source: the present beginnings and ends of its partitions, and the messages between stated offsets.
+"""Kafka as a source: the first and last offsets of its partitions, and the messages between two positions.
 
-A partition is named `topic/number`. The login is in the environment only: see `LOGIN`.
+A partition is named `topic/number`. The credentials come from the environment only: see `LOGIN`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.kafka_reader import Between, Reader
+from frazil.dms.kafka_reader import MessageRange, Reader
 from frazil.dms.stream_source import (
     RELOAD,
     ExpiredError,
@@ -75,31 +75,31 @@ class Kafka:
     def _reader(self) -> Reader:
         return Reader({"bootstrap.servers": self.brokers, **_login()})
 
-    def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """Return the brokers' answer; while a leader is elected, ask again."""
+    def _with_retries(self, request: Callable[[], Any]) -> Any:
+        """Return the result of a request; repeat it while the brokers elect a leader."""
         from confluent_kafka import KafkaException
 
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
-                return ask()
+                return request()
             except KafkaException as e:
                 if e.args[0].code() not in ELECTING or time.monotonic() > until:
                     raise UnreachableError(
                         f"{self.brokers} do not answer: {e.args[0].str()}",
-                        f"is the broker up, and does the environment say how to log in ({', '.join(LOGIN)})?",
+                        f"check that the broker is up, and that the environment has the credentials ({', '.join(LOGIN)})",
                     ) from None
             time.sleep(0.5)
 
-    def _listed(self, spec: Any) -> Offsets:
-        """Return the brokers' answer for every partition; `spec` is the kind of offset."""
-        return self._patiently(lambda: self._asked(spec))
+    def _offsets(self, spec: Any) -> Offsets:
+        """Return the offset of every partition; `spec` is the kind of offset."""
+        return self._with_retries(lambda: self._list_offsets(spec))
 
     def made(self) -> dict[str, str]:
         """Return each topic's id; brokers before 2.8 have none."""
         from confluent_kafka import TopicCollection
 
-        asked = self._patiently(
+        ids = self._with_retries(
             lambda: {
                 topic: str(found.result(2 * PATIENCE_S).topic_id)
                 for topic, found in self._admin.describe_topics(
@@ -107,9 +107,9 @@ class Kafka:
                 ).items()
             }
         )
-        return {topic: told for topic, told in asked.items() if told.strip("A=")}
+        return {topic: topic_id for topic, topic_id in ids.items() if topic_id.strip("A=")}
 
-    def _asked(self, spec: Any) -> Offsets:
+    def _list_offsets(self, spec: Any) -> Offsets:
         from confluent_kafka import TopicPartition
 
         known = self._admin.list_topics(timeout=PATIENCE_S).topics
@@ -118,23 +118,23 @@ class Kafka:
                 names = [t for t in known if not t.startswith("__")]
                 raise StreamError(f"no topic '{topic}' at {self.brokers}", nearest(topic, names))
         parts = [TopicPartition(t, p) for t in self.topics for p in known[t].partitions]
-        asked = self._admin.list_offsets(dict.fromkeys(parts, spec), request_timeout=PATIENCE_S)
-        return {f"{at.topic}/{at.partition}": found.result(2 * PATIENCE_S).offset for at, found in asked.items()}
+        futures = self._admin.list_offsets(dict.fromkeys(parts, spec), request_timeout=PATIENCE_S)
+        return {f"{at.topic}/{at.partition}": found.result(2 * PATIENCE_S).offset for at, found in futures.items()}
 
     def ends(self) -> Offsets:
-        """Return each partition's present end."""
+        """Return each partition's current end."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._listed(OffsetSpec.latest())
+        return self._offsets(OffsetSpec.latest())
 
     def earliest(self) -> Offsets:
-        """Return the offset of each partition's first kept message."""
+        """Return the offset of each partition's first retained message."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._listed(OffsetSpec.earliest())
+        return self._offsets(OffsetSpec.earliest())
 
     def start(self, where: str) -> Offsets:
-        """Return the offsets for parameter `stream_start`; they are never guessed."""
+        """Return the offsets for parameter `stream_start`, which has no default."""
         from confluent_kafka.admin import OffsetSpec
 
         if where in ("earliest", "latest"):
@@ -142,24 +142,26 @@ class Kafka:
         if where.startswith("{"):
             return self.kept()(named_places(where, self.ends()), "stream_start", {})
         at = OffsetSpec.for_timestamp(int(moment(where).timestamp() * 1000))
-        found, ends = self._listed(at), self.ends()
+        found, ends = self._offsets(at), self.ends()
         return {p: o if o >= 0 else ends[p] for p, o in found.items()}
 
     def kept(self) -> Kept:
-        """Read what the topics keep; the result raises ExpiredError for a position outside of that."""
+        """Read the retained range of the topics; the result raises ExpiredError for a position outside it."""
         earliest, ends, made = self.earliest(), self.ends(), self.made()
 
-        def cut(begin: Offsets, sure: bool) -> set[str]:
+        def may_have_expired(begin: Offsets, sure: bool) -> set[str]:
             known = {p: o for p, o in begin.items() if sure or o > earliest.get(p, 0)}
             return {p for p, first in earliest.items() if first > known.get(p, 0)}
 
-        return Kept(made, lambda position, who, only: _require_kept(position, earliest, ends, who, only), cut)
+        return Kept(
+            made, lambda position, who, only: _require_kept(position, earliest, ends, who, only), may_have_expired
+        )
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
-        """Read the present messages from a position on, or about `most` of them.
+        """Read the current messages after a position, or about `most` of them.
 
-        DMS writes a key to one partition. If partitions are added, that may be a different one. So a partition that the
-        position does not know is only read when the others are at their ends.
+        DMS writes all changes of a key to one partition, until partitions are added. So a partition that is not in the
+        position is read only after the others are read to their ends.
         """
         ends = self.ends()
         if new := ends.keys() - begin.keys():
@@ -168,7 +170,7 @@ class Kafka:
                 ends = {p: o for p, o in ends.items() if p not in new}
         begin = {p: begin.get(p, 0) for p in ends}
         end = _limited(begin, ends, most) if most else ends
-        messages = Between(spark, self._reader, begin, end) if begin != end else None
+        messages = MessageRange(spark, self._reader, begin, end) if begin != end else None
         return Taken(messages, end, end == ends and not new, count=sum(end[p] - begin[p] for p in end))
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
@@ -190,32 +192,33 @@ class Kafka:
 
 
 def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str, only: str) -> Offsets:
-    """Raise ExpiredError unless a position is in the kept range; in topics other than `only` (if given), move it there."""
-    apart = {p for p in {*position, *ends} if only and stream_of(p) != only}
-    moved = {p: min(max(position.get(p, 0), earliest[p]), ends[p]) for p in ends if p in apart}
-    mine = {p: o for p, o in position.items() if p not in apart}
-    for p, offset in mine.items():
+    """Raise ExpiredError if a position is outside the retained range; in topics other than `only`, if given, move it there."""
+    others = {p for p in {*position, *ends} if only and stream_of(p) != only}
+    moved = {p: min(max(position.get(p, 0), earliest[p]), ends[p]) for p in ends if p in others}
+    own = {p: o for p, o in position.items() if p not in others}
+    for p, offset in own.items():
         if p not in ends:
             raise ExpiredError(
-                f"{who}: its position names {p}, which the topics do not have", "was the topic made anew?"
+                f"{who}: its position names {p}, which the topics do not have",
+                "check whether the topic was created again",
             )
         if offset < earliest[p]:
-            lost = f"messages {offset} to {earliest[p] - 1} of {p} have expired before they were applied"
+            lost = f"messages {offset} to {earliest[p] - 1} of {p} expired before they were applied"
             raise ExpiredError(f"{who}: {lost}", RELOAD)
         if offset > ends[p]:
             raise ExpiredError(
-                f"{who}: {p} ends at {ends[p]}, and {offset} comes after that",
-                "state a place that is there; if the topic was made anew: reload the table in DMS, drop it in the lake, and set it "
+                f"{who}: {p} ends at {ends[p]}, before the offset {offset}",
+                "give an offset that exists; if the topic was created again: reload the table in DMS, drop it in the lake, and set it "
                 "up again",
             )
-    for p in ends.keys() - position.keys() - apart:
+    for p in ends.keys() - position.keys() - others:
         if earliest[p]:
             raise ExpiredError(f"{who}: partition {p} is new, and messages before {earliest[p]} have expired", RELOAD)
-    return {**mine, **moved}
+    return {**own, **moved}
 
 
 def _limited(begin: Offsets, ends: Offsets, messages: int) -> Offsets:
-    """Return an end with about `messages` before it, shared among the partitions that have messages."""
+    """Return an end after about `messages` messages, divided among the partitions that have any."""
     waiting = sorted((ends[p] - begin[p], p) for p in ends if ends[p] > begin[p])
     end, left = dict(begin), max(messages, len(waiting))
     for i, (count, p) in enumerate(waiting):

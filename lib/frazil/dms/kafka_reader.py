@@ -1,7 +1,7 @@
-"""Reads Kafka messages between stated offsets with the C client: few in this process, many in Spark's tasks.
+"""Reads Kafka messages between two positions with the C client: few in this process, many in Spark tasks.
 
-Messages of unfinished transactions are read too. What a transaction or a compaction left out is no gap: a partition is
-read once the client is at its end.
+Messages of unfinished transactions are read too. After a transaction or a compaction, offsets may be missing. So a
+partition counts as read when the client has reached its end.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ PATIENCE_S = 20
 BATCH, BATCH_BYTES = 10_000, 16 << 20
 """A batch has about this many messages, or bytes."""
 ASKED = 1000
-"""Maximum number of messages that the client is asked for."""
+"""Maximum number of messages per request to the client."""
 FEWEST = 50_000
 """Minimum number of messages for a further task that reads a partition."""
 
 
 class Reader:
-    """A consumer; it continues where its last read ended, with what it has fetched meanwhile."""
+    """A consumer that continues where its last read ended, with the messages that it has fetched since."""
 
     def __init__(self, config: dict[str, Any]):
         self.config = config
         self.at: Offsets = {}
-        self.ahead: list[Any] = []
-        """Messages after the last read's end."""
-        self.trouble = ""
+        self.fetched: list[Any] = []
+        """Messages after the end of the last read."""
+        self.last_error = ""
 
     @cached_property
     def _consumer(self) -> Any:
@@ -47,17 +47,17 @@ class Reader:
         })  # fmt: skip
 
     def read(self, begin: Offsets, end: Offsets) -> Iterator[pa.RecordBatch]:
-        """Yield the messages between two places.
+        """Yield the messages between two positions.
 
-        Raise ExpiredError if some are gone, and UnreachableError if none comes for `PATIENCE_S`.
+        Raise ExpiredError if some have expired, and UnreachableError if none arrives within `PATIENCE_S` seconds.
         """
         if begin != self.at:
             self._assign(begin)
         left, rows, size = {p for p in end if begin[p] < end[p]}, [], 0
         wanted, until = sum(end[p] - begin[p] for p in end), time.monotonic() + PATIENCE_S
-        found, self.ahead, self.at = self.ahead, [], {}
+        found, self.fetched, self.at = self.fetched, [], {}
         while left:
-            new = [*self._before(end, found, left)]
+            new = [*self._messages_before(end, found, left)]
             rows += new
             size, wanted = size + sum(len(row[3] or b"") for row in new), wanted - len(new)
             if rows and (not left or len(rows) >= BATCH or size >= BATCH_BYTES):
@@ -65,20 +65,20 @@ class Reader:
                 rows, size, until = [], 0, time.monotonic() + PATIENCE_S
             elif time.monotonic() > until:
                 raise UnreachableError(
-                    f"no message of {', '.join(sorted(left))} came for {PATIENCE_S} s{self.trouble}",
-                    "is the broker up, and can every executor reach it and log in?",
+                    f"no message of {', '.join(sorted(left))} arrived within {PATIENCE_S} s{self.last_error}",
+                    "check that the broker is up, and that every executor can reach it and log in",
                 )
-            if left:  # the client waits for the number asked for
+            if left:  # the client waits until it has this many
                 found = self._consumer.consume(min(max(wanted, 1), ASKED), timeout=0.02)
         self.at = dict(end)
 
     def _assign(self, begin: Offsets) -> None:
         from confluent_kafka import TopicPartition
 
-        self.ahead, self.trouble = [], ""
+        self.fetched, self.last_error = [], ""
         self._consumer.assign([TopicPartition(*numbered(p), offset) for p, offset in begin.items()])
 
-    def _before(self, end: Offsets, found: list[Any], left: set[str]) -> Iterator[tuple]:
+    def _messages_before(self, end: Offsets, found: list[Any], left: set[str]) -> Iterator[tuple]:
         """Yield the messages before a read's end; remove partitions that have reached it from `left`."""
         for m in found:
             partition, offset, error = f"{m.topic()}/{m.partition()}", m.offset(), m.error()
@@ -88,21 +88,21 @@ class Reader:
                 yield partition, offset, m.timestamp()[1], m.value()
                 offset += 1
             elif error is None:
-                self.ahead.append(m)
+                self.fetched.append(m)
             if offset >= end[partition]:
                 left.discard(partition)
 
     def _is_end(self, error: Any, partition: str) -> bool:
-        """Return whether a notice says that a partition ends; of another one the text is kept, as the client tries again."""
+        """Return whether a client error marks the end of a partition; keep the text of others, which the client retries."""
         from confluent_kafka import KafkaError
 
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise ExpiredError(
-                f"{partition}: messages expired, or the topic was made anew, while they were read",
-                "run again: it names the tables concerned, and what to do",
+                f"{partition}: messages expired, or the topic was created again, while they were read",
+                "run again: the new message names the tables, and what to do",
             )
         is_end = error.code() == KafkaError._PARTITION_EOF
-        self.trouble = self.trouble if is_end else f": {error.str()}"
+        self.last_error = self.last_error if is_end else f": {error.str()}"
         return is_end
 
 
@@ -115,8 +115,8 @@ def _batch(rows: list[tuple]) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
-class Between:
-    """The messages between two places of some partitions; `reader` is that of this process."""
+class MessageRange:
+    """The messages between two positions; `reader` is the one of this process."""
 
     spark: SparkSession
     reader: Reader
@@ -124,7 +124,7 @@ class Between:
     end: Offsets
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read them in this process: many by one partition after another, which holds few."""
+        """Read the messages in this process; if there are many, one partition after another to save memory."""
         if sum(self.end[p] - begin for p, begin in self.begin.items()) < BATCH:
             yield from self.reader.read(self.begin, self.end)
             return
@@ -132,7 +132,7 @@ class Between:
             yield from self.reader.read({partition: begin}, {partition: end})
 
     def in_tasks(self, work: Work, schema: str) -> DataFrame:
-        """Return the rows that `work` makes of them in tasks; each has a consumer of its own."""
+        """Return the rows that `work` makes of the messages in Spark tasks; each task has its own consumer."""
         config, parts = self.reader.config, self._parts(self.spark.sparkContext.defaultParallelism)
 
         def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -142,14 +142,14 @@ class Between:
 
         return self.spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, schema)
 
-    def around(self, places: Iterable[Place]) -> Between:
-        """Return those from the first to the last of some places of each partition, by another consumer: threads may read."""
-        mine = [(p, int(o)) for p, o in places if p in self.end and self.begin[p] <= int(o) < self.end[p]]
-        begin, end = dict(sorted(mine, reverse=True)), dict(sorted((p, o + 1) for p, o in mine))
-        return Between(self.spark, Reader(self.reader.config), begin, end)
+    def around(self, places: Iterable[Place]) -> MessageRange:
+        """Return the messages from the first to the last of some places in each partition, read by a new consumer for threads."""
+        own = [(p, int(o)) for p, o in places if p in self.end and self.begin[p] <= int(o) < self.end[p]]
+        begin, end = dict(sorted(own, reverse=True)), dict(sorted((p, o + 1) for p, o in own))
+        return MessageRange(self.spark, Reader(self.reader.config), begin, end)
 
     def _parts(self, tasks: int) -> list[tuple[str, int, int]]:
-        """Return what tasks read: a partition with many messages is read by several."""
+        """Return the ranges for tasks: several tasks read a partition with many messages."""
         counts = {p: self.end[p] - begin for p, begin in self.begin.items() if begin < self.end[p]}
         size, parts = max(FEWEST, sum(counts.values()) // tasks), []
         for p, count in counts.items():
@@ -159,4 +159,4 @@ class Between:
         return parts
 
 
-__all__ = ["Between", "Reader"]
+__all__ = ["MessageRange", "Reader"]

@@ -1,8 +1,8 @@
-"""Kinesis as a source: executors read each shard, from a place on until it has caught up with the time when the read began.
+"""Kinesis as a source: executors read each shard up to the time when the read began.
 
-A shard is named `stream/shardId-…`. Its place is the number after the last sequence number read, and 0 before any. Once
-all of a closed shard was read, its place is after its end. Only then are its children read, which keeps the order of a
-key.
+A shard is named `stream/shardId-…`. Its place is the last sequence number read plus 1, and 0 before the first read. After
+all of a closed shard was read, its place is after its end. Only then are its child shards read, which keeps the order of
+a key's changes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _client(region: str, login: dict[str, str]) -> Any:
     import boto3
     from botocore.config import Config
 
-    retries = {"mode": "standard", "max_attempts": ATTEMPTS}  # throttled and failed calls, with growing pauses
+    retries = {"mode": "standard", "max_attempts": ATTEMPTS}  # throttled and failed calls, with exponential backoff
     return boto3.client("kinesis", region_name=region, config=Config(retries=retries), **login)
 
 
@@ -92,7 +92,7 @@ class Kinesis:
 
     @cached_property
     def _login(self) -> dict[str, str]:
-        """The credentials that boto3 found here, passed to the executors; never shown."""
+        """The credentials that boto3 finds on the driver, for the executors; never shown."""
         import boto3
 
         found, given = boto3.Session().get_credentials(), {}
@@ -120,33 +120,33 @@ class Kinesis:
             raise StreamError(f"no stream '{what.get('StreamName')}' in {self.region}", nearest(str(what.get("StreamName")), known)) from None  # fmt: skip
         except (BotoCoreError, ClientError) as e:
             raise UnreachableError(
-                f"Kinesis in {self.region}: {call}: {e}", "see the credentials and the network"
+                f"Kinesis in {self.region}: {call}: {e}", "check the credentials and the network"
             ) from None
 
     def _shards(self) -> dict[str, Shard]:
         shards: dict[str, Shard] = {}
         for stream in self.streams:
-            asked: dict[str, Any] = {"StreamName": stream}
-            while asked:
-                page = self._ask("list_shards", **asked)
+            request: dict[str, Any] = {"StreamName": stream}
+            while request:
+                page = self._ask("list_shards", **request)
                 for s in page["Shards"]:
                     parents = (s.get("ParentShardId"), s.get("AdjacentParentShardId"))
                     end = s["SequenceNumberRange"].get("EndingSequenceNumber")
                     name = f"{stream}/{s['ShardId']}"
                     shards[name] = Shard(name, tuple(f"{stream}/{p}" for p in parents if p), int(end) if end else None)
-                asked = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
+                request = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
         return shards
 
     def ends(self) -> Offsets:
-        """Return the listed shards; Kinesis does not tell where they end."""
+        """Return 0 for each listed shard: Kinesis does not report where a shard ends."""
         return dict.fromkeys(self._shards(), 0)
 
     def earliest(self) -> Offsets:
-        """Return the position before all kept messages."""
+        """Return the position before all retained messages."""
         return {**self.ends(), ARRIVED: 0}
 
     def start(self, where: str) -> Offsets:
-        """Return the position for parameter `stream_start`; it is never guessed."""
+        """Return the position for parameter `stream_start`, which has no default."""
         if where == "earliest":
             return self.earliest()
         if where.startswith("{"):
@@ -155,23 +155,25 @@ class Kinesis:
         return {**self.ends(), ARRIVED: round(at * 1000)}
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
-        asked = {s: self._ask("describe_stream_summary", StreamName=s) for s in self.streams}
-        return {s: told["StreamDescriptionSummary"] for s, told in asked.items()}
+        answers = {s: self._ask("describe_stream_summary", StreamName=s) for s in self.streams}
+        return {s: answer["StreamDescriptionSummary"] for s, answer in answers.items()}
 
     def made(self) -> dict[str, str]:
         """Return the creation time of each stream."""
-        return _made(self._summaries())
+        return _creation_times(self._summaries())
 
     def kept(self) -> Kept:
         """Return the check that raises ExpiredError if messages after a position may have expired."""
         summaries = self._summaries()
-        made, hours = _made(summaries), min(s["RetentionPeriodHours"] for s in summaries.values())
+        made, hours = _creation_times(summaries), min(s["RetentionPeriodHours"] for s in summaries.values())
         shards, since = self._shards(), (time.time() - hours * 3600) * 1000
 
         def check(position: Offsets, who: str, only: str) -> Offsets:
             kept = {p: o for p, o in position.items() if p in shards or p == ARRIVED}
             if position and kept.keys() <= {ARRIVED}:
-                raise ExpiredError(f"{who}: the stream has none of its position's shards", "was the stream made anew?")
+                raise ExpiredError(
+                    f"{who}: the stream has none of its position's shards", "check whether the stream was created again"
+                )
             if position and position.get(ARRIVED, 0) < since:
                 raise ExpiredError(
                     f"{who}: the stream was last read to {datetime.fromtimestamp(position.get(ARRIVED, 0) / 1000, UTC):%F %T} UTC and "
@@ -179,16 +181,16 @@ class Kinesis:
                 )  # fmt: skip
             return kept
 
-        def cut(begin: Offsets, sure: bool) -> set[str]:
-            if sure and not begin.get(ARRIVED):  # numbers that the user stated
+        def may_have_expired(begin: Offsets, sure: bool) -> set[str]:
+            if sure and not begin.get(ARRIVED):  # sequence numbers from the user
                 return set()
-            born = {name: float(at) * 1000 for name, at in made.items()}
-            return {p for p in shards if max(begin.get(ARRIVED, 0), born.get(stream_of(p), 0)) < since}
+            created = {name: float(at) * 1000 for name, at in made.items()}
+            return {p for p in shards if max(begin.get(ARRIVED, 0), created.get(stream_of(p), 0)) < since}
 
-        return Kept(made, check, cut)
+        return Kept(made, check, may_have_expired)
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
-        """Read all shards in parallel from a position on, until they have caught up with now, or about `most` messages."""
+        """Read all shards in parallel after a position, until they reach the current time, or about `most` messages."""
         from pyspark import StorageLevel
 
         shards, now = self._shards(), round(time.time() * 1000)
@@ -205,23 +207,23 @@ class Kinesis:
 
         _ship_code()
         rows = spark.range(0, len(given), 1, len(given)).mapInArrow(run, COLUMNS)
-        held = rows.persist(StorageLevel.MEMORY_AND_DISK)
-        # The last row of each shard is no message: it says how far the shard was read, and its time whether it caught
-        # up.
+        cached = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        # The last row of each shard is not a message: its offset is how far the shard was read, and its time shows
+        # whether the read reached the current time.
         try:
-            ends = held.where("value is null").select("object", "offset", "arrived").collect()
+            ends = cached.where("value is null").select("object", "offset", "arrived").collect()
         except Exception as error:
-            held.unpersist()
+            cached.unpersist()
             raise (without_python(missing) if (missing := missing_python(error)) else error) from None
         caught_up, whole = all(at == now for _, _, at in ends), len(ready) == len(unread)
         end = {s: begin.get(s, 0) for s in shards} | {s: int(o) for s, o, _ in ends}
-        # If Spark must read again, it may read further.
+        # If Spark repeats the read, it may get more messages, which this filter drops.
         places = " ".join(f"when {literal(s)} then '{o}'" for s, o, _ in ends)
-        messages = Held(held.where(f"value is not null and offset < case object {places} end"))
-        # Waiting children may hold older messages than the last of their parents.
+        messages = CachedMessages(cached.where(f"value is not null and offset < case object {places} end"))
+        # Child shards that are not read yet may have older messages than the last ones of their parents.
         seen = min(at for _, _, at in ends) - SKEW_MS if whole else 0
         end[ARRIVED] = max(begin.get(ARRIVED, 0), seen)
-        return Taken(messages, end, caught_up and whole, held.unpersist)
+        return Taken(messages, end, caught_up and whole, cached.unpersist)
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return 0, as Kinesis has no count, and the seconds since all messages had been read."""
@@ -229,28 +231,28 @@ class Kinesis:
 
 
 @dataclass(frozen=True)
-class Held:
-    """Messages that Spark keeps: only the read itself could tell where it ends."""
+class CachedMessages:
+    """Messages in Spark's cache, as only the read itself shows where it ends."""
 
     frame: DataFrame
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Hand them to this process: the JVM sends one partition at a time, and needs no Python in tasks."""
+        """Return the messages to this process, one partition at a time; tasks need no Python."""
         rows = self.frame.toLocalIterator()
         while some := list(islice(rows, BATCH)):
             yield _batch(some)
 
     def in_tasks(self, work: Work, schema: str) -> DataFrame:
-        """Return the rows that `work` makes of them in tasks."""
+        """Return the rows that `work` makes of the messages in Spark tasks."""
         return self.frame.mapInArrow(work, schema)
 
-    def around(self, places: Iterable[Place]) -> Held:
-        """Return those at some places."""
+    def around(self, places: Iterable[Place]) -> CachedMessages:
+        """Return the messages at some places."""
         wanted = ", ".join(literal("/".join(place)) for place in places)
-        return Held(self.frame.where(f"concat_ws('/', object, offset) in ({wanted})"))
+        return CachedMessages(self.frame.where(f"concat_ws('/', object, offset) in ({wanted})"))
 
 
-def _made(summaries: dict[str, dict[str, Any]]) -> dict[str, str]:
+def _creation_times(summaries: dict[str, dict[str, Any]]) -> dict[str, str]:
     times = {name: s.get("StreamCreationTimestamp") for name, s in summaries.items()}
     return {name: f"{at.timestamp():.3f}" for name, at in times.items() if at}
 
@@ -304,8 +306,8 @@ class _Reader:
                 time.sleep(PAUSE_S)
         if caught_up and end is not None:
             place = max(place, end + 1)
-        told = self.until_ms if caught_up else min(at, self.until_ms - 1)
-        yield [(name, f"{place:0{DIGITS}}", told, None)]
+        read_until = self.until_ms if caught_up else min(at, self.until_ms - 1)
+        yield [(name, f"{place:0{DIGITS}}", read_until, None)]
 
     def _iterator(self, client: Any, name: str, place: int) -> str:
         stream, shard = name.split("/")

@@ -1,6 +1,6 @@
 """What Kafka and Kinesis have in common: positions by partition or shard, and the result of a read between two positions.
 
-A place in a partition is a number, that of the next message. A position of Kinesis also has `ARRIVED` (epoch
+A place in a partition is the number of the next message. A position of Kinesis also has `ARRIVED` (epoch
 milliseconds): no message after the position arrived earlier.
 """
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 Offsets = dict[str, int]
 ARRIVED = "arrived"
-RELOAD = "the missing changes can only come with a new load: reload the table in DMS, then 01_full_load with on_changed_load=reload"
+RELOAD = "only a new load has the missing changes: reload the table in DMS, then run 01_full_load with on_changed_load=reload"
 
 
 class StreamError(FrazilError):
-    """A stream does not exist, or its messages are not DMS's."""
+    """A stream does not exist, or DMS did not write its messages."""
 
 
 class UnreachableError(StreamError):
@@ -42,7 +42,7 @@ _RAISED = re.compile(rf"{re.escape(__name__)}\.(\w+Error): (.*)\n  cure: (.*)")
 
 
 def raised_in_task(error: Exception) -> StreamError | None:
-    """Return the StreamError by which a Spark job failed: its class does not survive the way to the driver."""
+    """Return the StreamError that made a Spark job fail: the driver gets only its text."""
     found = _RAISED.search(str(error))
     kinds = {kind.__name__: kind for kind in (StreamError, UnreachableError, ExpiredError)}
     return kinds[found[1]](found[2], found[3]) if found and found[1] in kinds else None
@@ -56,22 +56,22 @@ Place = tuple[str, str]
 class Messages(Protocol):
     """The messages of a read, as batches of `object`, `offset`, `arrived` in milliseconds, and `value`.
 
-    They can be read again.
+    They can be read more than once.
     """
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read them in this process."""
+        """Read the messages in this process."""
 
     def in_tasks(self, work: Work, schema: str) -> DataFrame:
-        """Return the rows that `work` makes of them in Spark's tasks, which read them when the rows are needed."""
+        """Return the rows that `work` makes of the messages in Spark tasks, which read them when the rows are needed."""
 
     def around(self, places: Iterable[Place]) -> Messages:
-        """Return those at some places, and perhaps others."""
+        """Return the messages at some places, and perhaps others."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """The result of one read: messages, its end, and whether it reached the present end.
+    """The result of one read: messages, its end, and whether it reached the stream's current end.
 
     `release` frees Spark's memory for it. `count` is the maximum number of messages, if known.
     """
@@ -96,15 +96,15 @@ def numbered(partition: str) -> tuple[str, int]:
 
 def remade(was: dict[str, str], now: dict[str, str]) -> list[str]:
     """Return the names of topics or streams that were replaced by others."""
-    return [name for name, told in was.items() if now.get(name, told) != told]
+    return [name for name, identity in was.items() if now.get(name, identity) != identity]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The state of the streams: their identities (`Stream.made`), and a check that raises for a position outside of what is kept.
+    """What the streams retain: their identities (`Stream.made`), and a check that raises for a position outside it.
 
-    `cut` returns the partitions whose messages after a position may have expired. Not `sure`: a user stated the
-    position, which may mean the first kept message.
+    `cut` returns the partitions whose messages after a position may have expired. Its second argument is false if the
+    user set the position: it may then mean the first retained message.
     """
 
     made: dict[str, str]
@@ -112,39 +112,39 @@ class Kept:
     cut: Callable[[Offsets, bool], set[str]]
 
     def __call__(self, position: Offsets, who: str, of: dict[str, str], only: str = "") -> Offsets:
-        """Return a position without partitions that are gone and were read; `who` owns it, `of` is the `made` of its time.
+        """Return a position without partitions that are gone and were read; `who` owns it, `of` is `made` at its time.
 
         Raise ExpiredError if messages after it were lost, or if its streams were replaced by others of the same name.
         If all of its messages are in `only` one topic, changes of other topics lose nothing.
         """
         if names := [n for n in remade(of, self.made) if only in ("", n)]:
-            raise ExpiredError(f"{who}: {', '.join(names)} was made anew since its position was taken", RELOAD)
+            raise ExpiredError(f"{who}: {', '.join(names)} was created again after its position was stored", RELOAD)
         return self.check(position, who, only)
 
 
 class Stream(Protocol):
-    """A stream that DMS writes to; `tells_ends`: whether `ends` gives the number of messages."""
+    """A stream that DMS writes to; `tells_ends` is true if `ends` shows the number of messages."""
 
     scheme: str
     tells_ends: bool
 
     def start(self, where: str) -> Offsets:
-        """Return the position for parameter `stream_start`; it is never guessed."""
+        """Return the position for parameter `stream_start`, which has no default."""
 
     def kept(self) -> Kept:
-        """Read the present state; see `Kept`."""
+        """Read what the stream retains now."""
 
     def made(self) -> dict[str, str]:
         """Return an identity of each topic or stream by name: it changes if the topic is created again."""
 
     def ends(self) -> Offsets:
-        """Return each partition's present end; 0 if only a read can tell it."""
+        """Return each partition's current end; 0 if only a read can find it."""
 
     def earliest(self) -> Offsets:
-        """Return the position before all kept messages."""
+        """Return the position before all retained messages."""
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
-        """Read the present messages from a position on, or about `most` of them."""
+        """Read the current messages after a position, or about `most` of them."""
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return the number of messages after a position, and the maximum age of the oldest in seconds."""
@@ -172,14 +172,14 @@ def moment(where: str) -> datetime:
 
 
 def named_places(where: str, known: Offsets) -> Offsets:
-    """Return the position that `stream_start` states as JSON, with a place for every partition."""
+    """Return the position in `stream_start`, which is JSON with a place for every partition."""
     try:
-        told = {p: int(o) for p, o in json.loads(where).items()}
+        position = {p: int(o) for p, o in json.loads(where).items()}
     except (ValueError, TypeError):
         raise StreamError(f"stream_start = {where}", 'write JSON: {"topic/0": 17}') from None
-    if told.keys() != known.keys():
-        raise StreamError(f"stream_start = {where} and the partitions are {', '.join(known)}", "name each one")
-    return told
+    if position.keys() != known.keys():
+        raise StreamError(f"stream_start = {where}, but the partitions are {', '.join(known)}", "name each one")
+    return position
 
 
 def furthest(a: Offsets, b: Offsets) -> Offsets:
