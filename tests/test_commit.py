@@ -525,7 +525,7 @@ def test_a_load_that_takes_the_place_of_a_replay_owes_nothing(world):
 def test_a_change_file_that_came_late_takes_its_place_with_replay(world):
     world.table("t").load("t", (1, "a")).loaded().changes("t", U(1, "c"), name=FILE2).merged()
     world.changes("t", U(1, "b"), I(2, "x"), name=FILE1)
-    assert "turned up late" in world.merge()["t"].note
+    assert "arrived late" in world.merge()["t"].note
     world.full_load(on_changed_load="replay")
     world.merged()
     assert world.rows("t") == [(1, "c"), (2, "x")]

@@ -134,8 +134,8 @@ def test_tables_tell_how_fresh_they_are(book, module_world):
     module_world.changes("u", U(1, "late"), name=FILE1)  # before the one that was applied
     try:
         again = explore.tables(book, MaintenanceSettings())[1]
-        assert "turned up late" in again["action"] and again["rows"] == 1
-        assert "turned up late" in explore.as_of(book).rows[1]["unsure"]
+        assert "arrived late" in again["action"] and again["rows"] == 1
+        assert "arrived late" in explore.as_of(book).rows[1]["unsure"]
     finally:
         (module_world.root / "source/public/u" / FILE1).unlink()
     assert (t["rows"], t["fresh_to"], t["pending"], t["health"]) == (3, "2024-01-01 10:02:30.000", 0, "healthy")

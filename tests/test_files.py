@@ -124,12 +124,12 @@ def test_applied_files_may_vanish():
 
 def test_an_object_that_turns_up_late_is_never_passed_over_nor_merged():
     position = after_changes(Position(), change_objects(at(1), at(5)), "b")
-    with pytest.raises(PositionError, match="turned up late"):
+    with pytest.raises(PositionError, match="arrived late"):
         pending(position, *change_objects(at(1), at(3), at(5)))
 
 
 def test_an_object_older_than_the_first_ever_applied_is_late_too():
-    with pytest.raises(PositionError, match="turned up late"):
+    with pytest.raises(PositionError, match="arrived late"):
         pending(after_changes(Position(), change_objects(at(5)), "b"), *change_objects(at(4), at(5)))
 
 
@@ -480,7 +480,7 @@ def test_a_text_in_parquet_without_its_mark_is_read_as_text(new_world):
 def test_a_header_that_is_no_line_of_csv_names_its_file(tmp_path, line):
     (tmp_path / "20240101-100000000.csv").write_text(f"{line}\nI,1,a\n", newline="")
     file = DmsObject("20240101-100000000.csv", str(tmp_path / "20240101-100000000.csv"), 1, "")
-    with pytest.raises(SourceError, match="100000000.csv line 1 is no line of CSV"):
+    with pytest.raises(SourceError, match="100000000.csv line 1 is not a CSV line"):
         header(file, Endpoint(header=True))
 
 

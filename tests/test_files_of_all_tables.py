@@ -71,7 +71,7 @@ def test_a_shared_file_that_turns_up_late_is_refused(shared):
     put(shared, TXN1, f"U,t,public,{TS},1,z\n")
     put(shared, TXN2, f"U,t,public,{TS},2,z\n").merged()
     put(shared, LATE, f"U,t,public,{TS},1,y\n")
-    assert all(r.failed and "turned up late" in r.note for r in shared.merge().values())
+    assert all(r.failed and "arrived late" in r.note for r in shared.merge().values())
 
 
 def test_inserts_only_files_have_no_operation(new_world):
@@ -107,4 +107,4 @@ def test_objects_that_vanish_or_come_long_before_their_time_are_told(world):
     world.changes("t", I(4, "d"), name="20200101-000000000.csv")
     (done,) = cdc.run(book)
     assert [s for s in world.said if "no longer there" in s and FILE1 in s]
-    assert done.failed and "turned up late" in done.note and "20200101" in done.note
+    assert done.failed and "arrived late" in done.note and "20200101" in done.note

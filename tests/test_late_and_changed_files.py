@@ -75,11 +75,13 @@ def test_a_file_before_the_position_that_was_never_applied_stops_its_table_howev
     for table, (_, late) in LATE_NAMES.items():
         note = done[table].note
         assert done[table].failed and late in note and note.index("replay") < note.index("late_files=after"), note
-        assert EARLY in note and "came late" in note
+        assert EARLY in note and "arrived late" in note
         assert late in said[table].split("CHECK")[0] and late in said[table].split("CHECK")[1], said[table]
         assert rows(world, table) == [(1, "new"), (2, "b")]
     assert done["fine"].status == "merged" and not said["fine"]
-    assert all("came late" in world.merge(late_files="after")[t].note for t in LATE_NAMES), "commit times contradict"
+    assert all("so the file arrived late" in world.merge(late_files="after")[t].note for t in LATE_NAMES), (
+        "commit times contradict"
+    )
     assert {r.status for r in world.full_load(on_changed_load="replay").values()} == {"replayed"}
     world.merged()
     assert all(rows(world, t) == [(1, "new"), (2, "b"), (3, "late")] for t in LATE_NAMES)

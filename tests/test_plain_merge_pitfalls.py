@@ -33,14 +33,14 @@ def test_an_older_batch_that_is_written_again(loaded):
     before = loaded.rows("t")
     loaded.changes("t", *[U(k, "older", ts=EARLY) for k in KEYS], name=FILE1)
     result = loaded.merge()["t"]
-    assert result.failed and result.decision and "turned up late" in result.note
+    assert result.failed and result.decision and "arrived late" in result.note
     assert loaded.rows("t") == before
 
 
 def test_an_update_that_arrives_after_the_later_delete(loaded):
     loaded.changes("t", D(1, ts=LATE), name=FILE2).merged()
     loaded.changes("t", U(1, "risen", ts=EARLY), name=FILE1)
-    assert loaded.merge()["t"].failed, "a row is not raised from the dead by a file that turned up late"
+    assert loaded.merge()["t"].failed, "a row is not raised from the dead by a file that arrived late"
     assert 1 not in dict(loaded.rows("t"))
     (loaded.root / "source/public/t" / FILE1).unlink()
     loaded.changes("t", U(2, "x", ts=LATE), D(2, ts=EARLY), name=FILE3).merged()

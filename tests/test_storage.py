@@ -55,7 +55,7 @@ def test_a_folder_is_listed_with_what_lies_below_and_without_links_to_others(tmp
         raise PermissionError(folder)
 
     monkeypatch.setattr(storage.os, "scandir", closed)
-    with pytest.raises(StorageError, match=f"{tmp_path}/: it may not be read"):
+    with pytest.raises(StorageError, match=f"{tmp_path}/: permission denied"):
         list(storage.walk(str(tmp_path)))
 
 
@@ -282,10 +282,10 @@ def test_a_listing_from_the_position_sees_what_came_late_and_what_was_written_ag
     applied = position.after_changes(position.after_load(position.Position(), there, "a"), list(there.changes), "b")
     assert not pending_after(list_table(source.root, SPEC, after(applied.last)), applied)
     source(f"t/{FILE2}")
-    with pytest.raises(position.PositionError, match=f"{FILE2} turned up late"):
+    with pytest.raises(position.PositionError, match=f"{FILE2} arrived late"):
         pending_after(list_table(source.root, SPEC, after(applied.last)), applied)
     source(f"t/{FILE3}", text="other")
-    with pytest.raises(position.PositionError, match="written again|turned up late"):
+    with pytest.raises(position.PositionError, match="written again|arrived late"):
         pending_after(list_table(source.root, SPEC, after(applied.last)), applied)
 
 
@@ -307,7 +307,7 @@ def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypat
     assert pending_after(there, applied) == list(whole.changes[-2:])
     assert list_table(tmp_path, SPEC, after(applied.last)).changes == whole.changes, "within an hour"
     (folder / names[150].replace("000.csv", "500.csv")).touch()
-    with pytest.raises(position.PositionError, match="turned up late"):
+    with pytest.raises(position.PositionError, match="arrived late"):
         pending_after(list_table(tmp_path, SPEC, Begin(applied.last, applied.look_from)), applied)
 
 
@@ -325,7 +325,7 @@ def test_the_first_listing_and_each_third_are_full_and_tell_what_vanished_since_
 
 
 def test_a_bucket_or_folder_that_is_not_there_is_told(source):
-    with pytest.raises(StorageError, match="s3://nobody/.*no such bucket\n  cure: correct the bucket"):
+    with pytest.raises(StorageError, match="s3://nobody/.*the bucket does not exist\n  cure: correct the bucket"):
         list_table("s3://nobody/x", SPEC)
     with pytest.raises(SourceError, match="holds nothing\n  cure: set parameter 'source'"):
         list_table(source.root, SPEC)
@@ -343,7 +343,7 @@ def test_missing_wrong_and_unreachable_access_is_told_without_secrets(at_server,
         list_table("s3://dms/x", SPEC)
     assert secret not in str(told.value)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
-    with pytest.raises(StorageError, match="access key is not known there"):
+    with pytest.raises(StorageError, match="S3 does not know the access key"):
         list_table("s3://dms/x", SPEC)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")

@@ -1,4 +1,4 @@
-"""Files that change or vanish between their listing and the end of their read."""
+"""Detects files that change or vanish between their listing and the end of their read."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def require_unchanged(files: Sequence[DmsObject], source: str) -> None:
     if gone:
         raise ChangedWhileReadError(
             f"{source}: {named(gone)}: {len(gone)} file(s) vanished after they were listed: their changes are not applied",
-            "fetch them again, and run again: nothing is lost; or go on without them by the parameter go_on_without, which loses "
+            "fetch them again, and run again: nothing is lost; or continue without them by the parameter go_on_without, which loses "
             "their changes. If all files of the table are gone: a TRUNCATE at the source may have deleted them",
             changed, gone,
         )  # fmt: skip
     if changed:
         raise ChangedWhileReadError(
             f"{source}: {named(changed)}: {len(changed)} file(s) changed while they were read: nothing of the batch was applied",
-            "run again once they are written", changed, gone,
+            "run again when DMS has finished writing them", changed, gone,
         )  # fmt: skip
 
 
 def _digest(path: str) -> str:
     try:
         return digest(chunks(path, packed=True))
-    except OSError:  # the file is gone, which the check afterwards reports
+    except OSError:  # the file is gone: require_unchanged reports it
         return ""

@@ -1,4 +1,4 @@
-"""The layout of DMS's CSV files: from their headers, the settings, or a declared layout."""
+"""Finds the layout of DMS's CSV files: from their headers, the settings, or a declared layout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import open_text_head
 
 STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
-"""Where a row's layout comes from: the settings, its file's header, a file of all tables; or another file format."""
+"""Where a row's layout comes from: the settings, its file's header, or a file of all tables; else the file format."""
 HEAD = 1 << 20
 """Bytes of a file to read at first for its first row."""
 LONGEST_NAME = 10_000
@@ -45,14 +45,16 @@ def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     names = next(rows_of_text(line, endpoint.dialect), [])
     if "\r" in line or any(len(name) > LONGEST_NAME for name in names):
         problem = (
-            f"{file.path} line 1 is no line of CSV: a line break within, or a name of over {LONGEST_NAME:,} characters"
+            f"{file.path} line 1 is not a CSV line: it has a line break, or a name of over {LONGEST_NAME:,} characters"
         )
-        raise SourceError(problem, "is it DMS's, and CsvRowDelimiter as the task has it? Fetch it again")
+        raise SourceError(
+            problem, "check that DMS wrote it and that CsvRowDelimiter is the task's; then fetch it again"
+        )
     return names
 
 
 def rows_of_text(text: str, dialect: Dialect) -> Iterator[list[str]]:
-    """Yield the rows of a text, of whatever length; line breaks that end no row become blanks."""
+    """Yield the rows of a text; line breaks within a row become blanks."""
     for mark, instead in ((dialect.row_delimiter, ROW_END), ("\r", " "), ("\n", " "), (ROW_END, "\n")):
         text = text.replace(mark, instead)
     delimiter = dialect.delimiter
@@ -64,12 +66,12 @@ def rows_of_text(text: str, dialect: Dialect) -> Iterator[list[str]]:
 
 
 def first_row(file: DmsObject, endpoint: Endpoint) -> list[str]:
-    """Return the fields of a file's first row, however long that is."""
+    """Return the fields of a file's first row, whatever its length."""
     size = HEAD
     while True:
         rows = (row for row in rows_of_text(open_text_head(file.path, size).read(), endpoint.dialect) if row)
         row = next(rows, [])
-        if next(rows, None) or size >= file.size:  # more follows after the row, so it is complete
+        if next(rows, None) or size >= file.size:  # another row follows, so this one is complete
             return row
         size *= 8
 
@@ -86,27 +88,27 @@ def require_fit(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: 
     wanted = len(stated_layout(spec, endpoint, mappings, phase, file, width).roles)
     if width in (0, wanted):
         return
-    held = past_layout(spec, file, phase)
+    layout_then = past_layout(spec, file, phase)
     known = {f"until {past.until}": past for past in spec.layouts} | {"now": None}
     widths = {name: len(layout_of(past, spec, endpoint, mappings, phase, width).roles) for name, past in known.items()}
     near = min(widths, key=lambda name: abs(widths[name] - width))
     columns = (known[near] and known[near].columns) or tuple(mappings.file_columns(spec))
-    shown = (
-        "a row that holds columns which are masked or left out" if spec.hides else repr(first_row(file, endpoint))[:200]
-    )
+    shown = "a row with masked or excluded columns" if spec.hides else repr(first_row(file, endpoint))[:200]
     raise LayoutError(
-        f"{file.path} row 1: {width} fields, and {wanted} in the layout that held when it was written: {shown}",
+        f"{file.path} row 1: {width} fields, and {wanted} in the layout that was valid when it was written: {shown}",
         f"the nearest layout is that of '{near}' ({', '.join(columns)}): correct layouts in {spec.file}"
-        + _later_rule(spec, mappings, held, wanted - width),
+        + _later_rule(spec, mappings, layout_then, wanted - width),
     )
 
 
-def _later_rule(spec: TableSpec, mappings: Mappings, held: PastLayout | None, lacking: int) -> str:
-    """Return how to declare that a rule began later, if that explains the fields that a row lacks."""
+def _later_rule(spec: TableSpec, mappings: Mappings, layout_then: PastLayout | None, missing: int) -> str:
+    """Return how to declare that a rule began later, if that explains a row's missing fields."""
     image = mappings.before_image(spec)
-    rules = [[n] for n in mappings.added(spec)] + ([[*image.names(as_written(spec, held)).values()]] if image else [])
-    every = [n for names in rules for n in names]
-    fitting = [", ".join(names) for names in (*rules, every) if lacking > 0 and len(names) == lacking]
+    rules = [[n] for n in mappings.added(spec)] + (
+        [[*image.names(as_written(spec, layout_then)).values()]] if image else []
+    )
+    all_names = [n for names in rules for n in names]
+    fitting = [", ".join(names) for names in (*rules, all_names) if missing > 0 and len(names) == missing]
     if not fitting:
         return ""
     entries = " or ".join(f"{{until: <the last file without>, without: [{names}]}}" for names in dict.fromkeys(fitting))
@@ -121,14 +123,17 @@ def file_layout(
         where = f"{file.path} line 1"
         return named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where), NAMED
     width = 0
-    if file.size and mappings.listed(spec):  # otherwise all rows have the stated width
+    if file.size and mappings.listed(spec):  # otherwise all rows have the same width
         width = _width_of(file, endpoint, mappings.target_name(spec)) if file.is_shared else first_width(file, endpoint)
     layout = stated_layout(spec, endpoint, mappings, phase, file, width)
     return (shared_layout(layout), SHARED) if file.is_shared else (layout, STATED)
 
 
 def _width_of(file: DmsObject, endpoint: Endpoint, table: tuple[str, str]) -> int:
-    """Return the width of a table's rows as in its own files, by its first row in the head of a file of all tables. 0: unknown."""
+    """Return the number of fields that a table's rows have in its own files; 0 if it is unknown.
+
+    The table's first row near the beginning of a file of all tables shows it.
+    """
     rows = rows_of_text(open_text_head(file.path, HEAD).read(), endpoint.dialect)
-    more = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that is always present
-    return next((len(row) - more for row in rows if tuple(row[2:0:-1]) == table), 0)
+    extra = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that is always present
+    return next((len(row) - extra for row in rows if tuple(row[2:0:-1]) == table), 0)

@@ -1,4 +1,4 @@
-"""What the readers of gzip, CSV and Parquet say of a damaged file, as one error that names the file."""
+"""Turns the exceptions of the gzip, CSV and Parquet readers into one error that names the damaged file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frazil.dms.listing import SourceError
 
 @contextmanager
 def refused_if_damaged(path: str) -> Iterator[None]:
-    """Raise SourceError, which names the file and quotes its reader, if what is done inside finds it damaged."""
+    """Raise a SourceError that names the file and quotes its reader, if the block finds the file damaged."""
     import pyarrow as pa
 
     try:

@@ -1,4 +1,4 @@
-"""The columns of each file of a table, as far as the file or a declared layout states them: they reveal schema changes."""
+"""Reads the columns of each file of a table, from the file or a declared layout. They show schema changes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from frazil.dms.parquet_columns import footer, lake_kind
 
 @dataclass(frozen=True)
 class Shape:
-    """Columns at one place: `carries` by the spec's names (None: unknown), and `unknown` ones.
+    """The columns of a file or message: `carries` by the spec's names (None: not known), and those that are `unknown`.
 
-    Both have the type stated there, as Spark names it; empty if none is, as in CSV, where everything is text.
+    Both have the column's type in the file, under Spark's name. It is empty for CSV, where everything is text.
     """
 
     where: str
     carries: dict[str, str] | None = None
     unknown: dict[str, str] = field(default_factory=dict)
     before: frozenset[str] = frozenset()
-    """The columns whose old values the file carries."""
+    """The columns whose old values are in the file."""
     stated: bool = False
-    """Whether this is from a past layout of the spec: missing columns came later, and additional ones are gone."""
+    """Whether this is a past layout of the spec: missing columns were added later, and additional ones were dropped."""
     names: tuple[str, ...] = ()
     """All names in the file."""
 
@@ -35,13 +35,13 @@ class Shape:
 def shapes(
     spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject], phase: int
 ) -> list[Shape]:
-    """Return the shape of each file, in the given order; heads and footers are read, but no rows."""
+    """Return the columns of each file, in the given order; only first lines and footers are read."""
     known = field_names(spec, endpoint, mappings)
     return [_shape(f, spec, endpoint, mappings, phase, known) for f in files]
 
 
 def first_alike(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject]) -> list[DmsObject]:
-    """Return the first change files that have the same columns: a batch has the columns of all its files."""
+    """Return the leading change files that have the same columns, for one batch."""
     found: list[DmsObject] = []
     columns: tuple[str, ...] | None = None
     for file in files:
@@ -54,7 +54,7 @@ def first_alike(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: 
 
 
 def _columns(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> tuple[str, ...] | None:
-    """Return what names a change file's columns: names, or roles of a declared layout; None: nothing does."""
+    """Return a change file's column names, or the roles of its declared layout; None if it has neither."""
     if file.is_parquet:
         return tuple(f.name for f in footer(file))
     if not file.size:

@@ -1,4 +1,4 @@
-"""The roles of a file's fields: stated by the settings, or by the names in the file itself."""
+"""Finds the roles of a file's fields, from the settings or from the names in the file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Layout:
     roles: tuple[str, ...]
 
     def carries(self, column: str) -> bool:
-        """Return whether a field holds the column's values."""
+        """Return whether a field has the column's values."""
         return f"after:{column}" in self.at(self.roles)
 
     def at(self, fields: Sequence[str]) -> dict[str, str]:
@@ -60,9 +60,9 @@ def _column_role(spec: TableSpec, name: str) -> str:
 
 
 def as_written(spec: TableSpec, past: PastLayout | None) -> TableSpec:
-    """Return a spec with the columns that DMS wrote, in their order, under a past layout; None: the present one.
+    """Return a spec with the columns that DMS wrote, in their order, under a past layout; None: the current one.
 
-    Past columns have their present names. Those that the spec no longer knows are left out of the lake.
+    Past columns have their current names. Those that the spec no longer knows are left out of the lake.
     """
     if past is None or not past.columns:
         return spec
@@ -73,21 +73,21 @@ def as_written(spec: TableSpec, past: PastLayout | None) -> TableSpec:
 
 
 def past_layout(spec: TableSpec, file: DmsObject | None, phase: int) -> PastLayout | None:
-    """Return the past layout that was valid when a file was written; None: the present one."""
+    """Return the past layout that was valid when a file was written; None: the current one."""
     if file is None or phase == LOAD_PHASE:
         return next((past for past in spec.layouts if past.load), None) if file else None
 
-    def holds(until: str) -> bool:
+    def covers(until: str) -> bool:
         named = CHANGES.match(until) or until.startswith("CDC_TXN-")
         try:
             return moment(file.name) <= (moment(until) if named else datetime.fromisoformat(until))
         except (ValueError, TypeError):
             raise SourceError(
                 f"{spec.file}: layouts: until '{until}' is neither a change file's name nor a time",
-                "write 20240101-100000000.csv or 2024-01-01 10:00:00, without a zone, as files are named",
+                "write 20240101-100000000.csv or 2024-01-01 10:00:00, without a time zone, as in file names",
             ) from None
 
-    return next((past for past in spec.layouts if holds(past.until)), None)
+    return next((past for past in spec.layouts if covers(past.until)), None)
 
 
 def stated_layout(
@@ -95,9 +95,9 @@ def stated_layout(
 ) -> Layout:
     """Return the layout by settings and spec: Op, timestamp, columns, added columns, before-image.
 
-    With `file` it is the layout that was valid when that was written. A column that the spec lists and a rule adds may
-    also be the source's own: then the row has one more field. `width`, the number of fields, decides; 0 means unknown
-    and counts as no extra field.
+    With `file`, it is the layout that was valid when the file was written. The source may also have a column that the
+    spec lists and a rule adds. Then the row has one more field. `width`, the number of fields, shows this; 0 means
+    unknown and counts as no extra field.
     """
     return layout_of(past_layout(spec, file, phase), spec, endpoint, mappings, phase, width)
 
@@ -105,13 +105,13 @@ def stated_layout(
 def layout_of(
     past: PastLayout | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, width: int = 0
 ) -> Layout:
-    """Return a past layout, or the present one; `width` as in `stated_layout`."""
+    """Return a past layout, or the current one; `width` as in `stated_layout`."""
     listed = mappings.listed(spec)
-    layouts = [_laid_out(past, spec, endpoint, mappings, phase, listed[:own]) for own in range(len(listed) + 1)]
+    layouts = [_build_layout(past, spec, endpoint, mappings, phase, listed[:own]) for own in range(len(listed) + 1)]
     return next((found for found in layouts if len(found.roles) == width), layouts[0])
 
 
-def _laid_out(
+def _build_layout(
     past: PastLayout | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, own: Sequence[str]
 ) -> Layout:
     """Return the layout of rows in which the columns `own` are the source's, even if a rule adds one of that name."""
@@ -142,7 +142,7 @@ def field_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> Fiel
             source.setdefault(mappings.column_name(spec, old), _column_role(spec, c))
     rules = mappings.added(spec).items()
     origin = mappings.origin(spec)
-    added, beside = (
+    added, added_beside = (
         {n: _added_role(kept and n in spec.names, n, e, origin) for n, e in rules} for kept in (True, False)
     )
     before, rare = {}, {}
@@ -151,11 +151,13 @@ def field_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> Fiel
         for c in spec.file_columns:  # also for columns outside the spec's key: they may be in the source's key now
             for name in (c.name, *c.renamed_from):
                 rare.setdefault(f"{rule.prefix}{name}{rule.suffix}", f"before:{c.name}")
-    return FieldNames(endpoint.op_column, endpoint.timestamp_column, source, added, before, beside, rare, spec.file)
+    return FieldNames(
+        endpoint.op_column, endpoint.timestamp_column, source, added, before, added_beside, rare, spec.file
+    )
 
 
 def op_is_stated(endpoint: Endpoint, phase: int) -> bool:
-    """Return whether the settings say that load files (phase 0) or change files (phase 1) have the operation."""
+    """Return whether load files (phase 0) or change files (phase 1) have the operation, by the settings."""
     return endpoint.op_in_changes if phase == CHANGE_PHASE else endpoint.op_in_load
 
 
@@ -180,8 +182,8 @@ def named_layout(
 
 
 def shared_layout(own: Layout) -> Layout:
-    """Return the fields of a table's rows in files of all tables, from those in files of its own.
+    """Return the layout of a table's rows in files of all tables, from the layout in its own files.
 
-    Not confirmed by AWS's documentation: that the timestamp column follows the schema, and that Op is always present.
+    AWS does not document two assumptions: the timestamp column follows the schema, and Op is always present.
     """
     return Layout(("op", "table", "schema", *[r for r in own.roles if r != "op"]))

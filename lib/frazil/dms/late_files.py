@@ -1,4 +1,7 @@
-"""Change files with names before the position that were never applied: commit times say whether they were written late."""
+"""Handles late change files: they were never applied, though their names are before the position.
+
+Commit times show whether DMS wrote them late.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +25,24 @@ from frazil.errors import FrazilError
 
 
 class LateFilesError(PositionError):
-    """Change files that were never applied have names before the position."""
+    """Change files have names before the position but were never applied."""
 
 
 def refuse_late(late: Sequence[DmsObject], position: Position, source: str, why: str) -> None:
     """Raise LateFilesError; `why` is the result of `clock_went_back`, if it is known."""
     count = f" and {len(late) - 1} more" if late[1:] else ""
     raise LateFilesError(
-        f"{source}: {late[0].path}{count} turned up late: changes up to {position.last} are applied already{why and f'. {why}'}",
-        f"if the file came late, {REPLAY}: all changes are applied in the order of their names, and none is lost; if DMS's clock went back, "
-        "run 02_cdc_merge with late_files=after: it is applied after the last batch, which loses newer values where it holds older ones; "
-        "if it repeats what was applied, move it away",
+        f"{source}: {late[0].path}{count} arrived late: changes up to {position.last} are already applied{why and f'. {why}'}",
+        f"if the file arrived late, {REPLAY}: all changes are applied in the order of their names, and none is lost; if DMS's clock went back, "
+        "run 02_cdc_merge with late_files=after: the file is applied after the last batch, and its older values overwrite newer ones; "
+        "if the file repeats applied changes, move it away",
     )
 
 
 def clock_went_back(
     late: Sequence[DmsObject], newest: DmsObject | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings
 ) -> tuple[bool, str] | None:
-    """Return by commit times whether files were written after the `newest` applied one, and why; None if unknown."""
+    """Return whether DMS wrote the files after the `newest` applied one, by commit times, and why; None if unknown."""
     try:
         then = commit_times(newest, spec, endpoint, mappings) if newest else None
         times = [t for o in late if (t := commit_times(o, spec, endpoint, mappings))] if then else []
@@ -51,7 +54,7 @@ def clock_went_back(
     after = first >= then[1]
     return after, (
         f"Its first change was committed at {first}, the last one of {newest.name} at {then[1]}: "
-        f"{'so DMS wrote it later, and its clock went back' if after else 'so the file came late'}"
+        f"{'so DMS wrote it later, and its clock went back' if after else 'so the file arrived late'}"
     )
 
 

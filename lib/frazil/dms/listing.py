@@ -1,4 +1,4 @@
-"""The objects that DMS wrote for a table: load files, change files, and the order in which they apply."""
+"""Lists the objects that DMS wrote for a table: load files, and change files in the order in which to apply them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 
 STRANGE = "a table without a spec"
 PART = 900
-"""Number of recorded files between two cuts of a listing: a page of S3's, with room for new files."""
+"""Number of recorded files in one part of a listing: one page of S3, with room for new files."""
 
 
 class SourceError(FrazilError):
-    """The folder or the files that DMS writes to differ from what is stated."""
+    """The source folder or its files do not match the settings or specs."""
 
 
 @dataclass(frozen=True)
 class DmsObject:
     """One file of a table. `name` is its base name, which orders change files; `etag` changes when it is written again.
 
-    `landed` is when the store received it, in epoch seconds (S3 has whole ones); 0: unknown.
+    `landed` is the time when the storage received it, in epoch seconds (S3 has whole ones); 0 if unknown.
     """
 
     name: str
@@ -41,7 +41,7 @@ class DmsObject:
     landed: float = field(default=0.0, compare=False)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield its bytes, still packed, in chunks of 4 MB."""
+        """Yield its bytes in chunks of 4 MB, without decompressing them."""
         return chunks(self.path, packed=True)
 
     @property
@@ -59,7 +59,8 @@ class DmsObject:
 class TableObjects:
     """The content of one table's folder: load files by counter, change files by time, and other objects.
 
-    `control` are DMS's own records, also among the `foreign`. `full`: everything is listed, or recorded and unchanged.
+    `control` are DMS's own records, which are also in `foreign`. `full` is true if every file is listed, or recorded and
+    unchanged.
     """
 
     loads: tuple[DmsObject, ...] = ()
@@ -91,27 +92,28 @@ def list_table(
     """List one table's folder with its sub-folders (parallel loads and date partitions are one or more levels deeper).
 
     With `begin`, old change files are skipped; load files are always listed. Without it, unchanged change files that
-    are `recorded` are skipped. A missing table folder means a table without rows, as DMS writes none. A missing root or
-    schema folder is an error.
+    are `recorded` are skipped. A missing table folder means a table without rows: DMS creates none for it. A missing root
+    or schema folder is an error.
     """
     if CONTROL.match(spec.table_name):
-        raise SourceError(f"{spec.source} holds records of DMS itself, no data", f"remove {spec.file}")
+        raise SourceError(f"{spec.source} contains DMS's own records, not data", f"remove {spec.file}")
     folder = f"{location(root)}/{spec.schema_name}/{spec.table_name}"
-    entries = newest(folder, begin) if begin else walk(folder, sieve=recorded or Data())
-    there = _sorted_out(folder, _require_data(entries, spec.source))
-    if not there.loads and not there.changes and not (recorded and recorded.met):
+    entries = newest(folder, begin) if begin else walk(folder, listing_filter=recorded or Data())
+    objects = _classified(folder, _require_data(entries, spec.source))
+    if not objects.loads and not objects.changes and not (recorded and recorded.skipped):
         _check_source(location(root), spec)
-    names = [o.name for o in there.changes]
-    twice = [a for a, b in zip(names, names[1:], strict=False) if a == b]
-    if twice := [*twice, *(recorded.twice if recorded else ())]:
+    names = [o.name for o in objects.changes]
+    duplicates = [a for a, b in zip(names, names[1:], strict=False) if a == b]
+    if duplicates := [*duplicates, *(recorded.duplicates if recorded else ())]:
         raise SourceError(
-            f"{spec.source}: two change files are named {twice[0]}", "let only one DMS task write a table to a folder"
+            f"{spec.source}: two change files are named {duplicates[0]}",
+            "let only one DMS task write a table to a folder",
         )
-    return there
+    return objects
 
 
 def with_transactions(
-    there: TableObjects,
+    objects: TableObjects,
     root: Path | str,
     cdc_path: str,
     begin: Begin | None = None,
@@ -124,79 +126,80 @@ def with_transactions(
     """
     after = name_at(moment(begin.start), begin.last) if begin and SHARED.match(begin.last) else ""
     folder, found, foreign = f"{location(root)}/{cdc_path}", [], []
-    for e in _require_data(walk(folder, start_after=after, sieve=recorded or Data()), cdc_path):
+    for e in _require_data(walk(folder, start_after=after, listing_filter=recorded or Data()), cdc_path):
         if SHARED.match(e.name):
             found.append(DmsObject(e.name, e.path, e.size, e.etag, e.modified))
         else:
             foreign.append(e.path)
-    changes = (*there.changes, *sorted(found, key=lambda o: o.name))
-    return replace(there, changes=changes, foreign=(*there.foreign, *foreign))
+    changes = (*objects.changes, *sorted(found, key=lambda o: o.name))
+    return replace(objects, changes=changes, foreign=(*objects.foreign, *foreign))
 
 
 class Recorded(Data):
     """Skips change files that are in the record of applied files and unchanged.
 
     `etags` has the ETag of each by name, or an empty text that matches any. `seen` has a newer ETag of the same bytes.
-    `trusted` are names of files whose ETag is not compared. `met` are the skipped names; `twice` those that were met in
-    two folders.
+    `trusted` are names of files whose ETag is not compared. `skipped` are the skipped names; `duplicates` are those
+    found in two folders.
     """
 
     def __init__(self, etags: Mapping[str, str], seen: Mapping[str, str], trusted: set[str] | None = None):
         self.etags, self.seen = etags, seen
         self.trusted = trusted or set()
-        self.met: set[str] = set()
-        self.twice: list[str] = []
+        self.skipped: set[str] = set()
+        self.duplicates: list[str] = []
 
     def cuts(self) -> list[str]:
-        """Return names that divide the listing into pages of recorded files, for the folder itself and its date folders."""
+        """Return names that divide the listing into parts of `PART` recorded files, for the folder itself and its date folders."""
         names = sorted(n for n in self.etags if CHANGES.match(n))[PART::PART]
         return sorted({*names, *(f"{n[:4]}/{n[4:6]}/{n[6:8]}" for n in names)})
 
-    def passed(self, names: list[str]) -> set[str]:
+    def names_to_skip(self, names: list[str]) -> set[str]:
         """Return the names of files to skip, whatever their ETags are."""
-        here = self.trusted.intersection(names) if self.trusted else set()
-        self.twice += here & self.met
-        self.met |= here
-        return here
+        found = self.trusted.intersection(names) if self.trusted else set()
+        self.duplicates += found & self.skipped
+        self.skipped |= found
+        return found
 
     def known(self, name: str, etag: str) -> bool:
         """Return whether a file is recorded with this ETag."""
         known = self.etags.get(name)
         if known is None or (known and etag != known and etag != self.seen.get(name)):
             return False
-        if name in self.met:
-            self.twice.append(name)
-        self.met.add(name)
+        if name in self.skipped:
+            self.duplicates.append(name)
+        self.skipped.add(name)
         return True
 
 
 def _require_data(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
     """Yield the entries; raise SourceError for one that has the name of a DMS file but cannot be one."""
-    named, sound = Data().is_data, ""
+    is_data, checked_folder = Data().is_data, ""
     for e in entries:
         above, _, name = e.path.rpartition("/")
-        if above != sound:
-            if folders := [part for part in above.split("/") if named(part)]:
+        if above != checked_folder:
+            if folders := [part for part in above.split("/") if is_data(part)]:
                 name = folders[0]
-                e = Entry(e.path[: e.path.index(f"/{name}/") + len(name) + 1], odd="a folder")
-            sound = above
-        if not e.odd and not named(name):
+                e = Entry(e.path[: e.path.index(f"/{name}/") + len(name) + 1], special="a folder")
+            checked_folder = above
+        if not e.special and not is_data(name):
             yield e
             continue
-        if e.odd and named(name):
+        if e.special and is_data(name):
             raise SourceError(
-                f"{source}: {e.path} is {e.odd}, and no file", "move it away, or put the file there that DMS wrote"
+                f"{source}: {e.path} is {e.special}, not a file",
+                "move it away, or put the file that DMS wrote in its place",
             )
-        if not e.odd and not LOAD.match(name) and not states_a_time(name):
+        if not e.special and not LOAD.match(name) and not states_a_time(name):
             raise SourceError(
-                f"{source}: {e.path} is named like a change file, but its digits are no time: DMS does not write such names",
-                "move it away, or give it the name that DMS wrote: the name says when its changes are applied",
+                f"{source}: {e.path} is named like a change file, but its digits are not a time: DMS does not write such names",
+                "move it away, or give it the name that DMS wrote: the name decides when its changes are applied",
             )
-        if not e.odd:
+        if not e.special:
             yield e
 
 
-def _sorted_out(folder: str, entries: Iterable[Entry]) -> TableObjects:
+def _classified(folder: str, entries: Iterable[Entry]) -> TableObjects:
     """Sort entries by name into load files, change files and others.
 
     An empty CSV file has no rows; an empty Parquet or packed file is not a data file.
@@ -219,15 +222,15 @@ def _sorted_out(folder: str, entries: Iterable[Entry]) -> TableObjects:
 
 
 def _check_source(root: str, spec: TableSpec) -> None:
-    """Raise SourceError if the source is missing, and not just this table: DMS creates a schema's folder with its first table."""
-    there = [e.name for e in walk(root, deep=False) if e.folder]
-    if spec.schema_name in there:
+    """Raise SourceError if the root or the schema's folder is missing: DMS creates the latter with its first table."""
+    schemas = [e.name for e in walk(root, deep=False) if e.folder]
+    if spec.schema_name in schemas:
         return
-    if not there and (is_s3(root) or not Path(root).is_dir()):
-        what = "holds nothing" if is_s3(root) else "does not exist"
+    if not schemas and (is_s3(root) or not Path(root).is_dir()):
+        what = "is empty" if is_s3(root) else "does not exist"
         raise SourceError(f"source folder {root} {what}", "set parameter 'source' to the folder DMS writes to")
     raise SourceError(
-        f"{root} has no folder for schema '{spec.schema_name}' ({spec.file})", nearest(spec.schema_name, there)
+        f"{root} has no folder for schema '{spec.schema_name}' ({spec.file})", nearest(spec.schema_name, schemas)
     )
 
 
@@ -252,25 +255,25 @@ def holds_data(root: Path | str, folder: str) -> bool:
 
 @dataclass
 class Watch:
-    """Says which listings of a table are full, and what disappeared between two of them; it lasts as long as this process."""
+    """Decides which listings of a table are full, and finds files that disappear between two of them, in this process."""
 
     full_every: int = 100
     load_folders: frozenset[str] = frozenset()
     """The paths of the folders that had load files in the last listing."""
     vanished: tuple[str, ...] = ()
-    """The applied files that the last full listing missed, and the one before did not."""
+    """The applied files that the last full listing does not have, but the one before had."""
     full: bool = True
-    _looks: int = 0
-    _gone: set[str] | None = None
+    _listings: int = 0
+    _missing: set[str] | None = None
 
     def is_due(self) -> bool:
-        """Count a poll, and tell whether it is to be a full listing: the first one, and each `full_every`th."""
-        self.full = not self._looks or (self.full_every > 0 and self._looks % self.full_every == 0)
-        self._looks += 1
+        """Count a poll, and return whether it needs a full listing: the first, and every `full_every`th."""
+        self.full = not self._listings or (self.full_every > 0 and self._listings % self.full_every == 0)
+        self._listings += 1
         return self.full
 
     def settle(self, recorded: Recorded) -> None:
         """Set `vanished` after a full listing that skipped recorded files."""
-        gone = set() if len(recorded.met) == len(recorded.etags) else set(recorded.etags) - recorded.met
-        self.vanished = tuple(sorted(gone - self._gone)) if self._gone is not None else ()
-        self._gone = gone
+        gone = set() if len(recorded.skipped) == len(recorded.etags) else set(recorded.etags) - recorded.skipped
+        self.vanished = tuple(sorted(gone - self._missing)) if self._missing is not None else ()
+        self._missing = gone

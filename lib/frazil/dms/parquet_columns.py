@@ -1,4 +1,4 @@
-"""The columns of DMS's Parquet files: what their footers say, and whether a spec's types fit them."""
+"""Reads the columns of DMS's Parquet files from their footers, and checks whether a spec's types fit them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from frazil.errors import LOAD_AGAIN
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WRITE_A_TIME = "have DMS write the file again; a time is a timestamp or a text"
+WRITE_A_TIME = "have DMS write the file again, with a timestamp or a text in this column"
 
 
 def _tail(file: DmsObject) -> bytes:
-    """Return the end of an object with its footer, whose length precedes the closing mark."""
+    """Return the end of a file, from its footer on."""
     tail = read_tail(file.path, file.size, 1 << 16)
     length = int.from_bytes(tail[-8:-4], "little") + 8
     return b"PAR1" + (tail if length <= len(tail) else read_tail(file.path, file.size, length))
@@ -29,24 +29,24 @@ def _tail(file: DmsObject) -> bytes:
 def require_comparable(
     spec: TableSpec, roles: tuple[str, ...], schema: list[tuple[str, pa.DataType]], where: str
 ) -> None:
-    """Raise SourceError for columns whose type in the file cannot hold any value of the spec's type."""
+    """Raise SourceError for columns whose type in the file cannot have any value of the spec's type."""
     from frazil.core.changes import COMMIT_TS
     from frazil.core.parquet import can_be_compared
 
     wrong = []
     for role, (name, kind) in zip(roles, schema, strict=True):
         if role == "ts" and not can_be_compared(COMMIT_TS, kind):
-            raise SourceError(f"{where}: column '{name}' is {kind} there, and not the time of a commit", WRITE_A_TIME)
+            raise SourceError(f"{where}: column '{name}' is {kind}, which cannot be a commit time", WRITE_A_TIME)
         image, _, of = role.partition(":")
         if image not in ("after", "before"):
             continue
         column = spec.column(of)
         if not can_be_compared(column, kind):
-            wrong.append(f"column '{name}' is {kind} there and {column.type} in {spec.file}")
+            wrong.append(f"column '{name}' is {kind} in the file and {column.type} in {spec.file}")
     if wrong:
         raise SourceError(
-            f"{where}: {'; '.join(dict.fromkeys(wrong))}: none of its values can be of that type",
-            f"write the right type there in {spec.file}, {LOAD_AGAIN}",
+            f"{where}: {'; '.join(dict.fromkeys(wrong))}: none of its values can have the spec's type",
+            f"correct the type in {spec.file}, {LOAD_AGAIN}",
         )
 
 
@@ -61,21 +61,21 @@ def footer(file: DmsObject) -> pa.Schema:
         kinds, schema = {c.path: c.physical_type for c in found}, found.to_arrow_schema()
         schema = pa.schema([f.with_type(pa.timestamp("us")) if kinds.get(f.name) == "INT96" else f for f in schema])
     if twice := next((n for n in schema.names if schema.names.count(n) > 1), None):
-        places = ", ".join(str(i) for i, n in enumerate(schema.names, 1) if n == twice)
+        positions = ", ".join(str(i) for i, n in enumerate(schema.names, 1) if n == twice)
         raise SourceError(
-            f"{file.path}: column '{twice}' stands twice, at places {places}: columns of Parquet are read by their names",
+            f"{file.path}: column '{twice}' occurs twice, at positions {positions}: Frazil reads Parquet columns by name",
             "rename one of them by a rule of the task or by the endpoint's TimestampColumnName, or have DMS write CSV, "
-            "whose columns have places; then have it write the file again",
+            "whose columns are read by position; then have it write the file again",
         )
     return schema
 
 
 FIRST_ROWS = 1000
-"""Number of values that show whether a column's texts have the spec's type."""
+"""Number of values to check whether a column's texts have the spec's type."""
 
 
 def has_only_other_texts(file: DmsObject, name: str, column: Column) -> bool:
-    """Return whether a column of a file has texts, and not one of the first is a value of the spec's type."""
+    """Return whether a file's column has texts, and none of the first ones is a value of the spec's type."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -108,4 +108,4 @@ def lake_kind(kind: pa.DataType, where: str) -> str:
         return "string"
     if pa.types.is_fixed_size_binary(kind):
         return "binary"
-    raise SourceError(f"{where}: Parquet type {kind}", "no DMS type is written so: is it a file of DMS?")
+    raise SourceError(f"{where}: Parquet type {kind} is not one that DMS writes", "check that DMS wrote the file")

@@ -1,4 +1,4 @@
-"""Which files of a listing are pending, and which stop the table: late, changed, gone or named in the future."""
+"""Decides which files of a listing are pending, and which stop the table: late, changed, missing, or from the future."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from frazil.source.file_names import digits_of, latest_possible
 
 @dataclass(frozen=True)
 class State:
-    """What a table records about its files: `name` as in Spark, the position parsed and as `stored`, and the record."""
+    """What a table stores about its files: its `name` in Spark, the position parsed and as `stored`, and the record."""
 
     name: str
     source: str
@@ -37,31 +37,31 @@ class State:
 
 @dataclass
 class Arrived:
-    """Change files by what to do with them.
+    """The change files of a listing, by what to do with them.
 
     `pending` and `late` are in the order in which they would be applied. `changed` has each file, what was applied, if
-    known, and whether the bytes certainly differ. `same` are files with a new ETag but unchanged bytes. `ahead` are
-    pending files with names in the future.
+    known, and whether the bytes certainly differ. `same` are files with a new ETag but unchanged bytes. `in_future`
+    are pending files with names in the future.
     """
 
     pending: list[DmsObject] = field(default_factory=list)
     late: list[DmsObject] = field(default_factory=list)
     changed: list[tuple[DmsObject, Applied | None, bool]] = field(default_factory=list)
     same: list[DmsObject] = field(default_factory=list)
-    ahead: list[DmsObject] = field(default_factory=list)
+    in_future: list[DmsObject] = field(default_factory=list)
 
 
 def arrived(files: Sequence[DmsObject], position: Position, record: Record, now: float) -> Arrived:
-    """Classify the change files of a listing; local ones with another time and the same size are read."""
+    """Classify the change files of a listing; read local ones that have a new time but the same size."""
     found, pending = Arrived(), []
-    here: Place = (position.last, position.turn)
+    reached: Place = (position.last, position.turn)
     for o in files:
         known = record.newest.get(o.name)
         old = o.name <= position.last and o.name not in position.recent
         if not known and record.whole and (old or (record.moved and o.name >= record.moved[0])):
             known = record.files.get(o.name)
         place = known.place if known and known.after else (o.name, 0)
-        if place > here:
+        if place > reached:
             pending.append((place, o))
         elif known:
             _compare_with_record(o, known, record, found)
@@ -72,15 +72,15 @@ def arrived(files: Sequence[DmsObject], position: Position, record: Record, now:
             found.late.append(o)
     found.pending = [o for _, o in sorted(pending, key=lambda entry: entry[0])]
     latest = latest_possible(now)
-    found.ahead = [o for o in found.pending if digits_of(o.name) > latest]
+    found.in_future = [o for o in found.pending if digits_of(o.name) > latest]
     return found
 
 
 def _is_late(o: DmsObject, position: Position, record: Record) -> bool:
     """Return whether a file with a name before the position was never applied.
 
-    The record decides, if it is complete. Else a file counts as late if it arrived after the last batch, or if its name
-    is in the window that the position knows.
+    A complete record decides. Otherwise a file is late if it arrived after the last batch, or if its name is in the
+    position's look-back window.
     """
     if record.complete:
         return True
@@ -103,31 +103,31 @@ Judge = Callable[[Sequence[DmsObject]], tuple[bool, str] | None]
 
 
 def pending(
-    there: TableObjects,
+    objects: TableObjects,
     state: State,
     late: str = "refuse",
     without: Sequence[str] = (),
     judge: Judge = lambda files: None,
 ) -> Arrived:
-    """Return a listing's result, with the `pending` files complete and in the order in which to apply them.
+    """Classify a listing's change files; return all `pending` ones in the order in which to apply them.
 
     Raise PositionError for a late file, for one that was written again after it was applied, and for names in the
-    future. Raise it too if a file is gone that was listed or that a replay needs. `late` and `without` are the
-    parameters `late_files` and `go_on_without`. With `late` = `after`, late files are pending and come first. But not
-    if `judge`, which is `late_files.clock_went_back`, says that they only arrived late.
+    future. Raise it also if a file is gone that was listed or that a replay needs. `late` and `without` are the
+    parameters `late_files` and `go_on_without`. With `late` = `after`, late files are pending and come first. The
+    exception is if `judge`, which is `late_files.clock_went_back`, finds that they only arrived late.
     """
-    found = arrived(there.changes, state.position, state.record, time.time())
-    _require_present(found, there, state)
-    if not is_other_load(there, state.position):
-        _require_awaited(there, state, without)
-    require_there(there, state.position.owed, state.source)
-    _require_clear(found, state, late, judge)
+    found = arrived(objects.changes, state.position, state.record, time.time())
+    _require_last_not_in_future(found, objects, state)
+    if not is_other_load(objects, state.position):
+        _require_listed_files(objects, state, without)
+    require_there(objects, state.position.owed, state.source)
+    _refuse_stopping_files(found, state, late, judge)
     found.pending = [*found.late, *found.pending]
     return found
 
 
 def _same_loads(loads: Sequence[DmsObject], record: Record) -> tuple[list[DmsObject], list[DmsObject]]:
-    """Return load files with their recorded ETags if their bytes are unchanged, and those whose new ETag was not recorded yet."""
+    """Return load files, under their recorded ETags if their bytes are unchanged, and those with a new ETag to record."""
     found, new = [], []
     for o in loads:
         known = record.files.get(key_of(o))
@@ -140,16 +140,16 @@ def _same_loads(loads: Sequence[DmsObject], record: Record) -> tuple[list[DmsObj
     return found, new
 
 
-def with_known_loads(there: TableObjects, state: State) -> tuple[TableObjects, list[DmsObject]]:
-    """Return the listing with old ETags for load files whose bytes are unchanged, and the files that were read to find out."""
+def with_known_loads(objects: TableObjects, state: State) -> tuple[TableObjects, list[DmsObject]]:
+    """Return the listing with old ETags for load files with unchanged bytes, and the files that were read for this."""
     position = state.position
-    if not there.loads or not position.loaded or there.load_digest == position.load_digest:
-        return there, []
-    loads, same = _same_loads(there.loads, state.record)
-    return replace(there, loads=tuple(loads)), same
+    if not objects.loads or not position.loaded or objects.load_digest == position.load_digest:
+        return objects, []
+    loads, same = _same_loads(objects.loads, state.record)
+    return replace(objects, loads=tuple(loads)), same
 
 
-def _require_present(found: Arrived, there: TableObjects, state: State) -> None:
+def _require_last_not_in_future(found: Arrived, objects: TableObjects, state: State) -> None:
     latest, position = latest_possible(time.time()), state.position
     if not position.last or digits_of(position.last) <= latest:
         return
@@ -157,56 +157,56 @@ def _require_present(found: Arrived, there: TableObjects, state: State) -> None:
     names = {*position.recent, *(n for n in state.record.files if "/" not in n)}
     real = max((n for n in names if digits_of(n) <= latest), default="")
     known = state.record.files.get(real)
-    etag = known.etag if known else next((o.etag for o in there.changes if o.name == real), "")
+    etag = known.etag if known else next((o.etag for o in objects.changes if o.name == real), "")
     recent = tuple(n for n in position.recent if n <= real)
     wanted = replace(position, last=real, last_etag=etag, recent=recent, turn=0).to_json(**stamp)
     raise PositionError(
-        f"{state.source}: its position {position.last} lies in the future, and {len(found.late)} change file(s) with names before it "
+        f"{state.source}: its position {position.last} is in the future, and {len(found.late)} change file(s) with names before it "
         "are not applied",
         f"set it to {f'the last real file, {real}' if real else 'the load'}: ALTER TABLE {state.name} SET TBLPROPERTIES "
-        f"('{POSITION}' = {literal(wanted)}), and move {position.last} away: its changes stay in the table, and the files before it are applied then",
+        f"('{POSITION}' = {literal(wanted)}), and move {position.last} away: its changes stay in the table, and the files before it are then applied",
     )
 
 
-def _require_clear(found: Arrived, state: State, late: str, judge: Judge) -> None:
+def _refuse_stopping_files(found: Arrived, state: State, late: str, judge: Judge) -> None:
     if found.changed:
         _refuse_changed(found, state.position, state.source)
     if found.late:
         judged = judge(found.late)
         if late != "after" or (judged and not judged[0]):
             refuse_late(found.late, state.position, state.source, judged[1] if judged else "")
-    if found.ahead:
+    if found.in_future:
         raise PositionError(
-            f"{state.source}: {named(o.path for o in found.ahead)}: {len(found.ahead)} change file(s) are named more than a day after the "
-            "present; once one of them is applied, each file that follows would count as late",
-            "give them the names that DMS wrote, and nothing is lost; or move them away: what they say is not applied then",
+            f"{state.source}: {named(o.path for o in found.in_future)}: {len(found.in_future)} change file(s) have names more than a day in the "
+            "future; after one of them is applied, each later file would count as late",
+            "give them the names that DMS wrote, and nothing is lost; or move them away: then their changes are not applied",
         )
 
 
-def _require_awaited(objects: TableObjects, state: State, without: Sequence[str]) -> None:
-    """Raise PositionError if a change object is gone that was listed and not applied, unless `without` has it."""
-    there = {o.name for o in objects.changes}
-    gone = [n for n in state.record.awaited if n > state.position.last and n not in there and n not in without]
+def _require_listed_files(objects: TableObjects, state: State, without: Sequence[str]) -> None:
+    """Raise PositionError if a change file is gone that was listed and not applied, unless `without` has it."""
+    present = {o.name for o in objects.changes}
+    gone = [n for n in state.record.awaited if n > state.position.last and n not in present and n not in without]
     if gone:
-        all_gone = " All change files are gone: a TRUNCATE at the source may have deleted them." if not there else ""
+        all_gone = " All change files are gone: a TRUNCATE at the source may have deleted them." if not present else ""
         raise PositionError(
             f"{state.source}: {named(gone)}: {len(gone)} change file(s) are gone that were listed and never applied: their changes are not in the "
             f"lake.{all_gone}",
-            "fetch them again, and nothing is lost; or go on without them by the parameter go_on_without: "
+            "fetch them again, and nothing is lost; or continue without them by the parameter go_on_without: "
             f"[{', '.join(gone[:SHOWN])}{', …' if gone[SHOWN:] else ''}], which loses their changes until the table is loaded again",
         )
 
 
 def _refuse_changed(found: Arrived, position: Position, source: str) -> None:
-    told = []
+    problems = []
     for o, known, differs in found.changed:
-        sizes = f"{known.size:,} bytes then, {o.size:,} now" if known else "its size then is not known"
+        sizes = f"{known.size:,} bytes then, {o.size:,} now" if known else "its old size is not known"
         if known and known.size == o.size:
-            sizes += ", other bytes" if differs else ", and nothing tells whether these are the same bytes"
-        told.append(f"{o.path} was written again after it was applied ({sizes})")
-    many = f"{len(told)} change files: " if told[1:] else ""
+            sizes += ", other bytes" if differs else ", and it is unknown whether the bytes are the same"
+        problems.append(f"{o.path} was written again after it was applied ({sizes})")
+    many = f"{len(problems)} change files: " if problems[1:] else ""
     raise PositionError(
-        f"{source}: {many}{named(told)}",
-        f"{REPLAY}: nothing is lost then; or put back what was applied; a reload discards {discarded(position)} and "
-        "loses what the new load does not hold",
+        f"{source}: {many}{named(problems)}",
+        f"{REPLAY}: nothing is lost then; or put the applied file back; a reload discards {discarded(position)} and "
+        "loses what the new load does not have",
     )

@@ -1,4 +1,4 @@
-"""How far a table's files or messages have been applied, and what is therefore pending."""
+"""Reads, writes and advances a table's position: how far its files or messages have been applied."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from frazil.source.applied_files import Place
 
 POSITION = "frazil.position"
-"""The table's property that holds it."""
+"""The table property with the position."""
 VERSION = 5
 """1: files. 2: also streams. 3: also which streams. 4: with files that a replay must apply again, or a topic. 5: with files applied after later names.
 
 Each position is written in the lowest version that can express it, so that older code can read it.
 """
 OPTIONAL = ("turn", "owed", "lacks", "skips", "stream", "stream_load", "stream_of", "topic")
-"""Written only if not empty."""
+"""Fields that are written only if they are not empty."""
 NO_LOAD = "none"
 """Replaces the digest of a load if no load was found: the table was empty when DMS loaded it."""
 STREAM_LOAD = "stream"
 """Replaces the digest of a load that came through a stream."""
 LOOK_BACK = timedelta(hours=1)
-"""Names this long before the last file applied are still listed, which finds late files among them."""
+"""Names up to this long before the last applied file are still listed, to find late files among them."""
 MAX_RECENT = 64
 MAX_NAMED = 200
-"""For a load with more files than this, the files are not recorded."""
+"""The files of a load are not recorded if there are more than this."""
 SHOWN = 3
 """Maximum number of names of each kind in a message."""
 REPLAY = "run 01_full_load with on_changed_load=replay, which needs all change files since the load"
@@ -48,7 +48,7 @@ class PositionError(FrazilError):
 
 
 class LoadChangedError(FrazilError):
-    """DMS wrote other load files than those applied: say what to do."""
+    """DMS wrote other load files than those applied: a person must decide what to do."""
 
     decision = True
 
@@ -62,11 +62,11 @@ class Position:
 
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied; `stream_load` has the
     same for load records. `stream_of` identifies these topics or streams by name (see `stream_source.Stream.made`). `topic`
-    is the one that all of its messages were in, as the mappings stated it then.
+    is the one that all of its messages were in, by the mappings at that time.
 
     `turn` is the number of files with names before `last` that were applied after it. `owed` are names of change
     objects that were applied before a replay and must be applied again. `lacks` are columns of the spec that the newest
-    file did not carry; `skips` are columns of that file that were ignored.
+    file did not have; `skips` are columns of that file that were ignored.
     """
 
     batch: str = ""
@@ -96,7 +96,7 @@ class Position:
 
     @property
     def look_from(self) -> str:
-        """The name from which on `recent` is complete: an hour back, or its first name if it is full. Listings begin there."""
+        """The name from which on `recent` is complete: an hour back, or its first name if it is full. Listings begin here."""
         if len(self.recent) == MAX_RECENT:
             return self.recent[0]
         return name_at(moment(self.last) - LOOK_BACK, self.last) if self.last else ""
@@ -125,7 +125,7 @@ class Position:
 
 
 class DamagedPositionError(PositionError):
-    """A stored position that cannot be read at all."""
+    """A stored position cannot be read at all."""
 
 
 _NEEDED = ("version", "batch", "load_digest", "load_files", "last", "last_etag", "recent")
@@ -136,9 +136,9 @@ def _read(text: str) -> dict[str, Any]:
     try:
         raw = json.loads(text)
     except ValueError:
-        raise DamagedPositionError(f"the position is no JSON: {text[:80]!r}") from None
+        raise DamagedPositionError(f"the position is not JSON: {text[:80]!r}") from None
     if not isinstance(raw, dict):
-        raise DamagedPositionError(f"the position is no JSON object: {text[:80]!r}")
+        raise DamagedPositionError(f"the position is not a JSON object: {text[:80]!r}")
     if isinstance(raw.get("version"), int) and raw["version"] > VERSION:
         return raw
     if missing := [n for n in _NEEDED if n not in raw]:
@@ -153,7 +153,7 @@ def _read(text: str) -> dict[str, Any]:
         if inside and not all(type(v) is inside for v in (value.values() if wanted is dict else value)):
             raise DamagedPositionError(f"the position has {name}: {value!r}")
     if (last := raw["last"]) and not (is_change_file(last) and all(map(is_change_file, raw["recent"]))):
-        raise DamagedPositionError(f"the position has last: {last!r}, which is no change file")
+        raise DamagedPositionError(f"the position has last: {last!r}, which is not a change file")
     return raw
 
 
@@ -169,16 +169,16 @@ def after_load(position: Position, objects: TableObjects, batch: str, replay: bo
         position = replace(position, last="", last_etag="", recent=(), turn=0, owed=tuple(owed))
     elif position.owed:
         position = replace(position, last=max(position.last, *position.owed), last_etag="", owed=())
-    held = [o for o in objects.changes if o.name <= position.last]
-    if held:
-        etag = held[-1].etag if held[-1].name == position.last else position.last_etag
-        recent = _recent(position.last, {*position.recent, *(o.name for o in held)})
+    contained = [o for o in objects.changes if o.name <= position.last]
+    if contained:
+        etag = contained[-1].etag if contained[-1].name == position.last else position.last_etag
+        recent = _recent(position.last, {*position.recent, *(o.name for o in contained)})
         position = replace(position, last_etag=etag, recent=recent)
     return replace(position, batch=batch, load_digest=objects.load_digest or NO_LOAD, load_files=len(objects.loads))
 
 
 def is_other_load(objects: TableObjects, position: Position) -> bool:
-    """Return whether there are load files that differ from those applied. A table's first load is not a different one."""
+    """Return whether load files differ from those applied. A table's first load is not a different one."""
     applied = position.loaded and not position.awaits_load
     return bool(objects.loads) and applied and objects.load_digest != position.load_digest
 
@@ -189,8 +189,8 @@ def _load_files(objects: TableObjects) -> dict[str, str]:
 
 def _applied_files(position: Position, applied: str | None) -> dict[str, str]:
     """Return the load files in the result of `load_as_json`, if they are those of the position."""
-    told = json.loads(applied or "{}")
-    return told.get("files", {}) if told.get("digest") == position.load_digest else {}
+    load = json.loads(applied or "{}")
+    return load.get("files", {}) if load.get("digest") == position.load_digest else {}
 
 
 def load_as_json(objects: TableObjects) -> str:
@@ -217,18 +217,18 @@ def require_same_load(objects: TableObjects, position: Position, applied: str | 
         "written again": [n for n in now if n in then and now[n] != then[n]],
         "no longer there": [n for n in then if n not in now],
     }
-    told_of = [f"{what}: {named(names)}" for what, names in kinds.items() if names]
+    differences = [f"{what}: {named(names)}" for what, names in kinds.items() if names]
     raise LoadChangedError(
         f"{source}: the load files are not those that were applied ({position.load_files} then, {len(objects.loads)} now"
-        f"{''.join('; ' + n for n in told_of if then)})",
-        "if load files came late or were mended, run 01_full_load with on_changed_load=replay (all load files, then every change file "
-        "again: all since the load must be there), and nothing is lost; if DMS loaded the table again, with on_changed_load=reload, which "
-        f"discards {discarded(position)} and loses what the new load does not hold",
+        f"{''.join('; ' + n for n in differences if then)})",
+        "if load files arrived late or were repaired, run 01_full_load with on_changed_load=replay (all load files, then every change file "
+        "again: all since the load must exist), and nothing is lost; if DMS loaded the table again, with on_changed_load=reload, which "
+        f"discards {discarded(position)} and loses what the new load does not have",
     )
 
 
 def named(names: Iterable[str]) -> str:
-    """Return the first of some names, with a mark if there are more."""
+    """Return the first names as text, with `…` if there are more."""
     listed = list(names)
     return f"{', '.join(listed[:SHOWN])}{' …' if listed[SHOWN:] else ''}"
 
@@ -241,16 +241,16 @@ def discarded(position: Position) -> str:
 def require_replayable(objects: TableObjects, position: Position, source: str, record: Record | None = None) -> None:
     """Raise PositionError if change objects applied since the load are gone: a replay would lose their changes.
 
-    Without a record it knows only those in the look-back window before the position.
+    Without a record, only those in the look-back window before the position are known.
     """
     recorded = [f.name for f in record.files.values() if f.etag and "/" not in f.name] if record else []
     require_there(objects, (*sorted(recorded), *position.recent, position.last, *position.owed), source)
 
 
 def require_there(objects: TableObjects, names: tuple[str, ...], source: str) -> None:
-    """Raise PositionError if an applied change object is gone that a replay needs."""
-    there = {o.name for o in objects.changes}
-    if gone := [n for n in dict.fromkeys(names) if n and n not in there]:
+    """Raise PositionError if an applied change file is gone that a replay needs."""
+    present = {o.name for o in objects.changes}
+    if gone := [n for n in dict.fromkeys(names) if n and n not in present]:
         raise PositionError(
             f"{source}: {len(gone)} change file(s) that were applied are no longer there: {named(gone)}; a replay needs all "
             "since the load",

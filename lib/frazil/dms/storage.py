@@ -1,4 +1,4 @@
-"""The storage of DMS's files: a local folder or S3, through the same few functions.
+"""Lists, reads and deletes DMS's files, in a local folder or on S3.
 
 A path is text: `/folder/file` or `s3://bucket/key`. boto3 handles access to S3: credentials by AWS's usual chain
 (environment, profile, role), and the endpoint by AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. None of this is a parameter.
@@ -44,7 +44,7 @@ class GoneError(StorageError):
 class Entry:
     """One object or, with `folder` set, one folder (its path ends in `/`). `etag` changes when an object is written again.
 
-    `odd` describes something that has a file's name but is not a file: a named pipe, a broken link.
+    `special` describes an object with a file's name that is not a file: a named pipe, a broken link.
     """
 
     path: str
@@ -52,7 +52,7 @@ class Entry:
     etag: str = ""
     modified: float = 0.0
     folder: bool = False
-    odd: str = ""
+    special: str = ""
 
     @property
     def name(self) -> str:
@@ -60,11 +60,11 @@ class Entry:
         return self.path.rstrip("/").rsplit("/", 1)[-1]
 
 
-class Sieve:
+class ListingFilter:
     """Decides what a listing leaves out. This base class leaves out nothing."""
 
-    def passed(self, names: list[str]) -> set[str]:
-        """Return the base names in a folder to leave out; size and time of local ones are then not read."""
+    def names_to_skip(self, names: list[str]) -> set[str]:
+        """Return the base names in a folder to leave out, by name alone: size and time of local files are not read."""
         return set()
 
     def known(self, name: str, etag: str) -> bool:
@@ -72,11 +72,11 @@ class Sieve:
         return False
 
     def is_data(self, name: str) -> bool:
-        """Return whether to list a folder of this name, because it should be a file."""
+        """Return whether a folder of this name is listed as an object, because it should be a file."""
         return False
 
     def cuts(self) -> list[str]:
-        """Return names below the folder that divide it into pages of keys, to list S3 in parallel parts."""
+        """Return names below the folder that divide it into parts, which S3 lists in parallel."""
         return []
 
 
@@ -86,7 +86,7 @@ def is_s3(path: Any) -> bool:
 
 
 def location(path: Any) -> str:
-    """Return a path as text in its canonical form: scheme `s3://` whatever Hadoop uses, no `/` at the end."""
+    """Return a path as text in its canonical form: with the scheme `s3://` also for Hadoop's schemes, and no `/` at the end."""
     text = str(path).rstrip("/")
     return "s3://" + text.split("://", 1)[1] if is_s3(text) else text
 
@@ -99,7 +99,7 @@ def _split(path: str) -> tuple[str, str]:
 # --- the client
 
 _clients: dict[int, Any] = {}
-_one_at_a_time = Lock()
+_client_lock = Lock()
 
 
 def endpoint_url() -> str:
@@ -108,16 +108,16 @@ def endpoint_url() -> str:
 
 
 def client() -> Any:
-    """Return boto3's S3 client for the present AWS_* variables; threads share it."""
+    """Return boto3's S3 client for the current AWS_* variables; threads share it."""
     try:
         import boto3
         from botocore.config import Config
     except ImportError:
         raise StorageError(
-            "boto3 is not installed, and the source lies on S3", "pip install 'frazil[workbook]'"
+            "boto3 is not installed, and the source is on S3", "pip install 'frazil[workbook]'"
         ) from None
     state = hash(tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_"))))
-    with _one_at_a_time, _explained("S3"):
+    with _client_lock, _storage_errors("S3"):
         if state not in _clients:
             # A self-hosted server rarely has a host name per bucket.
             style = {"addressing_style": "path"} if endpoint_url() else {}
@@ -128,7 +128,7 @@ def client() -> Any:
 
 
 def _session() -> Any:
-    """Return a botocore session that parses times five times as fast: this is most of the work for 100,000 listed keys."""
+    """Return a botocore session with a faster parser of times, which are most of the work in a listing of 100,000 keys."""
     import botocore.session
 
     session = botocore.session.get_session()
@@ -148,20 +148,20 @@ def _timestamp(text: Any) -> datetime:
 
 _CREDENTIALS = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws sso login`, or give the machine a role"
 _CURES = {
-    "NoSuchBucket": ("there is no such bucket", "correct the bucket in parameter 'source', or AWS_ENDPOINT_URL"),
-    "NoSuchKey": ("there is no such object", "it was removed meanwhile: run again"),
-    "404": ("there is no such object", "it was removed meanwhile: run again"),
+    "NoSuchBucket": ("the bucket does not exist", "correct the bucket in parameter 'source', or AWS_ENDPOINT_URL"),
+    "NoSuchKey": ("the object does not exist", "it was removed during the run: run again"),
+    "404": ("the object does not exist", "it was removed during the run: run again"),
     "AccessDenied": ("access is denied", "the role or user needs s3:ListBucket on the bucket and s3:GetObject below the folder"),
     "403": ("access is denied", "the role or user needs s3:ListBucket on the bucket and s3:GetObject below the folder"),
-    "InvalidAccessKeyId": ("the access key is not known there", _CREDENTIALS),
-    "SignatureDoesNotMatch": ("the secret does not belong to the access key", _CREDENTIALS),
+    "InvalidAccessKeyId": ("S3 does not know the access key", _CREDENTIALS),
+    "SignatureDoesNotMatch": ("the secret key does not belong to the access key", _CREDENTIALS),
     "ExpiredToken": ("the credentials have expired", _CREDENTIALS),
-    "InvalidBucketName": ("that is no name for a bucket", "correct the bucket in parameter 'source'"),
+    "InvalidBucketName": ("the bucket's name is not valid", "correct the bucket in parameter 'source'"),
 }  # fmt: skip
 
 
 @contextmanager
-def _explained(path: str) -> Iterator[None]:
+def _storage_errors(path: str) -> Iterator[None]:
     """Turn boto3's exceptions into one StorageError with its cure, without secrets."""
     try:
         from botocore import exceptions as e
@@ -189,41 +189,43 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def walk(
-    folder: str, start_after: str = "", deep: bool = True, prefix: str = "", page: int = PAGE, sieve: Sieve = Sieve(),  # noqa: B008
+    folder: str, start_after: str = "", deep: bool = True, prefix: str = "", page: int = PAGE, listing_filter: ListingFilter = ListingFilter(),  # noqa: B008
 ) -> Iterator[Entry]:  # fmt: skip
     """Yield a folder's entries in order of their paths: objects of all levels, or of this level with its sub-folders.
 
     `start_after` and `prefix` are names below the folder: S3 starts there and does not list what is before. The first
-    request asks for `page` keys, later ones for 1,000: a caller that stops early asks for few. A missing folder has no
+    request asks for `page` keys, later ones for 1,000: a caller that stops early sets a small number. A missing folder has no
     entries.
     """
     root = location(folder) + "/"
     if not is_s3(root):
-        yield from _walk_local(root, start_after, deep, prefix, sieve)
+        yield from _walk_local(root, start_after, deep, prefix, listing_filter)
         return
     bucket, base = _split(root)
     ask: dict[str, Any] = {"Bucket": bucket, "Prefix": base + prefix, "MaxKeys": page}
     ask |= {} if deep else {"Delimiter": "/"}
-    cuts = sieve.cuts() if deep and not start_after and not prefix else []
-    for answer in _answers(root, ask, [base + start_after if start_after else "", *[base + cut for cut in cuts]]):
-        yield from _entries(bucket, answer, sieve)
+    cuts = listing_filter.cuts() if deep and not start_after and not prefix else []
+    for answer in _parallel_pages(
+        root, ask, [base + start_after if start_after else "", *[base + cut for cut in cuts]]
+    ):
+        yield from _entries(bucket, answer, listing_filter)
 
 
-def _entries(bucket: str, answer: dict[str, Any], sieve: Sieve) -> list[Entry]:
-    """Return the entries of one page of a listing, in order, without what the sieve leaves out."""
+def _entries(bucket: str, answer: dict[str, Any], listing_filter: ListingFilter) -> list[Entry]:
+    """Return the entries of one page of a listing, in order, without what the filter leaves out."""
     found = [(o["Key"].rsplit("/", 1)[-1], o) for o in answer.get("Contents", ())]
-    passed = sieve.passed([name for name, _ in found])
+    skipped = listing_filter.names_to_skip([name for name, _ in found])
     objects = [
         Entry(f"s3://{bucket}/{o['Key']}", o["Size"], o["ETag"].strip('"'), o["LastModified"].timestamp())
         for name, o in found
-        if name not in passed and not sieve.known(name, o["ETag"].strip('"'))
+        if name not in skipped and not listing_filter.known(name, o["ETag"].strip('"'))
     ]
     folders = [Entry(f"s3://{bucket}/{p['Prefix']}", folder=True) for p in answer.get("CommonPrefixes", ())]
     return sorted([*objects, *folders], key=lambda entry: entry.path)
 
 
-def _answers(root: str, ask: dict[str, Any], starts: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield S3's pages of a listing that begins after the first of the keys `starts`; the parts between these are requested in parallel."""
+def _parallel_pages(root: str, ask: dict[str, Any], starts: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield S3's pages of a listing that begins after the first of the keys `starts`; request the parts between them in parallel."""
     if len(starts) == 1:
         yield from _pages(root, ask, starts[0])
         return
@@ -236,7 +238,7 @@ def _pages(root: str, ask: dict[str, Any], start: str, end: str = "") -> Iterato
     """Yield S3's pages after the key `start`, through `end`; empty: from the first key, to the last."""
     ask = ask | ({"StartAfter": start} if start else {})
     while True:
-        with _explained(root):
+        with _storage_errors(root):
             answer = client().list_objects_v2(**ask)
         found = answer.get("Contents", ())
         if end and found and found[-1]["Key"] >= end:
@@ -249,49 +251,49 @@ def _pages(root: str, ask: dict[str, Any], start: str, end: str = "") -> Iterato
         ask.pop("StartAfter", None)
 
 
-def _walk_local(root: str, start_after: str, deep: bool, prefix: str, sieve: Sieve) -> Iterator[Entry]:
+def _walk_local(root: str, start_after: str, deep: bool, prefix: str, listing_filter: ListingFilter) -> Iterator[Entry]:
     """List a complete local folder, then drop what S3 would not return; links to folders are not followed."""
     found, folders = [], [""]
     while folders:
         below = folders.pop()
-        for e in _not_passed(root + below, sieve):
+        for e in _not_skipped(root + below, listing_filter):
             name = below + e.name
             if not _is_folder(e):
                 if name.startswith(prefix) and name > start_after:
-                    found += _local_file(root + name, e, sieve)
+                    found += _local_file(root + name, e, listing_filter)
             elif not deep:
                 if (name + "/").startswith(prefix) and name + "/" > start_after:
                     found.append(Entry(root + name + "/", folder=True))
-            elif sieve.is_data(e.name):
-                found.append(Entry(root + name, odd="a folder"))
+            elif listing_filter.is_data(e.name):
+                found.append(Entry(root + name, special="a folder"))
             elif not e.is_symlink():
                 folders.append(name + "/")
     yield from sorted(found, key=lambda entry: entry.path)
 
 
-def _not_passed(folder: str, sieve: Sieve) -> list[os.DirEntry[str]]:
-    """List one local folder without the names that the sieve has passed."""
-    there = _scan(folder)
-    passed = sieve.passed([e.name for e in there])
-    return [e for e in there if e.name not in passed] if passed else there
+def _not_skipped(folder: str, listing_filter: ListingFilter) -> list[os.DirEntry[str]]:
+    """List one local folder without the names that the filter skips."""
+    entries = _scan(folder)
+    skipped = listing_filter.names_to_skip([e.name for e in entries])
+    return [e for e in entries if e.name not in skipped] if skipped else entries
 
 
-def _local_file(path: str, entry: os.DirEntry[str], sieve: Sieve) -> list[Entry]:
-    """Return the entry of a local file or of what is odd there; nothing if the sieve knows it or it was deleted since."""
+def _local_file(path: str, entry: os.DirEntry[str], listing_filter: ListingFilter) -> list[Entry]:
+    """Return the entry of a local file or special object; none if the filter knows it or it was deleted since."""
     stat = _stat(entry)
     if stat and S_ISREG(stat.st_mode):
-        return [] if sieve.known(entry.name, _etag(stat)) else [_local(path, stat)]
+        return [] if listing_filter.known(entry.name, _etag(stat)) else [_local(path, stat)]
     if stat or entry.is_symlink():
-        return [Entry(path, odd=_what(stat))]
+        return [Entry(path, special=_describe(stat))]
     return []
 
 
-_ODD = {S_IFIFO: "a named pipe", S_IFSOCK: "a socket", S_IFBLK: "a device", S_IFCHR: "a device"}
+_SPECIAL = {S_IFIFO: "a named pipe", S_IFSOCK: "a socket", S_IFBLK: "a device", S_IFCHR: "a device"}
 
 
-def _what(stat: os.stat_result | None) -> str:
+def _describe(stat: os.stat_result | None) -> str:
     """Describe something that is not a regular file."""
-    return _ODD.get(S_IFMT(stat.st_mode), "no file") if stat else "a broken link"
+    return _SPECIAL.get(S_IFMT(stat.st_mode), "an unknown object") if stat else "a broken link"
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -319,7 +321,9 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except PermissionError:
-        raise StorageError(f"{folder}: it may not be read", "give the user that runs Frazil the right to") from None
+        raise StorageError(
+            f"{folder}: permission denied", "give the user that runs Frazil the right to read it"
+        ) from None
 
 
 def _local(path: str, stat: os.stat_result) -> Entry:
@@ -335,13 +339,13 @@ def head(path: str) -> Entry:
     if not is_s3(path):
         return _local(path, os.stat(path))
     bucket, key = _split(path)
-    with _explained(path):
+    with _storage_errors(path):
         answer = client().head_object(Bucket=bucket, Key=key)
     return Entry(path, answer["ContentLength"], answer["ETag"].strip('"'), answer["LastModified"].timestamp())
 
 
 def server_time(path: str) -> tuple[float, float] | None:
-    """Return the times of a store's clock and this host's (epoch seconds), read together; None if the store does not tell its time.
+    """Return the times of the storage's clock and this host's (epoch seconds), read together; None if the storage sends none.
 
     For a local folder it is the time of the file `path`, which the owner of the file system sets.
     """
@@ -352,16 +356,16 @@ def server_time(path: str) -> tuple[float, float] | None:
 
     try:
         answer = client().head_bucket(Bucket=_split(path)[0])
-    except ClientError as error:  # a refusal has the time too
+    except ClientError as error:  # a refusal also has the time
         answer = error.response
-    except BotoCoreError:  # reading the store reports what is wrong
+    except BotoCoreError:  # a later read reports the problem
         return None
-    told = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    return (parsedate_to_datetime(told).timestamp(), time.time()) if told else None
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    return (parsedate_to_datetime(date).timestamp(), time.time()) if date else None
 
 
 def heads(paths: Sequence[str]) -> list[Entry | None]:
-    """Return the `head` of each object, None for a missing one; S3 is asked for sixteen at a time."""
+    """Return the `head` of each object, None for a missing one; S3 gets sixteen requests at a time."""
 
     def one(path: str) -> Entry | None:
         try:
@@ -387,7 +391,7 @@ def remove(paths: Sequence[str]) -> None:
     for bucket, keys in objects.items():
         for i in range(0, len(keys), PAGE):
             named = {"Objects": [{"Key": key} for key in keys[i : i + PAGE]], "Quiet": True}
-            with _explained(bucket):
+            with _storage_errors(bucket):
                 left = client().delete_objects(Bucket=bucket, Delete=named).get("Errors", ())
             if left:
                 raise StorageError(f"s3://{bucket}/{left[0]['Key']}: S3 answers {left[0]['Code']}, and to {len(left)} in all", "the role or user needs s3:DeleteObject")  # fmt: skip
@@ -397,7 +401,7 @@ def remove(paths: Sequence[str]) -> None:
 
 
 def _get(path: str, **more: str) -> bytes:
-    with _explained(path), closing(_opened(path, **more)) as body:
+    with _storage_errors(path), closing(_opened(path, **more)) as body:
         return body.read()
 
 
@@ -421,8 +425,11 @@ def read_tail(path: str, size: int, n: int) -> bytes:
 
 
 def chunks(path: str, n: int = 1 << 22, packed: bool = False) -> Iterator[bytes]:
-    """Yield an object's bytes in chunks of `n`, `.gz` unpacked unless `packed`; a damaged archive raises BadGzipFile, EOFError or zlib.error."""
-    with closing(_opened(path)) as raw, _explained(path):
+    """Yield an object's bytes in chunks of `n`, with `.gz` unpacked unless `packed`.
+
+    A damaged archive raises BadGzipFile, EOFError or zlib.error.
+    """
+    with closing(_opened(path)) as raw, _storage_errors(path):
         file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") and not packed else raw
         while chunk := file.read(n):
             yield chunk
@@ -432,7 +439,7 @@ def _opened(path: str, **more: str) -> Any:
     if not is_s3(path):
         return Path(path).open("rb")
     bucket, key = _split(path)
-    with _explained(path):
+    with _storage_errors(path):
         return client().get_object(Bucket=bucket, Key=key, **more)["Body"]
 
 

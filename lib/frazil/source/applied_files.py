@@ -1,6 +1,6 @@
 """The record of the files that a table has applied: how to recognise each, and its place in the order.
 
-The position says how far a table is; the record says which files were applied. It is stored next to the position and
+The position is how far a table is; the record is the list of applied files. It is stored next to the position and
 changes in the same commit. The newest files are in a table property; older ones are in segments, which are files that
 are written once. A lost segment loses no row: its content is read from the folder again.
 """
@@ -37,9 +37,9 @@ Place = tuple[str, int]
 
 
 class Applied(NamedTuple):
-    """One file. `etag` is empty for a file whose changes a load or an adoption holds: it is recognised by its name alone.
+    """One file. `etag` is empty for a file whose changes came with a load or an adoption: only its name identifies it.
 
-    `content` is a digest of a local file's bytes; on S3 the ETag mostly is one. `after` and `turn` are set for a file
+    `content` is a digest of a local file's bytes; on S3 the ETag usually is one. `after` and `turn` are set for a file
     that was applied after files with later names.
     """
 
@@ -85,7 +85,7 @@ def _parts(data: bytes, both: bool = True) -> tuple[str, str]:
     front = zlib.decompressobj(31)
     text = front.decompress(data).decode()
     if not front.eof:
-        raise ValueError("the segment is cut off")
+        raise ValueError("the segment is truncated")
     return text, gzip.decompress(front.unused_data).decode() if both else ""
 
 
@@ -93,8 +93,8 @@ def _parts(data: bytes, both: bool = True) -> tuple[str, str]:
 class Record:
     """The content of the properties; `read` returns a segment's bytes.
 
-    `modified` is the greatest modification time in a listing, by the storage's clock (epoch seconds). `whole` says that
-    no applied file is missing. `moved` has two names: the first of the files applied after later names, and the last of
+    `modified` is the greatest modification time in a listing, by the storage's clock (epoch seconds). `whole` means
+    that no applied file is missing. `moved` has two names: the first of the files applied after later names, and the last of
     these later names.
     """
 
@@ -120,27 +120,27 @@ class Record:
         except (ValueError, TypeError):
             awaited = ()
         try:
-            told = json.loads(properties.get(FILES) or "{}")
-            if told.get("version") != VERSION:
+            stored = json.loads(properties.get(FILES) or "{}")
+            if stored.get("version") != VERSION:
                 return Record(modified=none, awaited=awaited, read=read)
             return Record(
-                tuple((str(name), int(count)) for name, count in told["segments"]),
-                tuple(Applied(*file) for file in told["tail"]),
-                float(told["modified"]), bool(told["whole"]), tuple(told["moved"]), awaited, seen, read,
+                tuple((str(name), int(count)) for name, count in stored["segments"]),
+                tuple(Applied(*file) for file in stored["tail"]),
+                float(stored["modified"]), bool(stored["whole"]), tuple(stored["moved"]), awaited, seen, read,
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, AttributeError):
             return Record(modified=none, awaited=awaited, read=read)
 
     def to_text(self) -> str:
         """Return the text of the property `FILES`."""
-        told = {
+        fields = {
             "segments": self.segments,
             "tail": self.tail,
             "modified": self.modified,
             "whole": self.whole,
             "moved": self.moved,
         }
-        return json.dumps({"version": VERSION, **told}, separators=(",", ":"))
+        return json.dumps({"version": VERSION, **fields}, separators=(",", ":"))
 
     def look_from(self, last: str) -> str:
         """Return the name from which to list if the position is `last` and files with earlier names may follow it; else an empty text."""
@@ -154,8 +154,8 @@ class Record:
         try:
             lines = gzip.decompress(self.read(self.seen_in)).decode().split("\n")
             return dict(line.split("\t") for line in lines if line)
-        except Exception:  # whatever the storage raises: the files are read once more
-            log.warning("what was seen of applied files cannot be read: %s", self.seen_in, exc_info=True)
+        except Exception:  # whatever the storage raises: the files are read again
+            log.warning("the newer ETags of applied files cannot be read: %s", self.seen_in, exc_info=True)
             return {}
 
     @cached_property

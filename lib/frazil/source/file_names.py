@@ -1,4 +1,4 @@
-"""The names of DMS's files: which are load files, which are change files, and the time in a change file's name."""
+"""Recognises the names of DMS's load files and change files, and reads the time in a change file's name."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 WAITING, STILL_BAD, OBSOLETE, REPLAYED, DISCARDED = "waiting", "still bad", "obsolete", "replayed", "discarded"
 OPEN = (WAITING, STILL_BAD)
 UNREADABLE = "unreadable"
-"""The status of a message that names no table: it cannot be replayed, and stays until it is discarded."""
+"""The status of a message without a table name: it cannot be replayed, and stays until someone discards it."""
 RECORD = {
     "table_name": "string", "id": "string", "status": "string", "column_name": "string", "reason": "string", "raw": "binary",
     "path": "string", "row_no": "string", "key": "string", "old_key": "string", "op": "string", "commit_ts": "string",
@@ -14,4 +14,4 @@ RECORD = {
 }  # fmt: skip
 LATER = ("later_key", "later_old_key", "later_any", "later_part")
 STATE = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at", "path", "row_no", "reason")
-"""The columns that show what became of a row."""
+"""The columns that show the state of a row."""
