@@ -102,4 +102,4 @@ def in_this_process(monkeypatch):
         raise AssertionError("a task reads a file")
 
     monkeypatch.setattr(large_batch, "collapse_files", read)
-    monkeypatch.setattr(load_on_spark, "load_files", read)
+    monkeypatch.setattr(load_on_spark, "write_in_tasks", read)

@@ -12,6 +12,7 @@ from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSett
 from frazil.config.spec import parse_spec
 from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
 from frazil.dms.listing import list_table
+from frazil.dms.source_table import SourceTable
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.small_batch import collapse_files
 from frazil.flows import cdc, full_load, setup
@@ -236,8 +237,10 @@ class World:
         """Let the core collapse all change files, as a small batch."""
         spec = parse_spec(self.specs[table])
         self.book()
-        sent = read_endpoint(self.root / "endpoint.json"), read_mappings(self.root / "mappings.json")
-        return collapse_files(spec, sent, list_table(self.root / "source", spec).changes, Wanted(()))
+        endpoint, mappings = read_endpoint(self.root / "endpoint.json"), read_mappings(self.root / "mappings.json")
+        return collapse_files(
+            SourceTable(spec, endpoint, mappings), list_table(self.root / "source", spec).changes, Wanted(())
+        )
 
     def collapsed(self, table: str) -> dict:
         """Return {key: row or None for a delete} as the collapse of all change files has it; no row may be bad."""

@@ -12,6 +12,7 @@ from frazil.config.spec import parse_spec
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
+from frazil.dms.source_table import SourceTable
 from frazil.engine.read_files import read_changes
 from frazil.engine.read_plan import plan_files
 from frazil.errors import FrazilError
@@ -31,7 +32,7 @@ def read(tmp_path):
         path = tmp_path / f"{digits[:8]}-{digits[8:]}.parquet"
         path.write_bytes(raw)
         file = DmsObject(path.name, str(path), len(raw), "")
-        [planned], plan = plan_files(SPEC, Endpoint(), Mappings(()), [file], CHANGE_PHASE)
+        [planned], plan = plan_files(SourceTable(SPEC, Endpoint(), Mappings(())), [file], CHANGE_PHASE)
         found = list(read_changes(planned, plan))
         rows = [(x["op"], x["new_0"], x["new_1"]) for block in found for x in block.rows.to_pylist()]
         return rows, [(bad.number, bad.column, bad.reason) for block in found for bad in block.bad]
@@ -80,4 +81,4 @@ def test_a_commit_time_of_another_type_is_refused_by_name(tmp_path):
         file.write_bytes(written({"Op": ROWS["Op"], "ts": times, "id": ROWS["id"], "v": ROWS["v"]}))
         listed = DmsObject(file.name, str(file), file.stat().st_size, f"{kind}")
         with pytest.raises(FrazilError, match=re.escape(f"{file.name}: column 'ts' is {kind} there")):
-            plan_files(spec, Endpoint(timestamp_column="ts"), Mappings(()), [listed], CHANGE_PHASE)
+            plan_files(SourceTable(spec, Endpoint(timestamp_column="ts"), Mappings(())), [listed], CHANGE_PHASE)

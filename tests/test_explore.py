@@ -204,7 +204,7 @@ def test_what_was_told_is_never_less_than_what_the_source_committed(module_world
 
 def test_where_a_row_comes_from_is_told_also_of_a_batch_whose_files_have_other_columns(new_world, monkeypatch):
     """Batches of earlier versions held such files."""
-    monkeypatch.setattr(cdc, "first_alike", lambda spec, endpoint, mappings, files: files)
+    monkeypatch.setattr(cdc, "first_alike", lambda table, files: files)
     w = new_world(AddColumnName=True).table("t", "id INT8", "v WSTRING(9)", "w WSTRING(9)")
     w.write("t", LOAD1, f"ts,id,v,w\n{ONE_COMMIT},1,a,b\n").loaded()
     w.write("t", FILE1, f"Op,ts,id,v\nU,{ONE_COMMIT},1,c\n").write("t", FILE2, f"Op,ts,id,v,x\nU,{ONE_COMMIT},1,d,e\n")

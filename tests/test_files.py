@@ -14,8 +14,9 @@ from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import DmsObject, SourceError, TableObjects, list_table
 from frazil.dms.mappings import Mappings
 from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
+from frazil.dms.source_table import SourceTable
 from frazil.flows.batch import take_batch
-from frazil.source.applied_files import Record
+from frazil.source.applied_files import AppliedFiles
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark
@@ -108,7 +109,7 @@ def at(minute: int, hour: int = 10) -> str:
 
 
 def pending(position: Position, *objects: DmsObject) -> list[str]:
-    state = pending_changes.State("lake.t", "public.t", position, position.to_json(), Record())
+    state = pending_changes.State("lake.t", "public.t", position, position.to_json(), AppliedFiles())
     return [o.name for o in pending_changes.pending(TableObjects(changes=tuple(objects)), state).pending]
 
 
@@ -499,5 +500,5 @@ def test_a_late_file_is_judged_by_its_commit_times_in_every_dialect(tmp_path, de
 
     newest = file(FILE2, 30, 20, 40)
     for seconds, after in (((41, 50), True), ((39, 50), False)):
-        found, why = clock_went_back([file(FILE1, *seconds)], newest, spec, endpoint, Mappings())
+        found, why = clock_went_back([file(FILE1, *seconds)], newest, SourceTable(spec, endpoint, Mappings()))
         assert (found, f"at 2024-01-01 10:00:{seconds[0]}, the last one of" in why) == (after, True)

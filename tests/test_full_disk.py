@@ -59,8 +59,8 @@ def with_notebook(place: Path, code: str) -> None:
 
 
 RESULT = """
-from frazil.report.notebook_output import Record
-Record("setup", "ok", tables={"app.person": {"status": "created"}})
+from frazil.report.notebook_output import NotebookResult
+NotebookResult("setup", "ok", tables={"app.person": {"status": "created"}})
 """
 FILLS = """
 try:

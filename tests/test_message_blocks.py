@@ -298,7 +298,7 @@ def test_blocks_of_load_records_have_only_the_places_of_changes():
     for loads in (True, False):
         part = Part(("public", "t"), {"s/0": 120, "s/1": 0}, loads=loads)
         held = messages_of(sent, ("public", "t"), part.begin, loads=loads)
-        latest = message_blocks.places_told(parsed, part, message_parts.latest)
+        latest = message_blocks.find_places(parsed, part, message_parts.latest)
         assert sum(count for *_, count in latest) == len(held) > 3
         assert max(at for _, at, _ in latest) == max(m.arrived_ms for m in held)
     names = {
@@ -320,7 +320,7 @@ def test_changes_around_load_records_are_found_in_blocks_as_in_few_messages(digi
         ({"s/0": 90}, {}, 0),
     ):
         around = message_parts.Around(last, seen, newest)
-        found = message_blocks.places_told(parsed, part, around)
+        found = message_blocks.find_places(parsed, part, around)
         few = [(p, *around(p, rows)) for p, rows in places_of(held)]
         after = [
             m for m in held if last.get(m.partition, -1) < m.place < seen.get(m.partition, 0) and m.arrived_ms >= newest

@@ -16,7 +16,11 @@ NOTEBOOKS = sorted((FRAZIL.parent.parent / "notebooks").glob("*.ipynb"))
 PLAIN = {
     "behind": "after", "anew": "again", "so many": "the number", "manyth": "every N", "thither": "there",
     "turned up": "arrived", "tells of": "reports", "set aside": "quarantined", "passed by": "ignored", "lies": "is",
-    "at once": "immediately or together",
+    "at once": "immediately or together", "told": "known or reported", "tell": "recognise", "tells": "is whether",
+    "said": "stated", "beside": "next to or while", "known of": "known about", "held": "kept", "lie": "be", "lying": "being",
+    "mend": "repair", "mended": "repaired", "needless": "unnecessary", "patiently": "with retries", "promise": "state",
+    "promises": "states", "hurts": "harms", "shipped": "sent", "stand-in": "simulator", "thus": "so", "hence": "so",
+    "thereby": "so", "heed": "follow", "forth": "on",
 }  # fmt: skip
 """Words that the prose does not use, and what to write instead."""
 

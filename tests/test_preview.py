@@ -55,12 +55,19 @@ def test_the_latest_row_per_key_is_what_the_run_then_commits(world):
     assert world.history("t")[0].summary()["frazil.counts"].count('"keys":6')
 
 
+@pytest.mark.parametrize(("lane", "name"), [("merge", "MERGE"), ("rowdelta", "row delta"), ("scan", "row delta by scan")])
+def test_what_is_written_names_its_lane(world, lane, name):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", U(1, "b"), name=FILE1)
+    assert f"in one commit by {name} (parameter lane)" in batch_of(world, lane=lane).written().sentence
+
+
 def test_a_reader_follows_one_key_through_the_stages(world):
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", *[I(i, "x") for i in range(10, 40)], U(1, "b"), name=FILE1)
     world.changes("t", U(1, "c"), name=FILE2).changes("t", D(1), name=FILE3)
     batch = batch_of(world)
-    assert batch.records().said == "all 33 records of 3 files; 3 of them are of key 1"
+    assert batch.records().sentence == "all 33 records of 3 files; 3 of them are of key 1"
     records, changes, (last, *_) = batch.records().rows, batch.changes().rows, batch.latest().rows[::-1]
     assert [(r["Op"], r["id"], r["v"]) for r in records][-3:] == [("U", "1", "b"), ("U", "1", "c"), ("D", "1", None)]
     assert [(r["file"], r["row"]) for r in records] == [(r["file"], r["row"]) for r in changes]
@@ -73,10 +80,10 @@ def test_the_table_with_most_pending_files_is_shown_unless_another_is_named(worl
     world.table("a").load("a", (1, "a")).table("b").load("b", (1, "a")).loaded()
     world.changes("a", U(1, "b"), name=FILE1)
     world.changes("b", U(1, "b"), name=FILE1).changes("b", U(1, "c"), name=FILE2)
-    assert batch_of(world).files().said.startswith("public.b: the next batch is 2 files")
-    assert batch_of(world, max_batch_files=1).files().said.endswith("; 1 more wait for later batches")
-    assert batch_of(world, "public.a").files().said.startswith("public.a: the next batch is 1 file")
-    assert "did you mean 'public.a'?" in batch_of(world, "public.aa").files().said
+    assert batch_of(world).files().sentence.startswith("public.b: the next batch is 2 files")
+    assert batch_of(world, max_batch_files=1).files().sentence.endswith("; 1 more wait for later batches")
+    assert batch_of(world, "public.a").files().sentence.startswith("public.a: the next batch is 1 file")
+    assert "did you mean 'public.a'?" in batch_of(world, "public.aa").files().sentence
 
 
 def test_masked_columns_show_as_masked_and_columns_left_out_never(world):
@@ -104,7 +111,7 @@ def test_a_bad_row_shows_its_column_its_value_and_what_becomes_of_it(world, poli
     batch = batch_of(world, on_bad_rows=policy)
     bad = [r["bad row"] for r in batch.changes().rows if "bad row" in r]
     assert bad[0] == "column 'n': 'x' does not fit INT4 (int in the lake)" and "too few fields (9)" in bad[1]
-    assert batch.changes().said.endswith({"stop": ": the table will stop", "quarantine": "to be quarantined"}[policy])
+    assert batch.changes().sentence.endswith({"stop": ": the table will stop", "quarantine": "to be quarantined"}[policy])
     assert [r["bad row"] for r in batch.records().rows if "bad row" in r] == bad
     assert notebook_output.stage(batch.changes())._repr_html_().count("box-shadow") == 2
 
@@ -113,9 +120,9 @@ def test_what_is_not_pending_shows_nothing_and_reads_no_table(world, monkeypatch
     world.table("t").load("t", (1, "a")).loaded()
     monkeypatch.setattr(preview, "read_base", lambda *_: pytest.fail("the lake is asked"))
     batch = batch_of(world)
-    assert batch.files().said == "no change file is to be applied now"
+    assert batch.files().sentence == "no change file is to be applied now"
     assert [repr(notebook_output.stage(getattr(batch, s)())) for s in BATCH[1:]] == ["· nothing to show"] * 4
-    assert load_of(world).files().said == "no table is to be loaded now"
+    assert load_of(world).files().sentence == "no table is to be loaded now"
 
 
 def test_a_broken_file_fails_neither_the_preview_nor_the_other_tables(world):
@@ -124,7 +131,7 @@ def test_a_broken_file_fails_neither_the_preview_nor_the_other_tables(world):
     world.changes("u", U(1, "b"))
     batch = batch_of(world)
     assert len(batch.files().rows) == 2
-    assert batch.records().failed and "a quoted text does not end" in batch.records().said
+    assert batch.records().failed and "a quoted text does not end" in batch.records().sentence
     assert [getattr(batch, s)() for s in BATCH[2:]] == [preview.NOTHING] * 3
     assert {t: r.status for t, r in world.merge().items()} == {"t": "failed", "u": "merged"}
 
@@ -132,7 +139,7 @@ def test_a_broken_file_fails_neither_the_preview_nor_the_other_tables(world):
 def test_an_error_of_the_preview_itself_is_a_sentence(world, monkeypatch):
     world.table("t").load("t", (1, "a")).loaded().changes("t", U(1, "b"))
     monkeypatch.setattr(preview, "take_batch", lambda *_: 1 / 0)
-    assert batch_of(world).files().said == "cannot be shown: ZeroDivisionError: division by zero"
+    assert batch_of(world).files().sentence == "cannot be shown: ZeroDivisionError: division by zero"
     monkeypatch.undo()
     monkeypatch.setattr(preview_sample.Sample, "fields", lambda *_: 1 / 0)
     batch = batch_of(world)
@@ -155,12 +162,12 @@ def test_only_the_beginning_of_long_files_is_read(world, monkeypatch):
 
     monkeypatch.setattr(read_files, "chunks", counted)
     batch = batch_of(world)
-    assert batch.records().said.startswith("the first 1,000 records of 10 files")
+    assert batch.records().sentence.startswith("the first 1,000 records of 10 files")
     assert sum(read) <= preview_sample.EXTENT.block
-    assert batch.written().said.startswith("the first 1,000 records of the batch: 1,000 changes")
+    assert batch.written().sentence.startswith("the first 1,000 records of the batch: 1,000 changes")
     (world.root / "source/public/t" / FILE1).write_text('U,2024-01-01 09:59:00,1,"' + "x" * (6 << 20))
     read.clear()
-    assert "a row is too long to be shown" in batch_of(world).records().said
+    assert "a row is too long to be shown" in batch_of(world).records().sentence
     assert sum(read) <= preview_sample.EXTENT.most + preview_sample.EXTENT.block
 
 
@@ -176,7 +183,7 @@ def test_a_table_without_a_key_says_what_becomes_of_its_changes(world, policy, s
     world.write("t", FILE1, "I,2024-01-01 09:59:00.000000,2,b,,,\nU,2024-01-01 09:59:00.000000,3,b,,2,b\n")
     batch = batch_of(world)
     assert [r["operation"] for r in batch.changes().rows] == ["insert", "update"]
-    assert says in batch.latest().said and says in batch.written().said
+    assert says in batch.latest().sentence and says in batch.written().sentence
     assert not [s for s in BATCH if getattr(batch, s)().failed]
 
 
@@ -202,10 +209,10 @@ def test_a_load_shows_its_rows_and_the_data_files_that_they_make(world):
     world.table_file("t")
     world.load("t", (1, "a", "2023-01-01"), (2, "b", "2024-01-01"), (3, None, "2024-05-05"), (1234567, "", None))
     load = load_of(world)
-    assert "run 00_setup first" in load.written().said
+    assert "run 00_setup first" in load.written().sentence
     world.setup()
     load = load_of(world)
-    assert load.files().said.startswith("public.t: the load is 1 file")
+    assert load.files().sentence.startswith("public.t: the load is 1 file")
     assert [(r["id: bigint"], r["v: string"]) for r in load.rows().rows][2:] == [("3", None), ("1234567", '""')]
     before = sorted(world.root.parent.rglob("*.parquet"))
     rows = {r["partition"]: r["rows"] for r in load.written().rows}
@@ -225,7 +232,7 @@ def test_maintenance_shows_the_files_that_it_then_rewrites_and_the_snapshots_tha
     planned = maintenance.plan(book)
     rewrites, expiring = maintenance.rewrites(book, planned), maintenance.expiring(book, planned)
     assert (rewrites.rows[0]["files"], rewrites.rows[0]["live rows"], rewrites.rows[0]["becomes"]) == (4, 5, "1 file")
-    assert maintenance.rewrites(book, planned, "public.no").said == "no table's data files are to be rewritten"
+    assert maintenance.rewrites(book, planned, "public.no").sentence == "no table's data files are to be rewritten"
     (done,) = maintenance.run(book)
     assert done.counts["rewritten_files"] == 4 and done.counts["added_files"] == 1
     left = {str(s.snapshotId()) for s in world.history("t")}

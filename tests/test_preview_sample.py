@@ -20,7 +20,7 @@ def stages(world, *names: str) -> tuple[preview.Batch, str]:
     (spec,) = book.specs.values()
     taken = list(book.objects(spec).changes)
     batch = preview.Batch(book, spec, taken)
-    planned, read = plan_files(spec, book.endpoint, book.mappings, taken, batch.phase)
+    planned, read = plan_files(book.source_table(spec), taken, batch.phase)
     batch.sample, batch.lane = read_sample(spec, planned, read, taken), ("merge", "set")
     found = [notebook_output.stage(getattr(batch, name)()) for name in names]
     return batch, "\n".join([*map(repr, found), *[card._repr_html_() for card in found]])

@@ -13,6 +13,7 @@ from frazil.core.changes import FieldRules, type_columns, type_records
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.listing import DmsObject
+from frazil.dms.source_table import SourceTable
 from frazil.engine.read_files import read_changes
 from frazil.engine.read_plan import plan_files
 from frazil.engine.reread_quarantined import NOT_ITS_OWN, Reread, present_layouts, reread
@@ -44,7 +45,7 @@ def record(raw, form="csv", layout=ROLES, **more) -> dict:
 def rows_of(records, spec=NOW, endpoint=ENDPOINT, layouts=None) -> list[dict]:
     """Return what each record is now, in their order."""
     table = pa.Table.from_pylist([{"id": str(i), **r} for i, r in enumerate(records)], SCHEMA)
-    found = reread(table, Reread(spec, (endpoint, Mappings()), "before-image", layouts or {}))
+    found = reread(table, Reread(SourceTable(spec, endpoint, Mappings()), "before-image", layouts or {}))
     assert sorted(found["id"].to_pylist()) == sorted(table["id"].to_pylist())
     return sorted(found.to_pylist(), key=lambda row: int(row["id"]))
 
@@ -130,7 +131,7 @@ def test_a_row_that_did_not_fit_gets_the_present_layout_and_any_other_keeps_its_
     before = ("op", "ts", "after:id", "after:v")
     line, old = f"I,{TIME},1,a,new", f"I,{TIME},1,a"
     name = "20240101-100000000.csv"
-    layouts = present_layouts([("csv", 1, name)], spec, endpoint, Mappings())
+    layouts = present_layouts([("csv", 1, name)], SourceTable(spec, endpoint, Mappings()))
     assert layouts == {("csv", 1, name): (*before, "after:extra")}
     misfit, same, narrow = rows_of(
         [record(line, layout=before, misfit=True), record(old, layout=before), record(old, layout=before, misfit=True)],
@@ -210,7 +211,7 @@ def test_messages_are_read_again_and_keys_of_other_partitions_stay_refused():
 def test_a_message_is_its_tables_or_stays_bad():
     mappings = Mappings((), {"public.t": {"src": "one"}})
     raws = [message(id=1, src="one"), message(id=2, src="two"), message(id=3)]
-    how = Reread(spec_with("id INT8"), (ENDPOINT, mappings), "before-image")
+    how = Reread(SourceTable(spec_with("id INT8"), ENDPOINT, mappings), "before-image")
     records = [{"id": str(i), **record(raw, "json", ())} for i, raw in enumerate(raws)]
     rows = sorted(reread(pa.Table.from_pylist(records, SCHEMA), how).to_pylist(), key=lambda row: row["id"])
     assert [row["c0"] for row in rows] == [1, None, None] and rows[1]["reason"] == NOT_ITS_OWN
@@ -236,7 +237,8 @@ def test_each_bad_row_of_a_damaged_file_is_bad_again_for_the_same_reason(dialect
         path = tmp_path / f"20260101-{number:09}{dialect.ending}"
         path.write_bytes(mutated_file(r, valid_file(r, dialect), dialect))
         try:
-            (file,), read = plan_files(spec, endpoint, Mappings(), [DmsObject(path.name, str(path), 1, "")], 1)
+            table = SourceTable(spec, endpoint, Mappings())
+            (file,), read = plan_files(table, [DmsObject(path.name, str(path), 1, "")], 1)
             bad = [row for changes in read_changes(file, read) for row in changes.bad]
         except FrazilError:
             continue

@@ -11,6 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -18,7 +19,7 @@ from frazil.config.paths import local_path
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.config.sql import identifier
 from frazil.flows import cdc, setup
-from frazil.lake import commit, jvm, jvm_row_delta, jvm_schema, write_path
+from frazil.lake import commit, jvm, jvm_row_delta, jvm_schema, lane_choice
 from frazil.lake import compaction as compaction
 from frazil.lake.key_index import KeyIndex
 from frazil.lake.row_locator import Locator, live_rows
@@ -77,6 +78,17 @@ def test_random_histories_end_as_a_replay(world, readers, lane):
     for kind, state in states.items():
         got = [(tuple(shown(v) for v in r[:-1]), r[-1]) for r in world.rows(kind)]
         assert sorted(got) == sorted((tuple(map(str, k)), v) for k, v in state.items()), kind
+
+
+@pytest.mark.parametrize(("codec", "stored"), [("gzip", "GZIP"), ("uncompressed", "UNCOMPRESSED")])
+def test_the_files_of_a_row_delta_are_compressed_as_the_table_says(loaded, codec, stored):
+    loaded.spark.sql(
+        f"ALTER TABLE {loaded.name('t')} SET TBLPROPERTIES ('write.parquet.compression-codec' = '{codec}')"
+    )
+    loaded.changes("t", U(1, "one")).merged(lane="rowdelta")
+    (added,) = loaded.spark.sql(f"SELECT file_path FROM {loaded.name('t')}.data_files WHERE record_count = 1").collect()
+    assert pq.ParquetFile(added.file_path.removeprefix("file:")).metadata.row_group(0).column(0).compression == stored
+    assert dict(loaded.rows("t"))[1] == "one"
 
 
 def shown(value) -> str:
@@ -447,11 +459,11 @@ def test_what_only_a_merge_can_write_goes_there(world):
 
 def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(loaded, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyroaring", None)
-    monkeypatch.setattr(write_path, "_tested", {})
+    monkeypatch.setattr(lane_choice, "_tested", {})
     loaded.changes("t", U(1, "A")).merged(lane="rowdelta")
     assert "MERGE (the package pyroaring is not installed)" in "".join(loaded.said)
     monkeypatch.undo()
-    monkeypatch.setattr(write_path, "_tested", {})
+    monkeypatch.setattr(lane_choice, "_tested", {})
     monkeypatch.setattr(jvm_row_delta, "function", lambda *a: 1 / 0)
     loaded.changes("t", U(1, "B"), name=FILE2).merged(lane="rowdelta")
     assert "the self-test failed" in loaded.history("t")[0].summary()["frazil.lane-reason"]
@@ -459,7 +471,7 @@ def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(lo
     shown = loaded.spark.sql(f"SHOW TABLES IN lake.{loaded.space}").collect()
     assert [r.tableName for r in shown] == ["t"]
     monkeypatch.undo()
-    monkeypatch.setattr(write_path, "_tested", {})
+    monkeypatch.setattr(lane_choice, "_tested", {})
     loaded.changes("t", U(1, "C"), name=FILE3).merged(lane="rowdelta")
     assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta"
     namespace = Path(loaded.iceberg("t").location().removeprefix("file:")).parent

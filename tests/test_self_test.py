@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from frazil.cli import main
-from frazil.lake import self_test, write_path
+from frazil.lake import lane_choice, self_test
 from frazil.lake.row_delta import RowDelta
 from helpers import FILE1, FILE2, Killed, U
 from lake_reader import lake_rows, lake_tables
@@ -46,7 +46,7 @@ def killed_at(world, monkeypatch, step: int) -> None:
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(write_path, "_tested", {})
+        patch.setattr(lane_choice, "_tested", {})
         patch.setattr(self_test, "_birth", lambda pid: 1)  # another process than the one that looks later
         patch.setattr(self_test, "_drop", drop)
         patch.setattr(RowDelta, "apply", commit)
@@ -61,7 +61,7 @@ def test_the_next_run_removes_what_a_killed_self_test_left(loaded, monkeypatch, 
     killed_at(loaded, monkeypatch, step)
     tables, folders = left(loaded)
     assert folders and bool(tables) == (0 < step < 4)
-    monkeypatch.setattr(write_path, "_tested", {})
+    monkeypatch.setattr(lane_choice, "_tested", {})
     loaded.changes("t", U(2, "B"), name=FILE2).merged(lane="rowdelta")
     assert left(loaded) == ([], [])
     assert lake_rows(loaded.catalog_options, f"{loaded.space}.t") == [(1, "A"), (2, "B")]

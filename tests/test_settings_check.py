@@ -14,6 +14,7 @@ from frazil.config.spec import load_specs, parse_spec
 from frazil.dms.endpoint import DatePartition, Endpoint, EndpointError, Mappings, read_endpoint, read_mappings
 from frazil.dms.listing import DmsObject, TableObjects, list_table
 from frazil.dms.settings_check import check_files, evidence
+from frazil.dms.source_table import SourceTable
 from helpers import WITH_BEFORE_IMAGE_AND_SEQUENCE, csv_field, spec_of
 
 SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(99)", "n INT4"))
@@ -41,12 +42,12 @@ class Files:
     def found(self, spec=SPEC, mappings=None, endpoint=STATED) -> dict:
         """Return {setting: (proposed, certain)}; a setting of which the files differ has all of it."""
         answers = defaultdict(set)
-        for e in evidence(self.objects(), spec, mappings or Mappings(), endpoint):
+        for e in evidence(self.objects(), SourceTable(spec, endpoint, mappings or Mappings())):
             answers[e.setting].add((e.proposed, e.certain))
         return {s: next(iter(a)) if len(a) == 1 else a for s, a in answers.items()}
 
     def wrong(self, endpoint, mappings=None, spec=SPEC) -> list:
-        return wrong(evidence(self.objects(), spec, mappings or Mappings(), endpoint))
+        return wrong(evidence(self.objects(), SourceTable(spec, endpoint, mappings or Mappings())))
 
 
 def wrong(found) -> list:
@@ -227,7 +228,7 @@ def test_evidence_is_short_and_shows_no_value_of_a_table_that_hides_some(masked)
     if masked:
         given["columns"][1]["mask"] = "sha256"
     files = changes(f"I,{T},1,{'secret' * 999},5")
-    told = [e.evidence for e in evidence(files.objects(), parse_spec(given), Mappings(), STATED)]
+    told = [e.evidence for e in evidence(files.objects(), SourceTable(parse_spec(given), STATED, Mappings()))]
     assert any("first line is data: I, " in t for t in told) and max(map(len, told)) < 200
     assert any("secret" in t for t in told) == (not masked)
 
@@ -299,7 +300,7 @@ def test_folders_of_other_partitions_than_the_stated_ones_are_refused_with_the_s
     with pytest.raises(
         EndpointError, match="Delimiter is 'SLASH', but .*is in 2024-01-01\n  cure: set Date.*Delimiter"
     ):
-        check_files(other.objects(), SPEC, Mappings(), stated)
+        check_files(other.objects(), SourceTable(SPEC, stated, Mappings()))
 
 
 def test_a_table_that_is_named_like_a_date_lies_in_no_date_folder():
@@ -324,12 +325,12 @@ def test_only_the_first_and_the_last_file_of_a_kind_are_looked_into():
 
 def test_a_refusal_names_setting_file_sight_and_cure():
     with pytest.raises(EndpointError) as e:
-        check_files(HEADED.objects(), SPEC, Mappings(), STATED)
+        check_files(HEADED.objects(), SourceTable(SPEC, STATED, Mappings()))
     assert str(e.value) == (
         f"AddColumnName is false, but {HEADED.folder}/20240101-100000000.csv: first line is column names: Op, ts, id, v\n"
         "  cure: set AddColumnName to true in the endpoint's JSON, as the task has it"
     )
-    check_files(PLAIN.objects(), SPEC, Mappings(), STATED)
+    check_files(PLAIN.objects(), SourceTable(SPEC, STATED, Mappings()))
 
 
 # --- any settings: what is written by them contradicts none of them
@@ -382,7 +383,7 @@ def northwind():
 def of_northwind(northwind, endpoint, mappings=None):
     specs, told = northwind
     for spec in specs:
-        yield spec, evidence(list_table(Path(NORTHWIND), spec), spec, mappings or told, endpoint)
+        yield spec, evidence(list_table(Path(NORTHWIND), spec), SourceTable(spec, endpoint, mappings or told))
 
 
 def test_real_files_are_as_their_settings_say(northwind):

@@ -20,7 +20,7 @@ from frazil.config.spec import TableSpec, load_specs
 from frazil.dms.source_types import DMS_TYPES, dms_type
 from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.plan import plan
-from frazil.flows.source_catalog import QUERIES, SourceTable, as_declared, read_catalog
+from frazil.flows.source_catalog import QUERIES, CatalogTable, as_declared, read_catalog
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema, schema_evolution
 from frazil.lake.schema_evolution import SchemaError
@@ -154,8 +154,8 @@ def test_nothing_said_is_an_error_and_so_is_an_unknown_engine(bare):
 # --- a spec that follows
 
 
-def of(*columns: Column) -> SourceTable:
-    return SourceTable("a.t", ("id",), columns)
+def of(*columns: Column) -> CatalogTable:
+    return CatalogTable("a.t", ("id",), columns)
 
 
 SPEC = TableSpec(

@@ -29,7 +29,7 @@ from frazil.flows import cdc, maintenance
 from frazil.lake import pyiceberg_catalog
 from frazil.lake.tables import MADE
 from frazil.report import runs
-from frazil.source.applied_files import Record
+from frazil.source.applied_files import AppliedFiles
 from frazil.source.file_names import moment, name_at
 from frazil_demo.seaweed import Seaweed
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
@@ -94,7 +94,7 @@ def source(at_server, request):
 
 
 def pending_after(there: TableObjects, applied: position.Position) -> list[DmsObject]:
-    return pending(there, State("lake.t", "t", applied, applied.to_json(), Record())).pending
+    return pending(there, State("lake.t", "t", applied, applied.to_json(), AppliedFiles())).pending
 
 
 def at(when: datetime) -> str:
@@ -271,7 +271,7 @@ def test_a_run_keeps_what_it_knows_of_load_folders_among_old_change_files(source
     spec, whole = book.specs["public.t"], list_table(source.root, SPEC)
     applied = position.after_load(position.Position(), whole, "a")
     applied = position.after_changes(applied, list(whole.changes), "b")
-    first, later = (book.objects(spec, applied, watch=True, record=Record(whole=True)) for _ in range(2))
+    first, later = (book.objects(spec, applied, watch=True, record=AppliedFiles(whole=True)) for _ in range(2))
     assert (first.full, later.full, len(first.changes), len(later.changes)) == (True, False, 8, 1)
     assert first.load_digest == later.load_digest == applied.load_digest
 

@@ -9,6 +9,7 @@ from frazil.core.csv import Dialect, RowBordersError, read_records
 from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.source_table import SourceTable
 from frazil.engine.read_files import read_changes
 from frazil.engine.read_plan import plan_files
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, pieces, spec_of
@@ -62,7 +63,8 @@ def test_an_archive_that_cannot_be_unpacked_to_its_end_is_named(tmp_path, damage
     file = tmp_path / f"{FILE1}.gz"
     file.write_bytes(damage(gzip.compress(b'I,1,"a"\n' * 50)))
     spec = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
-    [planned], plan = plan_files(spec, Endpoint(), Mappings(()), [DmsObject(file.name, str(file), 1, "")], CHANGE_PHASE)
+    table = SourceTable(spec, Endpoint(), Mappings(()))
+    [planned], plan = plan_files(table, [DmsObject(file.name, str(file), 1, "")], CHANGE_PHASE)
     with pytest.raises(SourceError, match=f"{file} cannot be read: .*\n.*fetch it again"):
         list(read_changes(planned, plan))
 

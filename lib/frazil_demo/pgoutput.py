@@ -54,7 +54,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class RelationColumn:
-    """A column in the log; `key` tells whether it belongs to the replica identity."""
+    """A column in the log; `key` is whether it belongs to the replica identity."""
 
     name: str
     type_oid: int

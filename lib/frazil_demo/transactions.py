@@ -140,7 +140,7 @@ class Transactions:
     def _looked_up(self, table: SourceTable, values: Values) -> list[Field]:
         """Fill in large values that an update did not change, as DMS does: from the source's present row.
 
-        The value may thus be newer than the change; it is null if the row is deleted.
+        So the value may be newer than the change; it is null if the row is deleted.
         """
         row = list(values)
         lacking = [i for i, v in enumerate(row) if v is UNCHANGED]

@@ -19,7 +19,7 @@ from frazil.lake.applied_files_store import Update
 from frazil.lake.commit import new_batch
 from frazil.lake.tables import read_base
 from frazil.report import runs
-from frazil.source.applied_files import Applied
+from frazil.source.applied_files import AppliedFile
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +43,7 @@ def _many_applied(place: Path, count: int) -> None:
     files = [f for f in book.objects(book.specs["app.person"]).changes if f.name < base.position.last]
     table = jvm.load_table(book.spark, book.name(book.specs["app.person"]))
     update = Update(table, base.record, new_batch(), files)
-    update.keep([Applied(f.name, f.size, f.etag, "sha256:" + f"{hash(f.name):x}"[-16:], "a_batch") for f in files])
+    update.keep([AppliedFile(f.name, f.size, f.etag, "sha256:" + f"{hash(f.name):x}"[-16:], "a_batch") for f in files])
     update.publish()
 
 

@@ -19,6 +19,7 @@ from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
 from frazil.dms.file_layout import CHANGE_PHASE  # noqa: E402
 from frazil.dms.listing import DmsObject  # noqa: E402
+from frazil.dms.source_table import SourceTable  # noqa: E402
 from frazil.engine.read_files import read_changes  # noqa: E402
 from frazil.engine.read_plan import plan_files  # noqa: E402
 from helpers import spec_of  # noqa: E402
@@ -102,7 +103,7 @@ def _by_core(spark, spec, endpoint: Endpoint, files: list[DmsObject]):
     """Return a frame with the number of typed changes of each file: tasks read the files, as in a large batch."""
     import pyarrow as pa
 
-    planned, read = plan_files(spec, endpoint, Mappings(()), files, CHANGE_PHASE)
+    planned, read = plan_files(SourceTable(spec, endpoint, Mappings(())), files, CHANGE_PHASE)
 
     def run(batches):
         for number in (n for batch in batches for n in batch.column(0).to_pylist()):

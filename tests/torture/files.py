@@ -21,6 +21,7 @@ from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
 from frazil.dms.file_layout import CHANGE_PHASE  # noqa: E402
 from frazil.dms.listing import DmsObject  # noqa: E402
+from frazil.dms.source_table import SourceTable  # noqa: E402
 from frazil.engine.read_files import Extent, read_blocks  # noqa: E402
 from frazil.engine.read_plan import plan_files  # noqa: E402
 from frazil.errors import FrazilError  # noqa: E402
@@ -66,7 +67,7 @@ def by_core(path: Path, dialect: Dialect, extent: Extent) -> list[tuple[int, tup
     """Return each row's number and what the core reads there, in order; or why it refuses the file."""
     file, found = DmsObject(path.name, str(path), path.stat().st_size, ""), []
     try:
-        [planned], plan = plan_files(SPEC, endpoint_of(dialect), Mappings(()), [file], CHANGE_PHASE)
+        [planned], plan = plan_files(SourceTable(SPEC, endpoint_of(dialect), Mappings(())), [file], CHANGE_PHASE)
         for block in read_blocks(planned, plan, extent):
             found += [(bad.number, Bad(bad.column)) for bad in block.changes.bad]
             rows = [

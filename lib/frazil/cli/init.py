@@ -23,7 +23,7 @@ from frazil.dms.aws_json import read_endpoint_document, read_json, stream_addres
 from frazil.dms.endpoint import endpoint_from
 from frazil.dms.mappings import Mappings, read_mappings
 from frazil.dms.settings_lint import LOSS, lint
-from frazil.flows.source_catalog import SourceTable, read_catalog
+from frazil.flows.source_catalog import CatalogTable, read_catalog
 from frazil.report import runs
 
 NEW_TARGET: dict[str, Any] = {"S3Settings": {
@@ -91,7 +91,7 @@ def _target(options: argparse.Namespace) -> _Target:
     return _Target(document, settings, options.source or _bucket(settings), is_stream=False)
 
 
-def _tables_of_source(options: argparse.Namespace, target: _Target, params: Path) -> dict[str, SourceTable]:
+def _tables_of_source(options: argparse.Namespace, target: _Target, params: Path) -> dict[str, CatalogTable]:
     """Read the tables that fit the patterns from the source database's catalog."""
     connection = source_connection(_source_of(target.document))
     driver = {PACKAGES: ENGINES[connection.engine][3]}  # only a secret may name the engine
@@ -100,8 +100,8 @@ def _tables_of_source(options: argparse.Namespace, target: _Target, params: Path
 
 
 def _selected(
-    options: argparse.Namespace, mappings: Mappings, found: dict[str, SourceTable]
-) -> tuple[dict[str, SourceTable], list[str]]:
+    options: argparse.Namespace, mappings: Mappings, found: dict[str, CatalogTable]
+) -> tuple[dict[str, CatalogTable], list[str]]:
     """Return the result of `written` for the tables that the task's rules select; raise if none is left."""
     specs, notes = written({name: t for name, t in found.items() if mappings.selects(_spec(t))}, found)
     if not specs:
@@ -112,7 +112,7 @@ def _selected(
     return specs, notes
 
 
-def _task(options: argparse.Namespace, mappings: Mappings, specs: dict[str, SourceTable]) -> tuple[Mappings, str]:
+def _task(options: argparse.Namespace, mappings: Mappings, specs: dict[str, CatalogTable]) -> tuple[Mappings, str]:
     """Return the task's mappings and their text; with a new target and no task, those of a new task."""
     text = options.task.read_text(encoding="utf-8") if options.task else ""
     if options.endpoints or text:
@@ -131,7 +131,7 @@ def _write(files: dict[str, str], params: Path) -> None:
         print(f"wrote {params / name}")
 
 
-def _say_losses(target: _Target, mappings: Mappings, specs: dict[str, SourceTable]) -> None:
+def _say_losses(target: _Target, mappings: Mappings, specs: dict[str, CatalogTable]) -> None:
     """Print the settings that lose rows or values."""
     if not target.settings:
         return
@@ -140,7 +140,7 @@ def _say_losses(target: _Target, mappings: Mappings, specs: dict[str, SourceTabl
             print(f"{f.setting} = {f.value}: {f.hurts}; {f.cure}", file=sys.stderr)
 
 
-def _say_without_key(specs: dict[str, SourceTable]) -> None:
+def _say_without_key(specs: dict[str, CatalogTable]) -> None:
     """Print the tables whose key or policy the user must set."""
     for name, t in specs.items():
         if not t.key:
@@ -159,8 +159,8 @@ def _say_what_is_next(options: argparse.Namespace, target: _Target, params: Path
 
 
 def written(
-    selected: dict[str, SourceTable], found: dict[str, SourceTable]
-) -> tuple[dict[str, SourceTable], list[str]]:
+    selected: dict[str, CatalogTable], found: dict[str, CatalogTable]
+) -> tuple[dict[str, CatalogTable], list[str]]:
     """Return the selected tables that the task will write, and a line for each table or column that it will not.
 
     A partitioned table's rows arrive under the names of its partitions.
@@ -189,7 +189,7 @@ def written(
     return kept, notes
 
 
-def _above(name: str, found: dict[str, SourceTable]) -> list[str]:
+def _above(name: str, found: dict[str, CatalogTable]) -> list[str]:
     """Return the names of the tables above a partition, the nearest first."""
     parent = found[name].part_of if name in found else ""
     return [parent, *_above(parent, found)] if parent else []
@@ -238,7 +238,7 @@ def _source_of(document: dict[str, Any]) -> dict[str, Any]:
     return sources[0] if len(sources) == 1 else {}
 
 
-def _spec(t: SourceTable) -> TableSpec:
+def _spec(t: CatalogTable) -> TableSpec:
     return TableSpec(t.source, t.source, t.key, t.columns)
 
 
@@ -255,7 +255,7 @@ def _environment(env: str, source: str, mappings: bool) -> str:
     return text + yaml.safe_dump({"common": common}, sort_keys=False)
 
 
-def _specs(env: str, tables: list[SourceTable], mappings: Mappings) -> dict[str, str]:
+def _specs(env: str, tables: list[CatalogTable], mappings: Mappings) -> dict[str, str]:
     """Return the specs' files. The tables' names in the lake follow the task's renaming rules and are unique."""
     files: dict[str, str] = {}
     targets: set[str] = set()

@@ -217,9 +217,9 @@ def _resolved(folder: Path, wanted: Sequence[str], options: dict[str, str], excl
     return [str(Path(p).relative_to(folder)) for p in paths]
 
 
-def _why(said: str) -> JarsError:
+def _why(message: str) -> JarsError:
     """Return the error that Ivy's report describes, with the address that failed."""
-    shown = re.sub(r"(://)[^/@\s]+@", r"\1", said)  # without user and password in an address
+    shown = re.sub(r"(://)[^/@\s]+@", r"\1", message)  # without user and password in an address
     elsewhere = (
         f"or name another repository or a mirror: Spark option {REPOSITORIES} or {IVY}, or DEFAULT_ARTIFACT_REPOSITORY"
     )

@@ -172,7 +172,7 @@ class FullLoadSettings(Settings):
     )
     load_over: str = parameter(
         "changes",
-        "How to tell that a table's full load in a stream is complete: `changes`, `declared` or a JSON file. "
+        "How to recognise that a table's full load in a stream is complete: `changes`, `declared` or a JSON file. "
         "`changes`: a change arrived after the last load record. `declared`: you say so. A file: as `aws dms "
         "describe-table-statistics` prints it.",
     )

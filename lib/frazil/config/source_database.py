@@ -94,9 +94,10 @@ def _secret(name: str) -> dict:
     try:
         text = boto3.client("secretsmanager").get_secret_value(SecretId=name)["SecretString"]
     except (BotoCoreError, ClientError, KeyError) as e:
-        said = e.response["Error"]["Code"] if isinstance(e, ClientError) else type(e).__name__
+        cause = e.response["Error"]["Code"] if isinstance(e, ClientError) else type(e).__name__
         raise SourceDatabaseError(
-            f"the secret '{name}' cannot be read: {said}", "check its id, the region, and the permission GetSecretValue"
+            f"the secret '{name}' cannot be read: {cause}",
+            "check its id, the region, and the permission GetSecretValue",
         ) from None
     try:
         found = json.loads(text)

@@ -31,7 +31,7 @@ def key_codes(rows: pa.Table, spec: TableSpec) -> np.ndarray:
 
 
 def key_hashes(rows: pa.Table, spec: TableSpec) -> np.ndarray:
-    """Return a hash per row that depends only on the key, so that equal keys meet wherever they are hashed."""
+    """Return a hash per row that depends only on the key, so that equal keys have equal hashes in every process."""
     import numpy as np
 
     hashes = np.zeros(len(rows), "uint64")

@@ -59,7 +59,7 @@ def fields_by_role(roles: Sequence[str], fields: Sequence[T]) -> dict[str, T]:
 def field_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, where: str) -> list[str]:
     """Return the role of each field of a file that names them.
 
-    `op_is_stated`: whether the settings promise the operation, which decides if the source's first column has its name.
+    `op_is_stated`: whether the files have the operation, by the settings, which decides if the source's first column has its name.
     """
     names, roles = list(names), leading_roles(names, known, op_is_stated, where)
     if not roles and (found := _in_any_order(names, known, op_is_stated)):

@@ -114,7 +114,7 @@ def _decoder(before_field: str) -> Callable[[Any], Any]:
     def part(name: str, fields: list[tuple]) -> type:
         return msgspec.defstruct(name, fields, gc=False)
 
-    texts = [(name, str | None, msgspec.field(name=said, default=None)) for name, said in METADATA.items()]
+    texts = [(name, str | None, msgspec.field(name=written, default=None)) for name, written in METADATA.items()]
     row = dict[str, Any] | None
     image = ("old", row, msgspec.field(name=before_field, default=None))
     data = part("Data", [("metadata", part("Metadata", texts)), ("data", row, None), image])
@@ -175,13 +175,13 @@ def gather(values: Iterable[bytes | None], before_field: str) -> dict[Key, list[
         except Exception:
             message = about = parse_unusual(value, before_field)
             data, old, fault = message.data, message.old, message.fault or None
-        said = about.kind, about.operation, about.schema, about.table, about.spread, fault, tuple(data), tuple(old)
+        key = about.kind, about.operation, about.schema, about.table, about.spread, fault, tuple(data), tuple(old)
         row = index, about.built, about.committed, *data.values(), *old.values()
-        if said in found:
-            found[said].append(row)
+        if key in found:
+            found[key].append(row)
         else:
-            found[said] = [row]
-    return {Key(*said): rows for said, rows in found.items()}
+            found[key] = [row]
+    return {Key(*key): rows for key, rows in found.items()}
 
 
 def columns_of(key: Key, rows: Sequence[tuple], numbers: pa.Array) -> pa.Table:

@@ -20,6 +20,7 @@ from frazil.dms.file_layout import (
     stated_layout,
 )  # fmt: skip
 from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.source_table import SourceTable
 from frazil.dms.storage import open_text_head
 
 STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
@@ -82,15 +83,16 @@ def first_width(file: DmsObject, endpoint: Endpoint) -> int:
     return len(first_row(file, endpoint))
 
 
-def require_fit(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> None:
+def require_fit(file: DmsObject, table: SourceTable, phase: int) -> None:
     """Raise LayoutError if a headerless file's first row is not as wide as the layout that was valid when it was written."""
+    spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
     width = first_width(file, endpoint)
-    wanted = len(stated_layout(spec, endpoint, mappings, phase, file, width).roles)
+    wanted = len(stated_layout(table, phase, file, width).roles)
     if width in (0, wanted):
         return
     layout_then = past_layout(spec, file, phase)
     known = {f"until {past.until}": past for past in spec.layouts} | {"now": None}
-    widths = {name: len(layout_of(past, spec, endpoint, mappings, phase, width).roles) for name, past in known.items()}
+    widths = {name: len(layout_of(past, table, phase, width).roles) for name, past in known.items()}
     near = min(widths, key=lambda name: abs(widths[name] - width))
     columns = (known[near] and known[near].columns) or tuple(mappings.file_columns(spec))
     shown = "a row with masked or excluded columns" if spec.hides else repr(first_row(file, endpoint))[:200]
@@ -115,17 +117,16 @@ def _later_rule(spec: TableSpec, mappings: Mappings, layout_then: PastLayout | N
     return f"; if a rule of the task that adds columns began later: {entries}"
 
 
-def file_layout(
-    spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, file: DmsObject
-) -> tuple[Layout, str]:
+def file_layout(table: SourceTable, phase: int, file: DmsObject) -> tuple[Layout, str]:
     """Return the layout of a file and its origin (`STATED`, `NAMED`, `SHARED`)."""
+    endpoint = table.endpoint
     if endpoint.header and file.size and not file.is_shared:
         where = f"{file.path} line 1"
-        return named_layout(header(file, endpoint), spec, endpoint, mappings, phase, where), NAMED
+        return named_layout(header(file, endpoint), table, phase, where), NAMED
     width = 0
-    if file.size and mappings.listed(spec):  # otherwise all rows have the same width
-        width = _width_of(file, endpoint, mappings.target_name(spec)) if file.is_shared else first_width(file, endpoint)
-    layout = stated_layout(spec, endpoint, mappings, phase, file, width)
+    if file.size and table.mappings.listed(table.spec):  # otherwise all rows have the same width
+        width = _width_of(file, endpoint, table.target_name) if file.is_shared else first_width(file, endpoint)
+    layout = stated_layout(table, phase, file, width)
     return (shared_layout(layout), SHARED) if file.is_shared else (layout, STATED)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from frazil.config.spec import TableSpec
 from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
 from frazil.dms.csv_columns import file_layout, header, require_fit
-from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE, Layout, field_names, op_is_stated, past_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.parquet_columns import footer, lake_kind
+from frazil.dms.source_table import SourceTable
 
 
 @dataclass(frozen=True)
@@ -32,20 +31,18 @@ class Shape:
     """All names in the file."""
 
 
-def shapes(
-    spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject], phase: int
-) -> list[Shape]:
+def shapes(table: SourceTable, files: Sequence[DmsObject], phase: int) -> list[Shape]:
     """Return the columns of each file, in the given order; only first lines and footers are read."""
-    known = field_names(spec, endpoint, mappings)
-    return [_shape(f, spec, endpoint, mappings, phase, known) for f in files]
+    known = field_names(table)
+    return [_shape(f, table, phase, known) for f in files]
 
 
-def first_alike(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject]) -> list[DmsObject]:
+def first_alike(table: SourceTable, files: Sequence[DmsObject]) -> list[DmsObject]:
     """Return the leading change files that have the same columns, for one batch."""
     found: list[DmsObject] = []
     columns: tuple[str, ...] | None = None
     for file in files:
-        own = _columns(file, spec, endpoint, mappings)
+        own = _columns(file, table)
         if own is not None and columns not in (None, own):
             break
         columns = own or columns
@@ -53,22 +50,21 @@ def first_alike(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: 
     return found
 
 
-def _columns(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> tuple[str, ...] | None:
+def _columns(file: DmsObject, table: SourceTable) -> tuple[str, ...] | None:
     """Return a change file's column names, or the roles of its declared layout; None if it has neither."""
     if file.is_parquet:
         return tuple(f.name for f in footer(file))
     if not file.size:
         return None
-    if endpoint.header and not file.is_shared:
-        return tuple(header(file, endpoint))
-    if not spec.layouts:
+    if table.endpoint.header and not file.is_shared:
+        return tuple(header(file, table.endpoint))
+    if not table.spec.layouts:
         return None
-    return file_layout(spec, endpoint, mappings, CHANGE_PHASE, file)[0].roles
+    return file_layout(table, CHANGE_PHASE, file)[0].roles
 
 
-def _shape(
-    file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, known: FieldNames
-) -> Shape:
+def _shape(file: DmsObject, table: SourceTable, phase: int, known: FieldNames) -> Shape:
+    spec, endpoint = table.spec, table.endpoint
     where = file.path if file.is_parquet else f"{file.path} line 1"
     if file.is_parquet:
         fields = [(f.name, lake_kind(f.type, f"{file.path}: column {f.name!r}")) for f in footer(file)]
@@ -76,8 +72,8 @@ def _shape(
         fields = [(n, "") for n in header(file, endpoint)]
     elif spec.layouts and file.size:
         if not file.is_shared:
-            require_fit(file, spec, endpoint, mappings, phase)
-        layout, _ = file_layout(spec, endpoint, mappings, phase, file)
+            require_fit(file, table, phase)
+        layout, _ = file_layout(table, phase, file)
         carries = {c: "" for c in spec.names if layout.carries(c)}
         return Shape(where, carries, stated=past_layout(spec, file, phase) is not None)
     else:

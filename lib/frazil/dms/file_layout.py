@@ -18,7 +18,8 @@ from frazil.core.field_roles import (
 )
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.dms.mappings import SEQUENCE, Mappings, added_kind
+from frazil.dms.mappings import SEQUENCE, added_kind
+from frazil.dms.source_table import SourceTable
 from frazil.errors import nearest
 from frazil.source.file_names import CHANGES, moment
 
@@ -90,31 +91,26 @@ def past_layout(spec: TableSpec, file: DmsObject | None, phase: int) -> PastLayo
     return next((past for past in spec.layouts if covers(past.until)), None)
 
 
-def stated_layout(
-    spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, file: DmsObject | None = None, width: int = 0
-) -> Layout:
+def stated_layout(table: SourceTable, phase: int, file: DmsObject | None = None, width: int = 0) -> Layout:
     """Return the layout by settings and spec: Op, timestamp, columns, added columns, before-image.
 
     With `file`, it is the layout that was valid when the file was written. The source may also have a column that the
     spec lists and a rule adds. Then the row has one more field. `width`, the number of fields, shows this; 0 means
     unknown and counts as no extra field.
     """
-    return layout_of(past_layout(spec, file, phase), spec, endpoint, mappings, phase, width)
+    return layout_of(past_layout(table.spec, file, phase), table, phase, width)
 
 
-def layout_of(
-    past: PastLayout | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, width: int = 0
-) -> Layout:
+def layout_of(past: PastLayout | None, table: SourceTable, phase: int, width: int = 0) -> Layout:
     """Return a past layout, or the current one; `width` as in `stated_layout`."""
-    listed = mappings.listed(spec)
-    layouts = [_build_layout(past, spec, endpoint, mappings, phase, listed[:own]) for own in range(len(listed) + 1)]
+    listed = table.mappings.listed(table.spec)
+    layouts = [_build_layout(past, table, phase, listed[:own]) for own in range(len(listed) + 1)]
     return next((found for found in layouts if len(found.roles) == width), layouts[0])
 
 
-def _build_layout(
-    past: PastLayout | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, own: Sequence[str]
-) -> Layout:
+def _build_layout(past: PastLayout | None, table: SourceTable, phase: int, own: Sequence[str]) -> Layout:
     """Return the layout of rows in which the columns `own` are the source's, even if a rule adds one of that name."""
+    spec, mappings = table.spec, table.mappings
     written, without = as_written(spec, past), past.without if past else ()
     added, listed, rule = mappings.added(spec), mappings.listed(spec), mappings.before_image(spec)
     images = rule.names(written, own) if rule else {}
@@ -122,8 +118,8 @@ def _build_layout(
         if name not in (*added, *images.values()):
             near = nearest(name, [*added, *images.values()])
             raise SourceError(f"{spec.file}: layouts: until '{past.until}': without '{name}', which no rule adds", near)
-    roles = ["op"] if op_is_stated(endpoint, phase) else []
-    roles += ["ts"] if endpoint.timestamp_column else []
+    roles = ["op"] if op_is_stated(table.endpoint, phase) else []
+    roles += ["ts"] if table.endpoint.timestamp_column else []
     roles += [_column_role(spec, c) for c in mappings.file_columns(written) if c not in listed or c in own]
     kept = {n: e for n, e in added.items() if n not in without}
     origin = mappings.origin(spec)
@@ -132,8 +128,9 @@ def _build_layout(
     return Layout(tuple(roles))
 
 
-def field_names(spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> FieldNames:
+def field_names(table: SourceTable) -> FieldNames:
     """Return the roles of the names in a table's files, including a column's former names and before-image."""
+    spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
     written = {c.name for c in spec.file_columns}
     source = {n: f"after:{n}" for n in spec.names if n not in written}
     for c, name in mappings.file_columns(spec).items():
@@ -161,11 +158,10 @@ def op_is_stated(endpoint: Endpoint, phase: int) -> bool:
     return endpoint.op_in_changes if phase == CHANGE_PHASE else endpoint.op_in_load
 
 
-def named_layout(
-    names: Sequence[str], spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int, where: str
-) -> Layout:
+def named_layout(names: Sequence[str], table: SourceTable, phase: int, where: str) -> Layout:
     """Return the layout by a file's own column names; raise SourceError for an unknown or a missing column."""
-    known = field_names(spec, endpoint, mappings)
+    spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
+    known = field_names(table)
     found = field_roles(names, known, op_is_stated(endpoint, phase), where)
     layout = Layout(tuple("skip" if r[:1] == UNKNOWN and r[1:] in spec.ignored else r for r in found))
     for role in layout.roles:

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from frazil.config.spec import TableSpec
 from frazil.core.csv import read_records
 from frazil.dms.csv_columns import file_layout
 from frazil.dms.damaged_files import refused_if_damaged
-from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.endpoint import Endpoint
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.parquet_columns import footer
 from frazil.dms.position import REPLAY, Position, PositionError
+from frazil.dms.source_table import SourceTable
 from frazil.dms.storage import chunks, read
 from frazil.errors import FrazilError
 
@@ -39,13 +39,11 @@ def refuse_late(late: Sequence[DmsObject], position: Position, source: str, why:
     )
 
 
-def clock_went_back(
-    late: Sequence[DmsObject], newest: DmsObject | None, spec: TableSpec, endpoint: Endpoint, mappings: Mappings
-) -> tuple[bool, str] | None:
+def clock_went_back(late: Sequence[DmsObject], newest: DmsObject | None, table: SourceTable) -> tuple[bool, str] | None:
     """Return whether DMS wrote the files after the `newest` applied one, by commit times, and why; None if unknown."""
     try:
-        then = commit_times(newest, spec, endpoint, mappings) if newest else None
-        times = [t for o in late if (t := commit_times(o, spec, endpoint, mappings))] if then else []
+        then = commit_times(newest, table) if newest else None
+        times = [t for o in late if (t := commit_times(o, table))] if then else []
     except (FrazilError, OSError, ValueError, EOFError, zlib.error):
         return None
     if not times or len(times) < len(late):
@@ -58,15 +56,15 @@ def clock_went_back(
     )
 
 
-def commit_times(file: DmsObject, spec: TableSpec, endpoint: Endpoint, mappings: Mappings) -> tuple[str, str] | None:
+def commit_times(file: DmsObject, table: SourceTable) -> tuple[str, str] | None:
     """Return the first and the last commit time in a change file, as DMS wrote them; None if it has none."""
     if file.is_parquet:
-        return _times_of_parquet(file, endpoint)
-    roles = file_layout(spec, endpoint, mappings, CHANGE_PHASE, file)[0].roles
+        return _times_of_parquet(file, table.endpoint)
+    roles = file_layout(table, CHANGE_PHASE, file)[0].roles
     if "ts" not in roles:
         return None
     place, found = roles.index("ts"), []
-    dialect = replace(endpoint.dialect, header=endpoint.header and not file.is_shared)
+    dialect = replace(table.endpoint.dialect, header=table.endpoint.header and not file.is_shared)
     with closing(chunks(file.path)) as pieces:
         for records in read_records(pieces, len(roles), dialect, file.path):
             texts = records.fields.column(place).to_pylist()

@@ -20,7 +20,7 @@ from frazil.dms.position import (
     named,
     require_there,
 )
-from frazil.source.applied_files import Applied, Place, Record, is_same, key_of
+from frazil.source.applied_files import AppliedFile, AppliedFiles, Place, is_same, key_of
 from frazil.source.file_names import digits_of, latest_possible
 
 
@@ -32,7 +32,7 @@ class State:
     source: str
     position: Position
     stored: str
-    record: Record
+    record: AppliedFiles
 
 
 @dataclass
@@ -46,12 +46,12 @@ class Arrived:
 
     pending: list[DmsObject] = field(default_factory=list)
     late: list[DmsObject] = field(default_factory=list)
-    changed: list[tuple[DmsObject, Applied | None, bool]] = field(default_factory=list)
+    changed: list[tuple[DmsObject, AppliedFile | None, bool]] = field(default_factory=list)
     same: list[DmsObject] = field(default_factory=list)
     in_future: list[DmsObject] = field(default_factory=list)
 
 
-def arrived(files: Sequence[DmsObject], position: Position, record: Record, now: float) -> Arrived:
+def arrived(files: Sequence[DmsObject], position: Position, record: AppliedFiles, now: float) -> Arrived:
     """Classify the change files of a listing; read local ones that have a new time but the same size."""
     found, pending = Arrived(), []
     reached: Place = (position.last, position.turn)
@@ -76,7 +76,7 @@ def arrived(files: Sequence[DmsObject], position: Position, record: Record, now:
     return found
 
 
-def _is_late(o: DmsObject, position: Position, record: Record) -> bool:
+def _is_late(o: DmsObject, position: Position, record: AppliedFiles) -> bool:
     """Return whether a file with a name before the position was never applied.
 
     A complete record decides. Otherwise a file is late if it arrived after the last batch, or if its name is in the
@@ -89,7 +89,7 @@ def _is_late(o: DmsObject, position: Position, record: Record) -> bool:
     return bool(position.recent) and position.look_from <= o.name
 
 
-def _compare_with_record(o: DmsObject, known: Applied, record: Record, found: Arrived) -> None:
+def _compare_with_record(o: DmsObject, known: AppliedFile, record: AppliedFiles, found: Arrived) -> None:
     if not known.etag or o.etag in (known.etag, record.seen.get(o.name)):
         return
     same = is_same(known, o.size, o.chunks)
@@ -126,7 +126,7 @@ def pending(
     return found
 
 
-def _same_loads(loads: Sequence[DmsObject], record: Record) -> tuple[list[DmsObject], list[DmsObject]]:
+def _same_loads(loads: Sequence[DmsObject], record: AppliedFiles) -> tuple[list[DmsObject], list[DmsObject]]:
     """Return load files, under their recorded ETags if their bytes are unchanged, and those with a new ETag to record."""
     found, new = [], []
     for o in loads:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
 from frazil.errors import FrazilError
-from frazil.source.applied_files import Record
+from frazil.source.applied_files import AppliedFiles
 from frazil.source.file_names import is_change_file, moment, name_at
 
 if TYPE_CHECKING:
@@ -238,7 +238,9 @@ def discarded(position: Position) -> str:
     return f"all changes applied up to {position.last}" if position.last else "no change, as none is applied yet,"
 
 
-def require_replayable(objects: TableObjects, position: Position, source: str, record: Record | None = None) -> None:
+def require_replayable(
+    objects: TableObjects, position: Position, source: str, record: AppliedFiles | None = None
+) -> None:
     """Raise PositionError if change objects applied since the load are gone: a replay would lose their changes.
 
     Without a record, only those in the look-back window before the position are known.

@@ -11,13 +11,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from frazil.config.spec import TableSpec
 from frazil.dms.aws_json import EndpointError
 from frazil.dms.endpoint import DatePartition, Endpoint
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.mappings import Mappings
 from frazil.dms.settings_evidence import ANY_NAME, Fields, Shown, read_rows
+from frazil.dms.source_table import SourceTable
 from frazil.dms.storage import read_head
 
 
@@ -44,21 +43,21 @@ class Evidence:
         return self.certain and not self.agrees
 
 
-def check_files(objects: TableObjects, spec: TableSpec, mappings: Mappings, endpoint: Endpoint) -> None:
+def check_files(objects: TableObjects, table: SourceTable) -> None:
     """Examine a table's files; raise EndpointError if one contradicts the settings."""
-    refuse(evidence(objects, spec, mappings, endpoint))
+    refuse(evidence(objects, table))
 
 
-def evidence(objects: TableObjects, spec: TableSpec, mappings: Mappings, endpoint: Endpoint) -> list[Evidence]:
+def evidence(objects: TableObjects, table: SourceTable) -> list[Evidence]:
     """Return what the first and the last file of each kind show, load files first. Parquet files describe themselves."""
-    stated = _stated(endpoint)
+    stated = _stated(table.endpoint)
     kinds = ((objects.loads, LOAD_PHASE), (objects.changes, CHANGE_PHASE))
     filled = [([f for f in files if f.size], phase) for files, phase in kinds]
     return [
         Evidence(*shown, file.path, stated.get(shown[0]))
         for files, phase in filled
         for file in dict.fromkeys((*files[:1], *files[-1:]))
-        for shown in _of_file(file, phase, spec, mappings, endpoint)
+        for shown in _of_file(file, phase, table)
     ]
 
 
@@ -107,13 +106,13 @@ def _stated(endpoint: Endpoint) -> dict[str, str | None]:
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
 
 
-def _of_file(file: DmsObject, phase: int, spec: TableSpec, mappings: Mappings, endpoint: Endpoint) -> Iterator[Shown]:
+def _of_file(file: DmsObject, phase: int, table: SourceTable) -> Iterator[Shown]:
     """Yield what a file's path, bytes and rows show."""
     data, compression, whole = _unpacked(file)
     how = "begins with gzip's magic bytes" if compression == "gzip" else "is text"
-    folder = file.path.rpartition("/{}/{}/".format(*mappings.target_name(spec)))[2].rpartition("/")[0]
+    folder = file.path.rpartition("/{}/{}/".format(*table.target_name))[2].rpartition("/")[0]
     if phase == CHANGE_PHASE and folder:
-        yield from _of_folder(folder, endpoint)
+        yield from _of_folder(folder, table.endpoint)
     if file.is_shared:  # always CSV, whatever the DataFormat
         yield "PreserveTransactions", "true", f"is named {file.name}", True
     elif data.startswith(b"PAR1"):
@@ -123,11 +122,11 @@ def _of_file(file: DmsObject, phase: int, spec: TableSpec, mappings: Mappings, e
         yield "DataFormat", "csv", how, True
         yield "CompressionType", compression, how, True
     text = codecs.getincrementaldecoder("utf-8-sig")("replace").decode(data)
-    columns = len(mappings.file_columns(spec))
-    found = read_rows(text, whole, endpoint, max(columns // 2, 2))
-    yield from found.evidence(endpoint, columns)
+    columns = len(table.mappings.file_columns(table.spec))
+    found = read_rows(text, whole, table.endpoint, max(columns // 2, 2))
+    yield from found.evidence(table.endpoint, columns)
     if found.rows and not file.is_shared:
-        yield from Fields(found.rows, file, phase, spec, mappings, endpoint).evidence()
+        yield from Fields(found.rows, file, phase, table).evidence()
 
 
 def _of_folder(folder: str, endpoint: Endpoint) -> Iterator[Shown]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from frazil.config.spec import TableSpec
 from frazil.core.changes import HAVE_EMPTY
 from frazil.core.csv import Dialect
 from frazil.core.field_roles import UNKNOWN, field_roles, fields_by_role
@@ -14,7 +13,7 @@ from frazil.dms.csv_columns import rows_of_text
 from frazil.dms.endpoint import Endpoint
 from frazil.dms.file_layout import CHANGE_PHASE, field_names, op_is_stated, stated_layout
 from frazil.dms.listing import DmsObject
-from frazil.dms.mappings import Mappings
+from frazil.dms.source_table import SourceTable
 
 DELIMITERS = (",", ";", "|", "\t", "\x01", "~", "^")
 """The delimiters to try if the endpoint's does not fit."""
@@ -100,9 +99,8 @@ def _row_delimiter(text: str, stated: str) -> str:
 class Fields:
     """The rows of a CSV file: whether the first is a header, which fields are DMS's own, and the role of each."""
 
-    def __init__(
-        self, rows: list[list[str]], file: DmsObject, phase: int, spec: TableSpec, mappings: Mappings, endpoint: Endpoint
-    ):  # fmt: skip
+    def __init__(self, rows: list[list[str]], file: DmsObject, phase: int, table: SourceTable):
+        spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
         self.spec, self.mappings, self.endpoint, self.phase = spec, mappings, endpoint, phase
         self.first, self.width = rows[0], len(rows[0])
         self.columns = {*mappings.file_columns(spec).values()}
@@ -114,7 +112,7 @@ class Fields:
         self.header, self.body = (self.first, rows[1:]) if has_header else ([], rows)
         self.roles: tuple[str, ...] = ()
         if self.header:
-            names = field_names(spec, endpoint, mappings)
+            names = field_names(table)
             self.roles = tuple(field_roles(self.header, names, op_is_stated(endpoint, phase), file.path))
         self.op = self._op()
         self.time = self._time()
@@ -125,7 +123,7 @@ class Fields:
                 endpoint, op_in_load=self.op is not None, cdc_has_op=self.op is not None,
                 timestamp_column="" if self.time is None else ANY_NAME,
             )  # fmt: skip
-            roles = stated_layout(spec, observed, mappings, phase, width=self.width).roles
+            roles = stated_layout(replace(table, endpoint=observed), phase, width=self.width).roles
             self.expected = len(roles) - self.own
             self.roles = roles if len(roles) == self.width else ()
 

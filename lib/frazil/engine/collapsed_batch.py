@@ -15,7 +15,7 @@ from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.masks import masked
 from frazil.core.time_sql import wall_clock
 from frazil.engine.message_parts import PartitionRead
-from frazil.engine.read_files import FileToRead
+from frazil.engine.read_plan import FileToRead
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
@@ -229,8 +229,8 @@ class Ages:
         written_ms = np.round(np.broadcast_to(written_at_s, len(known))[known] * 1000)[:: self.every]
         committed_ms = committed_ms[:: self.every]
         self.age.append(-committed_ms)
-        told = ~np.isnan(written_ms)
-        self.dms.append(written_ms[told].astype("int64") - committed_ms[told])
+        known_time = ~np.isnan(written_ms)
+        self.dms.append(written_ms[known_time].astype("int64") - committed_ms[known_time])
 
     def to_dict(self) -> dict[str, list[int]]:
         """Return a form that JSON can hold."""

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.core.changes import Changes
-from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.source_table import SourceTable
 from frazil.engine.collapsed_batch import Collapsed, Wanted, bounds, with_stored_keys
 from frazil.engine.kept_batch import KeptBatch, fact_row, kept_rows, passed_rows, schema_of
 from frazil.engine.load_files import groups_of
 from frazil.engine.moved_rows import BUCKET_BITS, moved_rows, moving_of_bucket
 from frazil.engine.read_counts import Tally, every_of
-from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_files import read_changes
+from frazil.engine.read_plan import FileToRead, ReadPlan, plan_files
 from frazil.engine.row_form import PASSED, RowForm, in_batches
 from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, from_blocks, to_blocks
 from frazil.errors import FrazilError
@@ -56,19 +56,13 @@ class BatchFiles:
         return RowForm(self.read.spec, self.wanted.places)
 
 
-def collapse_files(
-    spark: SparkSession,
-    spec: TableSpec,
-    sent: tuple[Endpoint, Mappings],
-    files: Sequence[DmsObject],
-    wanted: Wanted,
-) -> Collapsed:
+def collapse_files(spark: SparkSession, table: SourceTable, files: Sequence[DmsObject], wanted: Wanted) -> Collapsed:
     """Return the last change per key of change files, and their bad rows: the rows in the driver, or a frame.
 
     Spark keeps the frame. Raises FrazilError for a file that cannot be read.
     """
     in_order = sorted(files, key=lambda f: f.name)
-    planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
+    planned, read = plan_files(table, in_order, CHANGE_PHASE)
     size = sum(f.size for f in files)
     batch = BatchFiles(planned, read, wanted, every_of(size))
     partitions = max(spark.sparkContext.defaultParallelism, size // BUCKET_BYTES)

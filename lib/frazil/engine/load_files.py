@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
-from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
+from frazil.dms.source_table import SourceTable
 from frazil.dms.storage import endpoint_url
 from frazil.engine.read_counts import every_of
-from frazil.engine.read_files import FileToRead
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_plan import FileToRead, plan_files
 from frazil.engine.write_rows import WritePlan, Written, write_elsewhere, write_files
 from frazil.lake import jvm_data_files, merge
 
@@ -65,22 +64,20 @@ class FilesToWrite:
     `in_process`: this process reads them, however large they are.
     """
 
-    spec: TableSpec
+    source: SourceTable
     files: Sequence[DmsObject]
     phase: int = LOAD_PHASE
     most_bad: int = SHOWN
     in_process: bool = False
 
 
-def write_data_files(
-    spark: SparkSession, table: JavaTable, given: FilesToWrite, sent: tuple[Endpoint, Mappings]
-) -> Written:
+def write_data_files(spark: SparkSession, table: JavaTable, given: FilesToWrite) -> Written:
     """Write the good rows of files as data files of a table, each row as it is, or return them as a frame for Spark.
 
     Raises FrazilError for a file that cannot be read; the error names it.
     """
     files = sorted(given.files, key=lambda f: f.name) if given.phase == CHANGE_PHASE else given.files
-    planned, read = plan_files(given.spec, *sent, files, given.phase)
+    planned, read = plan_files(given.source, files, given.phase)
     size = sum(f.size for f in files)
     write = write_plan(spark, table, given.most_bad, every_of(size))
     groups = groups_of(planned, [f.size for f in files], spark.sparkContext.defaultParallelism)
@@ -93,9 +90,9 @@ def write_data_files(
         return row_frame.by_tasks(spark, groups, read, write)
     if is_here:
         return write_files(planned, read, write)
-    from frazil.engine.load_on_spark import load_files
+    from frazil.engine.load_on_spark import write_in_tasks
 
-    return load_files(spark, groups, read, write)
+    return write_in_tasks(spark, groups, read, write)
 
 
 def put(spark: SparkSession, branch: str, written: Written, summary: dict[str, str], replace: bool = False) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frazil.dms.listing import SourceError
-from frazil.engine.read_files import FileToRead, ReadPlan
+from frazil.engine.read_plan import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan, Written, write_files
 from frazil.errors import FrazilError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Groups = Sequence[Sequence[FileToRead]]
 
 
-def load_files(spark: SparkSession, groups: Groups, read: ReadPlan, write: WritePlan) -> Written:
+def write_in_tasks(spark: SparkSession, groups: Groups, read: ReadPlan, write: WritePlan) -> Written:
     """Write the rows of files as data files of a table, a task for each group of files. Nothing is committed."""
     results = of_tasks(spark, groups, lambda files: write_files(files, read, write).to_dict())
     return Written.together(results, [file for group in groups for file in group])

@@ -41,7 +41,7 @@ MOST = 8000
 AT_ONCE = 50_000
 """About this many messages become blocks together."""
 MOST_BYTES = 64 << 20
-"""At most about this many bytes of messages are held together."""
+"""At most about this many bytes of messages are in memory together."""
 SAMPLED = 50_000
 """About this many changes count for the quantiles of delays."""
 PARSED_AT_ONCE = 10_000
@@ -91,15 +91,15 @@ def _parsing(before_field: str, loads: bool = False, first: int = 0) -> Work:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        held: list[pa.RecordBatch] = []
+        waiting: list[pa.RecordBatch] = []
         form = _BlockForm(before_field, loads, first)
         for batch in batches:
-            held.append(batch)
-            if sum(b.num_rows for b in held) >= AT_ONCE or sum(b.nbytes for b in held) >= MOST_BYTES:
-                yield from _parsed(pa.Table.from_batches(held), form)
-                held = []
-        if held:
-            yield from _parsed(pa.Table.from_batches(held), form)
+            waiting.append(batch)
+            if sum(b.num_rows for b in waiting) >= AT_ONCE or sum(b.nbytes for b in waiting) >= MOST_BYTES:
+                yield from _parsed(pa.Table.from_batches(waiting), form)
+                waiting = []
+        if waiting:
+            yield from _parsed(pa.Table.from_batches(waiting), form)
 
     return run
 
@@ -235,8 +235,10 @@ def _of_table(blocks: Blocks, part: Part) -> Blocks:
     return blocks.filter(pc.and_(is_mine, pc.equal(blocks["loads"], part.loads))).select(["object", "block"])
 
 
-def _told(blocks: Blocks, part: Part, tell: Callable[[str, pa.Table], dict[str, Any]], schema: str) -> list[dict]:
-    """Return what `tell` says of each block of a part, given the block's partition and messages."""
+def _of_each_block(
+    blocks: Blocks, part: Part, describe: Callable[[str, pa.Table], dict[str, Any]], schema: str
+) -> list[dict]:
+    """Return what `describe(partition, messages)` returns for each block of a part."""
     from pyspark.sql import DataFrame
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -244,7 +246,7 @@ def _told(blocks: Blocks, part: Part, tell: Callable[[str, pa.Table], dict[str, 
 
         for some in batches:
             for partition, messages in part.rows_of(some):
-                yield pa.RecordBatch.from_pylist([tell(partition, messages)])
+                yield pa.RecordBatch.from_pylist([describe(partition, messages)])
 
     mine = _of_table(blocks, part)
     if isinstance(mine, DataFrame):
@@ -255,23 +257,23 @@ def _told(blocks: Blocks, part: Part, tell: Callable[[str, pa.Table], dict[str, 
 def count_changes(blocks: Blocks, part: Part) -> tuple[int, frozenset[str]]:
     """Return how many changes a part has, and the names in them."""
 
-    def tell(_: str, messages: pa.Table) -> dict[str, Any]:
+    def describe(_: str, messages: pa.Table) -> dict[str, Any]:
         names = [n.removeprefix("data.") for n in messages.column_names if n.startswith("data.")]
         return {"changes": len(messages), "names": names}
 
-    counted = _told(blocks, part, tell, "changes bigint, names array<string>")
+    counted = _of_each_block(blocks, part, describe, "changes bigint, names array<string>")
     return sum(row["changes"] for row in counted), frozenset(n for row in counted for n in row["names"])
 
 
-def places_told(blocks: Blocks, part: Part, tell: Callable[[str, pa.Table], Sequence[int | None]]) -> list[tuple]:
-    """Return each partition with the two numbers that `tell` says of its messages' `place` and `arrived`, by block."""
+def find_places(blocks: Blocks, part: Part, find: Callable[[str, pa.Table], Sequence[int | None]]) -> list[tuple]:
+    """Return, for each block of a part, its partition and the two numbers that `find(partition, messages)` returns."""
 
     def as_texts(partition: str, messages: pa.Table) -> dict[str, Any]:
-        a, b = (None if number is None else str(number) for number in tell(partition, messages))
+        a, b = (None if number is None else str(number) for number in find(partition, messages))
         return {"object": partition, "a": a, "b": b}
 
-    told = _told(blocks, part, as_texts, "object string, a string, b string")
-    return [(row["object"], *(row[n] and int(row[n]) for n in ("a", "b"))) for row in told]
+    found = _of_each_block(blocks, part, as_texts, "object string, a string, b string")
+    return [(row["object"], *(row[n] and int(row[n]) for n in ("a", "b"))) for row in found]
 
 
 # --- blocks into a collapsed batch

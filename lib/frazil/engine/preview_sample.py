@@ -13,7 +13,8 @@ from frazil.core.key_changes import LEAVE, events
 from frazil.core.latest_per_key import Latest, last_events
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import is_s3
-from frazil.engine.read_files import Block, Extent, FileToRead, ReadPlan, read_blocks
+from frazil.engine.read_files import Block, Extent, read_blocks
+from frazil.engine.read_plan import FileToRead, ReadPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,7 @@ Key = tuple
 
 
 @dataclass(frozen=True)
-class Record:
+class SampleRecord:
     """A record that is a change, or a bad row; `index` is the change's place in `Sample.changes`."""
 
     place: Place
@@ -59,11 +60,11 @@ class Sample:
         return pa.concat_tables(tables, promote_options="default")
 
     @cached_property
-    def records(self) -> list[Record]:
+    def records(self) -> list[SampleRecord]:
         """The changes and the bad rows, in order."""
         places = self._places(self.changes)
-        found = [Record(place, index) for index, place in enumerate(places)]
-        found += [Record((order, bad.number), None, bad) for order, b in self._blocks for bad in b.changes.bad]
+        found = [SampleRecord(place, index) for index, place in enumerate(places)]
+        found += [SampleRecord((order, bad.number), None, bad) for order, b in self._blocks for bad in b.changes.bad]
         return sorted(found, key=lambda record: record.place)
 
     @staticmethod
@@ -73,7 +74,7 @@ class Sample:
         )
 
     def fields(self, place: Place) -> list[object] | None:
-        """Return the fields of a record as they stand in its file; None for a line with too many or too few fields."""
+        """Return the fields of a record as its file has them; None for a line with too many or too few fields."""
         import numpy as np
 
         order, number = place

@@ -19,7 +19,7 @@ from frazil.dms.csv_columns import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql, time_sql
 from frazil.engine.message_parts import PartitionRead
-from frazil.engine.read_files import FileToRead
+from frazil.engine.read_plan import FileToRead
 from frazil.lake import quarantine_table
 from frazil.lake.quarantine_obsolete import key_texts_sql
 from frazil.lake.small_frames import of_arrow
@@ -151,7 +151,7 @@ def unreadable_records(messages: DataFrame, scheme: str, batch: str) -> DataFram
     from pyspark.sql import functions as F
 
     path = F.concat(F.lit(scheme), "object")
-    told = {
+    known = {
         "status": F.lit(UNREADABLE), "path": path, "row_no": F.col("offset").cast("string"), "raw": F.col("value").cast("binary"),
         # format_string removes invalid UTF-8: other engines could not read the column.
         "reason": F.expr("format_string('none of DMS\\'s messages: %.200s', coalesce(nullif(value, ''), 'it is empty'))"),
@@ -159,5 +159,5 @@ def unreadable_records(messages: DataFrame, scheme: str, batch: str) -> DataFram
         "form": F.lit(JSON), "layout": F.array().cast("array<string>"), "misfit": F.lit(True), "keyed": F.lit(False),
         "batch": F.lit(batch), **quarantine_table.stamped(batch, 0), "set_aside_at": quarantine_table.now(),
     }  # fmt: skip
-    rest = {c: F.lit(None) for c in RECORD.keys() - told.keys() - {"object"}}
-    return messages.withColumns({**told, **rest}).select(*quarantine_table.record_columns())
+    rest = {c: F.lit(None) for c in RECORD.keys() - known.keys() - {"object"}}
+    return messages.withColumns({**known, **rest}).select(*quarantine_table.record_columns())

@@ -6,17 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
 from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
-from frazil.core.csv import BLOCK, Dialect, Records, read_records, rows_by_table
+from frazil.core.csv import BLOCK, Records, read_records, rows_by_table
 from frazil.core.parquet import with_valid_texts
 from frazil.dms.damaged_files import refused_if_damaged
 from frazil.dms.listing import SourceError
 from frazil.dms.storage import chunks, is_s3, read
+from frazil.engine.read_plan import FileToRead, ReadPlan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,33 +25,6 @@ if TYPE_CHECKING:
 
 ROWS = 1 << 17
 """Rows of Parquet that are typed together."""
-
-
-@dataclass(frozen=True)
-class FileToRead:
-    """A file with its place in the order of its table's files, and the roles of its fields.
-
-    `written_at_s` is when DMS wrote it, in epoch seconds; NaN: unknown.
-    """
-
-    path: str
-    order: int
-    roles: tuple[str, ...]
-    dialect: Dialect = field(default_factory=Dialect)
-    written_at_s: float = math.nan
-
-    @property
-    def is_parquet(self) -> bool:
-        """Whether the file is Parquet, by its name."""
-        return self.path.endswith(".parquet")
-
-
-@dataclass(frozen=True)
-class ReadPlan:
-    """How the files of one table are read: its spec, and the meaning of the texts in its fields."""
-
-    spec: TableSpec
-    rules: FieldRules = field(default_factory=FieldRules)
 
 
 @dataclass(frozen=True)

@@ -4,52 +4,76 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import FieldRules
+from frazil.core.csv import Dialect
 from frazil.dms.csv_columns import NAMED, file_layout
-from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import CHANGE_PHASE, named_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.parquet_columns import footer, require_comparable
-from frazil.engine.read_files import FileToRead, ReadPlan
+from frazil.dms.source_table import SourceTable
 from frazil.source.file_names import moment
 
 
-def plan_files(
-    spec: TableSpec, endpoint: Endpoint, mappings: Mappings, files: Sequence[DmsObject], phase: int
-) -> tuple[list[FileToRead], ReadPlan]:
+@dataclass(frozen=True)
+class FileToRead:
+    """A file with its place in the order of its table's files, and the roles of its fields.
+
+    `written_at_s` is when DMS wrote it, in epoch seconds; NaN: unknown.
+    """
+
+    path: str
+    order: int
+    roles: tuple[str, ...]
+    dialect: Dialect = field(default_factory=Dialect)
+    written_at_s: float = math.nan
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the file is Parquet, by its name."""
+        return self.path.endswith(".parquet")
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How the files of one table are read: its spec, and the meaning of the texts in its fields."""
+
+    spec: TableSpec
+    rules: FieldRules = field(default_factory=FieldRules)
+
+
+def plan_files(table: SourceTable, files: Sequence[DmsObject], phase: int) -> tuple[list[FileToRead], ReadPlan]:
     """Return how to read load files (phase 0) or change files (phase 1), in their order.
 
     Raises SourceError for a file whose columns contradict the spec, and LayoutError for an unknown layout.
     """
-    found = [_file(file, order, spec, endpoint, mappings, phase) for order, file in enumerate(files)]
-    return found, ReadPlan(spec, field_rules(spec, endpoint, mappings, phase))
+    found = [_file(file, order, table, phase) for order, file in enumerate(files)]
+    return found, ReadPlan(table.spec, field_rules(table, phase))
 
 
-def field_rules(spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int) -> FieldRules:
+def field_rules(table: SourceTable, phase: int) -> FieldRules:
     """Return the meaning of the texts in a table's load files (phase 0) or change files (phase 1)."""
+    endpoint = table.endpoint
     return FieldRules(
         null=endpoint.null_value or "",
         not_carried=endpoint.no_sup_value if phase == CHANGE_PHASE else None,
         operations=endpoint.op_values,
-        origin=mappings.origin(spec),
-        table=mappings.target_name(spec),
+        origin=table.mappings.origin(table.spec),
+        table=table.target_name,
         of_load=phase != CHANGE_PHASE,
     )
 
 
-def _file(
-    file: DmsObject, order: int, spec: TableSpec, endpoint: Endpoint, mappings: Mappings, phase: int
-) -> FileToRead:
+def _file(file: DmsObject, order: int, table: SourceTable, phase: int) -> FileToRead:
     written = moment(file.name).replace(tzinfo=UTC).timestamp() if phase == CHANGE_PHASE else math.nan
     if file.is_parquet:
         schema = [(f.name, f.type) for f in footer(file)]
-        layout = named_layout([name for name, _ in schema], spec, endpoint, mappings, phase, file.path)
-        require_comparable(spec, layout.roles, schema, file.path)
+        layout = named_layout([name for name, _ in schema], table, phase, file.path)
+        require_comparable(table.spec, layout.roles, schema, file.path)
         return FileToRead(file.path, order, layout.roles, written_at_s=written)
-    layout, form = file_layout(spec, endpoint, mappings, phase, file)
-    dialect = replace(endpoint.dialect, header=form == NAMED)
+    layout, form = file_layout(table, phase, file)
+    dialect = replace(table.endpoint.dialect, header=form == NAMED)
     return FileToRead(file.path, order, layout.roles, dialect, written)

@@ -30,13 +30,13 @@ from frazil.core.messages import parse_message, type_messages, with_bytes
 from frazil.core.time_sql import micros_type
 from frazil.core.types import arrow_type
 from frazil.dms.csv_columns import JSON, PARQUET, SHARED, STATED
-from frazil.dms.endpoint import Endpoint, Mappings
 from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.message_columns import message_names
+from frazil.dms.source_table import SourceTable
 from frazil.engine.collapsed_batch import as_micros, lake_columns, micros_sql, time_sql
-from frazil.engine.read_files import FileToRead, table_named
-from frazil.engine.read_plan import field_rules
+from frazil.engine.read_files import table_named
+from frazil.engine.read_plan import FileToRead, field_rules
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
@@ -59,19 +59,21 @@ class Reread:
     `layouts` has the roles in rows whose fields did not fit: those of the present settings.
     """
 
-    spec: TableSpec
-    sent: tuple[Endpoint, Mappings]
+    table: SourceTable
     before_field: str
     layouts: Mapping[Place, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def spec(self) -> TableSpec:
+        """The table's spec."""
+        return self.table.spec
 
-def present_layouts(
-    places: Sequence[Place], spec: TableSpec, endpoint: Endpoint, mappings: Mappings
-) -> dict[Place, tuple[str, ...]]:
+
+def present_layouts(places: Sequence[Place], table: SourceTable) -> dict[Place, tuple[str, ...]]:
     """Return the roles by the present settings at the places of rows whose fields did not fit."""
     found = {}
     for form, phase, name in places:
-        layout = stated_layout(spec, endpoint, mappings, phase, DmsObject(name, "", 0, ""))
+        layout = stated_layout(table, phase, DmsObject(name, "", 0, ""))
         found[form, phase, name] = (shared_layout(layout) if form == SHARED else layout).roles
     return found
 
@@ -86,7 +88,7 @@ def reread_frame(waiting: DataFrame, how: Reread, in_process: bool) -> DataFrame
     read by this process, and so are all of them if it is to be `in_process`.
     """
     size, places = _extent(waiting)
-    how = replace(how, layouts=present_layouts(places, how.spec, *how.sent))
+    how = replace(how, layouts=present_layouts(places, how.table))
     records = waiting.select(*RECORD)
     if in_process or size <= MOST_BYTES:
         from frazil.lake.row_locator import arrow
@@ -174,18 +176,18 @@ def _messages(raws: Sequence[bytes], how: Reread, partitions: int) -> Changes:
     import numpy as np
 
     parsed = [parse_message(raw, how.before_field) for raw in raws]
-    names = message_names(how.spec, how.sent[1])
+    names = message_names(how.spec, how.table.mappings)
     changes = type_messages(parsed, np.arange(len(parsed)), how.spec, names, partitions)
     return Changes(changes.rows, tuple(with_bytes(row, raws[row.number], how.spec) for row in changes.bad))
 
 
 def _lines(raws: Sequence[bytes], how: Reread, form: str, roles: Sequence[str], phase: int) -> Changes:
-    spec, (endpoint, mappings) = how.spec, how.sent
+    spec = how.spec
     if gone := _gone(roles, spec):
         reason = f"has columns that {spec.file} no longer lists, so their values have no place: {', '.join(gone)}"
         return Changes(no_changes(spec), tuple(BadRow(i, FIELDS, reason) for i in range(len(raws))))
-    rules = field_rules(spec, endpoint, mappings, phase)
-    file = FileToRead("", 0, tuple(roles), endpoint.dialect)
+    rules = field_rules(how.table, phase)
+    file = FileToRead("", 0, tuple(roles), how.table.endpoint.dialect)
     if form == PARQUET:
         rules, file = replace(rules, null="", not_carried=None), replace(file, dialect=Dialect())
     records = records_of_lines(raws, len(roles), file.dialect)

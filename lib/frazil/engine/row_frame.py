@@ -12,7 +12,8 @@ from frazil.core.time_sql import from_micros, micros_type
 from frazil.engine.collapsed_batch import as_micros
 from frazil.engine.load_on_spark import Groups, of_tasks
 from frazil.engine.read_counts import Tally
-from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
+from frazil.engine.read_files import read_changes
+from frazil.engine.read_plan import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan, Written, lake_rows
 from frazil.lake.small_frames import of_arrow
 

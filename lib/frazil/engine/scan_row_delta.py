@@ -17,7 +17,7 @@ from frazil.engine.load_files import write_plan
 from frazil.engine.row_form import RowForm
 from frazil.engine.write_rows import WritePlan, new_writer
 from frazil.lake import jvm, jvm_data_files, jvm_row_delta
-from frazil.lake.commit import Commit, Facts, commit_of, once, require_position
+from frazil.lake.commit import Commit, Facts, commit_of, once, require_same_position
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.key_scan import FoundRows, TableState, find_rows
 from frazil.lake.row_delta_files import deleted_rows, write_deletes
@@ -51,7 +51,7 @@ def commit_by_scan(
     def attempt(on: Base) -> Commit:
         nonlocal written, kept
         table = jvm.load_table(spark, name)
-        require_position(table, name, base)
+        require_same_position(table, name, base)
         if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
             read_base(spark, name)
         delta = _ScanDelta(spark, name, table, batch)

@@ -12,9 +12,10 @@ from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import contradictions, keys_at_first, latest_per_key
 from frazil.core.multiset import net_rows
 from frazil.core.partial_rows import fill
-from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.endpoint import Endpoint
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
+from frazil.dms.source_table import SourceTable
 from frazil.engine.collapsed_batch import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns, with_stored_keys
 from frazil.engine.message_parts import PartReading
 from frazil.engine.read_counts import Tally
@@ -40,9 +41,7 @@ def are_small(files: Sequence[DmsObject]) -> bool:
     return sum(f.size for f in files) <= MOST_MB * 10**6 and packed <= MOST_PACKED_MB * 10**6
 
 
-def collapse_files(
-    spec: TableSpec, sent: tuple[Endpoint, Mappings], files: Sequence[DmsObject], wanted: Wanted
-) -> Collapsed:
+def collapse_files(table: SourceTable, files: Sequence[DmsObject], wanted: Wanted) -> Collapsed:
     """Return the last change per key of change files, and their bad rows.
 
     Raises FrazilError for a file that cannot be read.
@@ -50,8 +49,8 @@ def collapse_files(
     import numpy as np
     import pyarrow as pa
 
-    in_order = sorted(files, key=lambda f: f.name)
-    planned, read = plan_files(spec, *sent, in_order, CHANGE_PHASE)
+    spec, in_order = table.spec, sorted(files, key=lambda f: f.name)
+    planned, read = plan_files(table, in_order, CHANGE_PHASE)
     blocks, tally = [], Tally(wanted.most_bad)
     for file in planned:
         for changes in read_changes(file, read):

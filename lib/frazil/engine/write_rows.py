@@ -11,7 +11,8 @@ from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.core.masks import masked
 from frazil.engine.read_counts import Tally
-from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
+from frazil.engine.read_files import read_changes
+from frazil.engine.read_plan import FileToRead, ReadPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
@@ -25,40 +25,106 @@ if TYPE_CHECKING:
     from frazil.lake.jvm import JavaTable
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Changes from files or a stream, to apply together.
+class Batch(ABC):
+    """Changes that are applied together."""
 
-    `after(batch id)` returns the position after them. `size` holds the files, messages and bytes for the snapshot
-    summary.
-    """
-
-    after: Callable[[str], Position]
-    size: dict[str, int]
-    collapse: Callable[[Wanted], Collapsed]
-    """Returns the last change per key. Without a key: the net copies of each row, or each change of messages as a row."""
-    write: Callable[[JavaTable, int, bool], Written] | None = None
-    """Writes the changes in files, each as a row, as data files of the table.
-
-    Takes how many bad rows of each file are kept, and whether this process reads them in any case.
-    """
     files: tuple[DmsObject, ...] = ()
-    require_unchanged: Callable[[], None] = lambda: None
-    """Raises SourceError for a file that has changed since it was listed."""
-    why_large: str = ""
-    """Why the driver may not collect its rows, however few MB it has."""
-    record: Callable[[str], dict[str, str]] = lambda batch: {}
-    """Takes the batch's id; returns the properties that record which files were applied."""
+
+    @property
+    @abstractmethod
+    def size(self) -> dict[str, int]:
+        """Return the numbers of files, messages and bytes, for the snapshot summary."""
 
     @property
     def megabytes(self) -> float:
         """Return the size of the batch in MB."""
-        return self.size_mb(self.size)
+        return megabytes(self.size)
 
-    @staticmethod
-    def size_mb(size: dict[str, int]) -> float:
-        """Return the MB of a batch of this `size`; a message counts as 500 bytes."""
-        return size.get("bytes", 500 * size.get("messages", 0)) / 1e6
+    @abstractmethod
+    def position_after(self, batch: str) -> Position:
+        """Return the table's position after the batch of this id."""
+
+    @abstractmethod
+    def collapse(self, wanted: Wanted) -> Collapsed:
+        """Return the last change per key. Without a key: the net copies of each row, or each change of messages as a row."""
+
+    @abstractmethod
+    def require_unchanged(self) -> None:
+        """Raise SourceError for a file that has changed since it was listed."""
+
+    def record(self, batch: str) -> dict[str, str]:
+        """Return the properties that record which files the batch of this id applied."""
+        return {}
+
+
+class FileBatch(Batch):
+    """Change files of one table, a part of those `listed`. Once they are read, they must still be as listed."""
+
+    def __init__(self, book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], listed: TableObjects):
+        self.book, self.spec, self.base, self.listed = book, spec, base, listed
+        self.files = tuple(files)
+        self.watch = FileWatch(self.files, spec.source)
+        self.updates: list[Update] = []
+        """Updates of the record of applied files, to be finished after the commit."""
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Return the numbers of files and bytes."""
+        return {"files": len(self.files), "bytes": sum(f.size for f in self.files)}
+
+    def position_after(self, batch: str) -> Position:
+        """Return the table's position after these files."""
+        return after_changes(self.base.position, self.files, batch)
+
+    def collapse(self, wanted: Wanted) -> Collapsed:
+        """Return the last change per key: this process reads a small batch, Spark's tasks a large one."""
+        table = self.book.source_table(self.spec)
+        is_small = small_batch.are_small(self.files) or small_batch.must_be_small(self.spec, self.book.endpoint)
+        if is_small or wanted.in_process:
+            return small_batch.collapse_files(table, self.files, wanted)
+        from frazil.engine import large_batch
+
+        return large_batch.collapse_files(self.book.spark, table, self.files, wanted)
+
+    def write_rows(self, table: JavaTable, most_bad: int, in_process: bool) -> Written:
+        """Write each change as a row into data files of the table.
+
+        `most_bad`: how many bad rows of each file are kept. `in_process`: this process reads the files in any case.
+        """
+        files = FilesToWrite(self.book.source_table(self.spec), self.files, CHANGE_PHASE, most_bad, in_process)
+        return write_data_files(self.book.spark, table, files)
+
+    def require_unchanged(self) -> None:
+        """Raise SourceError for a file that has changed since it was listed."""
+        self.watch.require_unchanged()
+
+    def record(self, batch: str) -> dict[str, str]:
+        """Return the properties that record which files the batch of this id applied."""
+        base, taken = self.base, {o.name for o in self.files}
+        awaited = [o.name for o in self.listed.changes if o.name > base.position.last and o.name not in taken]
+        table = jvm.load_table(self.book.spark, self.book.name(self.spec))
+        update = Update(table, base.record, batch, (*self.listed.loads, *self.listed.changes), awaited)
+        self.updates.append(update.changes(base.position, self.files, self.watch.contents(), self.listed))
+        return update.properties
+
+    def clean_up(self) -> None:
+        """Delete segments of the record of applied files that the batch, which is committed, has replaced."""
+        for update in self.updates:
+            update.done()
+
+
+def megabytes(size: dict[str, int]) -> float:
+    """Return the MB of a batch of this `size`; a message counts as 500 bytes."""
+    return size.get("bytes", 500 * size.get("messages", 0)) / 1e6
+
+
+def require_whole_rows(book: Workbook, spec: TableSpec) -> None:
+    """Raise EndpointError for a table without a key whose rows may be partial."""
+    if not spec.key and book.endpoint.no_sup_value is not None:
+        raise EndpointError(
+            f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing shows what they lack",
+            "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
+        )
 
 
 def take_batch(pending: list[DmsObject], max_bytes: int, max_files: int) -> list[DmsObject]:
@@ -71,49 +137,3 @@ def take_batch(pending: list[DmsObject], max_bytes: int, max_files: int) -> list
         taken.append(o)
         size += o.size
     return taken
-
-
-def of_files(
-    book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], there: TableObjects, clear: list[Update]
-) -> Batch:
-    """Return the batch made of change files, a part of those that are `there`.
-
-    Whatever to clean up after its commit is added to `clear`. Once the files are read, they must still be as listed.
-    """
-    if not spec.key and book.endpoint.no_sup_value is not None:
-        raise EndpointError(
-            f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing shows what they lack",
-            "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
-        )
-    reading = FileWatch(files, spec.source)
-    small = small_batch.are_small(files) or small_batch.must_be_small(spec, book.endpoint)
-
-    def record(batch: str) -> dict[str, str]:
-        taken = {o.name for o in files}
-        awaited = [o.name for o in there.changes if o.name > base.position.last and o.name not in taken]
-        table = jvm.load_table(book.spark, book.name(spec))
-        update = Update(table, base.record, batch, (*there.loads, *there.changes), awaited)
-        clear.append(update.changes(base.position, files, reading.contents(), there))
-        return update.properties
-
-    def collapse(wanted: Wanted) -> Collapsed:
-        sent = book.endpoint, book.mappings
-        if small or wanted.in_process:
-            return small_batch.collapse_files(spec, sent, files, wanted)
-        from frazil.engine import large_batch
-
-        return large_batch.collapse_files(book.spark, spec, sent, files, wanted)
-
-    def write(table: JavaTable, most_bad: int, in_process: bool) -> Written:
-        given = FilesToWrite(spec, files, CHANGE_PHASE, most_bad, in_process)
-        return write_data_files(book.spark, table, given, (book.endpoint, book.mappings))
-
-    return Batch(
-        lambda batch: after_changes(base.position, files, batch),
-        {"files": len(files), "bytes": sum(f.size for f in files)},
-        collapse,
-        write,
-        tuple(files),
-        reading.require_unchanged,
-        record=record,
-    )

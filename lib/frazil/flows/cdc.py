@@ -17,13 +17,13 @@ from frazil.engine.small_batch import MOST_MB, must_be_small
 from frazil.errors import FrazilError
 from frazil.flows import ignored_rows, pending_work, quarantine
 from frazil.flows.apply import apply_batch
-from frazil.flows.batch import of_files, take_batch
+from frazil.flows.batch import FileBatch, require_whole_rows, take_batch
 from frazil.flows.continuous import process_continuously, show
 from frazil.flows.schema_changes import follow
 from frazil.flows.source_catalog import follow_source
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
-from frazil.lake.applied_files_store import Update, await_files, remember_same
+from frazil.lake.applied_files_store import await_files, remember_same
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import Base, read_base
 from frazil.report.live_status import LiveStatus
@@ -97,7 +97,7 @@ def _listed(book: Workbook, spec: TableSpec, base: Base, first: bool) -> tuple[T
         there, same = with_known_loads(there, state)
         found = book.arrivals(spec, state, there)
     except FrazilError:
-        book.look_again(spec)
+        book.list_in_full(spec)
         raise
     if same := [*same, *found.same]:
         remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
@@ -113,11 +113,11 @@ def _apply(
     book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], there: TableObjects
 ) -> tuple[dict[str, int], dict[str, float]]:
     """Apply a batch. If a file has disappeared meanwhile, the table records that it existed."""
-    clear: list[Update] = []
     try:
         shaped = follow(book, spec, base, files, CHANGE_PHASE)
-        on = shaped.on(base)
-        counts, live = apply_batch(book, shaped.spec, on, of_files(book, shaped.spec, on, files, there, clear))
+        require_whole_rows(book, shaped.spec)
+        batch = FileBatch(book, shaped.spec, shaped.on(base), files, there)
+        counts, live = apply_batch(book, shaped.spec, batch.base, batch)
     except PositionMovedError:
         raise
     except Exception:
@@ -129,8 +129,7 @@ def _apply(
                 await_files(jvm.load_table(book.spark, book.name(spec)), base.record, (o.name for o in files))
             raise why from None
         raise
-    for update in clear:
-        update.done()
+    batch.clean_up()
     return counts, live
 
 
@@ -162,7 +161,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, report: Callable[[Ta
         here = book.tasks_fail or must_be_small(spec, book.endpoint)
         most_mb = min(s.max_batch_mb, MOST_MB) if here else s.max_batch_mb
         files = take_batch(pending, most_mb << 20, s.max_batch_files)
-        files = first_alike(spec, book.endpoint, book.mappings, files)
+        files = first_alike(book.source_table(spec), files)
         book.check_files(spec, replace(there, changes=tuple(files)))
         try:
             counts, done.live = _apply(book, spec, base, files, there)
@@ -199,7 +198,7 @@ def _last_unchanged(
 
     Raise the error if files have gone.
     """
-    book.look_again(spec)
+    book.list_in_full(spec)
     if error.gone:
         raise error
     done.note = f"{', '.join(error.changed)} changed while it was read: left for the next batch"

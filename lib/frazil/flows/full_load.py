@@ -175,7 +175,7 @@ class _Load:
         self.files, self.name = list(there.loads), book.name(spec)
         self.began_ms = round(time.time() * 1000)
         self.position = after_load(base.position, there, commit.new_batch(load=True), replay=action == "replay")
-        self.reading = FileWatch(self.files, spec.source)
+        self.watch = FileWatch(self.files, spec.source)
 
     def run(self) -> tuple[Commit, int]:
         """Write the rows of the files and commit them; return the commit and the number of bad rows."""
@@ -185,7 +185,7 @@ class _Load:
 
         def put(branch: str, properties: dict[str, str]) -> None:
             engine.put(book.spark, branch, written, properties, replace=self.action != "load")
-            self.reading.require_unchanged()
+            self.watch.require_unchanged()
 
         common = RecordOf(spec, self.position.batch, self.base.sequence, LOAD_PHASE)
         records = partial(record_frame, book.spark, tally.bad, written.files, common)
@@ -194,21 +194,21 @@ class _Load:
     def _write(self, table: JavaTable) -> Written:
         """Return the data files of the good rows; raise BadRowError unless the others may be quarantined."""
         book, spec = self.book, self.spec
-        kept, sent = quarantine.most_kept(book, spec), (book.endpoint, book.mappings)
+        kept = quarantine.most_kept(book, spec)
 
         def read(here: bool) -> Written:
-            given = FilesToWrite(spec, self.files, LOAD_PHASE, kept, here)
-            return engine.write_data_files(book.spark, table, given, sent)
+            given = FilesToWrite(book.source_table(spec), self.files, LOAD_PHASE, kept, here)
+            return engine.write_data_files(book.spark, table, given)
 
         try:
             written = in_tasks_or_here(book, spec, read)
         except FrazilError:
-            self.reading.require_unchanged()  # a file that is still being written may be anything
+            self.watch.require_unchanged()  # a file that is still being written may be anything
             raise
         tally = written.tally
         try:
             if tally.bad.count:
-                self.reading.require_unchanged()
+                self.watch.require_unchanged()
             quarantine.admit_rows(book, spec, tally.bad, tally.rows + tally.bad.count, written.files)
         except FrazilError:
             engine.delete_written(table, written)
@@ -224,7 +224,7 @@ class _Load:
             put(branch, properties)
             if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
                 raise _explain_duplicates(book, spec, self.files, twice)
-            kept.load(self.position.last or base.position.last, there, self.reading.contents(), replay)
+            kept.load(self.position.last or base.position.last, there, self.watch.contents(), replay)
             applied.update(kept.properties)
             ready()
 
@@ -245,9 +245,8 @@ class _Load:
 
 def _explain_duplicates(book: Workbook, spec: TableSpec, files: list[DmsObject], twice: list) -> DuplicateKeyError:
     """Return the error that shows keys with several rows (each with its number of rows), and the files that have them."""
-    paths = files_of_keys(
-        *plan_files(spec, book.endpoint, book.mappings, files, LOAD_PHASE), [key[:-1] for key in twice]
-    )
+    planned, read = plan_files(book.source_table(spec), files, LOAD_PHASE)
+    paths = files_of_keys(planned, read, [key[:-1] for key in twice])
     lines = []
     for (*values, count), found in zip(twice, paths, strict=True):
         shown = ", ".join(f"{k}={v}" for k, v in zip(spec.key, values, strict=True))

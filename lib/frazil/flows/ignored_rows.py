@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from frazil.dms.listing import DmsObject
 from frazil.engine.load_files import groups_of
 from frazil.engine.load_on_spark import of_tasks
-from frazil.engine.read_files import FileToRead, count_tables
+from frazil.engine.read_files import count_tables
+from frazil.engine.read_plan import FileToRead
 from frazil.engine.small_batch import are_small
 from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
@@ -16,7 +17,7 @@ from frazil.flows.workbook import Workbook
 
 def report(book: Workbook, files: Sequence[DmsObject]) -> None:
     """Report, once per file, the tables that this run does not take, and how many rows of theirs are ignored."""
-    new = book.not_told([f for f in files if f.is_shared])
+    new = book.not_yet_reported([f for f in files if f.is_shared])
     if not new:
         return
     counts = tasks_or_here(book, "this process counts ignored rows", lambda here: _counts(book, new, here))

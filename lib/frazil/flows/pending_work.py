@@ -104,7 +104,7 @@ def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], chan
     """Raise what a run would report from the names and first rows of the first and the last file of each kind."""
     book.check_files(spec, TableObjects(tuple(loads), tuple(changes)))
     for files, phase in ((loads, LOAD_PHASE), (changes, CHANGE_PHASE)):
-        shapes(spec, book.endpoint, book.mappings, list(dict.fromkeys((*files[:1], *files[-1:]))), phase)
+        shapes(book.source_table(spec), list(dict.fromkeys((*files[:1], *files[-1:]))), phase)
 
 
 def pending_of(book: Workbook, spec: TableSpec, base: Base) -> tuple[int, float]:
@@ -164,7 +164,7 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
         raise
     except FrazilError:
         for spec in book.specs.values():
-            book.look_again(spec)
+            book.list_in_full(spec)
         return None
     aside = waiting(book)
     if aside is None or aside.keys() & book.specs.keys():

@@ -22,16 +22,16 @@ from frazil.dms.position import Position, require_replayable, require_same_load
 from frazil.dms.settings_lint import LOSS, left_out, lint, unknown_settings
 from frazil.errors import FrazilError
 from frazil.flows import pending_work, quarantine_status, stream_check
-from frazil.flows.batch import Batch, take_batch
+from frazil.flows.batch import megabytes, take_batch
 from frazil.flows.full_load import require_one_age, verdict
 from frazil.flows.schema_changes import FromStream, shape
 from frazil.flows.source_catalog import follow_source
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
+from frazil.lake.lane_choice import Costs
 from frazil.lake.storage_errors import explained, require_metadata
-from frazil.lake.write_path import Costs
-from frazil.source.applied_files import Record
+from frazil.source.applied_files import AppliedFiles
 
 
 class DecisionNeededError(FrazilError):
@@ -116,7 +116,7 @@ def _samples(book: Workbook, newest: int = 30) -> Samples:
             began = facts["latency"].get("picked_up") or facts["counts"].get("began")
             kind = snapshot.summary().get("frazil.kind")
             if began and kind in ("load", "changes"):
-                size = Batch.size_mb(facts["counts"])
+                size = megabytes(facts["counts"])
                 rows.append((kind, size, (snapshot.timestampMillis() - began) / 1000))
     return found
 
@@ -125,7 +125,7 @@ def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -
     """Estimate the seconds: a batch takes as long as the table's last ones, or longer if it is larger.
 
     Without these, all tables' commits count. Below a megabyte the fixed cost of a commit decides, not the size. Whole
-    commits of earlier runs count here, by whichever lane; `write_path` compares lanes, also before the first commit.
+    commits of earlier runs count here, by whichever lane; `lane_choice` compares lanes, also before the first commit.
     """
     own = [s for s in samples.get(table, ()) if s[0] == kind]
     known = own or [s for rows in samples.values() for s in rows if s[0] == kind]
@@ -140,7 +140,7 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
     name, exists = book.name(spec), book.exists(spec)
     base = tables.read_base(book.spark, name) if exists else None
     position = base.position if base else Position()
-    state = State(name, spec.source, position, base.stored if base else "", base.record if base else Record())
+    state = State(name, spec.source, position, base.stored if base else "", base.record if base else AppliedFiles())
     there, _ = with_known_loads(book.objects(spec), state)
     action = verdict(there, position, on_changed_load)
     if action == "refuse":
@@ -225,7 +225,7 @@ def _look_at_stream(
     if s.max_batches and batches > s.max_batches:
         batches, left = s.max_batches, waiting - s.max_batches * s.max_batch_messages
         waiting -= left
-    mb = Batch.size_mb({"messages": waiting or 0})
+    mb = megabytes({"messages": waiting or 0})
     seconds = _about_s(samples, spec.source, "changes", mb, batches) if waiting is not None else None
     return {
         "action": ", then ".join(doing), **_how(book, spec, exists, mb / max(1, batches)),
@@ -285,7 +285,7 @@ def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[
     image = book.mappings.before_image(spec)
     if spec.policy == "multiset" and (image is None or image.columns != "all"):
         wrong.append("no before-image columns with column-filter 'all': updates stop the table")
-    for one in shapes(spec, book.endpoint, book.mappings, newest, CHANGE_PHASE) if image and spec.key else ():
+    for one in shapes(book.source_table(spec), newest, CHANGE_PHASE) if image and spec.key else ():
         if one.carries is not None and (blind := [k for k in spec.key if k not in one.before]) and not spec.layouts:
             wrong.append(
                 f"no old value of {', '.join(blind)} in {one.where}, though the rule add-before-image-columns covers it: an update "

@@ -24,7 +24,7 @@ from frazil.dms.listing import DmsObject
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.engine import load_files as engine
 from frazil.engine.collapsed_batch import lake_columns
-from frazil.engine.preview_sample import Key, Place, Record, Sample, read_sample
+from frazil.engine.preview_sample import Key, Place, Sample, SampleRecord, read_sample
 from frazil.engine.read_plan import plan_files
 from frazil.errors import HIDDEN, nearest
 from frazil.flows import quarantine
@@ -32,6 +32,7 @@ from frazil.flows.batch import take_batch
 from frazil.flows.preview_stages import Stage, failed, many, size, stage
 from frazil.flows.schema_changes import shape
 from frazil.flows.workbook import Workbook
+from frazil.lake.lane_choice import LANES
 from frazil.lake.tables import Base, load, read_base
 
 if TYPE_CHECKING:
@@ -81,23 +82,25 @@ class _Preview:
         if not self.sample:
             return self.why if self.taken else NOTHING
         some = "all" if self.whole else "the first"
-        said = f"{some} {many(self.sample.records, 'record')} of {many(self.sample.files, 'file')}"
+        sentence = f"{some} {many(self.sample.records, 'record')} of {many(self.sample.files, 'file')}"
         if key := self._example():
-            said += f"; {len(self.sample.places_by_key[key])} of them are of key {self._shown_key(key)}"
-        return Stage(said, [self._record(r) for r in self._chosen(most)])
+            sentence += f"; {len(self.sample.places_by_key[key])} of them are of key {self._shown_key(key)}"
+        return Stage(sentence, [self._record(r) for r in self._chosen(most)])
 
     def _typed(self, most: int) -> Stage:
         if not self.sample:
             return NOTHING
         bad = [r for r in self.sample.records if r.bad]
-        said = f"{many(self.sample.changes, self.word)} in these records"
+        sentence = f"{many(self.sample.changes, self.word)} in these records"
         if bad:
             aside = quarantine.quarantines_bad_rows(self.book, self.spec)[0]
-            said += f"; {many(bad, BAD)}, to be quarantined" if aside else f"; {many(bad, BAD)}: the table will stop"
+            sentence += (
+                f"; {many(bad, BAD)}, to be quarantined" if aside else f"; {many(bad, BAD)}: the table will stop"
+            )
         chosen = self._chosen(most)
         good = [r.index for r in chosen if r.index is not None]
         values = dict(zip(good, self._values(self.sample.changes, good), strict=True))
-        return Stage(said, [self._change(r, values.get(r.index, {})) for r in chosen])
+        return Stage(sentence, [self._change(r, values.get(r.index, {})) for r in chosen])
 
     @property
     def whole(self) -> bool:
@@ -109,7 +112,7 @@ class _Preview:
     def _place(self, place: Place) -> dict[str, Any]:
         return {"file": self.taken[place[0]].name, "row": str(place[1])}
 
-    def _record(self, record: Record) -> dict[str, Any]:
+    def _record(self, record: SampleRecord) -> dict[str, Any]:
         fields, roles = self.sample.fields(record.place), self.sample.files[record.place[0]].roles
         names = {"op": self.book.endpoint.op_column, "ts": self.book.endpoint.timestamp_column, "seq": "sequence"}
         unsure = record.bad is not None and self.spec.hides  # a field of a bad row may be another column's
@@ -123,14 +126,14 @@ class _Preview:
         reason = {BAD: record.bad.reason} if record.bad else {}
         return _beside({**self._place(record.place), **reason}, values)
 
-    def _change(self, record: Record, values: dict[str, Any]) -> dict[str, Any]:
+    def _change(self, record: SampleRecord, values: dict[str, Any]) -> dict[str, Any]:
         facts = self._place(record.place)
         if record.bad:
             return {**facts, BAD: record.bad.reason}
         typed = {f"{c.name}: {lake_type(c)}": values[c.name] for c in self.spec.columns}
         return _beside({**facts, **self._facts(record)}, typed)
 
-    def _facts(self, record: Record) -> dict[str, Any]:
+    def _facts(self, record: SampleRecord) -> dict[str, Any]:
         return {}
 
     def _values(self, rows: pa.Table | None, places: Sequence[int]) -> list[dict[str, Any]]:
@@ -152,7 +155,7 @@ class _Preview:
         key = max(places, key=lambda k: len(places[k]), default=None)
         return key if key is not None and len(places[key]) > 1 else None
 
-    def _chosen(self, most: int) -> list[Record]:
+    def _chosen(self, most: int) -> list[SampleRecord]:
         """Return the records to show, in order: those of the example's key, bad rows, one per operation, the first."""
         key, records = self._example(), self.sample.records
         followed = set(self.sample.places_by_key[key][-OF_ONE_KEY:] if key else ())
@@ -177,7 +180,7 @@ class Batch(_Preview):
         """Return the changes in the records: typed, in order, with what replaces each."""
         return self._typed(most)
 
-    def _facts(self, record: Record) -> dict[str, Any]:
+    def _facts(self, record: SampleRecord) -> dict[str, Any]:
         row, place = self.sample.changes.slice(record.index, 1), record.place
         word, by = OPERATIONS[row["op"][0].as_py()], None
         if self.spec.policy == "key":
@@ -206,8 +209,8 @@ class Batch(_Preview):
             self._key_row(values, ops[i], by_key[keys[i]])
             for i, values in zip(places, self._values(rows, places), strict=True)
         ]
-        said = f"{many(self.sample.changes, 'change')} of {many(keys, 'key')}: the last one of each key is applied"
-        return Stage(said, found)
+        sentence = f"{many(self.sample.changes, 'change')} of {many(keys, 'key')}: the last one of each key is applied"
+        return Stage(sentence, found)
 
     def _key_row(self, values: dict[str, Any], op: str, places: list[Place]) -> dict[str, Any]:
         facts = {"changes": len(places), "last": "row {row} of {file}".format(**self._place(places[-1]))}
@@ -230,9 +233,9 @@ class Batch(_Preview):
         if not self.sample:
             return NOTHING
         lane, why = self.lane
-        how = {"merge": "MERGE", "rowdelta": "row delta"}[lane] + f" ({'parameter lane' if why == 'set' else why})"
+        how = f"{LANES[lane]} ({'parameter lane' if why == 'set' else why})"
         if reason := self._without_latest():
-            return Stage(f"{reason.said}; in one commit by {how}")
+            return Stage(f"{reason.sentence}; in one commit by {how}")
         ops = self.sample.latest.rows["op"].to_pylist()
         counts = {
             "rows to write": (len(ops) - ops.count("D"), "the last change of their key is an insert or an update"),
@@ -270,8 +273,8 @@ class Load(_Preview):
             for part, e in zip(parts, entries, strict=True)
         ]
         total = size(sum(e["file-size-in-bytes"] for e in entries))
-        said = f"{many(self.sample.changes, 'row')} make {many(entries, 'Parquet file')} of {total}"
-        return Stage(f"{said}; the load writes below {readable(table.location())}/data, in one commit", rows[:most])
+        sentence = f"{many(self.sample.changes, 'row')} make {many(entries, 'Parquet file')} of {total}"
+        return Stage(f"{sentence}; the load writes below {readable(table.location())}/data, in one commit", rows[:most])
 
 
 # --- which table, and its files
@@ -326,7 +329,7 @@ def _next_batch(batch: Batch) -> Base:
     there, _ = with_known_loads(book.objects(spec, base.position, record=base.record), state)
     pending = book.arrivals(spec, state, there).pending
     taken = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
-    batch.taken = first_alike(spec, book.endpoint, book.mappings, taken)
+    batch.taken = first_alike(book.source_table(spec), taken)
     batch.left = len(pending) - len(batch.taken)
     return base
 
@@ -343,7 +346,7 @@ def _sample(preview: _Preview, base: Base | None, files: list[DmsObject]) -> Sam
     if isinstance(preview, Batch):
         megabytes = sum(f.size for f in preview.taken) / 1e6
         preview.lane = book.lanes.expect(book.name(spec), spec, megabytes, bool(spec.optional or spec.narrow))
-    planned, read = plan_files(spec, book.endpoint, book.mappings, files, preview.phase)
+    planned, read = plan_files(book.source_table(spec), files, preview.phase)
     return read_sample(spec, planned, read, files)
 
 

@@ -15,7 +15,7 @@ from frazil.lake import jvm
 class Stage:
     """A sentence about all that a stage has, and some of its rows; `failed`: it could not be shown, and why."""
 
-    said: str
+    sentence: str
     rows: list[dict[str, Any]] = field(default_factory=list)
     failed: bool = False
 

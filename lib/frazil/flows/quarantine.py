@@ -14,7 +14,7 @@ from frazil.core.bad_rows import SHOWN, BadRowError, BadRows, ShownRow, explaine
 from frazil.core.changes import BadRow
 from frazil.dms.position import Position
 from frazil.engine.message_parts import PartitionRead
-from frazil.engine.read_files import FileToRead
+from frazil.engine.read_plan import FileToRead
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, quarantine_table
 from frazil.lake.commit import kept_under_way

@@ -21,7 +21,7 @@ from frazil.dms.csv_columns import JSON
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.reread_quarantined import Reread, reread_frame
 from frazil.flows import quarantine, quarantine_status, unreadable_messages
-from frazil.flows.apply import WritePath, commit_by_lane
+from frazil.flows.apply import RowsToMerge, commit_by_merge
 from frazil.flows.schema_changes import every_column, follow
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @contextmanager
 def _judged(book: Workbook, spec: TableSpec, waiting: DataFrame) -> Iterator[DataFrame]:
     """Yield the waiting records with what they are now and a verdict on each."""
-    how = Reread(spec, (book.endpoint, book.mappings), book.before_field)
+    how = Reread(book.source_table(spec), book.before_field)
 
     def judge(here: bool) -> DataFrame:
         rows = quarantine_obsolete.judged(reread_frame(waiting, how, here), waiting, spec).persist()
@@ -212,7 +212,7 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
     try:
         with quarantine.staged(book, spec, base, lambda: kept.changed(records, batch, base.sequence), batch) as ready:
             facts = commit.Facts(replace(base.position, batch=batch), summary)
-            commit_by_lane(book, spec, base, facts, WritePath(lambda: changes, "a replay", bounds=bounds), ready)
+            commit_by_merge(book, spec, base, facts, RowsToMerge(lambda: changes, "a replay", bounds), ready)
     finally:
         changes.unpersist()
 

@@ -132,7 +132,7 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
         raise ExploreError(f"{table}: no kept snapshot of a batch shows where this key comes from", "ask for one of key_history, of a load or of changes")  # fmt: skip
     files, phase = _files_of(book, spec, made, *_between(states, made))
     spec = as_carried(book, spec, read_base(book.spark, name), files, phase)
-    files, read = plan_files(spec, book.endpoint, book.mappings, files, phase)
+    files, read = plan_files(book.source_table(spec), files, phase)
     wanted = typed_key(spec, key)
     rows = [row for file in files for row in rows_of_key(file, read, wanted)] if wanted else []
     return [

@@ -28,7 +28,7 @@ class SchemaPlan:
     """How a batch is read and written (`spec`), the schema steps before it, and what the position keeps.
 
     `lacks` are columns of the spec that the newest file does not carry. `skips` are its columns that are ignored.
-    `learnt` and `events` are kept with the table: columns that a policy added, and what control records said of others.
+    `learnt` and `events` are kept with the table: columns that a policy added, and what control records changed of others.
     """
 
     spec: TableSpec
@@ -111,7 +111,7 @@ def shape(
     if isinstance(files, FromStream):
         found = [shape_of(definition, whole, book.mappings, position.lacks)] if definition else []
     else:
-        found = shapes(whole, book.endpoint, book.mappings, files, phase)
+        found = shapes(book.source_table(whole), files, phase)
     seen = _ColumnTracker(book, whole, position, phase, table, steps)
     for one in found:
         seen.take(one)
@@ -195,7 +195,7 @@ def _events(
 def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], phase: int) -> TableSpec:
     """Return the spec for reading a batch's files again, whatever the policies say now."""
     whole = every_column(book, spec, base)
-    found = shapes(whole, book.endpoint, book.mappings, files, phase)
+    found = shapes(book.source_table(whole), files, phase)
     return _narrowed(book, whole, found, tuple(sorted({n for one in found for n in one.unknown})))
 
 

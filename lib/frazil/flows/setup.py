@@ -65,7 +65,7 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     shown: list[Evidence] = []
     for spec in specs:
         try:
-            shown += evidence(book.objects(spec), spec, book.mappings, book.endpoint)
+            shown += evidence(book.objects(spec), book.source_table(spec))
         except ColumnPlaceError as e:  # it stops only this table, when its file is read
             rows.append(_row_of(Finding("columns", spec.source, e.problem, e.cure, LOSS)))
     refuse(shown)

@@ -90,8 +90,8 @@ STABLE_NUMBERS = ("postgresql", "sqlserver")
 
 
 @dataclass(frozen=True)
-class SourceTable:
-    """A table in the source's catalog; `columns` in the order in which DMS writes them, `generated` ones apart.
+class CatalogTable:
+    """A table in the source's catalog; `columns` in the order in which DMS writes them, `generated` ones separately.
 
     `partitioned`: its rows are those of its partitions, under whose names PostgreSQL publishes changes.
     """
@@ -107,7 +107,7 @@ class SourceTable:
 
 def read_catalog(
     spark: SparkSession, connection: Connection, patterns: Iterable[str] = ("%.%",)
-) -> dict[str, SourceTable]:
+) -> dict[str, CatalogTable]:
     """Return the tables whose `schema.table` fits one of the patterns (`%` and `_` as in DMS's rules), by that name.
 
     A partition is included if its parent table fits.
@@ -137,7 +137,7 @@ def _lineage(name: str, rows: dict[str, list]) -> list[str]:
     return [name, *(_lineage(above[0], rows) if above and above[0] else ())]
 
 
-def _table(name: str, rows: list, engine: str) -> SourceTable:
+def _table(name: str, rows: list, engine: str) -> CatalogTable:
     columns, generated = [], []
     for _, _, column, number, kind, nullable, comment, _, _, made, *_ in rows:
         dms, utc = dms_type(engine, kind)
@@ -148,10 +148,10 @@ def _table(name: str, rows: list, engine: str) -> SourceTable:
     if {c.name for c in generated} & {*key}:  # DMS does not write the whole key
         key = ()
     role, part_of = (*rows[0][10:12], None, None)[:2]
-    return SourceTable(name, key, tuple(columns), rows[0][7] or "", tuple(generated), bool(role), part_of or "")
+    return CatalogTable(name, key, tuple(columns), rows[0][7] or "", tuple(generated), bool(role), part_of or "")
 
 
-def as_declared(spec: TableSpec, table: SourceTable, added: Collection[str] = ()) -> TableSpec:
+def as_declared(spec: TableSpec, table: CatalogTable, added: Collection[str] = ()) -> TableSpec:
     """Return a spec with its source's current columns: renamed if their numbers say so, retyped, added, removed.
 
     What the spec says of a column beyond its type (masks, types in the lake, what is left out) stays. So do the columns
@@ -211,7 +211,7 @@ def follow_source(book: Workbook) -> None:
             book.stopped[name] = e
 
 
-def _followed(spec: TableSpec, table: SourceTable | None, added: Collection[str], files_tell: bool) -> TableSpec:
+def _followed(spec: TableSpec, table: CatalogTable | None, added: Collection[str], files_tell: bool) -> TableSpec:
     if table is None:
         raise SchemaError(f"the source has no table {spec.source}", f"correct {spec.file}, or leave the table out")
     new = as_declared(spec, table, added)

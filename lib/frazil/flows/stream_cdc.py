@@ -15,6 +15,7 @@ from frazil.dms.control_records import Definition
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.position import STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
+from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply import apply_batch
@@ -195,8 +196,10 @@ class _Run:
             part = replace(part, at=reached, base=self._evolve(part.spec, part.base, definition))
         seen = part.read.changes_seen(part.read.part(part.spec, part.at)) if ordered else _sum(part.pending)
         reached = furthest(part.at, end)
-        if not self._changes(replace(part, end=reached), seen, result):  # never lose what a record said
-            position = self._at(part.spec, part.base, commit.new_batch(), reached)
+        if not self._changes(
+            replace(part, end=reached), seen, result
+        ):  # a record's change of the schema must not be lost
+            position = self.position_at(part.spec, part.base, commit.new_batch(), reached)
             keep_position(self.book, part.spec, part.base, position)
         return reached
 
@@ -212,17 +215,12 @@ class _Run:
             return False
         shaped = follow(self.book, part.spec, base, FromStream(names), CHANGE_PHASE)
         require_known(self.book, shaped.spec, names, f"{self.book.stream.scheme} messages from {at} up to {end}")
-        mine = part.read.part(shaped.spec, at, part.before)
-        batch = Batch(
-            lambda batch: self._at(part.spec, base, batch, end),
-            {"messages": count},
-            lambda wanted: part.read.collapse(shaped.spec, mine, count, wanted),
-        )
+        batch = _MessageBatch(self, part, shaped.spec, count)
         counts, live = apply_batch(self.book, shaped.spec, base, batch)
         result.add(TableResult(part.spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
         return True
 
-    def _at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
+    def position_at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
         """Return a table's position at a place; if needed, the ids of its streams are recorded once, as they were then."""
         topic, of = self.book.topic(spec), base.position.stream_of
         if topic and topic == base.position.topic:
@@ -236,11 +234,35 @@ class _Run:
             base = read_base(self.book.spark, self.book.name(spec))
             seen = furthest(base.position.stream, self.at.get(spec.source, {}))
             if spec.source in self.at and seen != base.position.stream:
-                keep_position(self.book, spec, base, self._at(spec, base, commit.new_batch(), seen))
+                keep_position(self.book, spec, base, self.position_at(spec, base, commit.new_batch(), seen))
             return TableResult(spec.source, "unchanged")
 
         self._each(work)
         self.settled = time.monotonic()
+
+
+class _MessageBatch(Batch):
+    """The changes of one table's part of a read, `count` messages, read by a spec that has followed them."""
+
+    def __init__(self, run: _Run, part: _Part, spec: TableSpec, count: int):
+        self.run, self.part, self.spec, self.count = run, part, spec, count
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Return the number of messages."""
+        return {"messages": self.count}
+
+    def position_after(self, batch: str) -> Position:
+        """Return the table's position after the part."""
+        return self.run.position_at(self.part.spec, self.part.base, batch, self.part.end)
+
+    def collapse(self, wanted: Wanted) -> Collapsed:
+        """Return the last change per key; without a key, the net copies of each row, or each change as a row."""
+        read, part = self.part.read, self.part
+        return read.collapse(self.spec, read.part(self.spec, part.at, part.before), self.count, wanted)
+
+    def require_unchanged(self) -> None:
+        """Do nothing: messages never change."""
 
 
 def _in_order(pending: list[Group]) -> list[str]:

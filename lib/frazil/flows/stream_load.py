@@ -203,7 +203,7 @@ class _Load:
         """
         if self.statistics is not None or self.over == "declared":
             return ""
-        cut = {p for p in self.cut.get(spec.source, ()) if self.book.may_lie(spec, stream_of(p))}
+        cut = {p for p in self.cut.get(spec.source, ()) if self.book.may_have_messages_in(spec, stream_of(p))}
         cut &= {g.object for g in loads} or cut
         name = self.book.mappings.target_name(spec)
         made = [g.arrived for g in groups if g.operation == CREATE and (g.schema, g.table) == name]

@@ -67,11 +67,11 @@ class Read:
 
     def newest_arrival(self, part: Part) -> int | None:
         """Return when the last message of a part arrived, in milliseconds; None if it has none."""
-        return max((at for _, at, _ in message_blocks.places_told(self.blocks, part, latest)), default=None)
+        return max((at for _, at, _ in message_blocks.find_places(self.blocks, part, latest)), default=None)
 
     def around(self, part: Part, around: Around) -> list[tuple[str, int | None, int]]:
         """Return what `around` says of a part's messages, by partition."""
-        return message_blocks.places_told(self.blocks, part, around)
+        return message_blocks.find_places(self.blocks, part, around)
 
     def unreadable(self, partitions: Iterable[str]) -> DataFrame:
         """Return the messages in some partitions that name no table, in the columns of a stream."""
@@ -108,7 +108,7 @@ def messages(book: Workbook, *taken: Taken, loads: bool = False) -> Iterator[Rea
     try:
         read = read_messages(book, taken, loads)
         unreadable_messages.handle_unreadable(book, read.unreadable, read.groups)
-        _tell(book, read.groups)
+        _report_ignored(book, read.groups)
         yield read
     finally:
         if read is not None:
@@ -164,7 +164,7 @@ def _held(given: Sequence[Messages]) -> list[pa.RecordBatch] | None:
     return batches
 
 
-def _tell(book: Workbook, groups: list[Group]) -> None:
+def _report_ignored(book: Workbook, groups: list[Group]) -> None:
     """Name what no table will get: other tables' messages and control records."""
     taken, others = {book.mappings.target_name(s) for s in book.specs.values()}, {}
     for g in (g for g in groups if g.readable):

@@ -58,12 +58,12 @@ def _stays(book: Workbook, group: Group) -> bool:
     policy = book.settings.on_unreadable
     if policy == "quarantine":
         return _hidden(book, group)
-    return policy == "stop" and any(book.may_lie(s, stream_of(group.object)) for s in book.every.values())
+    return policy == "stop" and any(book.may_have_messages_in(s, stream_of(group.object)) for s in book.every.values())
 
 
 def _hidden(book: Workbook, group: Group) -> bool:
     """Return whether a message may reveal what a table masks or leaves out."""
-    return any(s.hides and book.may_lie(s, stream_of(group.object)) for s in book.every.values())
+    return any(s.hides and book.may_have_messages_in(s, stream_of(group.object)) for s in book.every.values())
 
 
 def _places(groups: Sequence[Group]) -> str:

@@ -30,6 +30,7 @@ from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
 from frazil.dms.mappings import same_place, with_origins
 from frazil.dms.pending_changes import pending
+from frazil.dms.source_table import SourceTable
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, nearest, safe
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 
     from frazil.dms.pending_changes import Arrived, State
     from frazil.dms.position import Position
-    from frazil.lake.write_path import Lanes
-    from frazil.source.applied_files import Record
+    from frazil.lake.lane_choice import Lanes
+    from frazil.source.applied_files import AppliedFiles
 
 log = logging.getLogger("frazil")
 
@@ -124,7 +125,7 @@ class Workbook:
         }
         self.endpoint = Endpoint() if self.stream else read_endpoint(settings.path("endpoint"))
         self.stopped: dict[str, FrazilError] = {}
-        self._telling, self._told, self._checked = Lock(), set(), set()
+        self._report_lock, self._reported, self._checked = Lock(), set(), set()
         self._readable: set[str] = set()
         self._watches: dict[str, Watch] = {}
         self.stop, self._interruptible = Event(), False
@@ -181,7 +182,7 @@ class Workbook:
     @cached_property
     def lanes(self) -> Lanes:
         """The lanes that write batches, with the key indexes in `runs/<env>/index`."""
-        from frazil.lake.write_path import Lanes
+        from frazil.lake.lane_choice import Lanes
 
         s, folder = self.settings, (self.folder / "index").absolute()
         if not isinstance(s, CdcMergeSettings):
@@ -210,7 +211,7 @@ class Workbook:
             )
         return topic
 
-    def may_lie(self, spec: TableSpec, topic: str) -> bool:
+    def may_have_messages_in(self, spec: TableSpec, topic: str) -> bool:
         """Return whether a topic or stream may hold messages of a table."""
         return not self.is_kafka or self.mappings.topic(spec) in ("", topic)
 
@@ -222,8 +223,12 @@ class Workbook:
         """Return the full name of one of Frazil's own tables: `commits`, `maintenance`, `quarantine`, `visible`."""
         return table_name(f"{self.settings.catalog}.{self.settings.ops}.{table}")
 
+    def source_table(self, spec: TableSpec) -> SourceTable:
+        """Return a table with the settings and mappings by which DMS writes it."""
+        return SourceTable(spec, self.endpoint, self.mappings)
+
     def objects(
-        self, spec: TableSpec, after: Position | None = None, watch: bool = False, record: Record | None = None
+        self, spec: TableSpec, after: Position | None = None, watch: bool = False, record: AppliedFiles | None = None
     ) -> TableObjects:
         """List a table's objects, in the folder that the task's renaming rules name.
 
@@ -252,7 +257,7 @@ class Workbook:
                 self.progress(f"{spec.source}: {len(gone)} applied file(s) no longer there: {', '.join(gone[:3])}")
         return replace(there, full=full)
 
-    def _begin(self, after: Position, record: Record | None, looks: Watch | None) -> Begin:
+    def _begin(self, after: Position, record: AppliedFiles | None, looks: Watch | None) -> Begin:
         """Return where a listing after a position begins: before files that were applied after later names, too."""
         moved = record.look_from(after.last) if record else ""
         last, start = (min(name, moved or name) for name in (after.last, after.look_from))
@@ -269,7 +274,7 @@ class Workbook:
         parts = -(-len(names) // MOST_SEEN)
         return {n for n in names if n < newest} - set(names[randrange(parts) :: parts])
 
-    def look_again(self, spec: TableSpec) -> None:
+    def list_in_full(self, spec: TableSpec) -> None:
         """Make the next listing of a table a full one: what stops it now must also stop it then."""
         self._watches.pop(spec.source, None)
 
@@ -281,7 +286,7 @@ class Workbook:
         def judge(files: Sequence[DmsObject]) -> tuple[bool, str] | None:
             near = self.objects(spec, state.position).changes
             newest = next((o for o in near if o.name == state.position.last), None)
-            return clock_went_back(files, newest, spec, self.endpoint, self.mappings)
+            return clock_went_back(files, newest, self.source_table(spec))
 
         return pending(there, state, late, without, judge)
 
@@ -290,14 +295,14 @@ class Workbook:
         from frazil.dms.settings_check import check_files
 
         if spec.source not in self._checked and (there.loads or there.changes):
-            check_files(there, spec, self.mappings, self.endpoint)
+            check_files(there, self.source_table(spec))
             self._checked.add(spec.source)
 
-    def not_told(self, files: Iterable[DmsObject]) -> list[DmsObject]:
+    def not_yet_reported(self, files: Iterable[DmsObject]) -> list[DmsObject]:
         """Return the files that no earlier call was given: their ignored rows are to be reported."""
-        with self._telling:
-            new = [f for f in files if f.path not in self._told]
-            self._told |= {f.path for f in new}
+        with self._report_lock:
+            new = [f for f in files if f.path not in self._reported]
+            self._reported |= {f.path for f in new}
         return new
 
     def exists(self, spec: TableSpec) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, places
-from frazil.source.applied_files import AWAITED, FILES, MOST_AWAITED, SEEN, Applied, Record, key_of
+from frazil.source.applied_files import AWAITED, FILES, MOST_AWAITED, SEEN, AppliedFile, AppliedFiles, key_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FOLDER = "_frazil"
 
 
-def of_java(table: JavaTable) -> Record:
+def of_java(table: JavaTable) -> AppliedFiles:
     """Return the record of a table that Spark has loaded; segments are read on demand."""
 
     def read(name: str) -> bytes:
@@ -36,10 +36,10 @@ def of_java(table: JavaTable) -> Record:
     properties = table.properties()
     texts = {name: properties.get(name) for name in (FILES, AWAITED, SEEN)}
     head = None if texts[FILES] else table.currentSnapshot()
-    return Record.of(texts, read, head.timestampMillis() if head else 0)
+    return AppliedFiles.of(texts, read, head.timestampMillis() if head else 0)
 
 
-def of_table(table: Table) -> Record:
+def of_table(table: Table) -> AppliedFiles:
     """Return the record of a table that PyIceberg has loaded."""
 
     def read(name: str) -> bytes:
@@ -47,7 +47,7 @@ def of_table(table: Table) -> Record:
             return file.read()
 
     head = table.current_snapshot()
-    return Record.of(table.metadata.properties, read, head.timestamp_ms if head else 0)
+    return AppliedFiles.of(table.metadata.properties, read, head.timestamp_ms if head else 0)
 
 
 def _path(location: str, name: str) -> str:
@@ -69,7 +69,12 @@ class Update:
     """A change of the record: `properties` belong into the commit, and `done` then deletes segments that are no longer needed."""
 
     def __init__(
-        self, table: JavaTable, record: Record, batch: str, listed: Iterable[DmsObject], awaited: Sequence[str] = ()
+        self,
+        table: JavaTable,
+        record: AppliedFiles,
+        batch: str,
+        listed: Iterable[DmsObject],
+        awaited: Sequence[str] = (),
     ):
         self.table, self.record, self.batch = table, record, batch
         self.modified = max((record.modified, *(o.landed for o in listed)))
@@ -81,12 +86,12 @@ class Update:
         """Add applied change files to the record; `position` is the one before them. A full listing fills gaps in the record."""
         rows, record = [], self.record
         if not record.whole or (there.full and not record.complete):
-            rows = [Applied(o.name, o.size, o.etag) for o in there.changes if o.name <= position.last]
+            rows = [AppliedFile(o.name, o.size, o.etag) for o in there.changes if o.name <= position.last]
             rows += record.tail
-            record = Record(whole=there.full, moved=record.moved, read=record.read)
+            record = AppliedFiles(whole=there.full, moved=record.moved, read=record.read)
         at = places(position, files)
         rows += [
-            Applied(
+            AppliedFile(
                 o.name, o.size, o.etag, contents.get(o.path, ""), self.batch, *(at[o.name] if at[o.name][1] else ())
             )
             for o in files
@@ -98,22 +103,22 @@ class Update:
 
     def load(self, last: str, there: TableObjects, contents: dict[str, str], replay: bool) -> Update:
         """Add a load. It holds the changes up to `last`; a `replay` applies all change files again, and keeps them recorded."""
-        rows = [Applied(key_of(o), o.size, o.etag, contents.get(o.path, ""), self.batch) for o in there.loads]
+        rows = [AppliedFile(key_of(o), o.size, o.etag, contents.get(o.path, ""), self.batch) for o in there.loads]
         if replay and self.record.complete:
             return self.keep(rows)
-        rows += [Applied(o.name, o.size, "", "", self.batch) for o in there.changes if o.name <= last]
-        self.keep(rows, Record(whole=True, read=self.record.read))
+        rows += [AppliedFile(o.name, o.size, "", "", self.batch) for o in there.changes if o.name <= last]
+        self.keep(rows, AppliedFiles(whole=True, read=self.record.read))
         if self.record.seen_in:
             self.properties[SEEN] = ""
         return self
 
-    def keep(self, rows: list[Applied], record: Record | None = None) -> Update:
+    def keep(self, rows: list[AppliedFile], record: AppliedFiles | None = None) -> Update:
         """Add rows to the record, or to one that replaces it."""
         record = record or self.record
         new = record.with_files(rows, self.batch, _writer(self.table))
         kept = {name for name, _ in new.segments}
         self.unused = [name for name, _ in self.record.segments if name not in kept]
-        shown = Record(new.segments, new.tail, self.modified, new.whole, record.moved)
+        shown = AppliedFiles(new.segments, new.tail, self.modified, new.whole, record.moved)
         self.properties = {FILES: shown.to_text()}
         if self.awaited or self.record.awaited:
             self.properties[AWAITED] = json.dumps(self.awaited, separators=(",", ":"))
@@ -135,7 +140,7 @@ class Update:
                 continue
 
 
-def remember_same(table: JavaTable, record: Record, files: Sequence[DmsObject], batch: str) -> None:
+def remember_same(table: JavaTable, record: AppliedFiles, files: Sequence[DmsObject], batch: str) -> None:
     """Record new ETags of files whose bytes were already applied, so that the files are not read again."""
     name = f"seen-{batch}.tsv.gz"
     seen = {**record.seen, **{key_of(o): o.etag for o in files}}
@@ -145,7 +150,7 @@ def remember_same(table: JavaTable, record: Record, files: Sequence[DmsObject], 
         table.io().deleteFile(_path(table.location(), record.seen_in))
 
 
-def await_files(table: JavaTable, record: Record, names: Iterable[str], without: Iterable[str] = ()) -> None:
+def await_files(table: JavaTable, record: AppliedFiles, names: Iterable[str], without: Iterable[str] = ()) -> None:
     """Record files that were listed but not applied, so that a later run reports missing ones. Those in `without` are forgotten."""
     awaited = [n for n in dict.fromkeys((*record.awaited, *names)) if n not in set(without)][:MOST_AWAITED]
     table.updateProperties().set(AWAITED, json.dumps(awaited, separators=(",", ":"))).commit()

@@ -196,7 +196,7 @@ def commit_batch(
         jvm.fork(spark, name, branch, on.snapshot)
         write(f"{name}.branch_{branch}", stamp.summary)
         table = jvm.load_table(spark, name)
-        require_position(table, name, base)
+        require_same_position(table, name, base)
         return commit_of(spark, jvm.publish(table, branch, on.snapshot, stamp), batch)
 
     return once(spark, name, base, batch, attempt, lambda: _drop(spark, name, branch))
@@ -237,7 +237,7 @@ def once(
         _is_over(batch)
 
 
-def require_position(table: jvm.JavaTable, name: str, base: Base) -> None:
+def require_same_position(table: jvm.JavaTable, name: str, base: Base) -> None:
     """Raise PositionMovedError if the table's position is no longer that of `base`."""
     if table.properties().get(POSITION) != base.stored:
         raise _position_moved(name)

@@ -1,4 +1,4 @@
-"""Finds the live rows of many keys: Spark scans the table's key columns beside a broadcast of the keys."""
+"""Finds the live rows of many keys: Spark joins a scan of the table's key columns with a broadcast of the keys."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _NO_ANSWER = (
     "HttpHostConnectException", "NoHttpResponseException", "RESTException", "ServiceFailureException", "ServiceUnavailableException",
     "SocketException", "SocketTimeoutException",
 )  # fmt: skip
-"""Iceberg's exceptions for a catalog that did not answer, or said that it cannot at present."""
+"""Iceberg's exceptions for a catalog that did not answer, or cannot at present."""
 PAUSES_S = (0.2, 1.0, 3.0)
 """Seconds to wait before `steady` makes a call again."""
 ATTEMPTS, LONGEST_PAUSE_S = 5, 2.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.dms.position import Position
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
-from frazil.lake.commit import Commit, Facts, commit_of, once, require_position
+from frazil.lake.commit import Commit, Facts, commit_of, once, require_same_position
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.row_delta_files import NewFile, in_order, write_deletes, write_rows
 from frazil.lake.row_locator import Locator, MismatchError, StoredRows, UnfitError, live_rows
@@ -70,7 +70,7 @@ class RowDelta:
         def attempt(on: Base) -> Commit:
             nonlocal written, kept
             table = jvm.load_table(self.spark, name)
-            require_position(table, name, base)
+            require_same_position(table, name, base)
             if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
                 read_base(self.spark, name)
             fields = self._fields(table)

@@ -148,6 +148,12 @@ def in_order(rows: Table) -> Table:
     return pa.concat_tables([new.sort_by(parts) if parts else new, rows.filter(pc.invert(upserts))]).combine_chunks()
 
 
+def _codec(table: jvm.JavaTable) -> str:
+    """Return the compression of a table's data files, by its name in pyarrow."""
+    codec = table.properties().get("write.parquet.compression-codec") or "zstd"
+    return "none" if codec == "uncompressed" else codec
+
+
 def write_rows(
     spark: SparkSession, table: jvm.JavaTable, rows: Table, spec: TableSpec, fields: list[tuple[int, str, str]]
 ) -> list[NewFile]:
@@ -169,13 +175,13 @@ def write_rows(
         columns.append((pa.field(name, values.type, metadata={b"PARQUET:field_id": str(ids[name]).encode()}), values))
     whole = pa.Table.from_arrays([v for _, v in columns], schema=pa.schema([f for f, _ in columns]))
     values = zip(*[rows[f"p{i}"].to_pylist() for i in range(len(fields))], strict=True) if fields else [()] * len(rows)
-    written, start, spec_id = [], 0, table.spec().specId()
+    written, start, spec_id, codec = [], 0, table.spec().specId(), _codec(table)
     for partition, run in groupby(values):
         count = sum(1 for _ in run)
         part = {str(f[0]): _json_value(v) for f, v in zip(fields, partition, strict=True)} if fields else None
         location = jvm_row_delta.new_location(table, f"{uuid.uuid4()}.parquet")
         _write(spark, table, location, lambda path, at=start, n=count: pq.write_table(
-            whole.slice(at, n), path, compression="zstd", coerce_timestamps="us", store_decimal_as_integer=True))  # fmt: skip
+            whole.slice(at, n), path, compression=codec, coerce_timestamps="us", store_decimal_as_integer=True))  # fmt: skip
         file, start = jvm_row_delta.data_file(spark, table, location, part), start + count
         part = jvm_row_delta.partition_of(spark, table, spec_id, part)
         written.append(NewFile(file.location(), count, spec_id, part, file))

@@ -22,7 +22,7 @@ from frazil.lake.tables import create_table, read_base
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from frazil.lake.write_path import Lanes
+    from frazil.lake.lane_choice import Lanes
 
 PREFIX = "frazil_selftest_"
 FOREIGN_S = 86_400

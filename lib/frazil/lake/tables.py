@@ -18,7 +18,7 @@ from frazil.lake.jvm_schema import CONTROL_EVENTS
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
 from frazil.lake.rollback import require_not_rolled_back
 from frazil.lake.stored_position import TAG, read_position, require_position
-from frazil.source.applied_files import Record
+from frazil.source.applied_files import AppliedFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -234,14 +234,20 @@ class Base:
     stored: str
     schemas: tuple[str, int, int, str] = ("", -1, -1, "")
     """The table's uuid, the ids of its schemas now and in the position's snapshot, and the column changes from control records."""
-    copies: bool = False
-    """Whether somebody set the table to copy-on-write."""
+    copy_on_write: bool = False
+    parquet: bool = True
+    """Whether its new data files are Parquet."""
     columns: str | None = None
     """The recorded field ids of its columns (`other_writers.COLUMNS`)."""
-    record: Record = field(default_factory=Record, compare=False)
+    record: AppliedFiles = field(default_factory=AppliedFiles, compare=False)
     """The files that the table has applied."""
-    merge_only: str = ""
-    """Why no row delta may write to the table; empty if one may."""
+
+    @property
+    def merge_only(self) -> str:
+        """Return why no row delta may write to the table; empty if one may."""
+        if self.copy_on_write:
+            return "the table is copy-on-write"
+        return "" if self.parquet else "its data files are not Parquet"
 
 
 def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
@@ -268,13 +274,16 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
     current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
     now = table.schema().schemaId()
     schemas = (str(table.uuid()), now, then.schemaId() if then else now, table.properties().get(CONTROL_EVENTS) or "")
-    copies = table.properties().get("write.merge.mode") == "copy-on-write"
-    is_parquet = table.properties().get("write.format.default") in (None, "parquet")
-    why = "the table is copy-on-write" if copies else "" if is_parquet else "its data files are not Parquet"
-    columns = table.properties().get(COLUMNS)
-    applied = applied_files_store.of_java(table)
     return Base(
-        current.snapshotId(), current.sequenceNumber(), position, stored, schemas, copies, columns, applied, why
+        current.snapshotId(),
+        current.sequenceNumber(),
+        position,
+        stored,
+        schemas,
+        copy_on_write=table.properties().get("write.merge.mode") == "copy-on-write",
+        parquet=table.properties().get("write.format.default") in (None, "parquet"),
+        columns=table.properties().get(COLUMNS),
+        record=applied_files_store.of_java(table),
     )
 
 

@@ -100,7 +100,7 @@ class LiveStatus:
 
     def __init__(self, say: Callable[[str], None], every_s: float = 10.0):
         self.lines: dict[str, str] = {}
-        self.say, self.every_s, self.said = say, every_s, {}
+        self.say, self.every_s, self.shown_at = say, every_s, {}
         self.lock = threading.Lock()
         self.handle = _displayed(self)
 
@@ -120,8 +120,8 @@ class LiveStatus:
             changed, self.lines[table] = self.lines.get(table) != line, line
             if self.handle is not None:
                 self.handle.update(self)
-            elif changed and (important or time.monotonic() - self.said.get(table, -self.every_s) >= self.every_s):
-                self.said[table] = time.monotonic()
+            elif changed and (important or time.monotonic() - self.shown_at.get(table, -self.every_s) >= self.every_s):
+                self.shown_at[table] = time.monotonic()
                 for part in f"{table}: {line}".split("\n"):
                     self.say(part)
 

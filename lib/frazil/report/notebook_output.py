@@ -156,17 +156,17 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
     going = [str(r["action"]) for r in rows if level(r) in (GOOD, CARE)]
     what = Counter(action.split(":")[0].split(" until ")[0] for action in going if action not in IDLE)
     idle = levels[STILL] + sum(action in IDLE for action in going)
-    said = (
+    parts = (
         [_tables(levels[BAD], f"need{'s' * (levels[BAD] == 1)} you to decide or correct something")]
         if levels[BAD]
         else []
     )
-    said += [_tables(count, f"to {word}" if word not in ("waiting",) else word) for word, count in what.items()]
-    said += [_tables(idle, "with nothing to do")] if idle else []
+    parts += [_tables(count, f"to {word}" if word not in ("waiting",) else word) for word, count in what.items()]
+    parts += [_tables(idle, "with nothing to do")] if idle else []
     if columns and any(row.get("notes") for row in rows):
         columns = (*columns, "notes")
     size = _sum(rows, "mb")
-    verdict = "; ".join(said) + (f"; {size:,.1f} MB to read" if size >= 0.1 else "") or "nothing to do"
+    verdict = "; ".join(parts) + (f"; {size:,.1f} MB to read" if size >= 0.1 else "") or "nothing to do"
     several = {text: tables for text, tables in shared(rows, "impossible").items() if len(tables) > 1}
     lines = [f"impossible: {text} ({', '.join(tables)})" for text, tables in several.items()]
     verdict = Message("\n".join(map(safe, [verdict, *lines])))
@@ -193,10 +193,12 @@ def results(done: Sequence[TableResult], *columns: str) -> Summary:
     levels = Counter(level(row) for row in rows)
     order = (BAD, CARE, GOOD, STILL)
     words = Counter(r.status for r in sorted(done, key=lambda r: order.index(level(r.row()))))
-    said = [_tables(count, word) for word, count in words.items()]
-    said += [f"{total:,} {word}" for word in ("rows", "changes") if (total := sum(r.counts.get(word, 0) for r in done))]
+    parts = [_tables(count, word) for word, count in words.items()]
+    parts += [
+        f"{total:,} {word}" for word in ("rows", "changes") if (total := sum(r.counts.get(word, 0) for r in done))
+    ]
     worst = next((x for x in (BAD, CARE, GOOD) if levels[x]), STILL)
-    return Summary(worst, "; ".join(said) or "no tables", rows, columns, level)
+    return Summary(worst, "; ".join(parts) or "no tables", rows, columns, level)
 
 
 def compared(done: Sequence[TableResult], *columns: str) -> Summary:
@@ -227,25 +229,25 @@ def health(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
 
     levels = Counter(level(row) for row in rows)
     files, size = _sum(rows, "data_files"), _sum(rows, "mb")
-    said = [_tables(len(rows), f"with {_sum(rows, 'rows'):,} rows in {files:,} files ({size:,.1f} MB)")]
-    said += [_tables(levels[CARE], f"need{'s' * (levels[CARE] == 1)} maintenance")] if levels[CARE] else []
-    said += [_tables(levels[BAD], "cannot be looked at")] if levels[BAD] else []
+    parts = [_tables(len(rows), f"with {_sum(rows, 'rows'):,} rows in {files:,} files ({size:,.1f} MB)")]
+    parts += [_tables(levels[CARE], f"need{'s' * (levels[CARE] == 1)} maintenance")] if levels[CARE] else []
+    parts += [_tables(levels[BAD], "cannot be looked at")] if levels[BAD] else []
     pending = _sum(rows, "pending")
-    said += [f"{pending:,} file(s) pending"] if pending else []
-    return Summary(next((x for x in (BAD, CARE) if levels[x]), GOOD), "; ".join(said), rows, columns, level)
+    parts += [f"{pending:,} file(s) pending"] if pending else []
+    return Summary(next((x for x in (BAD, CARE) if levels[x]), GOOD), "; ".join(parts), rows, columns, level)
 
 
 def difference(found: Changed) -> Summary:
     """Show the differences between two states of a table."""
     counts = {word: n for word, n in found.counts.items() if n}
-    said = ", ".join(f"{n:,} {word}" for word, n in counts.items()) or "the same rows"
-    return Summary(GOOD if counts else STILL, f"{found.table}: {said}", found.sample)
+    text = ", ".join(f"{n:,} {word}" for word, n in counts.items()) or "the same rows"
+    return Summary(GOOD if counts else STILL, f"{found.table}: {text}", found.sample)
 
 
 def stage(found: Stage) -> Summary:
     """Show one stage of a batch, a load or maintenance: its sentence, and rows of which the bad ones are marked."""
     level = CARE if found.failed else STILL
-    return Summary(level, found.said, found.rows, (), lambda row: BAD if "bad row" in row else STILL)
+    return Summary(level, found.sentence, found.rows, (), lambda row: BAD if "bad row" in row else STILL)
 
 
 def as_of(found: AsOf) -> Summary:
@@ -255,14 +257,14 @@ def as_of(found: AsOf) -> Summary:
         return BAD if row.get("snapshot") is None else CARE if row["unsure"] else GOOD
 
     levels = Counter(level(row) for row in found.rows)
-    said = [_tables(levels[GOOD], "known exactly")] if levels[GOOD] else []
-    said += [_tables(levels[CARE], "with something unknown")] if levels[CARE] else []
-    said += [_tables(levels[BAD], "cannot be shown")] if levels[BAD] else []
+    parts = [_tables(levels[GOOD], "known exactly")] if levels[GOOD] else []
+    parts += [_tables(levels[CARE], "with something unknown")] if levels[CARE] else []
+    parts += [_tables(levels[BAD], "cannot be shown")] if levels[BAD] else []
     worst = next((x for x in (BAD, CARE) if levels[x]), GOOD)
-    return Summary(worst, f"as of {found.when}: " + "; ".join(said), found.rows, (), level)
+    return Summary(worst, f"as of {found.when}: " + "; ".join(parts), found.rows, (), level)
 
 
-class Record:
+class NotebookResult:
     """The result of a notebook as data; `read_record` finds it in the executed copy."""
 
     def __init__(self, notebook: str, status: str, **facts: Any):
@@ -275,7 +277,7 @@ class Record:
         return {RECORD: self.facts, "text/plain": repr(self)}
 
 
-def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> Record:
+def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> NotebookResult:
     """Return the notebook's record as the last cell's value; if a table failed, show the record and raise with the causes.
 
     Several results of one table become one: the failed one, or else the last that did something, with the counts of the
@@ -284,18 +286,18 @@ def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> Record:
     from frazil.results import raise_if_failed
 
     failed = any(r.failed for r in done)
-    telling = sorted(done, key=lambda r: (r.failed, r.status != "unchanged"))
+    in_order = sorted(done, key=lambda r: (r.failed, r.status != "unchanged"))
     tables: dict[str, dict[str, Any]] = {}
-    for r in telling:
+    for r in in_order:
         tables[r.table] = {**tables.get(r.table, {}), **{k: v for k, v in r.row().items() if k != "table"}}
-    record = Record(notebook, "failed" if failed else "ok", tables=tables, **facts)
+    record = NotebookResult(notebook, "failed" if failed else "ok", tables=tables, **facts)
     if failed:
         _display(record)
     raise_if_failed(list(done))
     return record
 
 
-def _display(record: Record) -> None:
+def _display(record: NotebookResult) -> None:
     try:
         from IPython.display import display
     except ImportError:

@@ -36,7 +36,7 @@ Place = tuple[str, int]
 """A file's place in the order: its name, or the name after which it was applied, with its turn after that name."""
 
 
-class Applied(NamedTuple):
+class AppliedFile(NamedTuple):
     """One file. `etag` is empty for a file whose changes came with a load or an adoption: only its name identifies it.
 
     `content` is a digest of a local file's bytes; on S3 the ETag usually is one. `after` and `turn` are set for a file
@@ -62,7 +62,7 @@ def key_of(file: DmsObject) -> str:
     return "/".join(file.path.split("/")[-2:]) if LOAD.match(file.name) else file.name
 
 
-def packed(files: Iterable[Applied]) -> bytes:
+def packed(files: Iterable[AppliedFile]) -> bytes:
     """Return a segment's bytes, column by column: names and ETags first, so that these can be read alone."""
     columns = ["\n".join(map(str, column)) for column in zip(*files, strict=True)]
     front = [columns[0], columns[2], columns[5]]
@@ -71,14 +71,14 @@ def packed(files: Iterable[Applied]) -> bytes:
     )
 
 
-def unpacked(data: bytes) -> list[Applied]:
+def unpacked(data: bytes) -> list[AppliedFile]:
     """Return the files of a segment."""
     front, back = _parts(data)
     (names, etags, after), (sizes, contents, batches, turns) = (
         [column.split("\n") for column in text.split("\t")] for text in (front, back)
     )
     rows = zip(names, map(int, sizes), etags, contents, batches, after, map(int, turns), strict=True)
-    return [Applied(*row) for row in rows]
+    return [AppliedFile(*row) for row in rows]
 
 
 def _parts(data: bytes, both: bool = True) -> tuple[str, str]:
@@ -90,7 +90,7 @@ def _parts(data: bytes, both: bool = True) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Record:
+class AppliedFiles:
     """The content of the properties; `read` returns a segment's bytes.
 
     `modified` is the greatest modification time in a listing, by the storage's clock (epoch seconds). `whole` means
@@ -99,7 +99,7 @@ class Record:
     """
 
     segments: tuple[tuple[str, int], ...] = ()
-    tail: tuple[Applied, ...] = ()
+    tail: tuple[AppliedFile, ...] = ()
     modified: float = 0.0
     whole: bool = False
     moved: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Record:
     read: Callable[[str], bytes] = lambda name: b""
 
     @staticmethod
-    def of(properties: Mapping[str, str | None], read: Callable[[str], bytes], committed_ms: int = 0) -> Record:
+    def of(properties: Mapping[str, str | None], read: Callable[[str], bytes], committed_ms: int = 0) -> AppliedFiles:
         """Return the record in a table's properties; a missing, damaged or newer one counts as empty.
 
         Files that arrived more than a minute after the last commit (`committed_ms`) cannot have been applied.
@@ -122,14 +122,14 @@ class Record:
         try:
             stored = json.loads(properties.get(FILES) or "{}")
             if stored.get("version") != VERSION:
-                return Record(modified=none, awaited=awaited, read=read)
-            return Record(
+                return AppliedFiles(modified=none, awaited=awaited, read=read)
+            return AppliedFiles(
                 tuple((str(name), int(count)) for name, count in stored["segments"]),
-                tuple(Applied(*file) for file in stored["tail"]),
+                tuple(AppliedFile(*file) for file in stored["tail"]),
                 float(stored["modified"]), bool(stored["whole"]), tuple(stored["moved"]), awaited, seen, read,
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, AttributeError):
-            return Record(modified=none, awaited=awaited, read=read)
+            return AppliedFiles(modified=none, awaited=awaited, read=read)
 
     def to_text(self) -> str:
         """Return the text of the property `FILES`."""
@@ -159,7 +159,7 @@ class Record:
             return {}
 
     @cached_property
-    def files(self) -> dict[str, Applied]:
+    def files(self) -> dict[str, AppliedFile]:
         """All files of the record, by name."""
         return {f.name: f for f in (*(f for data in self._stored for f in unpacked(data)), *self.tail)}
 
@@ -179,7 +179,7 @@ class Record:
         return found
 
     @cached_property
-    def newest(self) -> dict[str, Applied]:
+    def newest(self) -> dict[str, AppliedFile]:
         """The files in the property itself, by name."""
         return {f.name: f for f in self.tail}
 
@@ -200,7 +200,7 @@ class Record:
             log.warning("a part of the record of applied files cannot be read: %s", self.segments, exc_info=True)
             return []
 
-    def with_files(self, files: Iterable[Applied], batch: str, write: Callable[[str, bytes], None]) -> Record:
+    def with_files(self, files: Iterable[AppliedFile], batch: str, write: Callable[[str, bytes], None]) -> AppliedFiles:
         """Return the record with more files; a tail that has grown too long moves to a new segment.
 
         Segments grow by doubling, so each file is written only a few times.
@@ -235,7 +235,7 @@ _PARTS = tuple(n * _MB for n in (5, 8, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128,
 """Part sizes in which clients upload large objects; the ETag of such an object is computed from its parts' digests."""
 
 
-def is_same(known: Applied, size: int, chunks: Callable[[], Iterable[bytes]]) -> bool | None:
+def is_same(known: AppliedFile, size: int, chunks: Callable[[], Iterable[bytes]]) -> bool | None:
     """Return whether a file has the applied bytes, by reading it; None if that cannot be determined."""
     if size != known.size:
         return False

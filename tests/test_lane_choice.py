@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.lake.write_path import Costs, Lanes
+from frazil.lake.lane_choice import Costs, Lanes
 from helpers import spec_of
 
 SPEC = parse_spec(spec_of("s.t", "id INT8", "v STRING(9)"))

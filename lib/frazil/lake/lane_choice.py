@@ -38,7 +38,7 @@ _testing, _tested = Lock(), {}
 
 @dataclass
 class Costs:
-    """What is known of one table: its rows, and for each lane the ratio of measured to estimated time."""
+    """What is known about one table: its rows, and for each lane the ratio of measured to estimated time."""
 
     rows: int = 0
     factor: dict[str, float] = field(default_factory=dict)
