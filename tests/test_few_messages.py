@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from frazil.dms import kafka_reader
 from frazil.dms.kafka import Kafka
 from frazil.dms.stream_source import ExpiredError, UnreachableError
-from frazil.engine import message_blocks
+from frazil.engine import message_batch, message_blocks
 from frazil.engine.message_blocks import MOST
 from frazil.flows import stream_cdc, stream_read
 from helpers import slow
@@ -363,7 +363,7 @@ def send_bad(w) -> list[tuple]:
 @pytest.mark.parametrize("lane", ["rowdelta", "merge"])
 def test_each_bad_message_is_set_aside_with_its_place_reason_and_key(w, monkeypatch, most, lane):
     monkeypatch.setattr(stream_read, "MOST", most)
-    monkeypatch.setattr(message_blocks, "MOST", most)
+    monkeypatch.setattr(message_batch, "MOST", most)
     given = {**BAD, "ops": f"{w.space}_ops", "lane": lane}
     w.table("t", "id INT8", "n INT4", "at DATETIME").message("load", id=1, n=1).loaded()
     told = send_bad(w)
@@ -388,7 +388,7 @@ def test_each_bad_message_is_set_aside_with_its_place_reason_and_key(w, monkeypa
 def test_what_came_later_in_its_partition_makes_a_bad_message_obsolete(w, kafka, monkeypatch, most):
     """Within a partition the offset counts, between partitions their order."""
     monkeypatch.setattr(stream_read, "MOST", most)
-    monkeypatch.setattr(message_blocks, "MOST", most)
+    monkeypatch.setattr(message_batch, "MOST", most)
     w = KafkaWorld(kafka, w.root / "two", f"{w.space}two", w.catalog_options, partitions=2)
     w.table("t", "id INT8", "n INT4").loaded()
     for key, partition in ((1, 0), (2, 1)):
@@ -404,7 +404,7 @@ def test_what_came_later_in_its_partition_makes_a_bad_message_obsolete(w, kafka,
 @pytest.mark.parametrize("most", [MOST, 0])
 def test_a_batch_of_bad_messages_alone_is_applied(w, monkeypatch, most):
     monkeypatch.setattr(stream_read, "MOST", most)
-    monkeypatch.setattr(message_blocks, "MOST", most)
+    monkeypatch.setattr(message_batch, "MOST", most)
     w.table("t", "id INT8", "n INT4").message("load", id=1, n=1).loaded()
     w.message("insert", id=2, n="x").message("insert", id=3, n="y").merged(**BAD, ops=f"{w.space}_ops")
     assert (w.rows("t"), len(_records(w))) == ([(1, 1)], 2)
@@ -416,7 +416,7 @@ def test_a_batch_of_bad_messages_alone_is_applied(w, monkeypatch, most):
 @pytest.mark.parametrize("policy", ["append", "multiset"])
 def test_tables_without_a_key_take_load_records_and_changes_as_they_are(w, monkeypatch, most, policy):
     monkeypatch.setattr(stream_read, "MOST", most)
-    monkeypatch.setattr(message_blocks, "MOST", most)
+    monkeypatch.setattr(message_batch, "MOST", most)
     w.table("t", "id INT8", "v NCLOB", key=())
     w.specs["t"]["without_key"] = policy
     (w.root / "specs/t.yml").write_text(json.dumps(w.specs["t"]))

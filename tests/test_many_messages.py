@@ -10,7 +10,7 @@ from frazil.config.spec import parse_spec
 from frazil.core.messages import MessageNames
 from frazil.dms.kinesis import COLUMNS as COLUMNS_OF_KINESIS
 from frazil.dms.kinesis import CachedMessages
-from frazil.engine import message_blocks
+from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Wanted, frame_of
 from frazil.engine.message_parts import Part, PartReading
 from frazil.flows import stream_cdc, stream_read
@@ -34,11 +34,11 @@ def new_world(kafka, spark, catalog_options, tmp_path):
 @pytest.fixture(autouse=True)
 def all_are_many(monkeypatch):
     monkeypatch.setattr(stream_read, "MOST", 0)
-    monkeypatch.setattr(message_blocks, "MOST", 0)
+    monkeypatch.setattr(message_batch, "MOST", 0)
 
 
 def _few(monkeypatch):
-    monkeypatch.setattr(stream_read, "MOST", message_blocks.MOST)
+    monkeypatch.setattr(stream_read, "MOST", message_batch.MOST)
 
 
 def _here(monkeypatch):
@@ -93,9 +93,9 @@ def loaded(new_world):
     return new_world().table("t").message("load", id=1, v="a").loaded()
 
 
-@pytest.mark.parametrize("few", [0, message_blocks.MOST])
+@pytest.mark.parametrize("few", [0, message_batch.MOST])
 def test_the_table_follows_control_records_among_many_messages(loaded, monkeypatch, few):
-    monkeypatch.setattr(message_blocks, "MOST", few)
+    monkeypatch.setattr(message_batch, "MOST", few)
     w = loaded.message("insert", id=2, v="b").message("update", id=1, v="z")
     w.control("add-column", id="INT64", v="STRING", new="STRING").message("insert", id=3, v="c", new="n")
     w.merged(changes={"new": "add"})
@@ -239,7 +239,7 @@ def test_messages_of_a_later_read_come_later_whatever_their_places_look_like(spa
     reading = PartReading(
         spec, MessageNames({"id": "id", "v": "v"}), Part(("public", "t"), {"s/0": 2}, loads=True), {"s/0": 0}
     )
-    found = message_blocks.collapse_part(blocks, reading, count, Wanted(QUANTILES, in_driver=False))
+    found = message_batch.collapse_part(blocks, reading, count, Wanted(QUANTILES, in_driver=False))
     rows = found.frame if found.frame is not None else frame_of(spark, found.rows, spec)
     assert [tuple(r) for r in rows.select("after.*").collect()] == [(1, "6")] and found.seen["changes"] == 5
     found.release()

@@ -15,7 +15,7 @@ from frazil.core.changes import Changes
 from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, type_messages
 from frazil.dms.control_records import TELLING
 from frazil.dms.stream_source import ARRIVED
-from frazil.engine import message_blocks, message_parts, small_batch
+from frazil.engine import message_batch, message_blocks, message_parts
 from frazil.engine.collapsed_batch import Wanted
 from frazil.engine.large_batch import collapsed_rows, collapsing, counted_blocks
 from frazil.engine.message_parts import Part, PartReading
@@ -130,7 +130,7 @@ def collapse_messages(messages, reading, wanted):
     for order, rows in groupby(bad, key=lambda row: orders[row.number]):
         tally.bad.add(int(order), [*rows])
     rows = changes.rows.append_column("file_order", pa.array(orders[good]))
-    return small_batch._of_messages(rows, reading, wanted, tally)
+    return message_batch._of_messages(rows, reading, wanted, tally)
 
 
 def groups_of_messages(messages) -> list[Group]:
@@ -251,7 +251,7 @@ def test_blocks_in_this_process_mean_what_few_messages_mean(digits, policy, load
     held = messages_of(sent, part.table, part.begin, loads=loads)
     wanted = Wanted(QUANTILES, places=policy == "key", most_bad=99)
     here = collapse_messages(held, _reading(part, spec), wanted)
-    there = message_blocks.collapse_part(_parsed(sent, digits=digits, loads=loads), _reading(part, spec), 0, wanted)
+    there = message_batch.collapse_part(_parsed(sent, digits=digits, loads=loads), _reading(part, spec), 0, wanted)
     places = [name for name in ("file_order", "number") if name in here.rows.column_names]
     mine, theirs = (replace(x, rows=x.rows.drop_columns(places)) for x in (here, there))
     assert len(mine.rows) > 5 and _rows(mine) == _rows(theirs)
@@ -269,7 +269,7 @@ def test_the_place_of_a_row_is_its_partition_and_then_its_offset():
     held = messages_of(sent, ("public", "t"), part.begin)
     for found in (
         collapse_messages(held, _reading(part), Wanted(QUANTILES, places=True)),
-        message_blocks.collapse_part(_parsed(sent, digits=56), _reading(part), 0, Wanted(QUANTILES, places=True)),
+        message_batch.collapse_part(_parsed(sent, digits=56), _reading(part), 0, Wanted(QUANTILES, places=True)),
     ):
         places = {*zip(*(found.rows[name].to_pylist() for name in ("file_order", "number", "c0")), strict=True)}
         assert len(places) == len(found.rows) and {order for order, *_ in places} == {0, 1}
@@ -284,8 +284,8 @@ def test_the_place_of_a_row_is_its_partition_and_then_its_offset():
 def test_the_first_bad_messages_of_each_partition_are_kept():
     sent = _with_bad(4, 400)
     part = Part(("public", "t"), {"s/0": 0, "s/1": 0})
-    found = message_blocks.collapse_part(_parsed(sent, rows=29), _reading(part), 0, Wanted(QUANTILES, most_bad=2))
-    every = message_blocks.collapse_part(_parsed(sent, rows=29), _reading(part), 0, Wanted(QUANTILES, most_bad=999))
+    found = message_batch.collapse_part(_parsed(sent, rows=29), _reading(part), 0, Wanted(QUANTILES, most_bad=2))
+    every = message_batch.collapse_part(_parsed(sent, rows=29), _reading(part), 0, Wanted(QUANTILES, most_bad=999))
     assert found.bad.count == every.bad.count == len(every.bad.rows)
     for order in (0, 1):
         mine, all_of_them = ([b.place for o, b in x.bad.rows if o == order] for x in (found, every))
@@ -345,7 +345,7 @@ def test_tables_of_one_name_are_told_apart_by_an_added_column():
     held = messages_of(sent, ("public", "t"), {"s/0": 0})
     for found in (
         collapse_messages(held, reading, Wanted(QUANTILES)),
-        message_blocks.collapse_part(_parsed(sent), reading, 0, Wanted(QUANTILES)),
+        message_batch.collapse_part(_parsed(sent), reading, 0, Wanted(QUANTILES)),
     ):
         assert sorted(found.rows["c0"].to_pylist()) == [1, 4]
         ((_, bad),) = found.bad.rows

@@ -55,7 +55,9 @@ def test_the_latest_row_per_key_is_what_the_run_then_commits(world):
     assert world.history("t")[0].summary()["frazil.counts"].count('"keys":6')
 
 
-@pytest.mark.parametrize(("lane", "name"), [("merge", "MERGE"), ("rowdelta", "row delta"), ("scan", "row delta by scan")])
+@pytest.mark.parametrize(
+    ("lane", "name"), [("merge", "MERGE"), ("rowdelta", "row delta"), ("scan", "row delta by scan")]
+)
 def test_what_is_written_names_its_lane(world, lane, name):
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b"), name=FILE1)
@@ -111,7 +113,9 @@ def test_a_bad_row_shows_its_column_its_value_and_what_becomes_of_it(world, poli
     batch = batch_of(world, on_bad_rows=policy)
     bad = [r["bad row"] for r in batch.changes().rows if "bad row" in r]
     assert bad[0] == "column 'n': 'x' does not fit INT4 (int in the lake)" and "too few fields (9)" in bad[1]
-    assert batch.changes().sentence.endswith({"stop": ": the table will stop", "quarantine": "to be quarantined"}[policy])
+    assert batch.changes().sentence.endswith(
+        {"stop": ": the table will stop", "quarantine": "to be quarantined"}[policy]
+    )
     assert [r["bad row"] for r in batch.records().rows if "bad row" in r] == bad
     assert notebook_output.stage(batch.changes())._repr_html_().count("box-shadow") == 2
 

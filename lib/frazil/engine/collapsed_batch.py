@@ -14,8 +14,7 @@ from frazil.config.sql import identifier, literal
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.masks import masked
 from frazil.core.time_sql import wall_clock
-from frazil.engine.message_parts import PartitionRead
-from frazil.engine.read_plan import FileToRead
+from frazil.engine.read_plan import FileToRead, PartitionRead
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:

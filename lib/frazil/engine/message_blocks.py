@@ -8,24 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Union
 
-from frazil.core.bad_rows import SHOWN
-from frazil.core.changes import Changes, no_changes
 from frazil.core.messages import Key, columns_of, gather, is_readable
-from frazil.core.multiset import net_rows
 from frazil.dms.control_records import TELLING
 from frazil.dms.stream_source import Messages, Place, StreamError, Work
-from frazil.engine.collapsed_batch import Collapsed, Wanted, as_micros, lake_columns, merge_rows
-from frazil.engine.large_batch import BUCKET_BYTES, collapse_blocks, counted_blocks
-from frazil.engine.message_parts import Part, PartReading
-from frazil.engine.read_counts import BYTES_A_CHANGE, Tally
-from frazil.engine.row_form import ROWS_AT_ONCE, RowForm
-from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, packed
-from frazil.engine.small_batch import collapse_parts, each_row
+from frazil.engine.message_parts import Part
+from frazil.engine.shuffle import packed
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
@@ -36,8 +28,6 @@ Blocks = Union["DataFrame", "pa.Table"]
 """Rows of `SCHEMA`: in a frame that Spark keeps, or in this process."""
 SCHEMA = "facts string, object string, schema string, table string, loads boolean, block binary"
 """A row is one block of a table's changes or load records from one partition, or facts about messages."""
-MOST = 8000
-"""Spark reads more messages than this, on all cores."""
 AT_ONCE = 50_000
 """About this many messages become blocks together."""
 MOST_BYTES = 64 << 20
@@ -220,7 +210,7 @@ def unreadable(spark: SparkSession, messages: Sequence[Messages], before_field: 
 # --- what blocks hold
 
 
-def _of_table(blocks: Blocks, part: Part) -> Blocks:
+def of_table(blocks: Blocks, part: Part) -> Blocks:
     """Return the blocks (`object`, `block`) of a table's changes or load records."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
@@ -248,7 +238,7 @@ def _of_each_block(
             for partition, messages in part.rows_of(some):
                 yield pa.RecordBatch.from_pylist([describe(partition, messages)])
 
-    mine = _of_table(blocks, part)
+    mine = of_table(blocks, part)
     if isinstance(mine, DataFrame):
         return [row.asDict() for row in mine.mapInArrow(run, schema).collect()]
     return [row for batch in run(iter(mine.to_batches())) for row in batch.to_pylist()]
@@ -274,83 +264,3 @@ def find_places(blocks: Blocks, part: Part, find: Callable[[str, pa.Table], Sequ
 
     found = _of_each_block(blocks, part, as_texts, "object string, a string, b string")
     return [(row["object"], *(row[n] and int(row[n]) for n in ("a", "b"))) for row in found]
-
-
-# --- blocks into a collapsed batch
-
-
-def collapse_part(blocks: Blocks, reading: PartReading, count: int, wanted: Wanted) -> Collapsed:
-    """Return the last change per key of a table's part with about `count` changes; without a key, every one.
-
-    The rows are in the driver, or in a frame that Spark keeps. A small part is collapsed in this process.
-    """
-    from pyspark.sql import DataFrame
-
-    from frazil.lake.row_locator import arrow
-
-    mine = _of_table(blocks, reading.part)
-    if not isinstance(mine, DataFrame) or wanted.in_process or count < MOST:
-        rows = arrow(mine) if isinstance(mine, DataFrame) else mine
-        return collapse_parts(reading.changes_of(iter(rows.to_batches())), reading, wanted)
-    if reading.spec.policy != "key":
-        return replace(_each_row(mine, reading, wanted), files=reading.partitions)
-    cores = blocks.sparkSession.sparkContext.defaultParallelism
-    partitions = max(cores, count * BYTES_A_CHANGE // BUCKET_BYTES)
-    read = changes_of_part(blocks, reading, bucket_of_each_partition(partitions), wanted.most_bad)
-    found = collapse_blocks(read, RowForm(reading.spec, wanted.places), partitions, wanted)
-    return replace(found, files=reading.partitions)
-
-
-def changes_of_part(
-    blocks: DataFrame, reading: PartReading, buckets: Sequence[int], most_bad: int = SHOWN
-) -> DataFrame:
-    """Return the frame of a part's changes, typed and in blocks by bucket."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from counted_blocks(reading.changes_of(batches), reading.spec, reading.every, buckets, most_bad)
-
-    return _of_table(blocks, reading.part).mapInArrow(run, BLOCK_SCHEMA)
-
-
-def _each_row(blocks: DataFrame, reading: PartReading, wanted: Wanted) -> Collapsed:
-    """Return every change of a table without a key, or what they add to and remove from a multiset, as a frame."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    schema = _rows_of(Changes(no_changes(reading.spec)), 0, reading).schema
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        tally = Tally(wanted.most_bad, reading.every)
-        for changes, order, built in reading.changes_of(batches):
-            tally.add(order, changes, built)
-            yield from _rows_of(changes, order, reading).to_batches(ROWS_AT_ONCE)
-        yield pa.RecordBatch.from_pylist([{"fact": json.dumps(tally.to_dict())}], schema)
-
-    kept = blocks.mapInArrow(run, from_arrow_schema(schema)).persist()
-    try:
-        facts = [json.loads(row.fact) for row in kept.where("fact is not null").select("fact").collect()]
-    except Exception:
-        kept.unpersist()
-        raise
-    rows, tally = merge_rows(kept.where("fact is null").drop("fact"), reading.spec), Tally.together(facts)
-    if "net" in rows.columns:
-        rows = rows.groupBy("after").agg(F.sum("net").alias("net"))
-    return Collapsed(tally.seen(wanted.quantiles), tally.rows, tally.bad, frame=rows, release=kept.unpersist)
-
-
-def _rows_of(changes: Changes, order: int, reading: PartReading) -> pa.Table:
-    """Return the rows of some changes, times as microseconds, and `fact`, which is null."""
-    import pyarrow as pa
-
-    spec, table = reading.spec, pa.Table.from_batches([changes.rows])
-    if spec.policy == "multiset" and not reading.part.loads:
-        net = net_rows(table, spec)
-        rows = pa.table({**lake_columns(net, spec), "net": net["net"].combine_chunks()})
-    else:
-        orders = pa.repeat(pa.scalar(order, pa.int32()), len(table))
-        rows = each_row(table.append_column("file_order", orders), spec, [*reading.order])
-    for i, column in enumerate(rows.columns):
-        rows = rows.set_column(i, rows.column_names[i], as_micros(column))
-    return rows.append_column("fact", pa.nulls(len(rows), pa.string()))

@@ -10,6 +10,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes
 from frazil.core.messages import MessageNames, seconds_of, type_columns
 from frazil.dms.stream_source import ARRIVED, Offsets
+from frazil.engine.read_plan import PartitionRead
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,15 +85,6 @@ class Around:
             before = pc.max(places.filter(pc.less(places, _place(at, messages)))).as_py()
             is_after = pc.and_(is_after, pc.greater(places, _place(at, messages)))
         return None if before is None else int(before), pc.sum(is_after).as_py() or 0
-
-
-@dataclass(frozen=True)
-class PartitionRead:
-    """A partition with messages of a batch, and its place in the order of all: what `FileToRead` is for files."""
-
-    path: str
-    order: int
-    name: str
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,15 @@ class FileToRead:
 
 
 @dataclass(frozen=True)
+class PartitionRead:
+    """A partition with messages of a batch, and its place in the order of all: what `FileToRead` is for files."""
+
+    path: str
+    order: int
+    name: str
+
+
+@dataclass(frozen=True)
 class ReadPlan:
     """How the files of one table are read: its spec, and the meaning of the texts in its fields."""
 

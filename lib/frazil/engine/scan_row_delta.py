@@ -17,11 +17,11 @@ from frazil.engine.load_files import write_plan
 from frazil.engine.row_form import RowForm
 from frazil.engine.write_rows import WritePlan, new_writer
 from frazil.lake import jvm, jvm_data_files, jvm_row_delta
-from frazil.lake.commit import Commit, Facts, commit_of, once, require_same_position
+from frazil.lake.commit import Commit, Facts, MismatchError, commit_of, once, require_same_position
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.key_scan import FoundRows, TableState, find_rows
 from frazil.lake.row_delta_files import deleted_rows, write_deletes
-from frazil.lake.row_locator import MismatchError, live_rows, require_no_equality_deletes
+from frazil.lake.row_locator import live_rows, require_no_equality_deletes
 from frazil.lake.tables import Base, read_base
 
 if TYPE_CHECKING:

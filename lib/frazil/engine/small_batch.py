@@ -1,13 +1,13 @@
-"""A small batch of files or messages, read, ordered and collapsed in this process: the last change per key."""
+"""A small batch of files, read, ordered and collapsed in this process: the last change per key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.changes import Changes, no_changes
+from frazil.core.changes import no_changes
 from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import contradictions, keys_at_first, latest_per_key
 from frazil.core.multiset import net_rows
@@ -16,14 +16,12 @@ from frazil.dms.endpoint import Endpoint
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.source_table import SourceTable
-from frazil.engine.collapsed_batch import EACH, PLACE, Collapsed, Wanted, bounds, lake_columns, with_stored_keys
-from frazil.engine.message_parts import PartReading
+from frazil.engine.collapsed_batch import PLACE, Collapsed, Wanted, bounds, lake_columns, with_stored_keys
 from frazil.engine.read_counts import Tally
 from frazil.engine.read_files import read_changes
 from frazil.engine.read_plan import plan_files
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
 
 MOST_MB, MOST_PACKED_MB = 32, 4
@@ -58,60 +56,21 @@ def collapse_files(table: SourceTable, files: Sequence[DmsObject], wanted: Wante
             order = pa.array(np.full(changes.rows.num_rows, file.order, "int32"))
             blocks.append(changes.rows.append_column("file_order", order))
     blocks = blocks or [no_changes(spec).append_column("file_order", pa.array([], pa.int32()))]
-    collapse = _net if spec.policy == "multiset" else _collapsed if read.rules.not_carried is None else _filled
+    collapse = (
+        collapse_net if spec.policy == "multiset" else collapse_rows if read.rules.not_carried is None else _filled
+    )
     return replace(collapse(blocks, spec, wanted, tally), files=planned)
 
 
-def collapse_parts(parts: Iterable[tuple[Changes, int, np.ndarray]], reading: PartReading, wanted: Wanted) -> Collapsed:
-    """Return the same for the messages of a table's part: those of `PartReading.changes_of`, in any order."""
-    import numpy as np
-    import pyarrow as pa
-
-    tally = Tally(wanted.most_bad, reading.every)
-    blocks = [no_changes(reading.spec).append_column("file_order", pa.array([], pa.int32()))]
-    for changes, order, built in parts:
-        tally.add(order, changes, built)
-        orders = pa.array(np.full(changes.rows.num_rows, order, "int32"))
-        blocks.append(changes.rows.append_column("file_order", orders))
-    rows = pa.Table.from_batches(blocks).sort_by([(name, "ascending") for name in PLACE])
-    arrays = [column.combine_chunks() for column in rows.columns]
-    return _of_messages(pa.RecordBatch.from_arrays(arrays, rows.column_names), reading, wanted, tally)
-
-
-def _of_messages(rows: pa.RecordBatch, reading: PartReading, wanted: Wanted, tally: Tally) -> Collapsed:
-    import pyarrow as pa
-
-    spec = reading.spec
-    if spec.policy == "key":
-        found = _collapsed([rows], spec, wanted, tally)
-    elif spec.policy == "multiset" and not reading.part.loads:
-        found = _net([rows], spec, wanted, tally)
-    else:
-        every = each_row(pa.Table.from_batches([rows]), spec, [*reading.order])
-        found = Collapsed(tally.seen(wanted.quantiles), len(every), tally.bad, rows=every)
-    return replace(found, files=reading.partitions)
-
-
-def each_row(changes: pa.Table, spec: TableSpec, names: Sequence[str]) -> pa.Table:
-    """Return every change as a row, with `EACH` if the table keeps them; `names` are those by `file_order`."""
-    import pyarrow as pa
-
-    rows = _lake_rows(changes, spec, ())
-    if spec.policy == "append":
-        of = pa.array(names, pa.string()).take(changes["file_order"].combine_chunks())
-        for name in EACH:
-            rows = rows.append_column(name, of if name == "object" else changes[name].combine_chunks())
-    return rows
-
-
-def _collapsed(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
+def collapse_rows(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
+    """Return the last change per key of blocks of changes, which are in order and have their `file_order`."""
     import pyarrow as pa
 
     changes = pa.Table.from_batches(blocks)
     latest = latest_per_key(changes, spec)
     seen = tally.seen(wanted.quantiles) | {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed)}
-    rows = _lake_rows(latest.rows, spec, PLACE if wanted.places else ())
-    passed = _lake_rows(latest.passed, spec, ())
+    rows = collapsed_columns(latest.rows, spec, PLACE if wanted.places else ())
+    passed = collapsed_columns(latest.passed, spec, ())
     if latest.moving is not None:
         at_first = keys_at_first(latest.moving, latest.moving["row"].to_pylist())
         rows = with_stored_keys(rows, [at_first.get(n) for n in range(len(rows))], spec)
@@ -126,15 +85,15 @@ def _filled(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally
     filled = fill(changes, spec)
     passed, out_of_sequence = contradictions(filled.steps, spec)
     seen = tally.seen(wanted.quantiles) | {"out_of_sequence": out_of_sequence, "passed": len(passed)}
-    rows = _lake_rows(filled.rows, spec, ())
+    rows = collapsed_columns(filled.rows, spec, ())
     rows = rows.append_column("missing", pa.array([names or None for names in filled.missing], pa.list_(pa.string())))
     columns = lake_columns(filled.stored_as, spec)
     for i, key in enumerate(spec.key):
         rows = rows.append_column(f"stored{i}", columns[f"c{spec.names.index(key)}"])
-    return Collapsed(seen, len(rows), tally.bad, rows=rows, passed=_lake_rows(passed, spec, ()))
+    return Collapsed(seen, len(rows), tally.bad, rows=rows, passed=collapsed_columns(passed, spec, ()))
 
 
-def _net(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
+def collapse_net(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     """Return the distinct rows of a table without a key, each with the number of copies that it gains or loses (`net`)."""
     import pyarrow as pa
 
@@ -147,7 +106,8 @@ def _net(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: T
     return Collapsed(seen, len(net), tally.bad, rows=net)
 
 
-def _lake_rows(rows: pa.Table, spec: TableSpec, more: Sequence[str]) -> pa.Table:
+def collapsed_columns(rows: pa.Table, spec: TableSpec, more: Sequence[str]) -> pa.Table:
+    """Return changes as `op`, the lake's columns `c0` …, and some `more` of their columns."""
     import pyarrow as pa
 
     others = {name: rows[name].combine_chunks() for name in more}

@@ -27,8 +27,7 @@ from frazil.flows.quarantine import OfBatch
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge, multiset_write
-from frazil.lake.commit import Commit, Facts
-from frazil.lake.row_delta import UnfitError
+from frazil.lake.commit import Commit, Facts, UnfitError
 from frazil.lake.tables import Base
 from frazil.report import latency
 

@@ -13,13 +13,10 @@ from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRowError, BadRows, ShownRow, explained
 from frazil.core.changes import BadRow
 from frazil.dms.position import Position
-from frazil.engine.message_parts import PartitionRead
-from frazil.engine.read_plan import FileToRead
+from frazil.engine.read_plan import FileToRead, PartitionRead
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, quarantine_table
+from frazil.lake import jvm
 from frazil.lake.commit import kept_under_way
-from frazil.lake.quarantine_obsolete import NO_PLACE, overtaken
-from frazil.lake.quarantine_table import QuarantineError, changed, newest
 from frazil.lake.tables import Base, read_base
 from frazil.source.quarantine_columns import LATER, OBSOLETE, OPEN
 
@@ -89,16 +86,27 @@ def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | No
 
     The answer is cached until another run commits to the table.
     """
-    from pyspark.sql import functions as F
-
     name, known = book.ops("quarantine"), book.waiting.get(spec.source)
-    if known and known[0] == base.position.batch and known[1] is not None:
-        return quarantine_table.waiting(book.spark, name, spec.source) if known[1] else None
-    if not book.spark.catalog.tableExists(name):
+    is_known = known and known[0] == base.position.batch and known[1] is not None
+    if is_known and not known[1]:
+        return None
+    if not is_known and not book.spark.catalog.tableExists(name):
         book.waiting[spec.source] = base.position.batch, 0
         return None
+    return _waiting_records(book, spec, base, is_known)
+
+
+def _waiting_records(book: Workbook, spec: TableSpec, base: Base, is_known: bool) -> DataFrame | None:
+    """Return the waiting records of a table; unless it `is_known` that there are some, settle leftovers and count them."""
+    from pyspark.sql import functions as F
+
+    from frazil.lake import quarantine_table
+
+    name = book.ops("quarantine")
+    if is_known:
+        return quarantine_table.waiting(book.spark, name, spec.source)
     quarantine_table.settle(book.spark, name, book.name(spec))
-    rows = newest(book.spark.table(name).where(F.col("table_name") == spec.source))
+    rows = quarantine_table.newest(book.spark.table(name).where(F.col("table_name") == spec.source))
     last, count = rows.agg(F.max("sequence"), F.count_if(F.col("status").isin(*OPEN))).first()
     if last is not None and last >= _stamp(base):
         # Read again: another run may have committed. The history lacks what was built on the position or later.
@@ -157,6 +165,9 @@ def quarantined_with_commit(
         yield lambda: None
         book.waiting[spec.source] = batch, 0
         return
+    from frazil.lake.quarantine_obsolete import NO_PLACE
+    from frazil.lake.quarantine_table import QuarantineError
+
     kept: list[DataFrame] = []
 
     def records() -> DataFrame | None:
@@ -193,6 +204,8 @@ def staged(
     The block must call the yielded function before it publishes the commit. The call waits until the records are
     staged, and returns whether there were any.
     """
+    from frazil.lake import quarantine_table
+
     name, target = book.ops("quarantine"), book.name(spec)
 
     def stage() -> bool:
@@ -220,6 +233,9 @@ def _records(spec: TableSpec, base: Base, batch: str, both: DataFrame, of: OfBat
     `both` are those rows and all that wait, which have no `place`. For some the key may be unknown (`keyless`).
     """
     from pyspark.sql import functions as F
+
+    from frazil.lake.quarantine_obsolete import overtaken
+    from frazil.lake.quarantine_table import changed
 
     if of.is_load:
         old = both.where("place is null")

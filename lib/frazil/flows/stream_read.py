@@ -15,9 +15,10 @@ from frazil.dms.control_records import CREATE, Definition, definition
 from frazil.dms.message_columns import known_columns, message_names
 from frazil.dms.position import Position
 from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, Taken, stream_of
-from frazil.engine import message_blocks
+from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Collapsed, Wanted
-from frazil.engine.message_blocks import MOST, MOST_BYTES, SAMPLED, Blocks
+from frazil.engine.message_batch import MOST
+from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Blocks
 from frazil.engine.message_parts import Around, Part, PartReading, latest
 from frazil.flows import unreadable_messages
 from frazil.flows.control_schema import names_in_messages
@@ -62,7 +63,7 @@ class Read:
         partitions, every = len(part.begin.keys() - {ARRIVED}), max(1, count // SAMPLED)
         names, scheme = message_names(spec, self.book.mappings), self.book.stream.scheme
         reading = PartReading(spec, names, part, order, partitions, every, scheme)
-        found = message_blocks.collapse_part(self.blocks, reading, count, wanted)
+        found = message_batch.collapse_part(self.blocks, reading, count, wanted)
         return replace(found, bad=self._with_bytes(found.bad, reading, wanted)) if found.bad.count else found
 
     def newest_arrival(self, part: Part) -> int | None:

@@ -38,6 +38,14 @@ _under_way: Counter[str] = Counter()
 """The batches that this process is writing, each with the number of steps that are not finished."""
 
 
+class UnfitError(FrazilError):
+    """A table or batch that a row delta cannot write: a MERGE does, with this reason."""
+
+
+class MismatchError(UnfitError):
+    """Index and table disagree: the index is dropped, and a MERGE writes this batch."""
+
+
 class PositionMovedError(FrazilError):
     """Another run of Frazil moved the table's position in the meantime: this run skips the table."""
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
+from frazil.lake.commit import MismatchError
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.merge import bound
-from frazil.lake.row_locator import MismatchError, arrow
+from frazil.lake.row_locator import arrow
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.lake import jvm, jvm_row_delta
+from frazil.lake.commit import MismatchError, UnfitError
 from frazil.lake.key_index import bytes_per_row
-from frazil.lake.row_delta import MismatchError, RowDelta, UnfitError
-from frazil.lake.self_test import self_test
-from frazil.lake.small_file_merge import Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from frazil.lake.row_delta import RowDelta
 
 MERGE_S, MERGE_S_PER_ROW, MERGE_S_PER_MB = 0.5, 0.8e-6, 0.15
 SCAN_S, SCAN_S_PER_ROW, SCAN_S_PER_MB = 0.8, 0.2e-6, 0.1
@@ -72,6 +72,9 @@ class Lanes:
 
     def row_delta(self, name: str, spec: TableSpec) -> RowDelta:
         """Return the row deltas of a table by its key index, which stays loaded."""
+        from frazil.lake.row_delta import RowDelta
+        from frazil.lake.small_file_merge import Fold
+
         if name not in self.open or self.open[name].spec != spec:
             small = Fold(self.fold_after, len(self.open))
             self.open[name] = RowDelta(self.spark, name, spec, self.folder, small)
@@ -147,6 +150,8 @@ class Lanes:
             return ""
         version = jvm_row_delta.format_version(jvm.load_table(self.spark, name))
         tested = (self.spark.sparkContext.applicationId, name.split(".", 1)[0], version)
+        from frazil.lake.self_test import self_test
+
         with _testing:
             if tested not in _tested:
                 _tested[tested] = self._look() or self_test(self, name, version)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.dms.position import Position
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
-from frazil.lake.commit import Commit, Facts, commit_of, once, require_same_position
+from frazil.lake.commit import Commit, Facts, MismatchError, commit_of, once, require_same_position
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.row_delta_files import NewFile, in_order, write_deletes, write_rows
-from frazil.lake.row_locator import Locator, MismatchError, StoredRows, UnfitError, live_rows
+from frazil.lake.row_locator import Locator, StoredRows, live_rows
 from frazil.lake.small_file_merge import Fold
 from frazil.lake.tables import Base, read_base
 
@@ -166,6 +166,3 @@ def with_new_ids(rows: Table, row_ids: np.ndarray, first: list[int], written: li
         start += file.rows
     at = rows.column_names.index(ROW_ID)
     return rows.set_column(at, ROW_ID, pa.array(np.where(row_ids >= 0, row_ids, new)))
-
-
-__all__ = ["MismatchError", "RowDelta", "UnfitError"]

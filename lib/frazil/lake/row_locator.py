@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
+from frazil.lake.commit import MismatchError, UnfitError
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.key_index import KeyIndex, key_sql
 from frazil.lake.remap_deletes import ORDER, file_name
@@ -28,14 +28,6 @@ SLICE = 5_000_000
 """The driver reads at most this many rows of an index at a time."""
 SAVE_EVERY_S = 15.0
 """The index on disk may be this many seconds old; the next process catches up from there."""
-
-
-class UnfitError(FrazilError):
-    """A table or batch that a row delta cannot write: a MERGE does, with this reason."""
-
-
-class MismatchError(UnfitError):
-    """Index and table disagree: the index is dropped, and a MERGE writes this batch."""
 
 
 def arrow(rows: DataFrame) -> Table:

@@ -1,0 +1,148 @@
+"""A table's part of the messages of a read as a collapsed batch: in this process, or by Spark's tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from frazil.config.spec import TableSpec
+from frazil.core.bad_rows import SHOWN
+from frazil.core.changes import Changes, no_changes
+from frazil.core.multiset import net_rows
+from frazil.engine.collapsed_batch import EACH, PLACE, Collapsed, Wanted, as_micros, lake_columns, merge_rows
+from frazil.engine.large_batch import BUCKET_BYTES, collapse_blocks, counted_blocks
+from frazil.engine.message_blocks import Blocks, of_table
+from frazil.engine.message_parts import PartReading
+from frazil.engine.read_counts import BYTES_A_CHANGE, Tally
+from frazil.engine.row_form import ROWS_AT_ONCE, RowForm
+from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition
+from frazil.engine.small_batch import collapse_net, collapse_rows, collapsed_columns
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+MOST = 8000
+"""Spark reads more messages than this, on all cores."""
+
+
+def collapse_part(blocks: Blocks, reading: PartReading, count: int, wanted: Wanted) -> Collapsed:
+    """Return the last change per key of a table's part with about `count` changes; without a key, every one.
+
+    The rows are in the driver, or in a frame that Spark keeps. A small part is collapsed in this process.
+    """
+    from pyspark.sql import DataFrame
+
+    from frazil.lake.row_locator import arrow
+
+    mine = of_table(blocks, reading.part)
+    if not isinstance(mine, DataFrame) or wanted.in_process or count < MOST:
+        rows = arrow(mine) if isinstance(mine, DataFrame) else mine
+        return _collapse_here(reading.changes_of(iter(rows.to_batches())), reading, wanted)
+    if reading.spec.policy != "key":
+        return replace(_each_row_by_tasks(mine, reading, wanted), files=reading.partitions)
+    cores = blocks.sparkSession.sparkContext.defaultParallelism
+    partitions = max(cores, count * BYTES_A_CHANGE // BUCKET_BYTES)
+    read = changes_of_part(blocks, reading, bucket_of_each_partition(partitions), wanted.most_bad)
+    found = collapse_blocks(read, RowForm(reading.spec, wanted.places), partitions, wanted)
+    return replace(found, files=reading.partitions)
+
+
+def _collapse_here(parts: Iterable[tuple[Changes, int, np.ndarray]], reading: PartReading, wanted: Wanted) -> Collapsed:
+    """Collapse the messages of `PartReading.changes_of`, in any order, in this process."""
+    import numpy as np
+    import pyarrow as pa
+
+    tally = Tally(wanted.most_bad, reading.every)
+    blocks = [no_changes(reading.spec).append_column("file_order", pa.array([], pa.int32()))]
+    for changes, order, built in parts:
+        tally.add(order, changes, built)
+        orders = pa.array(np.full(changes.rows.num_rows, order, "int32"))
+        blocks.append(changes.rows.append_column("file_order", orders))
+    rows = pa.Table.from_batches(blocks).sort_by([(name, "ascending") for name in PLACE])
+    arrays = [column.combine_chunks() for column in rows.columns]
+    return _of_messages(pa.RecordBatch.from_arrays(arrays, rows.column_names), reading, wanted, tally)
+
+
+def _of_messages(rows: pa.RecordBatch, reading: PartReading, wanted: Wanted, tally: Tally) -> Collapsed:
+    import pyarrow as pa
+
+    spec = reading.spec
+    if spec.policy == "key":
+        found = collapse_rows([rows], spec, wanted, tally)
+    elif spec.policy == "multiset" and not reading.part.loads:
+        found = collapse_net([rows], spec, wanted, tally)
+    else:
+        every = _each_as_row(pa.Table.from_batches([rows]), spec, [*reading.order])
+        found = Collapsed(tally.seen(wanted.quantiles), len(every), tally.bad, rows=every)
+    return replace(found, files=reading.partitions)
+
+
+def _each_as_row(changes: pa.Table, spec: TableSpec, names: Sequence[str]) -> pa.Table:
+    """Return every change as a row, with `EACH` if the table keeps them; `names` are those by `file_order`."""
+    import pyarrow as pa
+
+    rows = collapsed_columns(changes, spec, ())
+    if spec.policy == "append":
+        of = pa.array(names, pa.string()).take(changes["file_order"].combine_chunks())
+        for name in EACH:
+            rows = rows.append_column(name, of if name == "object" else changes[name].combine_chunks())
+    return rows
+
+
+def changes_of_part(
+    blocks: DataFrame, reading: PartReading, buckets: Sequence[int], most_bad: int = SHOWN
+) -> DataFrame:
+    """Return the frame of a part's changes, typed and in blocks by bucket."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from counted_blocks(reading.changes_of(batches), reading.spec, reading.every, buckets, most_bad)
+
+    return of_table(blocks, reading.part).mapInArrow(run, BLOCK_SCHEMA)
+
+
+def _each_row_by_tasks(blocks: DataFrame, reading: PartReading, wanted: Wanted) -> Collapsed:
+    """Return every change of a table without a key, or what they add to and remove from a multiset, as a frame."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = _rows_of(Changes(no_changes(reading.spec)), 0, reading).schema
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        tally = Tally(wanted.most_bad, reading.every)
+        for changes, order, built in reading.changes_of(batches):
+            tally.add(order, changes, built)
+            yield from _rows_of(changes, order, reading).to_batches(ROWS_AT_ONCE)
+        yield pa.RecordBatch.from_pylist([{"fact": json.dumps(tally.to_dict())}], schema)
+
+    kept = blocks.mapInArrow(run, from_arrow_schema(schema)).persist()
+    try:
+        facts = [json.loads(row.fact) for row in kept.where("fact is not null").select("fact").collect()]
+    except Exception:
+        kept.unpersist()
+        raise
+    rows, tally = merge_rows(kept.where("fact is null").drop("fact"), reading.spec), Tally.together(facts)
+    if "net" in rows.columns:
+        rows = rows.groupBy("after").agg(F.sum("net").alias("net"))
+    return Collapsed(tally.seen(wanted.quantiles), tally.rows, tally.bad, frame=rows, release=kept.unpersist)
+
+
+def _rows_of(changes: Changes, order: int, reading: PartReading) -> pa.Table:
+    """Return the rows of some changes, times as microseconds, and `fact`, which is null."""
+    import pyarrow as pa
+
+    spec, table = reading.spec, pa.Table.from_batches([changes.rows])
+    if spec.policy == "multiset" and not reading.part.loads:
+        net = net_rows(table, spec)
+        rows = pa.table({**lake_columns(net, spec), "net": net["net"].combine_chunks()})
+    else:
+        orders = pa.repeat(pa.scalar(order, pa.int32()), len(table))
+        rows = _each_as_row(table.append_column("file_order", orders), spec, [*reading.order])
+    for i, column in enumerate(rows.columns):
+        rows = rows.set_column(i, rows.column_names[i], as_micros(column))
+    return rows.append_column("fact", pa.nulls(len(rows), pa.string()))
