@@ -72,6 +72,16 @@ def test_what_is_no_plain_value_in_the_cell_is_left_alone(params):
     )
 
 
+def test_a_parameter_of_an_earlier_version_is_ignored_with_a_warning(params):
+    params(maintenance={"z_order": True, "sort_by": ["v"]})
+    with pytest.warns(UserWarning, match="demo.yml: maintenance: z_order is no longer used: .* rewrite_data_files"):
+        assert resolve("maintenance", {}).settings.sort_by == ["v"]
+    params(setup={"statistics": "s.json"})
+    with pytest.warns(UserWarning, match="the notebook's cell: statistics is no longer used: .* compute_table_stats"):
+        resolve("maintenance", {"statistics": True})
+    assert resolve("setup", {}).settings.statistics == "s.json"
+
+
 @pytest.mark.parametrize(
     ("cell", "says"),
     [

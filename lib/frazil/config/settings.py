@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import types
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -255,9 +256,6 @@ class MaintenanceSettings(Settings):
     sort_by: list[str] = parameter(
         [], "Columns to sort by within each file group of a compaction; empty: keep the order of the rows."
     )
-    z_order: bool = parameter(
-        False, "Sort by the interleaved bits of the `sort_by` columns (z-order) instead of by one after the other."
-    )
     slice_files: int = parameter(200, "Maximum number of files per file group of a compaction.")
     slice_attempts: int = parameter(
         3, "Number of times to try to commit a file group against ingestion; after that it waits for the next run."
@@ -278,7 +276,6 @@ class MaintenanceSettings(Settings):
     hourly_tags: int = parameter(24, "Number of hours to keep a tag of the state at each full hour (UTC); 0 = off.")
     daily_tags: int = parameter(14, "Number of days to keep a tag of the state at midnight (UTC); 0 = off.")
     orphan_days: float = parameter(0.0, "Delete orphan files older than this many days (minimum 3); 0 = off.")
-    statistics: bool = parameter(False, "Compute column statistics (distinct values) after a compaction.")
     quarantine_days: float = parameter(
         30.0,
         "Days after which quarantined rows that were replayed, discarded or obsolete are removed; 0 = off. Keep them "
@@ -376,6 +373,15 @@ NOTEBOOKS: dict[str, type[Settings]] = {
 }
 
 
+RETIRED = {
+    (
+        "maintenance",
+        "z_order",
+    ): "compaction sorts by sort_by; for a z-order, call Iceberg's procedure rewrite_data_files",
+    ("maintenance", "statistics"): "call Iceberg's procedure compute_table_stats",
+}
+"""Parameters of earlier versions, by section: they are ignored with a warning, which names what to do instead."""
+
 GIVEN = "FRAZIL_GIVEN"
 """The environment variable in which `frazil run` passes on parameters that may hold a credential, as JSON."""
 
@@ -411,9 +417,20 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
         sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as e:
         raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "correct the file") from None
+    if isinstance(sections, dict):
+        sections = {name: _without_retired(name, section, f"{file}: {name}") for name, section in sections.items()}
     stated = set(sections) if isinstance(sections, dict) else set()
     found = _checked(environment(stated), sections, str(file))
     return file, {name: section.given() for name, section in found.items()}
+
+
+def _without_retired(section: str, given: Any, where: str) -> Any:
+    """Return the parameters of a section without those of earlier versions, and warn of these."""
+    if not isinstance(given, dict):
+        return given
+    for name in (n for n in given if (section, n) in RETIRED):
+        warnings.warn(f"{where}: {name} is no longer used: {RETIRED[section, name]}", stacklevel=2)
+    return {name: value for name, value in given.items() if (section, name) not in RETIRED}
 
 
 def environment(stated: Collection[str] | None = None) -> type[Entries]:
@@ -477,7 +494,9 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     from frazil.config.parameter_models import model_of
 
     cls, here = NOTEBOOKS[notebook], "the notebook's cell"
-    found = _checked(model_of(cls), _cell_values(cell, {f.name for f in fields(cls)}), here)
+    known = {f.name for f in fields(cls)} | {name for section, name in RETIRED if section == notebook}
+    found = _without_retired(notebook, _cell_values(cell, known), here)
+    found = _checked(model_of(cls), found, here)
     file, sections = _environment(found.get("env", cls.env))
     values, origin = {"root": str(file.parent.parent)}, {"root": "the folder that holds params/"}
     for where, given in (

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spark_session import low_priority
+from frazil.config.sql import identifier
 from frazil.lake import jvm, jvm_rewrite, jvm_schema
 from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, names_of, order_of, remapped_deletes
 from frazil.lake.retry import MainMovedError, is_known_failure, may_try_again, until_committed
 from frazil.lake.small_file_merge import left_to_ingestion
-from frazil.lake.sort_order import quoted, sorted_rows
 from frazil.lake.stored_position import BRANCH_PREFIX
 
 if TYPE_CHECKING:
@@ -218,12 +218,13 @@ def _rewrite(
     columns, old = [*jvm_schema.ids(spark, table)], [*tasks.values()]
     names = ["_row_id"] if table.operations().current().formatVersion() >= 3 else list(key)
     with jvm_rewrite.staged(spark, table, old) as (group, rows):
-        ordered = sorted_rows(rows.coalesce(1), s)
+        one = rows.coalesce(1)
+        ordered = one.sortWithinPartitions(*map(identifier, s.sort_by)) if s.sort_by else one
         new = jvm_rewrite.write_staged(spark, table, group, ordered, s.target_file_mb * 2 << 20)
 
     def placed(frame: DataFrame, side: str) -> DataFrame:
-        ids = [F.col(quoted(n)).alias(f"id{i}") for i, n in enumerate(names)]
-        values = [F.col(quoted(c)).alias(f"c{i}") for i, c in enumerate(columns)]
+        ids = [F.col(identifier(n)).alias(f"id{i}") for i, n in enumerate(names)]
+        values = [F.col(identifier(c)).alias(f"c{i}") for i, c in enumerate(columns)]
         # Staged tables do not always have `_file` and `_pos`; one partition per file gives the row's number in it.
         number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).alias("row")
         return frame.select(F.lit(side).alias("side"), *ids, F.input_file_name().alias("file"), number, *values)

@@ -52,8 +52,6 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
     if compaction:
         much = min(h.mb, s.max_run_mb)
         actions.append(Action("compact", compaction, f"reads three times and writes up to {much:,.0f} MB, one core"))
-        if s.statistics:
-            actions.append(Action("statistics", "asked for after each compaction", f"reads {h.mb:,.0f} MB"))
     if h.manifests > s.max_manifests:
         why = f"{h.manifests} manifests, allowed {s.max_manifests}"
         actions.append(Action("rewrite manifests", why, f"reads and writes up to {h.metadata_mb:,.1f} MB of metadata"))
@@ -83,7 +81,6 @@ def execute(
 ) -> dict[str, int]:
     """Do one action and return what it changed. Ingestion may run meanwhile: a batch whose base moved is written again."""
     name = of.name
-    catalog, table = name.split(".", 1)
     if action == "compact":
         return compact(spark, name, of.key, s, run, say)
     if action == "tag states":
@@ -92,9 +89,6 @@ def execute(
         return {"tags": len(states)}
     if action == "rewrite manifests":
         return {"rewritten_manifests": _rewrite_manifests(spark, name, say)}
-    if action == "statistics":
-        spark.sql(f"CALL {catalog}.system.compute_table_stats({literal(table)})").collect()
-        return {"statistics": 1}
     if action == "remove orphan files":
         return {"orphan_files": len(orphan_files(spark, name, s, dry_run=False))}
     return {
