@@ -211,6 +211,29 @@ def test_a_parameters_cell_holds_only_literals_with_a_help(file):
             assert re.search(r"  # \S", line), line
 
 
+# --- style
+
+_LITERALS = ast.Dict | ast.List | ast.Set | ast.Tuple
+
+
+def _is_table(value: ast.expr | None) -> bool:
+    """Whether a value is written out as data: a literal, two joined ones, or a row for each item."""
+    if isinstance(value, ast.BinOp):
+        return isinstance(value.left, _LITERALS) or isinstance(value.right, _LITERALS)
+    return isinstance(value, _LITERALS) or (isinstance(value, ast.ListComp) and isinstance(value.elt, ast.Dict))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(FRAZIL)))
+def test_only_tables_of_data_are_formatted_by_hand(module):
+    source = module.read_text()
+    by_hand = [n for n, line in enumerate(source.split("\n"), 1) if "# fmt: skip" in line]
+    statements = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.stmt)]
+    for line in by_hand:
+        around = [s for s in statements if s.lineno <= line <= s.end_lineno]
+        smallest = min(around, key=lambda s: s.end_lineno - s.lineno)
+        assert _is_table(getattr(smallest, "value", None)), f"{module.name}:{line}"
+
+
 # --- SQL
 
 

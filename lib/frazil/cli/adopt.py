@@ -13,7 +13,12 @@ from frazil.report import runs
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--table", required=True, metavar="SCHEMA.TABLE", help="the source table")
-    parser.add_argument("--position", required=True, metavar="FILE", help="the last change file that the table holds, a time (UTC), or `load`: none")  # fmt: skip
+    parser.add_argument(
+        "--position",
+        required=True,
+        metavar="FILE",
+        help="the last change file that the table holds, a time (UTC), or `load`: none",
+    )
 
 
 def main(options: argparse.Namespace) -> int:

@@ -69,7 +69,9 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
     for r in rows:
         limit = limits.get(r["table"], operate.max_lag_s)
         if not r["problem"] and r["lag_s"] > limit:
-            lines.append(f"{r['table']}: {r['pending']} {what} pending, the oldest for {r['lag_s']:,.0f} s, limit {limit:g} s")  # fmt: skip
+            lines.append(
+                f"{r['table']}: {r['pending']} {what} pending, the oldest for {r['lag_s']:,.0f} s, limit {limit:g} s"
+            )
     return lines
 
 

@@ -35,8 +35,16 @@ NEW_TARGET: dict[str, Any] = {"S3Settings": {
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--endpoints", type=Path, help="what `aws dms describe-endpoints` prints: the target, and the source if it is known there; without it, settings for a new target are written")  # fmt: skip
-    parser.add_argument("--task", type=Path, help="what `aws dms describe-replication-tasks` prints, or the table mappings alone; without it, and with a new target, mappings for a new task are written")  # fmt: skip
+    parser.add_argument(
+        "--endpoints",
+        type=Path,
+        help="what `aws dms describe-endpoints` prints: the target, and the source if it is known there; without it, settings for a new target are written",
+    )
+    parser.add_argument(
+        "--task",
+        type=Path,
+        help="what `aws dms describe-replication-tasks` prints, or the table mappings alone; without it, and with a new target, mappings for a new task are written",
+    )
     parser.add_argument("--tables", nargs="+", default=["%.%"], metavar="PATTERN", help="source tables, as in shop.%%")
     parser.add_argument("--source", default="", help="folder or stream that DMS writes to; left out: the target's")
 
@@ -179,13 +187,15 @@ def written(
             )
         notes += [
             f"{p}: has no spec, as the task does not take this partition of {name}: its changes are not written; add a selection rule"
-            for p in mine if p not in taken
-        ]  # fmt: skip
+            for p in mine
+            if p not in taken
+        ]
     kept = {n: t for n, t in selected.items() if n not in left}
     notes += [
         f"{n}: generated column(s) {', '.join(c.name for c in t.generated)} are left out: the task does not write them"
-        for n, t in kept.items() if t.generated
-    ]  # fmt: skip
+        for n, t in kept.items()
+        if t.generated
+    ]
     return kept, notes
 
 

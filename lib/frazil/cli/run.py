@@ -136,9 +136,11 @@ def find_notebook(name: str, operate: OperateSettings) -> tuple[Path, str]:
     own = operate.notebooks and Path(operate.root) / operate.notebooks
     folders = [own] if own else [find_params().parent / "notebooks", NOTEBOOK_FILES]
     known = {f.stem: f for folder in reversed(folders) for f in folder.glob("*.ipynb")}
-    file = Path(name) if name.endswith(".ipynb") else known.get(name) or known.get(
-        next((k for k in known if k.partition("_")[2] == name), "")
-    )  # fmt: skip
+    file = (
+        Path(name)
+        if name.endswith(".ipynb")
+        else known.get(name) or known.get(next((k for k in known if k.partition("_")[2] == name), ""))
+    )
     if file is None or not file.is_file():
         raise ParameterError(f"no notebook '{name}' in {' or '.join(map(str, folders))}", nearest(name, known))
     section = file.stem.partition("_")[2] if file.stem[:1].isdigit() else file.stem
@@ -171,7 +173,16 @@ def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, An
     command = [sys.executable, "-m", "frazil.cli.notebook_process"]
     environment = {**os.environ, "FRAZIL_PARAMS": str(find_params())}
     with _log(run) as kept:
-        child = subprocess.Popen(command, cwd=find_params().parent, env=environment, stdin=subprocess.PIPE, stdout=kept, stderr=kept, pass_fds=[lock.fileno()], start_new_session=True)  # fmt: skip
+        child = subprocess.Popen(
+            command,
+            cwd=find_params().parent,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=kept,
+            stderr=kept,
+            pass_fds=[lock.fileno()],
+            start_new_session=True,
+        )
         try:
             with pass_signals_on(child) as stopped:
                 with suppress(BrokenPipeError), child.stdin as stdin:

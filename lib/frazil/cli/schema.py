@@ -16,7 +16,12 @@ HEAD = "# yaml-language-server: $schema={place}schema/{document}.json\n"
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("document", nargs="?", choices=DOCUMENTS, help="the schema to print; left out: all are written into params/schema/")  # fmt: skip
+    parser.add_argument(
+        "document",
+        nargs="?",
+        choices=DOCUMENTS,
+        help="the schema to print; left out: all are written into params/schema/",
+    )
 
 
 def main(options: argparse.Namespace) -> int:

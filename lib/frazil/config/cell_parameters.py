@@ -62,8 +62,16 @@ def _keep(cell: Any) -> None:
     except SyntaxError:
         return
     stored = [n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    plain = {s.targets[0].id: s.value for s in statements if isinstance(s, ast.Assign) and stored.count(getattr(s.targets[0], "id", "")) == 1}  # fmt: skip
-    plain |= {s.target.id: s.value for s in statements if isinstance(s, ast.AnnAssign) and stored.count(getattr(s.target, "id", "")) == 1}  # fmt: skip
+    plain = {
+        s.targets[0].id: s.value
+        for s in statements
+        if isinstance(s, ast.Assign) and stored.count(getattr(s.targets[0], "id", "")) == 1
+    }
+    plain |= {
+        s.target.id: s.value
+        for s in statements
+        if isinstance(s, ast.AnnAssign) and stored.count(getattr(s.target, "id", "")) == 1
+    }
     assigned = {name: plain.get(name) for name in stored}
     name = cell.cell_id or cell.raw_cell
     _ever.update(assigned)

@@ -114,7 +114,9 @@ def _require_replacement(column: Column, name: str, value: str | None) -> None:
             raise ValueError
     except (ValueError, ArithmeticError):
         example = {"DATE": "9999-12-31", "DATETIME": "9999-12-31 23:59:59"}.get(column.dms_type, "0")
-        raise SpecError(f"replace: {name}: {value!r} is no {column.type}", f"write null, or a value such as {example}") from None  # fmt: skip
+        raise SpecError(
+            f"replace: {name}: {value!r} is no {column.type}", f"write null, or a value such as {example}"
+        ) from None
 
 
 def _is_wider(column: Column) -> bool:

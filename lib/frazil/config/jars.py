@@ -105,8 +105,11 @@ def conf(line: str, settings: Settings, s3: bool, say: Callable[[str], None]) ->
 
 
 def fetch(
-    wanted: Sequence[str], options: dict[str, str] | None = None, excludes: Sequence[str] = (), say: Callable[[str], None] = print
-) -> list[str]:  # fmt: skip
+    wanted: Sequence[str],
+    options: dict[str, str] | None = None,
+    excludes: Sequence[str] = (),
+    say: Callable[[str], None] = print,
+) -> list[str]:
     """Return the paths of jars and their dependencies; fetch those that the cache lacks. `options` are Spark's.
 
     `excludes` are patterns of `group:artifact`. Jars come only from the repositories that the options name: those in the file of
@@ -224,7 +227,9 @@ def _why(message: str) -> JarsError:
         f"or name another repository or a mirror: Spark option {REPOSITORIES} or {IVY}, or DEFAULT_ARTIFACT_REPOSITORY"
     )
     if found := re.search(r"Server access error at url (\S+) \((?:[\w.]+\.)?(\w+: .*)\)", shown):
-        return JarsError(f"jars for Spark cannot be fetched: {found[1]}: {found[2]}", f"can this machine reach it? {elsewhere}")  # fmt: skip
+        return JarsError(
+            f"jars for Spark cannot be fetched: {found[1]}: {found[2]}", f"can this machine reach it? {elsewhere}"
+        )
     if found := re.search(r"(?:invalid (?:sha1|md5)|\[FAILED +\]|download failed:).*", shown):
         return JarsError(f"jars for Spark cannot be fetched: {found[0].strip()}", f"run again, {elsewhere}")
     missing = re.findall(r":: (\S+#\S+): not found", shown)

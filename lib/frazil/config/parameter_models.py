@@ -31,7 +31,9 @@ _Option = Annotated[
     BeforeValidator(lambda v: str(v).lower() if isinstance(v, bool) else as_text(v)),
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
-_Seconds = Annotated[Real, BeforeValidator(lambda v: float(v) if v == "inf" else v, json_schema_input_type=float | Literal["inf"])]  # fmt: skip
+_Seconds = Annotated[
+    Real, BeforeValidator(lambda v: float(v) if v == "inf" else v, json_schema_input_type=float | Literal["inf"])
+]
 _KINDS = {bool: Flag, int: Number, float: _Seconds, dict[str, str]: dict[Text, _Option]}
 
 

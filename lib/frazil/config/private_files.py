@@ -48,6 +48,10 @@ def _give(folder: Path, group: str) -> None:
         os.chown(folder, -1, grp.getgrnam(group).gr_gid)
         folder.chmod(0o2750)
     except KeyError:
-        raise ParameterError(f"file_group = '{group}': this machine has no such group", "correct it, or leave it empty") from None  # fmt: skip
+        raise ParameterError(
+            f"file_group = '{group}': this machine has no such group", "correct it, or leave it empty"
+        ) from None
     except PermissionError:
-        raise ParameterError(f"file_group = '{group}': this user is not in it", "have it added, or leave it empty") from None  # fmt: skip
+        raise ParameterError(
+            f"file_group = '{group}': this user is not in it", "have it added, or leave it empty"
+        ) from None

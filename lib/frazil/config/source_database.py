@@ -61,7 +61,14 @@ def source_connection(endpoint: dict | None = None) -> Connection:
     `host`, `port`, `dbname`, `username`, `password`).
     """
     env, endpoint = os.environ, endpoint or {}
-    own = next((v for k, v in endpoint.items() if k.endswith("Settings") and isinstance(v, dict) and v.get("SecretsManagerSecretId")), {})  # fmt: skip
+    own = next(
+        (
+            v
+            for k, v in endpoint.items()
+            if k.endswith("Settings") and isinstance(v, dict) and v.get("SecretsManagerSecretId")
+        ),
+        {},
+    )
     name = env.get("FRAZIL_SOURCE_SECRET") or own.get("SecretsManagerSecretId") or ""
     secret = _secret(name) if name else {}
     url = env.get("FRAZIL_SOURCE_URL") or secret.get("url") or ""

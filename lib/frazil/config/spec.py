@@ -144,10 +144,16 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     same = ("source", "comment", "without_key", "on_bad_rows", "max_bad_rows", "max_bad_percent")
     spec = TableSpec(
         **{name: getattr(table, name) for name in same},
-        target=table.target or table.source, key=tuple(table.key), columns=kept, file=where,
-        all_columns=columns if kept != columns else (), partition=table.partition_sql(), sort=table.sort_sql(),
-        changes=Changes(**dict(table.changes)), layouts=tuple(past.layout() for past in table.layouts),
-    )  # fmt: skip
+        target=table.target or table.source,
+        key=tuple(table.key),
+        columns=kept,
+        file=where,
+        all_columns=columns if kept != columns else (),
+        partition=table.partition_sql(),
+        sort=table.sort_sql(),
+        changes=Changes(**dict(table.changes)),
+        layouts=tuple(past.layout() for past in table.layouts),
+    )
     return replace(spec, problem=name_problem(spec))
 
 

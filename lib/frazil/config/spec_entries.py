@@ -140,8 +140,9 @@ class LayoutEntries(Entries):
     def _says_something(self) -> Self:
         if not (self.columns or self.without):
             raise SpecError(
-                f"until '{self.until}' names no columns", "write columns: [id, name]; without: [src] names columns that a rule adds only later"
-            )  # fmt: skip
+                f"until '{self.until}' names no columns",
+                "write columns: [id, name]; without: [src] names columns that a rule adds only later",
+            )
         return self
 
     def layout(self) -> PastLayout:

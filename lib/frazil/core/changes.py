@@ -246,7 +246,13 @@ def _meaning(role: str, text: pa.Array, spec: TableSpec, rules: FieldRules) -> p
     if rules.not_carried is not None:
         text = _without(text, rules.not_carried)
     if image == "before" and spec.policy != "multiset":  # DMS writes nothing for an unchanged key
-        return _without(text, rules.null) if has_empty and rules.null else text if has_empty else _without(text, "", rules.null)  # fmt: skip
+        return (
+            _without(text, rules.null)
+            if has_empty and rules.null
+            else text
+            if has_empty
+            else _without(text, "", rules.null)
+        )
     if not rules.null:
         return text if has_empty else _without(text, "")
     return _without(pc.fill_null(text, ""), rules.null) if has_empty else _without(text, "", rules.null)
@@ -426,7 +432,9 @@ def _as_mask(mask: pa.Array) -> np.ndarray:
     return pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
 
 
-def _parted(rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], filled: np.ndarray, spec: TableSpec) -> Changes:  # fmt: skip
+def _parted(
+    rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], filled: np.ndarray, spec: TableSpec
+) -> Changes:
     """Separate good rows from bad ones; a bad row's first fault counts."""
     import numpy as np
     import pyarrow as pa

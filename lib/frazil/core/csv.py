@@ -358,10 +358,13 @@ def _lines_of(
     schema, name = (re.escape(part.encode()) for part in table)
     own = any_field + d + name + d + schema + rb"(?:" + d + rb"[^\n]*)?"
     no_name = rb"(?:" + form.null + rb")?"
-    nameless = rb"|".join([
-        any_field + rb"(?:" + d + any_field + rb")?", any_field + d + no_name + d + rb"[^\n]*",
-        any_field + d + any_field + d + no_name + rb"(?:" + d + rb"[^\n]*)?",
-    ])  # fmt: skip
+    nameless = rb"|".join(
+        [
+            any_field + rb"(?:" + d + any_field + rb")?",
+            any_field + d + no_name + d + rb"[^\n]*",
+            any_field + d + any_field + d + no_name + rb"(?:" + d + rb"[^\n]*)?",
+        ]
+    )
     found = list(re.compile(rb"^(?:" + own + rb"|" + nameless + rb")\n", re.M).finditer(text))
     ends = np.flatnonzero(np.frombuffer(text, "uint8") == NEWLINE[0])
     empty = ends[np.diff(ends, prepend=-1) == 1]  # empty lines do not count

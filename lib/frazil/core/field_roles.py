@@ -68,7 +68,12 @@ def field_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, whe
     for place, name in enumerate(names[len(roles) :], len(roles)):
         places.setdefault(name, []).append(place)
     may_be = {name: _candidates(name, at, known, where) for name, at in places.items()}
-    taken = {p: r for name, at in places.items() if len(at) == len(may_be[name]) for p, r in zip(at, may_be[name], strict=True)}  # fmt: skip
+    taken = {
+        p: r
+        for name, at in places.items()
+        if len(at) == len(may_be[name])
+        for p, r in zip(at, may_be[name], strict=True)
+    }
     for name, at in places.items():
         if len(at) < len(may_be[name]):
             found = _by_place(at, may_be[name], taken)

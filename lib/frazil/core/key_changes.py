@@ -29,10 +29,12 @@ def events(changes: pa.Table, spec: TableSpec) -> pa.Table:
         return changes.append_column("step", pa.array(np.full(len(changes), APPLY, "int8")))
     arrive = np.where(moved, ARRIVE, APPLY).astype("int8")
     left = _left_behind(changes.filter(pa.array(moved)), spec)
-    both = pa.concat_tables([
-        left.append_column("step", pa.array(np.full(len(left), LEAVE, "int8"))),
-        changes.append_column("step", pa.array(arrive)),
-    ])  # fmt: skip
+    both = pa.concat_tables(
+        [
+            left.append_column("step", pa.array(np.full(len(left), LEAVE, "int8"))),
+            changes.append_column("step", pa.array(arrive)),
+        ]
+    )
     places = np.concatenate([np.flatnonzero(moved), np.arange(len(changes))])
     return both.take(pa.array(np.lexsort((both["step"].to_numpy(), places))))
 

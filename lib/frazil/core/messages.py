@@ -153,9 +153,14 @@ def _of_metadata(metadata: dict[str, Any]) -> Message:
         return value if value is None or isinstance(value, str) else json.dumps(value)
 
     return Message(
-        text("record-type"), text("operation"), text("schema-name"), text("table-name"),
-        text("timestamp"), text("commit-timestamp"), text("partition-key-type"),
-    )  # fmt: skip
+        text("record-type"),
+        text("operation"),
+        text("schema-name"),
+        text("table-name"),
+        text("timestamp"),
+        text("commit-timestamp"),
+        text("partition-key-type"),
+    )
 
 
 # --- messages as columns

@@ -52,13 +52,16 @@ def require_unchanged(files: Sequence[DmsObject], source: str) -> None:
             f"{source}: {named(gone)}: {len(gone)} file(s) vanished after they were listed: their changes are not applied",
             "fetch them again, and run again: nothing is lost; or continue without them by the parameter go_on_without, which loses "
             "their changes. If all files of the table are gone: a TRUNCATE at the source may have deleted them",
-            changed, gone,
-        )  # fmt: skip
+            changed,
+            gone,
+        )
     if changed:
         raise ChangedWhileReadError(
             f"{source}: {named(changed)}: {len(changed)} file(s) changed while they were read: nothing of the batch was applied",
-            "run again when DMS has finished writing them", changed, gone,
-        )  # fmt: skip
+            "run again when DMS has finished writing them",
+            changed,
+            gone,
+        )
 
 
 def _digest(path: str) -> str:

@@ -18,7 +18,7 @@ from frazil.dms.file_layout import (
     past_layout,
     shared_layout,
     stated_layout,
-)  # fmt: skip
+)
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.source_table import SourceTable
 from frazil.dms.storage import open_text_head

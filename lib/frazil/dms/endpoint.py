@@ -151,12 +151,14 @@ def endpoint_from(settings: Mapping[str, Any], own: Mapping[str, Any], where: st
 
     s = checked(S3Settings, dict(settings), where, EndpointError)
     stated = {**dict(s), **dict(checked(FrazilSettings, dict(own), f"{where}: FrazilSettings", EndpointError))}
-    endpoint = Endpoint(**{
-        **{f.name: stated[f.name] for f in fields(Endpoint) if f.name in stated},
-        "header": s.header and s.data_format == "csv",
-        "no_sup_value": s.no_sup_value if s.uses_no_sup_value else None,
-        "date_partition": _date_partition(s, where),
-    })  # fmt: skip
+    endpoint = Endpoint(
+        **{
+            **{f.name: stated[f.name] for f in fields(Endpoint) if f.name in stated},
+            "header": s.header and s.data_format == "csv",
+            "no_sup_value": s.no_sup_value if s.uses_no_sup_value else None,
+            "date_partition": _date_partition(s, where),
+        }
+    )
     for wrong, problem, cure in _impossible(endpoint, s):
         if wrong:
             raise EndpointError(f"{where}: {problem}", cure)

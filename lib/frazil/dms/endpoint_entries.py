@@ -36,9 +36,12 @@ def _unescape(text: str) -> str:
 
 Switch = Annotated[Flag, BeforeValidator(_switch), WithJsonSchema({"enum": [True, False, "true", "false"]})]
 Count = Annotated[
-    int, Strict(), Field(ge=0), BeforeValidator(_digits),
+    int,
+    Strict(),
+    Field(ge=0),
+    BeforeValidator(_digits),
     WithJsonSchema({"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]+$"}),
-]  # fmt: skip
+]
 Folder = Annotated[Text, AfterValidator(lambda text: text.strip("/"))]
 
 

@@ -81,5 +81,8 @@ def _shape(file: DmsObject, table: SourceTable, phase: int, known: FieldNames) -
     names = tuple(n for n, _ in fields)
     layout = Layout(tuple(field_roles(names, known, op_is_stated(endpoint, phase), where)))
     kinds = layout.at([kind for _, kind in fields])
-    named = {of: {r.removeprefix(of): k for r, k in kinds.items() if r.startswith(of)} for of in ("after:", "before:", UNKNOWN)}  # fmt: skip
+    named = {
+        of: {r.removeprefix(of): k for r, k in kinds.items() if r.startswith(of)}
+        for of in ("after:", "before:", UNKNOWN)
+    }
     return Shape(where, named["after:"], named[UNKNOWN], frozenset(named["before:"]), names=names)

@@ -180,8 +180,16 @@ class Kafka:
         ends = self.ends()
         if not (count := sum(e - position.get(p, 0) for p, e in ends.items())):
             return 0, 0.0
-        firsts = [TopicPartition(*numbered(p), position.get(p, 0)) for p, e in ends.items() if position.get(p, 0) < e]  # fmt: skip
-        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "frazil", "enable.auto.commit": False, "log_level": 0, **_login()})  # fmt: skip
+        firsts = [TopicPartition(*numbered(p), position.get(p, 0)) for p, e in ends.items() if position.get(p, 0) < e]
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.brokers,
+                "group.id": "frazil",
+                "enable.auto.commit": False,
+                "log_level": 0,
+                **_login(),
+            }
+        )
         times = []
         for first in firsts:
             consumer.assign([first])

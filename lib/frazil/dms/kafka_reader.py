@@ -41,10 +41,19 @@ class Reader:
     def _consumer(self) -> Any:
         from confluent_kafka import Consumer
 
-        return Consumer({
-            "group.id": "frazil", "enable.auto.commit": False, "auto.offset.reset": "error", "isolation.level": "read_uncommitted",
-            "enable.partition.eof": True, "queued.max.messages.kbytes": 2 * BATCH_BYTES >> 10, "fetch.queue.backoff.ms": 10, "log_level": 0, **self.config,
-        })  # fmt: skip
+        return Consumer(
+            {
+                "group.id": "frazil",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_uncommitted",
+                "enable.partition.eof": True,
+                "queued.max.messages.kbytes": 2 * BATCH_BYTES >> 10,
+                "fetch.queue.backoff.ms": 10,
+                "log_level": 0,
+                **self.config,
+            }
+        )
 
     def read(self, begin: Offsets, end: Offsets) -> Iterator[pa.RecordBatch]:
         """Yield the messages between two positions.

@@ -117,7 +117,9 @@ class Kinesis:
             return getattr(self._kinesis, call)(**what)
         except self._kinesis.exceptions.ResourceNotFoundException:
             known = self._kinesis.list_streams()["StreamNames"]
-            raise StreamError(f"no stream '{what.get('StreamName')}' in {self.region}", nearest(str(what.get("StreamName")), known)) from None  # fmt: skip
+            raise StreamError(
+                f"no stream '{what.get('StreamName')}' in {self.region}", nearest(str(what.get("StreamName")), known)
+            ) from None
         except (BotoCoreError, ClientError) as e:
             raise UnreachableError(
                 f"Kinesis in {self.region}: {call}: {e}", "check the credentials and the network"
@@ -177,8 +179,9 @@ class Kinesis:
             if position and position.get(ARRIVED, 0) < since:
                 raise ExpiredError(
                     f"{who}: the stream was last read to {datetime.fromtimestamp(position.get(ARRIVED, 0) / 1000, UTC):%F %T} UTC and "
-                    f"keeps messages for {hours} hours: some may have expired before they were applied", RELOAD,
-                )  # fmt: skip
+                    f"keeps messages for {hours} hours: some may have expired before they were applied",
+                    RELOAD,
+                )
             return kept
 
         def may_have_expired(begin: Offsets, sure: bool) -> set[str]:

@@ -120,9 +120,11 @@ class Fields:
         self.expected = 0
         if not self.header:
             observed = replace(
-                endpoint, op_in_load=self.op is not None, cdc_has_op=self.op is not None,
+                endpoint,
+                op_in_load=self.op is not None,
+                cdc_has_op=self.op is not None,
                 timestamp_column="" if self.time is None else ANY_NAME,
-            )  # fmt: skip
+            )
             roles = stated_layout(replace(table, endpoint=observed), phase, width=self.width).roles
             self.expected = len(roles) - self.own
             self.roles = roles if len(roles) == self.width else ()

@@ -50,11 +50,13 @@ def lint(
     found += unknown_settings(document.get("UnknownSettings", ()))
     found += [
         Finding(
-            "ExtraConnectionAttributes", name, "S3Settings has another value, which Frazil uses",
+            "ExtraConnectionAttributes",
+            name,
+            "S3Settings has another value, which Frazil uses",
             "remove one of them from the copy: keep the one that matches the files",
         )
         for name in document.get("StatedTwice", ())
-    ]  # fmt: skip
+    ]
     found += _of_statistics(statistics, specs) if statistics is not None else []
     return sorted(found, key=lambda f: _RANK[f.severity])
 
@@ -63,11 +65,14 @@ def unknown_settings(names: Iterable[str]) -> list[Finding]:
     """Return a finding per unknown setting of the endpoint: its effect on the files is unknown too."""
     return [
         Finding(
-            f"setting {name}", "unknown", "Frazil does not know this setting and reads the files as if it were not set",
-            "see AWS's documentation: if it changes how values are written, turn it off; else remove it from the copy", NOTE,
+            f"setting {name}",
+            "unknown",
+            "Frazil does not know this setting and reads the files as if it were not set",
+            "see AWS's documentation: if it changes how values are written, turn it off; else remove it from the copy",
+            NOTE,
         )
         for name in names
-    ]  # fmt: skip
+    ]
 
 
 def left_out(mappings: Mappings, specs: Iterable[TableSpec]) -> Iterator[Finding]:
@@ -77,10 +82,12 @@ def left_out(mappings: Mappings, specs: Iterable[TableSpec]) -> Iterator[Finding
         added = mappings.added(s).items()
         if left := [n for n, e in added if n not in listed and added_kind(e) not in (SEQUENCE, INDICATOR)]:
             yield Finding(
-                "add-column", f"{s.source}: {', '.join(left)}",
+                "add-column",
+                f"{s.source}: {', '.join(left)}",
                 f"DMS adds {', '.join(left)}, but the lake does not have it: the spec does not list it",
-                "add it with its type to the spec's columns, or to exclude if you do not want it", NOTE,
-            )  # fmt: skip
+                "add it with its type to the spec's columns, or to exclude if you do not want it",
+                NOTE,
+            )
 
 
 def _names(specs: Iterable[TableSpec]) -> str:
@@ -113,10 +120,12 @@ def _of_file_names(e: Endpoint) -> Iterator[Finding]:
     """Check whether the names of the files show their order."""
     if e.date_partition.repeats_an_hour:
         yield Finding(
-            "DatePartitionTimezone", e.date_partition.timezone,
+            "DatePartitionTimezone",
+            e.date_partition.timezone,
             "file names repeat an hour each autumn, and names give the order of changes",
-            "remove it: names are then in UTC", LOSS,
-        )  # fmt: skip
+            "remove it: names are then in UTC",
+            LOSS,
+        )
 
 
 def _of_shared_files(e: Endpoint) -> Iterator[Finding]:
@@ -127,18 +136,24 @@ def _of_shared_files(e: Endpoint) -> Iterator[Finding]:
         )
     if e.preserve_transactions:
         yield Finding(
-            "PreserveTransactions", "true", "the changes of all tables share their files: each table reads them all",
-            "keep it only if readers need whole transactions", COST,
-        )  # fmt: skip
+            "PreserveTransactions",
+            "true",
+            "the changes of all tables share their files: each table reads them all",
+            "keep it only if readers need whole transactions",
+            COST,
+        )
 
 
 def _of_commit_times(e: Endpoint) -> Iterator[Finding]:
     """Check whether rows have the time of their commit."""
     if not e.timestamp_column:
         yield Finding(
-            "TimestampColumnName", "not set", "no commit times: latency cannot be measured",
-            "set a name that no source column has", COST,
-        )  # fmt: skip
+            "TimestampColumnName",
+            "not set",
+            "no commit times: latency cannot be measured",
+            "set a name that no source column has",
+            COST,
+        )
 
 
 def _of_parquet(e: Endpoint) -> Iterator[Finding]:
@@ -159,52 +174,65 @@ def _of_quoting(e: Endpoint) -> Iterator[Finding]:
     """Check whether a text can break its row."""
     if not e.rfc4180:
         yield Finding(
-            "Rfc4180", "false",
+            "Rfc4180",
+            "false",
             "a text with the delimiter or a newline breaks its row, and the file cannot be repaired",
-            "turn it on", LOSS,
-        )  # fmt: skip
+            "turn it on",
+            LOSS,
+        )
 
 
 def _of_null_token(e: Endpoint) -> Iterator[Finding]:
     """Check whether a text can be mistaken for a null."""
     if not e.null_value:
         yield Finding(
-            "CsvNullValue", '""', "DMS may write an empty text without quotes, which looks like a null and becomes one",
-            "set a token that no text equals, such as a word of your own", LOSS,
-        )  # fmt: skip
+            "CsvNullValue",
+            '""',
+            "DMS may write an empty text without quotes, which looks like a null and becomes one",
+            "set a token that no text equals, such as a word of your own",
+            LOSS,
+        )
     elif _is_plausible(e.null_value):
         yield Finding(
-            "CsvNullValue", repr(e.null_value), "a text that equals it becomes a null: the files do not distinguish the two",
+            "CsvNullValue",
+            repr(e.null_value),
+            "a text that equals it becomes a null: the files do not distinguish the two",
             "for a new target set a word that no text equals, such as __DMS_NULL__; a running task's files keep the old one",
             COST,
-        )  # fmt: skip
+        )
 
 
 def _of_unlogged_values(e: Endpoint, source: str) -> Iterator[Finding]:
     """Check whether the files distinguish a null from a value that the source's log leaves out."""
     if e.no_sup_value is None and source.lower() not in _WHOLE_ROWS:
         yield Finding(
-            "UseCsvNoSupValue", "false",
+            "UseCsvNoSupValue",
+            "false",
             "a column that the source's log leaves out of an update arrives as null and overwrites the stored value",
             "turn it on and set CsvNoSupValue, or have the source log whole rows (Oracle: supplemental logging of all "
-            "columns; MySQL: binlog_row_image=FULL)", LOSS if source else NOTE,
-        )  # fmt: skip
+            "columns; MySQL: binlog_row_image=FULL)",
+            LOSS if source else NOTE,
+        )
 
 
 def _of_row_layout(e: Endpoint) -> Iterator[Finding]:
     """Check whether the files name their fields, and whether load rows and change rows have the same ones."""
     if not e.header and not e.preserve_transactions:
         yield Finding(
-            "AddColumnName", "false",
+            "AddColumnName",
+            "false",
             "fields are identified by position only: after a column is added or dropped, you must declare the layout",
-            "turn it on", COST,
-        )  # fmt: skip
+            "turn it on",
+            COST,
+        )
     if not e.op_in_load:
         yield Finding(
-            "IncludeOpForFullLoad", "false",
+            "IncludeOpForFullLoad",
+            "false",
             "load files have one field fewer than change files: other readers of the folder see shifted columns",
-            "turn it on", NOTE,
-        )  # fmt: skip
+            "turn it on",
+            NOTE,
+        )
 
 
 def _is_plausible(token: str) -> bool:
@@ -218,32 +246,44 @@ def _of_timing(e: Endpoint) -> Iterator[Finding]:
     wait, per_hour = e.max_batch_interval_s, 3600 / max(e.max_batch_interval_s, 1)
     if wait > 60:
         yield Finding(
-            "CdcMaxBatchInterval", f"{wait:g} s",
+            "CdcMaxBatchInterval",
+            f"{wait:g} s",
             f"a change waits up to {wait:g} s, {wait / 2:g} s on average, before its file is written",
-            "60 s or less", COST,
-        )  # fmt: skip
+            "60 s or less",
+            COST,
+        )
     elif wait < 10:
         yield Finding(
-            "CdcMaxBatchInterval", f"{wait:g} s", f"up to {per_hour:,.0f} change files per table and hour",
-            "keep it if seconds count, and delete files that were applied", NOTE,
-        )  # fmt: skip
+            "CdcMaxBatchInterval",
+            f"{wait:g} s",
+            f"up to {per_hour:,.0f} change files per table and hour",
+            "keep it if seconds count, and delete files that were applied",
+            NOTE,
+        )
     if e.min_file_kb < 1000:
         yield Finding(
-            "CdcMinFileSize", f"{e.min_file_kb} KB",
+            "CdcMinFileSize",
+            f"{e.min_file_kb} KB",
             f"a busy table gets {1_000_000 / max(e.min_file_kb, 1):,.0f} files for each GB of changes",
-            "the default, 32000 KB", COST,
-        )  # fmt: skip
+            "the default, 32000 KB",
+            COST,
+        )
     elif e.min_file_kb > 128_000 and e.data_format == "csv":
         yield Finding(
-            "CdcMinFileSize", f"{e.min_file_kb} KB",
-            f"a change file may hold {e.min_file_kb / 1000:,.0f} MB, and one task reads it", "the default, 32000 KB", COST,
-        )  # fmt: skip
+            "CdcMinFileSize",
+            f"{e.min_file_kb} KB",
+            f"a change file may hold {e.min_file_kb / 1000:,.0f} MB, and one task reads it",
+            "the default, 32000 KB",
+            COST,
+        )
     if e.max_file_kb > 262_144 and e.data_format == "csv":
         yield Finding(
-            "MaxFileSize", f"{e.max_file_kb} KB",
+            "MaxFileSize",
+            f"{e.max_file_kb} KB",
             f"a load file may hold {e.max_file_kb / 1000:,.0f} MB, and one task reads it from end to end",
-            "100000 to 250000 KB: load files are read in parallel", NOTE,
-        )  # fmt: skip
+            "100000 to 250000 KB: load files are read in parallel",
+            NOTE,
+        )
 
 
 def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) -> Iterator[Finding]:
@@ -252,16 +292,20 @@ def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) ->
         yield Finding("selection", _names(out), "the task does not select these tables", "add a selection rule", LOSS)
     if blind := [s for s in specs if s.key and not mappings.before_image(s)]:
         yield Finding(
-            "add-before-image-columns", f"none for {_names(blind)}",
+            "add-before-image-columns",
+            f"none for {_names(blind)}",
             "an update that changes a key has the new key only: the old row stays",
-            "add the transformation rule with column-filter pk-only; not needed if keys never change", LOSS,
-        )  # fmt: skip
+            "add the transformation rule with column-filter pk-only; not needed if keys never change",
+            LOSS,
+        )
     if bare := [s for s in specs if not mappings.sequence_column(s)]:
         yield Finding(
-            "add-column", f"no $AR_H_CHANGE_SEQ for {_names(bare)}",
+            "add-column",
+            f"no $AR_H_CHANGE_SEQ for {_names(bare)}",
             "only file names and row order show the order of changes: a wrong order cannot be detected",
-            "add the transformation rule add-column with the expression $AR_H_CHANGE_SEQ", COST,
-        )  # fmt: skip
+            "add the transformation rule add-column with the expression $AR_H_CHANGE_SEQ",
+            COST,
+        )
     for s in specs:
         gone = [n for n in s.names if n not in mappings.file_columns(s)]
         if gone:
@@ -273,10 +317,12 @@ def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) ->
             )
         if soft := [c for c, x in mappings.added(s).items() if added_kind(x) == INDICATOR]:
             yield Finding(
-                "operation_indicator", f"{s.source}: {soft[0]}",
+                "operation_indicator",
+                f"{s.source}: {soft[0]}",
                 "meant for soft deletes: a deleted row may arrive as an update, and then stays in the lake",
-                "remove the rule: the Op column has the operation", LOSS,
-            )  # fmt: skip
+                "remove the rule: the Op column has the operation",
+                LOSS,
+            )
 
 
 def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Finding]:
@@ -292,15 +338,21 @@ def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
     yield from _of_lobs(of("TargetMetadata"), specs)
     if of("FullLoadSettings").get("TargetTablePrepMode") == "DO_NOTHING":
         yield Finding(
-            "TargetTablePrepMode", "DO_NOTHING", "a second load does not remove the files of the first one: both are read as one",
-            "DROP_AND_CREATE or TRUNCATE_BEFORE_LOAD", LOSS,
-        )  # fmt: skip
+            "TargetTablePrepMode",
+            "DO_NOTHING",
+            "a second load does not remove the files of the first one: both are read as one",
+            "DROP_AND_CREATE or TRUNCATE_BEFORE_LOAD",
+            LOSS,
+        )
     yield from _of_failed_rows(of("ErrorBehavior"))
     if boolean(of("ChangeProcessingDdlHandlingPolicy"), "HandleSourceTableTruncated", False, "task settings"):
         yield Finding(
-            "HandleSourceTableTruncated", "true", "a TRUNCATE removes the table's files and is not recorded: rows stay in the lake",
-            "reload a table that was truncated", NOTE,
-        )  # fmt: skip
+            "HandleSourceTableTruncated",
+            "true",
+            "a TRUNCATE removes the table's files and is not recorded: rows stay in the lake",
+            "reload a table that was truncated",
+            NOTE,
+        )
     if of("BeforeImageSettings"):
         yield Finding(
             "BeforeImageSettings", "set", "works for streams only", "use the rule add-before-image-columns", NOTE
@@ -321,10 +373,12 @@ def _of_lobs(meta: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
         )
     else:
         yield Finding(
-            "LobMaxSize", f"{size} KB",
+            "LobMaxSize",
+            f"{size} KB",
             f"longer values in {_names(lobs)} are truncated; only the task's log shows it",
-            "set it above the longest value of the source", LOSS,
-        )  # fmt: skip
+            "set it above the longest value of the source",
+            LOSS,
+        )
 
 
 def _of_failed_rows(errors: Mapping[str, Any]) -> Iterator[Finding]:
@@ -332,9 +386,12 @@ def _of_failed_rows(errors: Mapping[str, Any]) -> Iterator[Finding]:
     for name in ("DataErrorPolicy", "DataTruncationErrorPolicy"):
         if errors.get(name) in ("LOG_ERROR", "IGNORE_RECORD"):
             yield Finding(
-                name, errors[name], "rows that fail are left out or truncated, and at most the task's log shows it",
-                "SUSPEND_TABLE or STOP_TASK", LOSS,
-            )  # fmt: skip
+                name,
+                errors[name],
+                "rows that fail are left out or truncated, and at most the task's log shows it",
+                "SUSPEND_TABLE or STOP_TASK",
+                LOSS,
+            )
 
 
 def _of_statistics(statistics: Mapping[str, TableStatistics], specs: Sequence[TableSpec]) -> Iterator[Finding]:

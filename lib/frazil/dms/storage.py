@@ -189,8 +189,13 @@ def _storage_errors(path: str) -> Iterator[None]:
 
 
 def walk(
-    folder: str, start_after: str = "", deep: bool = True, prefix: str = "", page: int = PAGE, listing_filter: ListingFilter = ListingFilter(),  # noqa: B008
-) -> Iterator[Entry]:  # fmt: skip
+    folder: str,
+    start_after: str = "",
+    deep: bool = True,
+    prefix: str = "",
+    page: int = PAGE,
+    listing_filter: ListingFilter = ListingFilter(),  # noqa: B008
+) -> Iterator[Entry]:
     """Yield a folder's entries in order of their paths: objects of all levels, or of this level with its sub-folders.
 
     `start_after` and `prefix` are names below the folder: S3 starts there and does not list what is before. The first
@@ -394,7 +399,10 @@ def remove(paths: Sequence[str]) -> None:
             with _storage_errors(bucket):
                 left = client().delete_objects(Bucket=bucket, Delete=named).get("Errors", ())
             if left:
-                raise StorageError(f"s3://{bucket}/{left[0]['Key']}: S3 answers {left[0]['Code']}, and to {len(left)} in all", "the role or user needs s3:DeleteObject")  # fmt: skip
+                raise StorageError(
+                    f"s3://{bucket}/{left[0]['Key']}: S3 answers {left[0]['Code']}, and to {len(left)} in all",
+                    "the role or user needs s3:DeleteObject",
+                )
 
 
 # --- reading

@@ -87,10 +87,12 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
         return ()
     misshapen = [wrong_width(w, plan.spec, names_table=named[w] is not None) for w in wrong]
     places = np.searchsorted(records.numbers, [row.number for row in bad])
-    fields = pa.Table.from_batches([
-        records.fields.take(pa.array(places, pa.int64())),
-        fields_of_lines([w.line for w in wrong], len(file.roles), file.dialect),
-    ])  # fmt: skip
+    fields = pa.Table.from_batches(
+        [
+            records.fields.take(pa.array(places, pa.int64())),
+            fields_of_lines([w.line for w in wrong], len(file.roles), file.dialect),
+        ]
+    )
     whole = fields.combine_chunks().to_batches()[0]
     kept = with_lines([*bad, *misshapen], whole, file.roles, plan.spec, (plan.rules, file.dialect))
     return tuple(sorted(kept, key=lambda row: row.number))

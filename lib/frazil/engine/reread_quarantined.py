@@ -136,9 +136,14 @@ def _typed(rows: DataFrame, spec: TableSpec) -> DataFrame:
         new.append(f"{literal(column.name)}, {value}")
         old.append(f"{literal(column.name)}, {key}")
     return rows.selectExpr(
-        "id", "op", "timestamp_micros(commit_ts) as commit_ts", "change_seq",
-        f"named_struct({', '.join(new)}) as after", f"named_struct({', '.join(old)}) as old", "reason",
-    )  # fmt: skip
+        "id",
+        "op",
+        "timestamp_micros(commit_ts) as commit_ts",
+        "change_seq",
+        f"named_struct({', '.join(new)}) as after",
+        f"named_struct({', '.join(old)}) as old",
+        "reason",
+    )
 
 
 # --- records as Arrow

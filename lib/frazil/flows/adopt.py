@@ -71,5 +71,7 @@ def _last(spec: TableSpec, names: list[str], position: str) -> str:
     try:
         when = instant(position)
     except ParameterError as e:
-        raise AdoptError(f"{spec.source}: '{position}' is no position", f"name a change file or write load; a time: {e.cure}") from None  # fmt: skip
+        raise AdoptError(
+            f"{spec.source}: '{position}' is no position", f"name a change file or write load; a time: {e.cure}"
+        ) from None
     return max((n for n in names if moment(n).replace(tzinfo=UTC).timestamp() * 1000 <= when), default="")

@@ -91,7 +91,9 @@ def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snap
     states = table_history.lineage(book.spark, book.name(spec))
     if text in ("oldest", "newest"):
         return states[0 if text == "oldest" else -1]
-    tags = {r.name: r.snapshot_id for r in book.spark.sql(f"select name, snapshot_id from {book.name(spec)}.refs").collect()}  # fmt: skip
+    tags = {
+        r.name: r.snapshot_id for r in book.spark.sql(f"select name, snapshot_id from {book.name(spec)}.refs").collect()
+    }
     wanted = tags.get(str(text)) or (int(text) if str(text).isdigit() and len(str(text)) > 14 else None)
     if wanted is not None:
         if found := next((s for s in states if s.id == wanted), None):
@@ -114,8 +116,10 @@ def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
     if not fitting:
         first = next((until for until, _ in table_history.source_time_bounds(states).values() if until), None)
         oldest = first if by == "source" else states[0].committed_ms
-        raise ExploreError(f"{table}: no kept snapshot shows it as it was at {clock(when)} by the {by}'s clock",
-                           f"the oldest shows it at {clock(oldest)}; tags keep old states (03_maintenance: hourly_tags, daily_tags)")  # fmt: skip
+        raise ExploreError(
+            f"{table}: no kept snapshot shows it as it was at {clock(when)} by the {by}'s clock",
+            f"the oldest shows it at {clock(oldest)}; tags keep old states (03_maintenance: hourly_tags, daily_tags)",
+        )
     return fitting[-1]
 
 
@@ -130,7 +134,9 @@ class Changed:
     sample: list[dict[str, Any]]
 
 
-def difference(book: Workbook, table: str, since: str | int, until: str | int, by: str = "lake", show: int = 5) -> Changed:  # fmt: skip
+def difference(
+    book: Workbook, table: str, since: str | int, until: str | int, by: str = "lake", show: int = 5
+) -> Changed:
     """Return how many rows were inserted, updated and deleted between two states, with some of them in key order.
 
     Only columns of both states are compared. The work is a join of the whole table with itself.
@@ -146,7 +152,10 @@ def difference(book: Workbook, table: str, since: str | int, until: str | int, b
     columns = [c for c in new.columns if c in old.columns and c not in spec.key]
 
     def side(rows: DataFrame, name: str) -> DataFrame:
-        return rows.select(*[identifier(k) for k in spec.key], F.struct(F.lit(1).alias("_there"), *[identifier(c) for c in columns]).alias(name))  # fmt: skip
+        return rows.select(
+            *[identifier(k) for k in spec.key],
+            F.struct(F.lit(1).alias("_there"), *[identifier(c) for c in columns]).alias(name),
+        )
 
     both = side(old, "old").join(side(new, "new"), list(spec.key), "full_outer")
     equal = reduce(
@@ -180,7 +189,9 @@ class AsOf:
         """Return a table's rows at that time."""
         row = next((r for r in self.rows if r["table"] == table), None)
         if row is None or row.get("snapshot") is None:
-            raise ExploreError(f"{table} cannot be shown as of {self.when}", row["action"] if row else nearest(table, self.book.specs))  # fmt: skip
+            raise ExploreError(
+                f"{table} cannot be shown as of {self.when}", row["action"] if row else nearest(table, self.book.specs)
+            )
         return table_history.read(self.book.spark, self.book.name(self.book.specs[table]), row["snapshot"])
 
     def first_rows(self, table: str, count: int = 5) -> list[dict[str, Any]]:

@@ -50,7 +50,10 @@ def _there(book: Workbook, which: str) -> str | None:
         return None
     version = int(jvm.load_table(book.spark, name).properties().get(VERSIONED) or 0)
     if version > VERSION:
-        raise LedgerError(f"{name} was written by a newer Frazil (ledger {version}, known here is {VERSION})", "upgrade Frazil here, or name another `ops`")  # fmt: skip
+        raise LedgerError(
+            f"{name} was written by a newer Frazil (ledger {version}, known here is {VERSION})",
+            "upgrade Frazil here, or name another `ops`",
+        )
     return name
 
 
@@ -106,9 +109,13 @@ def _snapshots(book: Workbook, names: list[str]) -> DataFrame | None:
     made = there.drop("summary").join(F.broadcast(published), ["name", "snapshot_id"], "left").collect()
     there = there.where(~F.col("snapshot_id").isin(sorted(_never_main(made))))
     return there.join(F.broadcast(published), ["name", "snapshot_id"], "left").select(
-        "name", "snapshot_id", "parent_id", F.coalesce("made_current_at", "committed_at").alias("committed_at"), "operation",
+        "name",
+        "snapshot_id",
+        "parent_id",
+        F.coalesce("made_current_at", "committed_at").alias("committed_at"),
+        "operation",
         F.map_filter("summary", lambda k, _: k != "frazil.position").alias("summary"),
-    )  # fmt: skip
+    )
 
 
 def _never_main(rows: list[Any]) -> set[int]:
@@ -246,16 +253,27 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
             F.col("committed_at") >= F.expr(f"current_timestamp() - interval {round(hours * 3600)} seconds")
         )
     parsed = found.select(
-        "table", "snapshot_id", "visible_ms", F.unix_millis("committed_at").alias("committed_ms"),
+        "table",
+        "snapshot_id",
+        "visible_ms",
+        F.unix_millis("committed_at").alias("committed_ms"),
         F.from_json(F.expr("summary['frazil.counts']"), COUNTS).alias("c"),
         F.from_json(F.expr("summary['frazil.latency']"), SKETCH).alias("s"),
-    )  # fmt: skip
+    )
     points = [F.expr(f"if(size(s.{n}) > 0, s.{n}, null)").alias(f"{n}_ms") for n in ("age", "dms", "land", "wait")]
     return parsed.select(
-        "table", "snapshot_id", "committed_ms", "visible_ms", "c.changes", "c.files", "c.bytes",
-        F.col("s.picked_up").alias("picked_up_ms"), F.col("s.read").alias("read_ms"), *points,
+        "table",
+        "snapshot_id",
+        "committed_ms",
+        "visible_ms",
+        "c.changes",
+        "c.files",
+        "c.bytes",
+        F.col("s.picked_up").alias("picked_up_ms"),
+        F.col("s.read").alias("read_ms"),
+        *points,
         F.expr("if(size(s.age) > 0, transform(s.age, a -> committed_ms - s.picked_up + a), null)").alias("latency_ms"),
-    )  # fmt: skip
+    )
 
 
 def history(book: Workbook, table: str, newest: int = 5) -> list[dict[str, Any]]:

@@ -57,7 +57,14 @@ def _together(parts: list[dict[str, Any]]) -> Group:
     first = min(parts, key=lambda part: part["first"])
     readable = is_readable(*(first[name] for name in BY[1:]))
     return Group(
-        *(first[name] for name in BY), readable, sum(p["count"] for p in parts), sum(p["bytes"] for p in parts),
-        first["first"], max(p["last"] for p in parts), min(p["arrived"] for p in parts), None if readable else first["sample"],
-        tuple({name for p in parts for name in p["columns"]}), tuple(tuple(r) for p in parts for r in p["records"]),
-    )  # fmt: skip
+        *(first[name] for name in BY),
+        readable,
+        sum(p["count"] for p in parts),
+        sum(p["bytes"] for p in parts),
+        first["first"],
+        max(p["last"] for p in parts),
+        min(p["arrived"] for p in parts),
+        None if readable else first["sample"],
+        tuple({name for p in parts for name in p["columns"]}),
+        tuple(tuple(r) for p in parts for r in p["records"]),
+    )

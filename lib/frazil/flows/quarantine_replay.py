@@ -83,10 +83,21 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
         from pyspark.sql import functions as F
 
         with _judged(book, spec, waiting) as rows:
-            first = F.min_by(F.struct("r.path", "r.row_no", "r.form", "r.layout", "r.reason", F.col("reason").alias("why")), F.struct("r.sequence", "r.object", "r.row_no"))  # fmt: skip
-            groups = rows.groupBy("r.column_name", "outcome", F.expr(_kind_sql(book.endpoint.delimiter))).agg(
-                F.count("*").alias("rows"), F.count("r.key").alias("keys"), F.min("r.set_aside_at").alias("since"), first.alias("first"),
-            ).orderBy("since", "column_name", "outcome", F.desc("rows")).collect()  # fmt: skip
+            first = F.min_by(
+                F.struct("r.path", "r.row_no", "r.form", "r.layout", "r.reason", F.col("reason").alias("why")),
+                F.struct("r.sequence", "r.object", "r.row_no"),
+            )
+            groups = (
+                rows.groupBy("r.column_name", "outcome", F.expr(_kind_sql(book.endpoint.delimiter)))
+                .agg(
+                    F.count("*").alias("rows"),
+                    F.count("r.key").alias("keys"),
+                    F.min("r.set_aside_at").alias("since"),
+                    first.alias("first"),
+                )
+                .orderBy("since", "column_name", "outcome", F.desc("rows"))
+                .collect()
+            )
         found[spec.source] = [
             {
                 "table": spec.source, "column": g.column_name, "rows": g.rows, "key_known": g["keys"],
@@ -183,12 +194,19 @@ def _now(rows: DataFrame) -> DataFrame:
     """Return the records of judged rows after a replay, each with its `place` among them."""
     from pyspark.sql import functions as F
 
-    status = F.expr(f"case outcome when '{quarantine_obsolete.APPLY}' then '{quarantine_columns.REPLAYED}' when '{quarantine_columns.OBSOLETE}' then '{quarantine_columns.OBSOLETE}' "
-                    f"when '{quarantine_columns.STILL_BAD}' then '{quarantine_columns.STILL_BAD}' else r.status end")  # fmt: skip
+    status = F.expr(
+        f"case outcome when '{quarantine_obsolete.APPLY}' then '{quarantine_columns.REPLAYED}' when '{quarantine_columns.OBSOLETE}' then '{quarantine_columns.OBSOLETE}' "
+        f"when '{quarantine_columns.STILL_BAD}' then '{quarantine_columns.STILL_BAD}' else r.status end"
+    )
     records = rows.select(
-        "r.*", F.expr(quarantine_obsolete.RECORD_PLACE).alias("place"), "outcome", status.alias("new_status"),
-        F.col("reason").alias("new_reason"), F.col("r.status").alias("was_status"), F.col("r.reason").alias("was_reason"),
-    )  # fmt: skip
+        "r.*",
+        F.expr(quarantine_obsolete.RECORD_PLACE).alias("place"),
+        "outcome",
+        status.alias("new_status"),
+        F.col("reason").alias("new_reason"),
+        F.col("r.status").alias("was_status"),
+        F.col("r.reason").alias("was_reason"),
+    )
     reason = F.when(F.col("outcome") == quarantine_columns.STILL_BAD, F.col("new_reason")).otherwise(F.col("reason"))
     return records.withColumns({"status": F.col("new_status"), "reason": reason})
 
@@ -203,9 +221,13 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
         bounds = tuple(changes.agg(*map(F.expr, merge.bounds_sql(spec))).first())
         is_open = F.col("status").isin(*quarantine_columns.OPEN)
         # A row that is still bad must not be applied later over a newer one that is applied now.
-        records = records.where(~is_open).drop("place").unionByName(
-            quarantine_obsolete.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
-        )  # fmt: skip
+        records = (
+            records.where(~is_open)
+            .drop("place")
+            .unionByName(
+                quarantine_obsolete.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
+            )
+        )
     else:
         changes, bounds = _appended(rows), (None, None)
     summary = {"frazil.kind": "replay", "frazil.counts": json.dumps(counts, separators=(",", ":"))}

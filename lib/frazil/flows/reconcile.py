@@ -88,8 +88,15 @@ def _sample(rows: list, spec: TableSpec) -> list[dict[str, Any]]:
         key = ", ".join(f"{k}={row[f'k{i}']}" for i, k in enumerate(spec.key))
         source, lake = row["source"], row["lake"]
         if source is None or lake is None:
-            out.append({"table": spec.source, "key": key, "column": "(row)",
-                        "source": "(no row)" if source is None else "present", "lake": "(no row)" if lake is None else "present"})  # fmt: skip
+            out.append(
+                {
+                    "table": spec.source,
+                    "key": key,
+                    "column": "(row)",
+                    "source": "(no row)" if source is None else "present",
+                    "lake": "(no row)" if lake is None else "present",
+                }
+            )
             continue
         for c in spec.names:
             if repr(source[c]) != repr(lake[c]):

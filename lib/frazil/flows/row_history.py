@@ -31,7 +31,9 @@ def key_sql(spec: TableSpec, key: list[str], row: str = "") -> str:
     if not spec.key:
         raise ExploreError(f"{spec.source} has no key", "ask for a table with one")
     if len(key) != len(spec.key):
-        raise ExploreError(f"{len(key)} value(s) for the key of {spec.source}", f"give {', '.join(spec.key)}, in this order")  # fmt: skip
+        raise ExploreError(
+            f"{len(key)} value(s) for the key of {spec.source}", f"give {', '.join(spec.key)}, in this order"
+        )
     values = [_value_sql(literal(str(v)), lake_type(spec.column(k))) for k, v in zip(spec.key, key, strict=True)]
     return " and ".join(f"{row}{identifier(k)} = {v}" for k, v in zip(spec.key, values, strict=True))
 
@@ -95,7 +97,9 @@ def _recorded(states: list[Snapshot], s: Snapshot | None) -> dict[str, Any]:
     if s is None:
         return {"committed": f"at or before {clock(states[0].committed_ms)}", "snapshot": None, "source_commit": "–", "files": "–"}  # fmt: skip
     span = " … ".join(dict.fromkeys(clock(ms) for ms in (s.source_ms[:1] + s.source_ms[-1:]))) or "–"
-    files = {"load": "the load", "changes": "after {} to {}".format(*map(_end, _between(states, s)))}.get(s.kind, f"none: {s.kind}")  # fmt: skip
+    files = {"load": "the load", "changes": "after {} to {}".format(*map(_end, _between(states, s)))}.get(
+        s.kind, f"none: {s.kind}"
+    )
     return {"committed": clock(s.committed_ms), "snapshot": str(s.id), "source_commit": span, "files": files}
 
 
@@ -129,7 +133,10 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     states = table_history.lineage(book.spark, name)
     made = next((s for s in states if str(s.id) == str(snapshot)), None)
     if made is None or made.kind not in ("changes", "load"):
-        raise ExploreError(f"{table}: no kept snapshot of a batch shows where this key comes from", "ask for one of key_history, of a load or of changes")  # fmt: skip
+        raise ExploreError(
+            f"{table}: no kept snapshot of a batch shows where this key comes from",
+            "ask for one of key_history, of a load or of changes",
+        )
     files, phase = _files_of(book, spec, made, *_between(states, made))
     spec = as_carried(book, spec, read_base(book.spark, name), files, phase)
     files, read = plan_files(book.source_table(spec), files, phase)
@@ -137,11 +144,17 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     rows = [row for file in files for row in rows_of_key(file, read, wanted)] if wanted else []
     return [
         _with_values(
-            {"file": r.file, "row": r.number, "operation": r.op, "source_commit": r.commit_ts or "–", **_moved(r, spec)},
+            {
+                "file": r.file,
+                "row": r.number,
+                "operation": r.op,
+                "source_commit": r.commit_ts or "–",
+                **_moved(r, spec),
+            },
             r.values,
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 def _moved(row: FoundRow, spec: TableSpec) -> dict[str, str]:
@@ -166,13 +179,22 @@ def _files_of(
 ) -> tuple[list[DmsObject], int]:
     """Return the files of a commit's batch, in order, and whether they are load files (0) or change files (1)."""
     if book.stream:
-        raise ExploreError(f"{spec.source} is fed by a stream, whose messages are not searched for a key", "see key_history: it names the places of the batch")  # fmt: skip
+        raise ExploreError(
+            f"{spec.source} is fed by a stream, whose messages are not searched for a key",
+            "see key_history: it names the places of the batch",
+        )
     there = book.objects(spec)
     files = (
         list(there.loads) if made.kind == "load" else [o for o in there.changes if after.last < o.name <= until.last]
     )
     if not files:
-        raise ExploreError(f"{spec.source}: the files of snapshot {made.id} are gone", "only the snapshot's summary describes the batch now")  # fmt: skip
+        raise ExploreError(
+            f"{spec.source}: the files of snapshot {made.id} are gone",
+            "only the snapshot's summary describes the batch now",
+        )
     if (size := sum(o.size for o in files) / 1e6) > MOST_MB:
-        raise ExploreError(f"{spec.source}: the files of snapshot {made.id} hold {size:,.0f} MB", "search these files for the key by another tool")  # fmt: skip
+        raise ExploreError(
+            f"{spec.source}: the files of snapshot {made.id} hold {size:,.0f} MB",
+            "search these files for the key by another tool",
+        )
     return sorted(files, key=lambda f: f.name), LOAD_PHASE if made.kind == "load" else CHANGE_PHASE

@@ -172,8 +172,14 @@ def as_declared(spec: TableSpec, table: CatalogTable, added: Collection[str] = (
         name = old.name if f.name in unfit & {*old.renamed_from} else f.name
         former = (old.name, *old.renamed_from) if old.name != name else old.renamed_from
         new = replace(
-            old, name=name, type=f.type, nullable=f.nullable, utc=f.utc, comment=f.comment or old.comment, renamed_from=former
-        )  # fmt: skip
+            old,
+            name=name,
+            type=f.type,
+            nullable=f.nullable,
+            utc=f.utc,
+            comment=f.comment or old.comment,
+            renamed_from=former,
+        )
         now[old.name] = name
         columns.append(new)
         kept += [new] if old.name in spec.names else []
@@ -188,9 +194,12 @@ def as_declared(spec: TableSpec, table: CatalogTable, added: Collection[str] = (
         )
     key = tuple(now[k] for k in spec.key)
     return replace(
-        spec, key=key, columns=tuple(kept), all_columns=tuple(columns) if kept != columns else (),
+        spec,
+        key=key,
+        columns=tuple(kept),
+        all_columns=tuple(columns) if kept != columns else (),
         comment=table.comment or spec.comment,
-    )  # fmt: skip
+    )
 
 
 def follow_source(book: Workbook) -> None:

@@ -136,9 +136,16 @@ class _Load:
         if ARRIVED in self.end:
             stream[ARRIVED] = max(stream[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
-            base.position, batch=commit.new_batch(load=True), load_digest=STREAM_LOAD, stream=stream, stream_load=self.end, stream_of=self.kept.made,
-            topic=self.book.topic(spec), lacks=(), skips=(),
-        )  # fmt: skip
+            base.position,
+            batch=commit.new_batch(load=True),
+            load_digest=STREAM_LOAD,
+            stream=stream,
+            stream_load=self.end,
+            stream_of=self.kept.made,
+            topic=self.book.topic(spec),
+            lacks=(),
+            skips=(),
+        )
         if not loads:
             keep_position(self.book, spec, base, position, "load")
             return TableResult(spec.source, "loaded", "was empty when DMS loaded it")
@@ -153,9 +160,14 @@ class _Load:
             return TableResult(spec.source, "unchanged", EMPTY)
         begin = furthest(self.begin[spec.source], self.seen)
         position = replace(
-            base.position, batch=commit.new_batch(), load_digest=NO_LOAD, stream=begin, stream_load=begin,
-            stream_of=self.kept.made, topic=self.book.topic(spec),
-        )  # fmt: skip
+            base.position,
+            batch=commit.new_batch(),
+            load_digest=NO_LOAD,
+            stream=begin,
+            stream_load=begin,
+            stream_of=self.kept.made,
+            topic=self.book.topic(spec),
+        )
         keep_position(self.book, spec, base, position, "load")
         return TableResult(spec.source, "empty", EMPTY)
 

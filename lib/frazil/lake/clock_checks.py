@@ -56,7 +56,11 @@ def require_past(name: str, source: str, last_updated_ms: int, snapshots: Iterab
     if last_updated_ms / 1000 - now <= ALLOWED_S:
         return
     late = {made: snapshot for snapshot, made in snapshots if made / 1000 > now}
-    what = f"its snapshot {late[max(late)]} is of {shown(max(late) / 1000)}" if late else "it was changed last at " + shown(last_updated_ms / 1000)  # fmt: skip
+    what = (
+        f"its snapshot {late[max(late)]} is of {shown(max(late) / 1000)}"
+        if late
+        else "it was changed last at " + shown(last_updated_ms / 1000)
+    )
     which = f" --table {source}" if source else ""  # Frazil's own tables have no source
     raise ClockError(
         f"{name}: {what}, and the clock of host {socket.gethostname()} says {shown(now)}; nothing was written",

@@ -232,8 +232,11 @@ def _rewrite(
     with ExitStack() as stack:
         # If all rows were deleted, there is no new file.
         sides = {"old": old, "new": [jvm_rewrite.task_of(spark, table, f) for f in new]}
-        frames = [placed(stack.enter_context(jvm_rewrite.staged(spark, table, tasks, by_file=True))[1], side)
-                  for side, tasks in sides.items() if tasks]  # fmt: skip
+        frames = [
+            placed(stack.enter_context(jvm_rewrite.staged(spark, table, tasks, by_file=True))[1], side)
+            for side, tasks in sides.items()
+            if tasks
+        ]
         # Read by one task and compared in small ones: a batch waits for its core while one of them is running.
         ids, parts = [f"id{i}" for i in range(len(names))], 1 + sum(f.recordCount() for f in new) // TASK_ROWS
         both = reduce(DataFrame.union, frames).coalesce(1)

@@ -162,9 +162,13 @@ def commit_rewrite(
     kinds = [("DataFile", [files.old]), ("DeleteFile", delete_files(spark, table, files.old_deletes))]
     for kind, lists in kinds:  # one call for all files: the commit must be short while others work
         each = function(
-            spark, "java.util.function.Consumer", rewrite, "deleteFile",
-            ("org.apache.iceberg.RewriteFiles", f"org.apache.iceberg.{kind}"), of="org.apache.iceberg.RewriteFiles",
-        )  # fmt: skip
+            spark,
+            "java.util.function.Consumer",
+            rewrite,
+            "deleteFile",
+            ("org.apache.iceberg.RewriteFiles", f"org.apache.iceberg.{kind}"),
+            of="org.apache.iceberg.RewriteFiles",
+        )
         for some in lists:
             some.forEach(each)
     for file in added:

@@ -132,9 +132,12 @@ def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes:
     for part in delete_files(spark, table, deletes):
         files.addAll(part)
     read = function(
-        spark, "java.util.function.Function", table.io(), "newInputFile",
+        spark,
+        "java.util.function.Function",
+        table.io(),
+        "newInputFile",
         ("org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile"),
-    )  # fmt: skip
+    )
     loader = package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
     blob = bytes(loader.loadPositionDeletes(files, path).serialize().array())
     return blob[8:-4]  # before it: length and magic number; after it: a checksum
@@ -233,9 +236,17 @@ def commit(
     for file in delta.new:
         update.addRows(file)
     for entries, method in ((delta.added, "addDeletes"), (delta.removed, "removeDeletes")):
-        each = function(
-            spark, "java.util.function.Consumer", update, method, ("org.apache.iceberg.RowDelta", "org.apache.iceberg.DeleteFile")
-        ) if entries else None  # fmt: skip
+        each = (
+            function(
+                spark,
+                "java.util.function.Consumer",
+                update,
+                method,
+                ("org.apache.iceberg.RowDelta", "org.apache.iceberg.DeleteFile"),
+            )
+            if entries
+            else None
+        )
         for part in delete_files(spark, table, entries):
             part.forEach(each)
     # One call for all paths (py4j passes a Python list element by element): a tokenizer is an Enumeration.

@@ -44,7 +44,10 @@ def _as_catalog_error() -> Iterator[None]:
         raise
     except Exception as e:
         cause = f"{type(e).__name__}: {(str(e).splitlines() or [''])[0]}"
-        raise CatalogError(f"the lake cannot be read without Spark: {cause}", "correct what it names, or see whether a notebook can read it") from e  # fmt: skip
+        raise CatalogError(
+            f"the lake cannot be read without Spark: {cause}",
+            "correct what it names, or see whether a notebook can read it",
+        ) from e
 
 
 @_as_catalog_error()
@@ -128,7 +131,9 @@ def scratch(catalog: Catalog, namespaces: Iterable[str]) -> list[tuple[str, Tabl
 def made_by_us(catalog: Catalog, namespace: str, tables: Iterable[str]) -> bool:
     """Return whether Frazil created a namespace that holds no other tables than these."""
     there = {".".join(t) for t in catalog.list_tables(namespace)}
-    return bool(catalog.load_namespace_properties(namespace).get(MADE) and there <= set(tables)) and not catalog.list_namespaces(namespace)  # fmt: skip
+    return bool(
+        catalog.load_namespace_properties(namespace).get(MADE) and there <= set(tables)
+    ) and not catalog.list_namespaces(namespace)
 
 
 def seen(table: Table) -> set[int]:

@@ -98,16 +98,26 @@ def judged(rows: DataFrame, waiting: DataFrame, spec: TableSpec) -> DataFrame:
     found = found.selectExpr("*", f"{key_sql(spec, 'after')} as now", f"{key_sql(spec, 'old')} as was")
     for newer, now, then in (("newer", "now", "key"), ("old_newer", "was", "old_key")):
         same = f"coalesce({now} = r.{then}, false)"
-        found = found.withColumns({
-            newer: F.expr(f"if({same}, r.later_{then} is not null, r.keyed or r.later_any is not null)"),
-            f"{newer}_sure": F.expr(f"{now} is null or {same} or not (r.keyed or r.later_any is not null)"),
-        })  # fmt: skip
+        found = found.withColumns(
+            {
+                newer: F.expr(f"if({same}, r.later_{then} is not null, r.keyed or r.later_any is not null)"),
+                f"{newer}_sure": F.expr(f"{now} is null or {same} or not (r.keyed or r.later_any is not null)"),
+            }
+        )
     unclear = "its key could not be read then or reads differently now, or later rows of it lacked columns: nothing shows what is newer"
-    return found.withColumn("outcome", F.expr(
-        f"case when reason is not null then '{STILL_BAD}' when not (newer_sure and old_newer_sure) or r.later_part is not null "
-        f"then '{UNCLEAR}' when newer and (was is null or old_newer) then '{OBSOLETE}' else '{APPLY}' end"
-    )).withColumn("reason", F.expr(f"case outcome when '{UNCLEAR}' then {literal(unclear)} when '{OBSOLETE}' then "
-                                   f"concat('changed later by batch ', r.later_key) else reason end"))  # fmt: skip
+    return found.withColumn(
+        "outcome",
+        F.expr(
+            f"case when reason is not null then '{STILL_BAD}' when not (newer_sure and old_newer_sure) or r.later_part is not null "
+            f"then '{UNCLEAR}' when newer and (was is null or old_newer) then '{OBSOLETE}' else '{APPLY}' end"
+        ),
+    ).withColumn(
+        "reason",
+        F.expr(
+            f"case outcome when '{UNCLEAR}' then {literal(unclear)} when '{OBSOLETE}' then "
+            f"concat('changed later by batch ', r.later_key) else reason end"
+        ),
+    )
 
 
 def last_applied(judged_rows: DataFrame, spec: TableSpec) -> DataFrame:

@@ -68,11 +68,17 @@ def _puffin(vectors: dict[str, Any], entries: dict[str, dict]) -> bytes:
         body = b"\xd1\xd3\x39\x64" + vector.serialize()
         blob = struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
         entries[path] |= {"content-offset": out.tell(), "content-size-in-bytes": len(blob)}
-        blobs.append({
-            "type": "deletion-vector-v1", "fields": [2147483645], "snapshot-id": -1, "sequence-number": -1,
-            "offset": out.tell(), "length": len(blob),
-            "properties": {"referenced-data-file": path, "cardinality": str(len(vector))},
-        })  # fmt: skip
+        blobs.append(
+            {
+                "type": "deletion-vector-v1",
+                "fields": [2147483645],
+                "snapshot-id": -1,
+                "sequence-number": -1,
+                "offset": out.tell(),
+                "length": len(blob),
+                "properties": {"referenced-data-file": path, "cardinality": str(len(vector))},
+            }
+        )
         out.write(blob)
     footer = json.dumps({"blobs": blobs, "properties": {}}).encode()
     out.write(b"PFA1" + footer + struct.pack("<i", len(footer)) + b"\0\0\0\0PFA1")
@@ -98,10 +104,15 @@ def write_deletes(spark: SparkSession, table: jvm.JavaTable, plan: dict, vectors
     if not vectors:
         return {}
     entries = {
-        p: {"spec-id": plan[p].spec_id, "content": "POSITION_DELETES", "record-count": len(v), "referenced-data-file": p}
+        p: {
+            "spec-id": plan[p].spec_id,
+            "content": "POSITION_DELETES",
+            "record-count": len(v),
+            "referenced-data-file": p,
+        }
         | ({"partition": plan[p].partition} if plan[p].partition is not None else {})
         for p, v in vectors.items()
-    }  # fmt: skip
+    }
     if int(jvm_row_delta.format_version(table)) >= 3:
         location, content = jvm_row_delta.new_location(table, f"{uuid.uuid4()}-deletes.puffin"), b""
         content = _puffin(vectors, entries)
@@ -180,8 +191,14 @@ def write_rows(
         count = sum(1 for _ in run)
         part = {str(f[0]): _json_value(v) for f, v in zip(fields, partition, strict=True)} if fields else None
         location = jvm_row_delta.new_location(table, f"{uuid.uuid4()}.parquet")
-        _write(spark, table, location, lambda path, at=start, n=count: pq.write_table(
-            whole.slice(at, n), path, compression=codec, coerce_timestamps="us", store_decimal_as_integer=True))  # fmt: skip
+        _write(
+            spark,
+            table,
+            location,
+            lambda path, at=start, n=count: pq.write_table(
+                whole.slice(at, n), path, compression=codec, coerce_timestamps="us", store_decimal_as_integer=True
+            ),
+        )
         file, start = jvm_row_delta.data_file(spark, table, location, part), start + count
         part = jvm_row_delta.partition_of(spark, table, spec_id, part)
         written.append(NewFile(file.location(), count, spec_id, part, file))

@@ -60,9 +60,13 @@ class SchemaChange:
 
     def __str__(self):
         return {
-            "add": "add {n} {0}", "rename": "rename {n} to {0}", "widen": "widen {n} to {0}",
-            "comment": "comment on {n}", "drop": "drop {n}", "keep": "keep {n}, which the spec no longer lists",
-        }[self.kind].format(*self.more, n=self.name)  # fmt: skip
+            "add": "add {n} {0}",
+            "rename": "rename {n} to {0}",
+            "widen": "widen {n} to {0}",
+            "comment": "comment on {n}",
+            "drop": "drop {n}",
+            "keep": "keep {n}, which the spec no longer lists",
+        }[self.kind].format(*self.more, n=self.name)
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,14 @@ def columns_in_metadata(spark: SparkSession, name: str, schemas: tuple[str, int,
     ever = jvm_schema.ever(spark, table)
     now = ever[schemas[1]]
     return TableColumns(
-        tuple(now), tuple(ever.get(schemas[2], now)), frozenset(f.id for f in ever[min(ever)]),
-        frozenset(f.name for schema in ever.values() for f in schema), frozenset(jvm_schema.laid_out_by(spark, table)),
-        tuple(jvm_schema.learnt(table)), tuple(tuple(t) for t in jvm_schema.control_events(table)),
-    )  # fmt: skip
+        tuple(now),
+        tuple(ever.get(schemas[2], now)),
+        frozenset(f.id for f in ever[min(ever)]),
+        frozenset(f.name for schema in ever.values() for f in schema),
+        frozenset(jvm_schema.laid_out_by(spark, table)),
+        tuple(jvm_schema.learnt(table)),
+        tuple(tuple(t) for t in jvm_schema.control_events(table)),
+    )
 
 
 def as_column(name: str, kind: str, comment: str = "") -> Column:

@@ -76,9 +76,16 @@ def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
     older = sorted((s for s in tagged.values() if s.ms < main[0].ms), key=lambda s: s.ms)
     known = {s.snapshot_id for s in (*older, *main)}
     return [
-        Snapshot(r.snapshot_id, r.parent_id if r.parent_id in known else None, r.parent_id is None, r.ms, r.operation, r.summary)
+        Snapshot(
+            r.snapshot_id,
+            r.parent_id if r.parent_id in known else None,
+            r.parent_id is None,
+            r.ms,
+            r.operation,
+            r.summary,
+        )
         for r in (*older, *main)
-    ]  # fmt: skip
+    ]
 
 
 def _chain(rows: dict[int, Any], newest: int | None) -> list[Any]:

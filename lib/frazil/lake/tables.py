@@ -77,10 +77,12 @@ def create_table(
         comment = f"COMMENT {literal(spec.comment)}" if spec.comment else ""
         parts = f"PARTITIONED BY ({', '.join(spec.partition)})" if spec.partition else ""
         spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg {parts} {comment} TBLPROPERTIES ({listed})")
-        if order := " ".join([
-            *(["DISTRIBUTED BY PARTITION"] if spec.partition else []),
-            *([f"LOCALLY ORDERED BY {', '.join(spec.sort)}"] if spec.sort else []),
-        ]):  # fmt: skip
+        if order := " ".join(
+            [
+                *(["DISTRIBUTED BY PARTITION"] if spec.partition else []),
+                *([f"LOCALLY ORDERED BY {', '.join(spec.sort)}"] if spec.sort else []),
+            ]
+        ):
             spark.sql(f"ALTER TABLE {name} WRITE {order}")
         if spec.key and not any(spec.column(k).dms_type in ("REAL4", "REAL8") for k in spec.key):
             spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(identifier(k) for k in spec.key)}")
@@ -196,15 +198,22 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
         keys = ", ".join(identifier(k) for k in spec.key)
         empty = " or ".join(f"{identifier(k)} is null" for k in spec.key)
         shown = ", ".join(f"{key_text(identifier(k), has[k])} as {identifier(k)}" for k in spec.key)
-        twice = spark.sql(f"select {shown}, count(*) copies from {name} group by {keys} having count(*) > 1 or {empty} limit 3").collect()  # fmt: skip
+        twice = spark.sql(
+            f"select {shown}, count(*) copies from {name} group by {keys} having count(*) > 1 or {empty} limit 3"
+        ).collect()
         if twice:
             shown = "; ".join(", ".join(f"{k}={r[k]}" for k in spec.key) + f" ({r.copies} times)" for r in twice)
-            raise TableError(f"{name} has several rows of one key: {shown}", f"correct the key in {spec.file}; or remove all but one of each, which loses the others")  # fmt: skip
+            raise TableError(
+                f"{name} has several rows of one key: {shown}",
+                f"correct the key in {spec.file}; or remove all but one of each, which loses the others",
+            )
     given = {f"write.{w}.mode": "merge-on-read" for w in ("merge", "update", "delete")}
     given |= {"write.merge.isolation-level": "serializable", "frazil.source": spec.source, ADOPTED: "true"}
     if format_of(spark, name) == 1:
         given["format-version"] = "2"
-    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({', '.join(f'{literal(k)} = {literal(v)}' for k, v in given.items())})")  # fmt: skip
+    spark.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ({', '.join(f'{literal(k)} = {literal(v)}' for k, v in given.items())})"
+    )
     before = table.currentSnapshot()
     table.refresh()
     # The key columns are exactly the NOT NULL columns: this reveals a later change of the key. No row has a null there.

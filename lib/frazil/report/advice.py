@@ -97,8 +97,20 @@ def observed(a: Analysis, setting: Setting) -> Observed | None:
     landing = stages["mean"].get("dms_to_landed", 0.0)
     changes, files = max(slices["changes"].sum(), 1), slices["files"].sum()
     spread = tuple(service[f"p{100 * q:g}"] / max(service["p50"], 1e-3) for q in LEVELS)
-    return Observed(setting, tables, changes / tables / busy, files / tables / busy, slices["bytes"].sum() / changes,
-                dms["mean"] + landing, wait["mean"], service["p50"], spread, whole["p50"], whole["p95"], a.seconds_per_change)  # fmt: skip
+    return Observed(
+        setting,
+        tables,
+        changes / tables / busy,
+        files / tables / busy,
+        slices["bytes"].sum() / changes,
+        dms["mean"] + landing,
+        wait["mean"],
+        service["p50"],
+        spread,
+        whole["p50"],
+        whole["p95"],
+        a.seconds_per_change,
+    )
 
 
 @dataclass(frozen=True)
@@ -191,9 +203,12 @@ def fit(measured: Sequence[Observed], parallel: float | None = None) -> Model:
     middle_rate = mean([x.transactions_s for x in measured])
     spread = tuple(mean([x.spread[i] for x in measured]) for i in range(len(LEVELS)))
     load = replace(
-        middle, files_s=1 / (middle.open_s + 1 / middle_rate), changes_s=mean([x.changes_s for x in measured]),
-        bytes_change=mean([x.bytes_change for x in measured]), spread=spread,
-    )  # fmt: skip
+        middle,
+        files_s=1 / (middle.open_s + 1 / middle_rate),
+        changes_s=mean([x.changes_s for x in measured]),
+        bytes_change=mean([x.bytes_change for x in measured]),
+        spread=spread,
+    )
     delta = mean([x.dms_s - dms_wait(x) for x in measured])
     per_change_s = mean([x.per_change_s for x in measured])
     best, least = None, math.inf

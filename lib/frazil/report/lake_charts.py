@@ -133,8 +133,14 @@ def file_sizes(rows: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | N
             solid_capstyle="butt",
         )
         axes.plot(r["file_mb_p50"], y, "o", color=COLOURS[0])
-        axes.annotate(f"{r['data_files']:,} files, {r['mb']:,.1f} MB", (r["file_mb_p90"], y), textcoords="offset points",
-                      xytext=(8, 0), va="center", fontsize=8)  # fmt: skip
+        axes.annotate(
+            f"{r['data_files']:,} files, {r['mb']:,.1f} MB",
+            (r["file_mb_p90"], y),
+            textcoords="offset points",
+            xytext=(8, 0),
+            va="center",
+            fontsize=8,
+        )
     for at, label in ((s.small_file_mb, "small below"), (s.target_file_mb, "target")):
         axes.axvline(at * 1.048576, color="black", linestyle=":", linewidth=1.2)
         axes.annotate(

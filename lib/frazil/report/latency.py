@@ -124,14 +124,22 @@ class Analysis:
         """Return the weight (in thousandths of a change) of each table, slice, stage and latency rounded to 2 %."""
         width, hour = self.width_s * 1000, max(self.width_s, 3600) * 1000
         exploded = self.commits.selectExpr(
-            "table", f"committed_ms div {width} * {width} slice", f"committed_ms div {hour} * {hour} hour", "changes",
+            "table",
+            f"committed_ms div {width} * {width} slice",
+            f"committed_ms div {hour} * {hour} hour",
+            "changes",
             f"inline({_points_sql()})",
-        ).where("ms is not null")  # fmt: skip
+        ).where("ms is not null")
         seconds = "signum(ms) * exp(round(ln(greatest(abs(ms), 1)) * 50) / 50) / 1000"
         weighted = exploded.selectExpr(
-            "table", "slice", "hour", "stage", f"{seconds} seconds", "ms / 1000 exact",
+            "table",
+            "slice",
+            "hour",
+            "stage",
+            f"{seconds} seconds",
+            "ms / 1000 exact",
             "cast(ceil(changes * share * 1000) as bigint) weight",
-        )  # fmt: skip
+        )
         grouped = weighted.groupBy("table", "slice", "hour", "stage", "seconds")
         return grouped.agg({"weight": "sum", "exact": "max"}).selectExpr(
             "table", "slice", "hour", "stage", "seconds", "`sum(weight)` weight", "`max(exact)` top"
@@ -174,9 +182,15 @@ class Analysis:
         """One row per table and slice: commits, changes, and the newest and oldest source commit among them (epoch ms)."""
         width = self.width_s * 1000
         rows = self.commits.selectExpr(
-            "table", f"committed_ms div {width} * {width} slice", "changes", "files", "bytes", "committed_ms",
-            "picked_up_ms - age_ms[0] newest", f"picked_up_ms - age_ms[{len(QUANTILES) - 1}] oldest",
-        )  # fmt: skip
+            "table",
+            f"committed_ms div {width} * {width} slice",
+            "changes",
+            "files",
+            "bytes",
+            "committed_ms",
+            "picked_up_ms - age_ms[0] newest",
+            f"picked_up_ms - age_ms[{len(QUANTILES) - 1}] oldest",
+        )
         sums = ["count(*) commits", "sum(changes) changes", "sum(files) files", "sum(bytes) bytes"]
         ends = ["max(newest) newest_ms", "min(oldest) oldest_ms", "max(committed_ms) committed_ms"]
         return frame(rows.groupBy("table", "slice").agg(*map(_expr, sums + ends)).orderBy("slice", "table"))

@@ -114,8 +114,15 @@ def ecdf(a: Analysis) -> Figure | None:
     for level in (50, 95, 99):
         at = seconds[(percent >= level - 1e-9).argmax()]
         axes.plot([at], [level], "o", color=RED, zorder=5)
-        axes.annotate(f"p{level}  {span(at)}", (at, level), textcoords="offset points", xytext=(9, 6 if level == 99 else -11), fontsize=9, color=RED,
-                      bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1})  # fmt: skip
+        axes.annotate(
+            f"p{level}  {span(at)}",
+            (at, level),
+            textcoords="offset points",
+            xytext=(9, 6 if level == 99 else -11),
+            fontsize=9,
+            color=RED,
+            bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
+        )
     axes.set_xlabel("from source commit to commit in the lake")
     axes.set_ylabel("% of changes")
     axes.set_ylim(0, 112)
@@ -202,8 +209,16 @@ def stages(a: Analysis) -> Figure | None:
         top.set_ylim(top.get_ylim()[0] if (slices.filter(list(STAGES)) < 0).any().any() else 0, limit)
         for at, height in heights[heights > limit].nlargest(5).items():
             when = times([at + a.width_s * 500])[0]
-            top.annotate(f"↑ {span(height)}", (when, limit), ha="center", va="top", fontsize=8, xytext=(0, -2),
-                         textcoords="offset points", bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1})  # fmt: skip
+            top.annotate(
+                f"↑ {span(height)}",
+                (when, limit),
+                ha="center",
+                va="top",
+                fontsize=8,
+                xytext=(0, -2),
+                textcoords="offset points",
+                bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1},
+            )
     top.set_title("Where do the seconds go? (mean of each stage)")
     durations(top.yaxis)
     clock(top)
@@ -228,8 +243,15 @@ def slowest_commit(commit: dict[str, Any]) -> Figure | None:
         axes.barh(y, max(end - begin, least), left=begin, color=colour, height=0.6)
         text = f"{label}  {span(end - begin)}" if end - begin >= 0.001 else label
         right = begin + max(end - begin, least) < low + 0.62 * (high - low)
-        axes.annotate(text, (begin + max(end - begin, least), y) if right else (begin, y), textcoords="offset points",
-                      xytext=(5, 0) if right else (-5, 0), va="center", ha="left" if right else "right", fontsize=9)  # fmt: skip
+        axes.annotate(
+            text,
+            (begin + max(end - begin, least), y) if right else (begin, y),
+            textcoords="offset points",
+            xytext=(5, 0) if right else (-5, 0),
+            va="center",
+            ha="left" if right else "right",
+            fontsize=9,
+        )
     axes.axvline(0, color="black", linewidth=1)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
@@ -303,8 +325,16 @@ def advice(found: Advice) -> Figure | None:
     steps = found.steps
     for r in steps[:: max(1, len(steps) // 6)]:
         text = f"batch {r['max_batch_interval_s']:g} s, trigger {r['trigger_s']:g} s, × {r['worker']:g}"
-        axes.annotate(text, (r["usd_a_day"], r["p95_s"]), textcoords="offset points", xytext=(-6, -5), ha="right", va="top",
-                      fontsize=7.5, color="#2f6b43")  # fmt: skip
+        axes.annotate(
+            text,
+            (r["usd_a_day"], r["p95_s"]),
+            textcoords="offset points",
+            xytext=(-6, -5),
+            ha="right",
+            va="top",
+            fontsize=7.5,
+            color="#2f6b43",
+        )
     now = found.rows[0]
     axes.plot(
         now["usd_a_day"],

@@ -74,7 +74,14 @@ class Grid:
 class Summary:
     """A verdict, its rows, and the level of each row: a coloured edge in a notebook, a mark before the line in text."""
 
-    def __init__(self, level: str, verdict: str, rows: Sequence[dict[str, Any]], columns: Sequence[str] = (), of: Callable[[dict[str, Any]], str] | None = None):  # fmt: skip
+    def __init__(
+        self,
+        level: str,
+        verdict: str,
+        rows: Sequence[dict[str, Any]],
+        columns: Sequence[str] = (),
+        of: Callable[[dict[str, Any]], str] | None = None,
+    ):
         self.level, self.verdict, self.grid = (
             level,
             verdict if isinstance(verdict, Message) else safe(verdict),

@@ -126,8 +126,13 @@ class AppliedFiles:
             return AppliedFiles(
                 tuple((str(name), int(count)) for name, count in stored["segments"]),
                 tuple(AppliedFile(*file) for file in stored["tail"]),
-                float(stored["modified"]), bool(stored["whole"]), tuple(stored["moved"]), awaited, seen, read,
-            )  # fmt: skip
+                float(stored["modified"]),
+                bool(stored["whole"]),
+                tuple(stored["moved"]),
+                awaited,
+                seen,
+                read,
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             return AppliedFiles(modified=none, awaited=awaited, read=read)
 
