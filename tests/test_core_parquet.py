@@ -80,5 +80,5 @@ def test_a_commit_time_of_another_type_is_refused_by_name(tmp_path):
         times = pa.nulls(3, kind)
         file.write_bytes(written({"Op": ROWS["Op"], "ts": times, "id": ROWS["id"], "v": ROWS["v"]}))
         listed = DmsObject(file.name, str(file), file.stat().st_size, f"{kind}")
-        with pytest.raises(FrazilError, match=re.escape(f"{file.name}: column 'ts' is {kind} there")):
+        with pytest.raises(FrazilError, match=re.escape(f"{file.name}: column 'ts' is {kind}, which")):
             plan_files(SourceTable(spec, Endpoint(timestamp_column="ts"), Mappings(())), [listed], CHANGE_PHASE)

@@ -237,7 +237,7 @@ def test_other_documents_are_refused(tmp_path):
         read_endpoint(saved(tmp_path, {"ReplicationTasks": [TASK]}))
     with pytest.raises(EndpointError, match="contains no rules"):
         read_mappings(saved(tmp_path, {"Endpoints": [TARGET]}))
-    with pytest.raises(EndpointError, match="no JSON object"):
+    with pytest.raises(EndpointError, match="not a JSON object"):
         read_mappings(saved(tmp_path, []))
     with pytest.raises(EndpointError, match="2 tasks"):
         read_mappings(saved(tmp_path, {"ReplicationTasks": [TASK, TASK]}))

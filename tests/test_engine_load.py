@@ -9,7 +9,7 @@ import yaml
 
 from frazil.config.spec import parse_spec
 from frazil.engine import load_files as load_files_module
-from frazil.engine.load_on_spark import load_files
+from frazil.engine.load_on_spark import write_in_tasks
 from frazil.engine.read_plan import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan
 from frazil.lake import jvm, jvm_data_files
@@ -40,7 +40,7 @@ def test_load_files_become_data_files_that_every_engine_reads_alike(world, catal
     files.append(FileToRead(str(folder / "LOAD00000003.parquet"), 3, tuple(after)))
     target = f"{world.space}.t"
     metadata = Path(metadata_of(catalog_options, target).removeprefix("file:")).read_text()
-    written = load_files(spark, [files[:2], files[2:]], ReadPlan(spec), WritePlan(metadata))
+    written = write_in_tasks(spark, [files[:2], files[2:]], ReadPlan(spec), WritePlan(metadata))
     assert (written.tally.rows, written.tally.bad.count) == (300, 1)
     assert [(order, b.number, b.column) for order, b in written.tally.bad.rows] == [(2, 101, "id")]
     table = jvm.load_table(spark, world.name("t"))

@@ -419,7 +419,7 @@ def test_expired_messages_are_an_error_and_never_a_gap(new_stream):
         w.message("insert", id=n, v="a")
     _cut(w, 3)
     result = w.merge()["t"]
-    assert result.failed and "messages 0 to 2 of" in result.note and "have expired" in result.note
+    assert result.failed and "messages 0 to 2 of" in result.note and "expired before" in result.note
     (late,) = lateness.lateness(w.book(OperateSettings))
     assert "messages 0 to 2 of" in late["problem"]
     assert w.rows("t") == []
