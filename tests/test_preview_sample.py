@@ -42,7 +42,7 @@ def test_the_key_with_most_changes_is_followed_to_its_last_one(world):
     world.table("t").changes("t", *[I(i, "x") for i in range(10, 30)], U(3, "a"), U(4, "b", was=3), name=FILE1)
     world.changes("t", U(4, "c"), D(4), name=FILE2)
     batch, seen = stages(world, "records", "changes", "latest", "written")
-    assert batch.records().said == "all 24 records of 2 files; 3 of them are of key 4"
+    assert batch.records().sentence == "all 24 records of 2 files; 3 of them are of key 4"
     assert [r["replaced by"] for r in batch.changes().rows[-3:]] == [f"row 2 of {FILE2}", "row 2", ""]
     last = {r["id"]: (r["changes"], r["then"]) for r in batch.latest(100).rows}
     assert (last["3"], last["4"], last["10"]) == ((2, "delete the row"), (3, "delete the row"), (1, "write the row"))

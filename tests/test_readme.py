@@ -31,6 +31,7 @@ from frazil.config.spec_entries import ColumnEntries, TableEntries  # noqa: E402
 from frazil.config.validation import Entries, flow  # noqa: E402
 from frazil.dms.endpoint import read_endpoint, read_mappings  # noqa: E402
 from frazil.report.notebook_output import Grid  # noqa: E402
+from test_plain_prose import PLAIN  # noqa: E402
 
 FILE, PARAMS, LIB, RUN = ROOT / "README.md", ROOT / "params/README.md", ROOT / "lib/README.md", ROOT / "runs/demo"
 PARAMETERS, DEMO, OF_TABLE, OF_COLUMN = (
@@ -242,13 +243,6 @@ def test_the_table_of_types_is_that_of_the_lake():
 
 
 # --- short and plain
-
-PLAIN = {
-    "behind": "after", "so many": "the number", "told": "said, reported", "thither": "there", "anew": "again",
-    "turned up": "arrived", "lies": "is in", "lie": "are in",
-}  # fmt: skip
-"""Words that the pages do not use, and what to write instead."""
-
 
 def sentences(text: str) -> list[str]:
     """The sentences of a page's prose, without code blocks, tables, headings and comments; inline code counts as one word."""
