@@ -244,6 +244,7 @@ def test_the_table_of_types_is_that_of_the_lake():
 
 # --- short and plain
 
+
 def sentences(text: str) -> list[str]:
     """The sentences of a page's prose, without code blocks, tables, headings and comments; inline code counts as one word."""
     text = re.sub(r"^( *)```.*?^\1```$|<!--.*?-->", "", text, flags=re.S | re.M)

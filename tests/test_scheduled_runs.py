@@ -310,7 +310,7 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
     ran.wait()
     assert runs.read(made / "runs/demo")[-1]["outcome"] == "failed"
     assert 'class="bad"' in runs.write_index(made / "runs/demo").read_text()
-    finish = 'from frazil.report.notebook_output import NotebookResult\nRecord("setup", "ok", tables={"t": {"status": "created"}})'
+    finish = 'from frazil.report.notebook_output import NotebookResult\nNotebookResult("setup", "ok", tables={"t": {"status": "created"}})'
     code, out = ended(frazil(with_stub(made, finish), "run", "00_setup", "--env", "demo"))
     assert code == runs.OK, out
 

@@ -211,7 +211,7 @@ def test_a_group_may_read_if_a_parameter_says_so_and_a_parameter_with_a_credenti
     stub.cells = [c for c in stub.cells if c.cell_type == "code"][:4]
     code = "import os\nassert resolved.settings.catalog_options['my.own'] == os.environ['EXPECTED'], 'lost'\nprint('\\x1b[2J$a$b$')"
     stub.cells.append(nbformat.v4.new_code_cell(code))
-    result = "from frazil.report.notebook_output import NotebookResult\nRecord('setup', 'ok', tables={'t': {'status': 'created'}})"
+    result = "from frazil.report.notebook_output import NotebookResult\nNotebookResult('setup', 'ok', tables={'t': {'status': 'created'}})"
     stub.cells.append(nbformat.v4.new_code_cell(result))
     nbformat.write(stub, place / "own/00_setup.ipynb")
     options = {

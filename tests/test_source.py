@@ -59,7 +59,7 @@ def test_a_source_type_is_what_dms_makes_of_it(engine, kind, dms, utc):
 
 def test_every_type_in_the_maps_is_one_that_a_spec_may_say():
     assert {t.split("(")[0] for known in DMS_TYPES.values() for t, _ in known.values()} <= TYPES
-    with pytest.raises(SourceDatabaseError, match="'anydata' of oracle is not known"):
+    with pytest.raises(SourceDatabaseError, match="'anydata' of oracle is unknown"):
         dms_type("oracle", "anydata")
 
 

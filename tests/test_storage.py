@@ -141,7 +141,7 @@ def test_records_of_dms_and_foreign_objects_are_told_and_never_taken(source):
     there = list_table(source.root, SPEC)
     assert [o.name for o in there.loads] == ["LOAD1.csv"] and not there.changes
     assert there.ignored == "2 of DMS's own records: LOAD1.csv, 20240101-000000000.csv; 2 not DMS's: x, y_$folder$"
-    with pytest.raises(SourceError, match="no data\n  cure: remove"):
+    with pytest.raises(SourceError, match="not data\n  cure: remove"):
         list_table(source.root, parse_spec(spec_of("public.awsdms_status", "id INT8")))
 
 
@@ -327,7 +327,7 @@ def test_the_first_listing_and_each_third_are_full_and_tell_what_vanished_since_
 def test_a_bucket_or_folder_that_is_not_there_is_told(source):
     with pytest.raises(StorageError, match="s3://nobody/.*the bucket does not exist\n  cure: correct the bucket"):
         list_table("s3://nobody/x", SPEC)
-    with pytest.raises(SourceError, match="holds nothing\n  cure: set parameter 'source'"):
+    with pytest.raises(SourceError, match="is empty\n  cure: set parameter 'source'"):
         list_table(source.root, SPEC)
     (other,) = [parse_spec(spec_of("publik.t", "id INT8"))]
     source("t2/LOAD1.csv")
