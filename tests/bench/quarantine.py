@@ -55,7 +55,7 @@ def run(quick: bool = False) -> list[dict]:
             "name": "quarantine_overhead", "value": round(ratio, 2), "unit": "ratio",
             "conditions": f"a batch of {rows:,} updates with 1 % bad over the same without any bad one ({median(seconds['clean'][1:]):.1f} s), into "
             f"a table of {rows:,} rows and {len(COLUMNS)} columns; waiting rows of the batch before are overtaken in it; local[2], "
-            f"Spark {world.spark.version}, merge lane; median of {times} pairs",
+            f"Spark {world.spark.version}, lane auto; median of {times} pairs",
         }]  # fmt: skip
 
 

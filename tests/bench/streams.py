@@ -125,7 +125,7 @@ def _changes_per_s(spark, broker: Broker, folder: Path, options: dict, quick: bo
         sender.send(_message(i, key, kind, names[t], r), t)
     sender.done()
     began = time.perf_counter()
-    results = w.merge(max_batch_messages=1_000_000, lane="merge")
+    results = w.merge(max_batch_messages=1_000_000, lane="auto")
     seconds = time.perf_counter() - began
     assert {x.status for x in results.values()} == {"merged"}, [x.note for x in results.values()]
     assert sum(x.counts["changes"] for x in results.values()) == count

@@ -102,6 +102,7 @@ class _ScanDelta:
                 problem = f"{self.name} would have {live_rows(head):,} rows instead of {live:,}"
                 raise MismatchError(problem, "look for rows with the same key")
 
+        facts.before_commit()
         new = jvm_data_files.from_json(self.spark, self.table, written)
         delta = jvm_row_delta.Delta(new, list(entries.values()), replaced, list(vectors))
         base = self.snapshot.snapshotId()

@@ -84,13 +84,12 @@ class _Applying:
         bad, book = written.tally.bad, self.book
         facts = _with_lane(self._facts(stats, written.tally.rows), "append", "the table keeps every change")
         of_batch = OfBatch(bad.count, self._records(facts, bad, written.files))
-        with quarantine.quarantined_with_commit(book, self.spec, self.base, facts.position.batch, of_batch) as ready:
 
-            def write(branch: str, properties: dict[str, str]) -> None:
-                load_files.put(book.spark, branch, written, properties)
-                ready()
+        def write(branch: str, properties: dict[str, str]) -> None:
+            load_files.put(book.spark, branch, written, properties)
 
-            return commit.commit_batch(book.spark, self.name, self.base, facts, write)
+        with quarantine.quarantined_with_commit(book, self.spec, self.base, facts, of_batch) as with_quarantine:
+            return commit.commit_batch(book.spark, self.name, self.base, with_quarantine, write)
 
     # --- tables that keep the last change per key, or count equal rows
 
@@ -170,13 +169,12 @@ class _Applying:
             return found.frame if found.frame is not None else collapsed_batch.frame_of(book.spark, found.rows, spec)
 
         of_batch = OfBatch(found.bad.count, self._records(facts, found.bad, found.files), frame)
-        with quarantine.quarantined_with_commit(book, spec, self.base, facts.position.batch, of_batch) as ready:
-            rows = RowsToMerge(frame, why, found.bounds)
+        rows = RowsToMerge(frame, why, found.bounds)
+        with quarantine.quarantined_with_commit(book, spec, self.base, facts, of_batch) as with_quarantine:
             if lane == "merge":
-                done = commit_by_merge(book, spec, self.base, facts, rows, ready)
+                done = commit_by_merge(book, spec, self.base, with_quarantine, rows)
             else:
-                ready()
-                done = self._commit_by_row_delta(_with_lane(facts, lane, why), found, rows)
+                done = self._commit_by_row_delta(_with_lane(with_quarantine, lane, why), found, rows)
         self._report(stats, done.summary)
         return self._counts(stats, found.keys, done, read_at)
 
@@ -189,7 +187,7 @@ class _Applying:
         frame = rows.frame().persist()
         try:
             rows = replace(rows, frame=lambda: frame, why=why)
-            return commit_by_merge(self.book, self.spec, self.base, facts, rows, lambda: None)
+            return commit_by_merge(self.book, self.spec, self.base, facts, rows)
         finally:
             frame.unpersist()
 
@@ -202,7 +200,7 @@ class _Applying:
             return commit_by_scan(book.spark, (self.name, self.base), spec, found, facts)
         lane = book.lanes.row_delta(self.name, spec)
         rows = lane.with_partition_values(small_batch.for_row_delta(found.rows, spec))
-        return lane.apply(self.base, facts.position, rows, facts.summary, facts.properties)
+        return lane.apply(self.base, rows, facts)
 
     # --- what both need
 
@@ -275,10 +273,8 @@ class RowsToMerge:
     """The smallest and the largest first key, None if no literal can express them."""
 
 
-def commit_by_merge(
-    book: Workbook, spec: TableSpec, base: Base, facts: Facts, rows: RowsToMerge, ready: Callable[[], Any]
-) -> Commit:
-    """Commit a batch by a MERGE, or by what a table without a key needs. `ready` is called before the commit is public."""
+def commit_by_merge(book: Workbook, spec: TableSpec, base: Base, facts: Facts, rows: RowsToMerge) -> Commit:
+    """Commit a batch by a MERGE, or by what a table without a key needs."""
     frame = rows.frame()
 
     def write(branch: str, properties: dict[str, str]) -> None:
@@ -290,6 +286,5 @@ def commit_by_merge(
             # With row numbers Spark refuses a source where it copies files: show it rows, not how they were read.
             seen = frame.localCheckpoint() if base.copy_on_write else frame
             merge.merge(book.spark, branch, seen, spec, properties, rows.bounds)
-        ready()
 
     return commit.commit_batch(book.spark, book.name(spec), base, _with_lane(facts, "merge", rows.why), write)

@@ -226,15 +226,14 @@ class _Load:
                 raise _explain_duplicates(book, spec, self.files, twice)
             kept.load(self.position.last or base.position.last, there, self.watch.contents(), replay)
             applied.update(kept.properties)
-            ready()
 
         applied = {LOAD: load_as_json(there), COLUMNS: columns_of(book.spark, self.name)}
         table, files = jvm.load_table(book.spark, self.name), (*there.loads, *there.changes)
         awaited = base.record.awaited if replay else ()
         kept = Update(table, base.record, self.position.batch, files, awaited)
-        with quarantine.quarantined_with_commit(book, spec, base, self.position.batch, of_batch) as ready:
-            facts = commit.Facts(self.position, self._summary(), applied)
-            done = commit.commit_batch(book.spark, self.name, base, facts, write)
+        facts = commit.Facts(self.position, self._summary(), applied)
+        with quarantine.quarantined_with_commit(book, spec, base, facts, of_batch) as with_quarantine:
+            done = commit.commit_batch(book.spark, self.name, base, with_quarantine, write)
         kept.done()
         return done
 

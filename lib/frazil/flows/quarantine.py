@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from frazil.dms.position import Position
 from frazil.engine.read_plan import FileToRead, PartitionRead
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
-from frazil.lake.commit import kept_under_way
+from frazil.lake.commit import Facts, kept_under_way
 from frazil.lake.tables import Base, read_base
 from frazil.source.quarantine_columns import LATER, OBSOLETE, OPEN
 
@@ -148,21 +148,17 @@ class OfBatch:
 
 
 @contextmanager
-def quarantined_with_commit(
-    book: Workbook, spec: TableSpec, base: Base, batch: str, of: OfBatch | None = None
-) -> Iterator[Callable[[], None]]:
-    """Quarantine rows in step with the commit that the block makes of `batch`.
+def quarantined_with_commit(book: Workbook, spec: TableSpec, base: Base, facts: Facts, of: OfBatch) -> Iterator[Facts]:
+    """Quarantine rows in step with the batch that the block commits, with the facts that it is given.
 
-    The rows are staged in a separate thread while the block writes the batch. The block must call the yielded function
-    before it publishes the commit; the call blocks until the rows are staged.
+    The rows are staged in a separate thread while the block writes the batch. Its commit waits until they are staged.
     """
     from pyspark.sql import DataFrame, Observation
     from pyspark.sql import functions as F
 
-    of = of or OfBatch()
-    old = still_waiting(book, spec, base)
+    batch, old = facts.position.batch, still_waiting(book, spec, base)
     if not of.bad and old is None:
-        yield lambda: None
+        yield facts
         book.waiting[spec.source] = batch, 0
         return
     from frazil.lake.quarantine_obsolete import NO_PLACE
@@ -188,7 +184,7 @@ def quarantined_with_commit(
     known = book.waiting[spec.source][1]
     try:
         with staged(book, spec, base, records, batch) as ready:
-            yield ready
+            yield replace(facts, before_commit=ready)
     finally:
         for frame in kept:
             jvm.release(frame)

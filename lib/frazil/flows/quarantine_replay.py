@@ -233,8 +233,8 @@ def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: 
     summary = {"frazil.kind": "replay", "frazil.counts": json.dumps(counts, separators=(",", ":"))}
     try:
         with quarantine.staged(book, spec, base, lambda: kept.changed(records, batch, base.sequence), batch) as ready:
-            facts = commit.Facts(replace(base.position, batch=batch), summary)
-            commit_by_merge(book, spec, base, facts, RowsToMerge(lambda: changes, "a replay", bounds), ready)
+            facts = commit.Facts(replace(base.position, batch=batch), summary, before_commit=ready)
+            commit_by_merge(book, spec, base, facts, RowsToMerge(lambda: changes, "a replay", bounds))
     finally:
         changes.unpersist()
 

@@ -251,17 +251,14 @@ class _Load:
 
             def write(branch: str, properties: dict[str, str]) -> None:
                 merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=again)
-                ready()
 
             of = RecordOf(spec, position.batch, base.sequence, LOAD_PHASE)
             records = partial(record_frame, self.book.spark, found.bad, found.files, of)
-            with quarantine.quarantined_with_commit(
-                self.book, spec, base, position.batch, OfBatch(bad, records, is_load=True)
-            ) as ready:
-                name = self.book.name(spec)
-                own = {COLUMNS: columns_of(self.book.spark, name)}
-                facts = commit.Facts(position, {"frazil.kind": "load"}, own)
-                done = commit.commit_batch(self.book.spark, name, base, facts, write)
+            name = self.book.name(spec)
+            own = {COLUMNS: columns_of(self.book.spark, name)}
+            facts, of_batch = commit.Facts(position, {"frazil.kind": "load"}, own), OfBatch(bad, records, is_load=True)
+            with quarantine.quarantined_with_commit(self.book, spec, base, facts, of_batch) as with_quarantine:
+                done = commit.commit_batch(self.book.spark, name, base, with_quarantine, write)
         finally:
             found.release()
         word = "reloaded" if again else "loaded"

@@ -181,6 +181,8 @@ class Facts:
     summary: dict[str, str]
     properties: dict[str, str] = field(default_factory=dict)
     """They are read when the batch is published, so a writer may still add some."""
+    before_commit: Callable[[], object] = lambda: None
+    """Called in each attempt when all files are written, before the commit is public."""
 
     @property
     def stamp(self) -> jvm.Stamp:
@@ -203,6 +205,7 @@ def commit_batch(
     def attempt(on: Base) -> Commit:
         jvm.fork(spark, name, branch, on.snapshot)
         write(f"{name}.branch_{branch}", stamp.summary)
+        facts.before_commit()
         table = jvm.load_table(spark, name)
         require_same_position(table, name, base)
         return commit_of(spark, jvm.publish(table, branch, on.snapshot, stamp), batch)

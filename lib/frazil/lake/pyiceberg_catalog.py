@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 
+LOCAL_FIRST = "frazil.lake.local_io.LocalFirstIO"
 VISIBLE = "visible"
 """The ledger's table of the time when an engine other than Spark first saw each commit."""
 OPS = {"commits": "name", "maintenance": "name", VISIBLE: "name", "quarantine": "table_name"}
@@ -59,7 +60,11 @@ def open_catalog(settings: Settings) -> Catalog:
         raise CatalogError("pyiceberg is not installed", "pip install 'frazil[workbook]'") from None
     given: dict[str, Any] = {k: v for k, v in settings.catalog_options.items() if not k.startswith("jdbc.")}
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    given = {"s3.endpoint": endpoint_url(), "s3.region": region} | given  # as for boto3 and Spark
+    given = {
+        "py-io-impl": LOCAL_FIRST,
+        "s3.endpoint": endpoint_url(),
+        "s3.region": region,
+    } | given  # as for boto3 and Spark
     given = {k: v for k, v in given.items() if v}
     kind, uri = given.get("type", ""), given.get("uri", "")
     if kind == "jdbc" and uri.startswith("jdbc:sqlite:"):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.dms.position import Position
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
 from frazil.lake.commit import Commit, Facts, MismatchError, commit_of, once, require_same_position
 from frazil.lake.data_file_writer import ROW_ID
@@ -55,17 +54,15 @@ class RowDelta:
             rows = rows.append_column(f"p{i}", values)
         return rows
 
-    def apply(
-        self, base: Base, position: Position, rows: Table, summary: dict[str, str], properties: dict[str, str]
-    ) -> Commit:
-        """Commit a collapsed batch (`small_batch.for_row_delta`) with its position and other properties, in one swap.
+    def apply(self, base: Base, rows: Table, facts: Facts) -> Commit:
+        """Commit a collapsed batch (`small_batch.for_row_delta`) in one swap with its position and other properties.
 
         Raise what `once` raises, and UnfitError if a MERGE has to write the batch.
         """
         import numpy as np
 
         rows, written, kept = in_order(rows), [], None  # `kept`: the row ids in the files that are written
-        facts, name = Facts(position, summary, properties), self.name
+        name = self.name
 
         def attempt(on: Base) -> Commit:
             nonlocal written, kept
@@ -85,7 +82,7 @@ class RowDelta:
             return done
 
         # A batch that is only found is not in the index yet: the next batch catches up.
-        return once(self.spark, name, base, position.batch, attempt)
+        return once(self.spark, name, base, facts.position.batch, attempt)
 
     def _fields(self, table: jvm.JavaTable) -> list[tuple[int, str, str]]:
         """Return the partition fields; raise MismatchError if they are not those of the rows' partition values."""
@@ -116,6 +113,7 @@ class RowDelta:
                     f"{self.name} would have {live_rows(head):,} rows, its index {live:,}", "run again: it is rebuilt"
                 )
 
+        facts.before_commit()
         delta = jvm_row_delta.Delta([f.file for f in written], list(entries.values()), replaced, list(vectors))
         head = jvm_row_delta.commit(self.spark, table, at.snapshot, delta, facts.stamp, check)
         for path, vector in vectors.items():

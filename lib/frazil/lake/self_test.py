@@ -34,6 +34,7 @@ def self_test(lanes: Lanes, table: str, version: int) -> str:
     """Write a scratch table by row deltas and read it back; return what is wrong, empty if nothing is."""
     import pyarrow as pa
 
+    from frazil.lake.commit import Facts
     from frazil.lake.row_delta import RowDelta
 
     space = table.rsplit(".", 1)[0]
@@ -53,7 +54,7 @@ def self_test(lanes: Lanes, table: str, version: int) -> str:
                     "c1": [v] * len(ids),
                 }
             )
-            lane.apply(read_base(lanes.spark, name), Position(batch=secrets.token_hex(4)), rows, {}, {})
+            lane.apply(read_base(lanes.spark, name), rows, Facts(Position(batch=secrets.token_hex(4)), {}))
         row_id = "_row_id" if version >= 3 else "0"
         got = [tuple(r) for r in lanes.spark.sql(f"SELECT *, {row_id} FROM {name}").collect()]
         return "" if got == [(1, "b", 0)] else f"the self-test read back {got}"

@@ -16,7 +16,7 @@ from frazil.config.settings import Settings
 from frazil.dms.storage import StorageError, endpoint_url, read, walk
 from frazil.errors import FrazilError
 from frazil.lake import jvm, retry
-from frazil.lake.pyiceberg_catalog import CatalogError
+from frazil.lake.pyiceberg_catalog import LOCAL_FIRST, CatalogError
 
 if TYPE_CHECKING:
     from pyiceberg.table import StaticTable
@@ -150,7 +150,8 @@ def _unreadable(metadata: str, depth: int = 2) -> tuple[str, str] | None:
 def _opened(metadata: str) -> StaticTable:
     from pyiceberg.table import StaticTable
 
-    return StaticTable.from_metadata(metadata, {"s3.endpoint": url} if (url := endpoint_url()) else {})
+    endpoint = {"s3.endpoint": url} if (url := endpoint_url()) else {}
+    return StaticTable.from_metadata(metadata, {"py-io-impl": LOCAL_FIRST, **endpoint})
 
 
 def _versions(metadata: str) -> list[str]:
