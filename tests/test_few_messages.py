@@ -16,7 +16,7 @@ from frazil.dms import kafka_reader
 from frazil.dms.kafka import Kafka
 from frazil.dms.stream_source import ExpiredError, UnreachableError
 from frazil.engine import message_batch, message_blocks
-from frazil.engine.message_blocks import MOST
+from frazil.engine.message_batch import MOST
 from frazil.flows import stream_cdc, stream_read
 from helpers import slow
 from stream_world import KafkaWorld
