@@ -1,6 +1,7 @@
 """The rules of the repository: pins, one-way imports, one bridge to the JVM, notebooks without outputs."""
 
 import ast
+import dataclasses
 import json
 import os
 import re
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from frazil.config import settings
 
 ROOT = Path(__file__).parent.parent
 FRAZIL = ROOT / "lib/frazil"
@@ -252,3 +255,14 @@ def test_only_one_module_makes_a_name_an_identifier(module):
     plain = [n for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in docs | parts]
     assert not [t for t in texts if "`\0" in t or "\0`" in t]
     assert not [n.value for n in plain if n.value.count("`") % 2]
+
+
+MOST_LINES, MOST_PARAMETERS = 31_300, 83
+"""How large the library and its set of parameters may be. They only go down: a new one replaces an old one."""
+
+
+def test_the_library_does_not_grow():
+    lines = sum(len(module.read_text().splitlines()) for module in MODULES)
+    names = {f.name for cls in settings.NOTEBOOKS.values() for f in dataclasses.fields(cls)}
+    assert lines <= MOST_LINES
+    assert len(names) <= MOST_PARAMETERS
