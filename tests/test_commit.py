@@ -600,7 +600,7 @@ def test_setup_brings_columns_to_the_spec_or_says_why_it_cannot(loaded):
 
 def test_a_reader_that_is_not_known_to_read_v3_gets_v2_tables(world):
     world.table("t").load("t", *[(n, f"v{n}") for n in range(20)])
-    for result in (*world.setup(readers=["spark", "unheard-of"]).values(), *world.full_load().values()):
+    for result in (*world.setup(query_engines=["spark", "unheard-of"]).values(), *world.full_load().values()):
         assert not result.failed
     world.changes("t", D(3), U(4, "new"), U(99, "moved", was=5), I(100, None)).merged()
     expected = {n: f"v{n}" for n in range(20)} | {4: "new", 99: "moved", 100: None}
@@ -635,10 +635,10 @@ def test_a_branch_of_another_host_is_judged_by_progress(world):
     for table, branch in made.items():
         jvm.fork(world.spark, world.name(table), branch, world.head(table))
     world.changes("passed", U(1, "c"), name=FILE2).merged(tables=["public.passed"])
-    asked = {"dry_run": False, "max_small_files": 0, "yield_s": 0.1, "slice_attempts": 1}
+    asked = {"dry_run": False, "max_small_files": 0, "wait_for_writer_s": 0.1, "slice_attempts": 1}
     kept = {r.table.split(".")[1]: r.counts for r in maintenance.run(world.book(MaintenanceSettings, **asked))}
     assert [t for t in made if world.branches(t)] == ["young", "loading"]
-    assert kept["silent"]["slices"] == kept["passed"]["slices"] == 1, kept
+    assert kept["silent"]["file_groups"] == kept["passed"]["file_groups"] == 1, kept
 
 
 def test_a_living_writer_whose_branch_was_removed_writes_its_batch_again(loaded, monkeypatch):

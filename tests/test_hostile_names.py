@@ -97,7 +97,7 @@ def test_every_name_of_a_spec_stays_a_name_through_all_notebooks(new_world):
     world.rules = {"rules": []}
     columns = [("id", "INT8"), *[(n, "WSTRING(50)") for n in ODD], ("n`o", "INT4"), ("k`2", "WSTRING(9)")]
     laid_out = {"partition": ["a`b", "bucket(2, dot.ted)"], "sort": ["x` string, `y desc", "sp ace"]}
-    kept = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops"}
+    kept = {"on_bad_rows": "quarantine", "ops_namespace": f"{world.space}_ops"}
 
     def row(op: tuple, i: int, mark: str, n: int = 5) -> str:
         return line(*op, ONE_COMMIT, i, *[f"{c}{mark}" for c in ODD], n, f"k{i}")

@@ -7,7 +7,7 @@ import os
 import types
 import warnings
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -64,7 +64,9 @@ class Settings:
     catalog_options: dict[str, str] = parameter(
         {}, "Options of the Iceberg catalog, as in `spark.sql.catalog.<name>.*`: type, uri, warehouse …"
     )
-    readers: list[str] = parameter([], "Engines that read the tables. If one cannot read format v3, new tables are v2.")
+    query_engines: list[str] = parameter(
+        [], "Engines that read the tables. If one cannot read format v3, new tables are v2."
+    )
     on_unreadable: str = parameter(
         "stop",
         "What to do with stream messages that name no table (such as invalid JSON). `stop` the tables they may "
@@ -109,7 +111,9 @@ class Settings:
         {},
         "Spark settings for a session that Frazil builds. `spark.jars.packages` adds to Frazil's own jars.",
     )
-    ops: str = parameter("ops", "Namespace in the catalog of the tables `commits`, `maintenance` and `quarantine`.")
+    ops_namespace: str = parameter(
+        "ops", "Namespace in the catalog of the tables `commits`, `maintenance` and `quarantine`."
+    )
     file_group: str = parameter(
         "", "Unix group that may read `runs` and the files of a local lake; empty: only the user who runs Frazil."
     )
@@ -171,7 +175,7 @@ class FullLoadSettings(Settings):
         '`2026-01-31T12:00:00Z`, or offsets as JSON `{"topic/0": 17}`. Needed once per table; later runs start at '
         "its position.",
     )
-    load_over: str = parameter(
+    load_complete_when: str = parameter(
         "changes",
         "How to recognise that a table's full load in a stream is complete: `changes`, `declared` or a JSON file. "
         "`changes`: a change arrived after the last load record. `declared`: you say so. A file: as `aws dms "
@@ -203,7 +207,7 @@ class CdcMergeSettings(Settings):
     index_limit_mb: int = parameter(
         2048, "Maximum size of a table's key index, in MB; above it, a scan of the keys finds the rows."
     )
-    fold_after: int = parameter(
+    merge_small_after: int = parameter(
         16, "After this many small row deltas of a table, merge their files into one, in a separate commit; 0 = off."
     )
     max_batches: int = parameter(0, "Stop after this many batches per table; 0: go on until nothing is pending.")
@@ -256,11 +260,11 @@ class MaintenanceSettings(Settings):
     sort_by: list[str] = parameter(
         [], "Columns to sort by within each file group of a compaction; empty: keep the order of the rows."
     )
-    slice_files: int = parameter(200, "Maximum number of files per file group of a compaction.")
+    file_group_files: int = parameter(200, "Maximum number of files per file group of a compaction.")
     slice_attempts: int = parameter(
         3, "Number of times to try to commit a file group against ingestion; after that it waits for the next run."
     )
-    yield_s: float = parameter(
+    wait_for_writer_s: float = parameter(
         30.0, "Seconds that compaction waits for a batch in progress; after that, the attempt is lost."
     )
     nice: int = parameter(
@@ -382,8 +386,23 @@ RETIRED = {
 }
 """Parameters of earlier versions, by section: they are ignored with a warning, which names what to do instead."""
 
+RENAMED = {
+    ("common", "ops"): "ops_namespace",
+    ("common", "readers"): "query_engines",
+    ("full_load", "load_over"): "load_complete_when",
+    ("cdc_merge", "fold_after"): "merge_small_after",
+    ("maintenance", "yield_s"): "wait_for_writer_s",
+    ("maintenance", "slice_files"): "file_group_files",
+}
+"""Earlier names of parameters, by section, and their present names. Both are read; an earlier one gives a warning."""
+
 GIVEN = "FRAZIL_GIVEN"
 """The environment variable in which `frazil run` passes on parameters that may hold a credential, as JSON."""
+
+
+def parameters(cls: type[Settings]) -> dict[str, Field]:
+    """Return the declared parameters of a dataclass by their names."""
+    return {f.name: f for f in fields(cls) if "help" in f.metadata}
 
 
 def find_params() -> Path:
@@ -418,19 +437,37 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
     except yaml.YAMLError as e:
         raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "correct the file") from None
     if isinstance(sections, dict):
-        sections = {name: _without_retired(name, section, f"{file}: {name}") for name, section in sections.items()}
+        sections = {name: _up_to_date(name, section, f"{file}: {name}") for name, section in sections.items()}
     stated = set(sections) if isinstance(sections, dict) else set()
     found = _checked(environment(stated), sections, str(file))
     return file, {name: section.given() for name, section in found.items()}
 
 
-def _without_retired(section: str, given: Any, where: str) -> Any:
-    """Return the parameters of a section without those of earlier versions, and warn of these."""
+def present_name(section: str, name: str) -> str:
+    """Return the present name of a parameter of a section."""
+    return RENAMED.get((section, name)) or RENAMED.get(("common", name), name)
+
+
+def _up_to_date(section: str, given: Any, where: str) -> Any:
+    """Return the parameters of a section under their present names, without retired ones, and warn of both."""
     if not isinstance(given, dict):
         return given
-    for name in (n for n in given if (section, n) in RETIRED):
-        warnings.warn(f"{where}: {name} is no longer used: {RETIRED[section, name]}", stacklevel=2)
-    return {name: value for name, value in given.items() if (section, name) not in RETIRED}
+    found = {n: value for n, value in given.items() if n not in _earlier_names(section)}
+    for name in (n for n in given if n not in found):
+        if why := RETIRED.get((section, name)) or RETIRED.get(("common", name)):
+            warnings.warn(f"{where}: {name} is no longer used: {why}", stacklevel=2)
+        elif given[name] is not None:
+            new = present_name(section, name)
+            if found.get(new) is not None:
+                raise ParameterError(f"{where}: {name} is now called {new}, and both are given", f"keep only {new}")
+            warnings.warn(f"{where}: {name} is now called {new}", stacklevel=2)
+            found[new] = given[name]
+    return found
+
+
+def _earlier_names(section: str) -> set[str]:
+    """Return the names of a section's retired and renamed parameters."""
+    return {name for of, name in (*RETIRED, *RENAMED) if of in (section, "common")}
 
 
 def environment(stated: Collection[str] | None = None) -> type[Entries]:
@@ -452,8 +489,8 @@ _PLAIN = (str, int, float, bool, list, dict, tuple, type(None))
 _INTERPRETER = {"In", "Out", "exit", "quit", "spark", "sc"}
 
 
-def _cell_values(cell: dict[str, Any], known: set[str]) -> dict[str, Any]:
-    """Return the parameters that the cell sets; refuse a plain variable that is not a parameter.
+def _cell_values(cell: dict[str, Any], known: set[str], earlier: set[str]) -> dict[str, Any]:
+    """Return the parameters that the cell sets, also by `earlier` names; refuse a plain variable that is none.
 
     After a first call in a kernel, later cells may have left variables: then only near misses are refused. Variables
     that only an earlier version of a cell assigned do not count (`cell_parameters`).
@@ -464,7 +501,7 @@ def _cell_values(cell: dict[str, Any], known: set[str]) -> dict[str, Any]:
     for name, value in cell_parameters.parameters(cell).items():
         if name.startswith("_") or name in _INTERPRETER or not isinstance(value, _PLAIN):
             continue
-        if name in known:
+        if name in known or name in earlier:
             if value is not None:
                 found[name] = value
         elif not again or difflib.get_close_matches(name, list(known), n=1, cutoff=0.75):
@@ -481,7 +518,7 @@ class Resolved:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per parameter: its value (secrets hidden) and where it comes from."""
-        values = {f.name: redaction.shown(f.name, getattr(self.settings, f.name)) for f in fields(self.settings)}
+        values = {n: redaction.shown(n, getattr(self.settings, n)) for n in parameters(type(self.settings))}
         return [{"parameter": n, "value": v, "from": self.origin[n]} for n, v in values.items()]
 
 
@@ -494,20 +531,20 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     from frazil.config.parameter_models import model_of
 
     cls, here = NOTEBOOKS[notebook], "the notebook's cell"
-    known = {f.name for f in fields(cls)} | {name for section, name in RETIRED if section == notebook}
-    found = _without_retired(notebook, _cell_values(cell, known), here)
+    found = _up_to_date(notebook, _cell_values(cell, set(parameters(cls)), _earlier_names(notebook)), here)
     found = _checked(model_of(cls), found, here)
     file, sections = _environment(found.get("env", cls.env))
+    sealed = _up_to_date(notebook, json.loads(os.environ.get(GIVEN, "{}")), "the command")
     values, origin = {"root": str(file.parent.parent)}, {"root": "the folder that holds params/"}
     for where, given in (
         (f"{file.name}: common", sections.get("common", {})),
         (f"{file.name}: {notebook}", sections.get(notebook, {})),
         (here, found),
-        ("the command", _checked(model_of(cls), json.loads(os.environ.get(GIVEN, "{}")), "the command")),
+        ("the command", _checked(model_of(cls), sealed, "the command")),
     ):
         values |= given
         origin |= dict.fromkeys(given, where)
     settings = cls(**values)
     redaction.hide_credentials(settings)
     cell["_frazil_resolved"] = types.MappingProxyType(origin)
-    return Resolved(settings, {f.name: origin.get(f.name, "default") for f in fields(cls)})
+    return Resolved(settings, {n: origin.get(n, "default") for n in parameters(cls)})
