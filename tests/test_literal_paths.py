@@ -125,6 +125,6 @@ def test_any_warehouse_and_any_partition_is_written_in_both_lanes(spark, tmp_pat
     assert not [r["problem"] for r in lateness.lateness(world.book()) if r["problem"] or r["pending"]]
     for file in tmp_path.rglob("*"):
         os.utime(file, (0, 0))  # all are old enough to be orphans
-    results = maintenance.run(world.book(MaintenanceSettings, dry_run=False, small_file_mb=64))
+    results = maintenance.run(world.book(MaintenanceSettings, dry_run=False, target_file_mb=256))
     assert not [r.note for r in results if r.failed]
     assert [lake_rows(lake, f"odd.{t}") for t in tables] == [expected] * 2

@@ -253,7 +253,7 @@ def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
     assert not troubles, troubles
     assert world.rows("t") == sorted(want.items(), key=repr)
     assert sum(d["file_groups"] for d in done) >= 1
-    assert max(d["attempts"] for d in done) <= S.slice_attempts
+    assert max(d["attempts"] for d in done) <= compaction.ATTEMPTS
 
 
 @pytest.mark.parametrize("other", ["a batch", "another rewrite"])

@@ -72,7 +72,7 @@ def test_a_name_that_needs_quoting_goes_through_every_command(new_world, monkeyp
     for source, lane in sources.items():
         went_well(world.merge(tables=[source], lane=lane))
         assert lake_table(world.catalog_options, source).current_snapshot().summary["frazil.lane"] == lane
-    done = maintenance.run(world.book(MaintenanceSettings, tables=[*sources][:2], dry_run=False, small_file_mb=64))
+    done = maintenance.run(world.book(MaintenanceSettings, tables=[*sources][:2], dry_run=False, target_file_mb=256))
     assert not [r.note for r in done if r.failed]
     book = world.book(ExploreSettings)
     for source in sources:

@@ -118,7 +118,8 @@ class Settings:
         "", "Unix group that may read `runs` and the files of a local lake; empty: only the user who runs Frazil."
     )
     runs: str = parameter("runs", "Folder for logs and reports; each environment has its own folder in it.")
-    root: str = parameter("", "Folder that relative paths start from; empty: the one that holds `params/`.")
+    root: str = ""
+    """The folder that relative paths start from. It is no parameter: it holds the folder of the environment file."""
 
     def path(self, name: str) -> Path:
         """Return the absolute path of a file or folder parameter; raise ParameterError if it is empty or a URL."""
@@ -246,24 +247,21 @@ class MaintenanceSettings(Settings):
         None,
         "Only show the plan and change nothing. Default: true in an interactive notebook, false otherwise.",
     )
-    small_file_mb: int = parameter(32, "Size in MB below which a data file counts as small.")
     max_small_files: int = parameter(5, "Compact a table that has more small files than this.")
     max_deleted_share: float = parameter(
         0.1, "Compact a table when more than this share of the rows in its data files is deleted."
     )
-    target_file_mb: int = parameter(128, "Target size in MB of the files that compaction writes.")
+    target_file_mb: int = parameter(
+        128, "Target size in MB of the files that compaction writes. A file below a quarter of it counts as small."
+    )
     keep_hours: float = parameter(
         24.0, "Expire snapshots older than this many hours; tags, branches and the current snapshot stay."
     )
     min_snapshots: int = parameter(10, "Minimum number of snapshots to keep.")
-    max_manifests: int = parameter(20, "Rewrite manifests when a table has more than this many.")
     sort_by: list[str] = parameter(
         [], "Columns to sort by within each file group of a compaction; empty: keep the order of the rows."
     )
     file_group_files: int = parameter(200, "Maximum number of files per file group of a compaction.")
-    slice_attempts: int = parameter(
-        3, "Number of times to try to commit a file group against ingestion; after that it waits for the next run."
-    )
     wait_for_writer_s: float = parameter(
         30.0, "Seconds that compaction waits for a batch in progress; after that, the attempt is lost."
     )
@@ -296,6 +294,26 @@ class MaintenanceSettings(Settings):
         """Whether to change nothing: the value of `dry_run`, else true in a notebook under a Jupyter server."""
         return "JPY_SESSION_NAME" in os.environ if self.dry_run is None else self.dry_run
 
+    @property
+    def small_file_mb(self) -> float:
+        """The size in MB below which a data file counts as small."""
+        return self.target_file_mb / 4
+
+
+PRICES = {
+    "as_of": "2025-11, us-east-1: check them",
+    "vcpu_hour": "0.052624",
+    "gb_hour": "0.0057785",
+    "put_1000": "0.005",
+    "get_1000": "0.0004",
+    "puts_commit": "7",
+    "gets_commit": "20",
+    "start_s": "60",
+    "worker_vcpu": "4",
+    "worker_gb": "16",
+}
+"""The default of `prices`, and of each entry that a user leaves out."""
+
 
 @dataclass(frozen=True)
 class LatencySettings(Settings):
@@ -305,22 +323,22 @@ class LatencySettings(Settings):
     trigger_s: float = parameter(
         None, "Seconds between two polls for files, for the advice; left out: estimated from the commits."
     )
-    worker_vcpu: float = parameter(4.0, "vCPUs of the present worker, for the cost in the advice.")
-    worker_gb: float = parameter(16.0, "Memory of the present worker in GB, for the cost in the advice.")
     prices: dict[str, str] = parameter(
-        {
-            "as_of": "2025-11, us-east-1: check them",
-            "vcpu_hour": "0.052624",
-            "gb_hour": "0.0057785",
-            "put_1000": "0.005",
-            "get_1000": "0.0004",
-            "puts_commit": "7",
-            "gets_commit": "20",
-            "start_s": "60",
-        },
+        PRICES,
         "Prices for the advice, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 requests. Also the "
-        "requests of a commit, and the seconds of a job's start.",
+        "requests of a commit, the seconds of a job's start, and the present worker's vCPUs and GB. Entries that are "
+        "left out have their defaults.",
     )
+
+    def price(self, name: str) -> float:
+        """Return an entry of `prices` as a number, or its default."""
+        return float({**PRICES, **self.prices}[name])
+
+    @property
+    def prices_of(self) -> str:
+        """The date of the prices; unknown if some are the user's own without a date."""
+        own = any(self.prices.get(n, PRICES[n]) != PRICES[n] for n in ("vcpu_hour", "gb_hour", "put_1000", "get_1000"))
+        return self.prices.get("as_of", "an unknown date" if own else PRICES["as_of"])
 
 
 @dataclass(frozen=True)
@@ -383,6 +401,12 @@ RETIRED = {
         "z_order",
     ): "compaction sorts by sort_by; for a z-order, call Iceberg's procedure rewrite_data_files",
     ("maintenance", "statistics"): "call Iceberg's procedure compute_table_stats",
+    ("maintenance", "max_manifests"): "manifests are rewritten when a table has more than 20",
+    ("maintenance", "slice_attempts"): "each file group is tried three times a run",
+    ("maintenance", "small_file_mb"): "files below a quarter of target_file_mb are small",
+    ("latency", "worker_vcpu"): "write it into prices, as worker_vcpu",
+    ("latency", "worker_gb"): "write it into prices, as worker_gb",
+    ("common", "root"): "relative paths start at the folder that holds params/",
 }
 """Parameters of earlier versions, by section: they are ignored with a warning, which names what to do instead."""
 
@@ -535,7 +559,7 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     found = _checked(model_of(cls), found, here)
     file, sections = _environment(found.get("env", cls.env))
     sealed = _up_to_date(notebook, json.loads(os.environ.get(GIVEN, "{}")), "the command")
-    values, origin = {"root": str(file.parent.parent)}, {"root": "the folder that holds params/"}
+    values, origin = {"root": str(file.parent.parent)}, {}
     for where, given in (
         (f"{file.name}: common", sections.get("common", {})),
         (f"{file.name}: {notebook}", sections.get(notebook, {})),

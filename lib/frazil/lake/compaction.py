@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILE_GROUP = "frazil.slice"
+ATTEMPTS = 3
+"""Times to try to commit a file group against ingestion; after that it waits for the next run."""
 TASK_ROWS = 50_000
 """Rows per task in the comparison of a file group before and after."""
 
@@ -69,7 +71,7 @@ def file_groups(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSetting
         rows, size = file["record-count"], file["file-size-in-bytes"]
         gone = sum(d["record-count"] for d in jvm_rewrite.own_deletes(spark, tasks, path))
         worn = gone > s.max_deleted_share * rows
-        if worn or size < s.small_file_mb << 20:
+        if worn or size < s.small_file_mb * (1 << 20):
             partition = json.dumps(file.get("partition"))
             partitions.setdefault(partition, []).append(_File(size, rows - gone, worn, path))
     groups = [group for files in partitions.values() for group in _packed(sorted(files), s)]
@@ -140,7 +142,7 @@ def compact_group(
             lambda: swap.attempt(facts, mark),
             lambda: _happened(spark, name, mark),
             swap.failed,
-            max(s.slice_attempts, 1),
+            ATTEMPTS,
         )
     except Exception as error:
         if not (isinstance(error, _FilesGoneError) or may_try_again(error)):
