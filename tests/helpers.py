@@ -164,7 +164,7 @@ class World:
         (self.root / "mappings.json").write_text(json.dumps(self.rules))
         given = {
             "root": str(self.root), "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
-            "catalog_options": self.catalog_options, "readers": ["spark"], **self.given, **settings,
+            "catalog_options": self.catalog_options, "query_engines": ["spark"], **self.given, **settings,
         }  # fmt: skip
         return Workbook(kind(**given), self.said.append)
 
@@ -172,7 +172,7 @@ class World:
         """Write what the book is opened with as an environment file, as the command takes it, and return its folder."""
         settings, params = self.book().settings, self.root / "params"
         params.mkdir(exist_ok=True)
-        names = ("source", "specs", "endpoint", "mappings", "catalog_options", "readers")
+        names = ("source", "specs", "endpoint", "mappings", "catalog_options", "query_engines")
         common = {n: getattr(settings, n) for n in names}
         (params / f"{env}.yml").write_text(yaml.safe_dump({"common": common}))
         monkeypatch.setenv("FRAZIL_PARAMS", str(params))

@@ -21,7 +21,7 @@ class StreamWorld(World, ABC):
         (self.root / "endpoint.json").write_text(json.dumps({self.kind: {"IncludeNullAndEmpty": True}}))
         given = {
             "root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json",
-            "catalog_options": self.catalog_options, "readers": ["spark"], **settings,
+            "catalog_options": self.catalog_options, "query_engines": ["spark"], **settings,
         }  # fmt: skip
         return Workbook(kind(**given), self.said.append)
 
@@ -45,7 +45,7 @@ class StreamWorld(World, ABC):
         return self.send(json.dumps({**details, "metadata": metadata}), partition)
 
     def full_load(self, **settings):
-        return super().full_load(**{"stream_start": "earliest", "load_over": "declared", **settings})
+        return super().full_load(**{"stream_start": "earliest", "load_complete_when": "declared", **settings})
 
     def offsets(self, table: str = "t") -> list[int]:
         return list(self.position(table)["stream"].values())

@@ -153,7 +153,7 @@ def test_a_ledger_of_version_1_is_kept_and_written_on_and_a_newer_one_is_refused
     ops = f"{world.space}_ops"
     book = world.book(
         MaintenanceSettings,
-        ops=ops,
+        ops_namespace=ops,
         dry_run=False,
         hourly_tags=0,
         daily_tags=0,

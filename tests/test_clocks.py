@@ -108,7 +108,7 @@ def test_a_snapshot_from_the_future_is_named_and_repaired_without_a_loss(world, 
     lanes = {"merged": "merge", "delta": "rowdelta", "just_loaded": "merge"}
     for table in (*lanes, "fine"):
         world.table(table).load(table, (1, "a"), (2, "b")).changes(table, U(1, "A"))
-    world.given = {"ops": f"{world.space}_ops"}
+    world.given = {"ops_namespace": f"{world.space}_ops"}
     world.loaded()
     for lane in ("merge", "rowdelta"):
         world.merged(
@@ -137,7 +137,9 @@ def test_a_snapshot_from_the_future_is_named_and_repaired_without_a_loss(world, 
     with pytest.raises(ClockError, match="commits: its snapshot"):
         maintained(world)
     world.environment(monkeypatch)
-    (world.root / "params/w.yml").write_text((world.root / "params/w.yml").read_text() + f"  ops: {world.space}_ops\n")
+    (world.root / "params/w.yml").write_text(
+        (world.root / "params/w.yml").read_text() + f"  ops_namespace: {world.space}_ops\n"
+    )
     assert main(["repair", "--env", "w"]) == runs.OK
     world.merged(lane="rowdelta")
     assert not [r.note for r in maintained(world).values() if r.failed]

@@ -15,7 +15,7 @@ from frazil.cli import main
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings
 from frazil.flows import cdc, maintenance
 from frazil.flows.plan import plan
-from frazil.lake import commit, jvm, merge
+from frazil.lake import commit, compaction, jvm, merge
 from frazil.lake.rollback import RolledBackError
 from frazil.lake.tables import format_version, read_base
 from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, Killed, U
@@ -600,7 +600,7 @@ def test_setup_brings_columns_to_the_spec_or_says_why_it_cannot(loaded):
 
 def test_a_reader_that_is_not_known_to_read_v3_gets_v2_tables(world):
     world.table("t").load("t", *[(n, f"v{n}") for n in range(20)])
-    for result in (*world.setup(readers=["spark", "unheard-of"]).values(), *world.full_load().values()):
+    for result in (*world.setup(query_engines=["spark", "unheard-of"]).values(), *world.full_load().values()):
         assert not result.failed
     world.changes("t", D(3), U(4, "new"), U(99, "moved", was=5), I(100, None)).merged()
     expected = {n: f"v{n}" for n in range(20)} | {4: "new", 99: "moved", 100: None}
@@ -623,7 +623,7 @@ def branch_of(host: str, age_s: int, kind: str = "") -> str:
     return f"frazil_{began}_{host}_4711_0a0b0c{kind}"
 
 
-def test_a_branch_of_another_host_is_judged_by_progress(world):
+def test_a_branch_of_another_host_is_judged_by_progress(world, monkeypatch):
     """A dead batch goes after ten times the usual, or once the position has passed it; a load may take its time."""
     for table in ("silent", "young", "passed", "loading"):
         world.table(table).load(table, (1, "a"))
@@ -635,10 +635,11 @@ def test_a_branch_of_another_host_is_judged_by_progress(world):
     for table, branch in made.items():
         jvm.fork(world.spark, world.name(table), branch, world.head(table))
     world.changes("passed", U(1, "c"), name=FILE2).merged(tables=["public.passed"])
-    asked = {"dry_run": False, "max_small_files": 0, "yield_s": 0.1, "slice_attempts": 1}
+    monkeypatch.setattr(compaction, "ATTEMPTS", 1)
+    asked = {"dry_run": False, "max_small_files": 0, "wait_for_writer_s": 0.1}
     kept = {r.table.split(".")[1]: r.counts for r in maintenance.run(world.book(MaintenanceSettings, **asked))}
     assert [t for t in made if world.branches(t)] == ["young", "loading"]
-    assert kept["silent"]["slices"] == kept["passed"]["slices"] == 1, kept
+    assert kept["silent"]["file_groups"] == kept["passed"]["file_groups"] == 1, kept
 
 
 def test_a_living_writer_whose_branch_was_removed_writes_its_batch_again(loaded, monkeypatch):

@@ -77,7 +77,7 @@ def test_what_a_stream_brings_after_an_empty_load_arrives_with_its_load_records_
     for t in ("absent", "late", "slow", "idle"):
         w.table(t)
     w.setup()
-    given = {"load_over": "changes"}
+    given = {"load_complete_when": "changes"}
     assert set(_words(w.full_load(**given)).values()) == {"empty"}
     assert set(_words(w.merge()).values()) == {"unchanged"}
 
@@ -101,7 +101,7 @@ def test_late_load_records_are_found_before_changes_are_applied_however_small_a_
 ):
     w = KafkaWorld(kafka, tmp_path / "w", "e_small", catalog_options, partitions=2).table("t")
     w.setup()
-    assert w.full_load(load_over="changes")["t"].status == "empty"
+    assert w.full_load(load_complete_when="changes")["t"].status == "empty"
     for n in range(5):
         w.message("load", id=n, v="old", partition=1)
     for n in range(5):

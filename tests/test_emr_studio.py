@@ -55,7 +55,7 @@ def test_the_notebooks_run_beside_a_session_that_is_there_and_without_ipython(sp
     place = reference.workspace(tmp_path)
     params = place / "params/demo.yml"
     head, _, tail = params.read_text().partition("  catalog_options:")
-    params.write_text(head + "  ops: studio_ops\n" + tail[tail.index("  readers:") :])
+    params.write_text(head + "  ops_namespace: studio_ops\n" + tail[tail.index("  query_engines:") :])
     for spec in (place / "params/tiny").glob("*.yml"):
         spec.write_text(spec.read_text().replace("target: app.", "target: studio."))
     monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))

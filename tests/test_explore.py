@@ -74,7 +74,7 @@ def test_the_rows_of_the_source_that_made_a_key_are_found(book):
 def test_a_key_keeps_its_history_through_compaction(new_world, version):
     w = new_world().table("t").load("t", (1, "a"), (2, "b"))
     w.changes("t", U(1, "b"), name=FILE1).changes("t", U(1, "c"), D(2), name=FILE2)
-    w.loaded() if version == 3 else (w.setup(readers=["trino"]), w.full_load())
+    w.loaded() if version == 3 else (w.setup(query_engines=["trino"]), w.full_load())
     w.merged(max_batches=1, max_batch_files=1)
     w.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
     w.merged()

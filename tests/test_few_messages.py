@@ -281,7 +281,7 @@ def test_a_bad_message_that_expires_before_its_bytes_are_read_again_is_an_error(
         return at(*given)
 
     monkeypatch.setattr(message_blocks, "values_at", values_at)
-    failed = w.merge(**BAD, ops=f"{w.space}_ops")["t"]
+    failed = w.merge(**BAD, ops_namespace=f"{w.space}_ops")["t"]
     assert failed.failed and f"{w.topic}/0: messages expired" in failed.note and w.rows("t") == [(1, 1)]
 
 
@@ -364,7 +364,7 @@ def send_bad(w) -> list[tuple]:
 def test_each_bad_message_is_set_aside_with_its_place_reason_and_key(w, monkeypatch, most, lane):
     monkeypatch.setattr(stream_read, "MOST", most)
     monkeypatch.setattr(message_batch, "MOST", most)
-    given = {**BAD, "ops": f"{w.space}_ops", "lane": lane}
+    given = {**BAD, "ops_namespace": f"{w.space}_ops", "lane": lane}
     w.table("t", "id INT8", "n INT4", "at DATETIME").message("load", id=1, n=1).loaded()
     told = send_bad(w)
     broken = '{"data": {"id": , "metadata": ' + json.dumps(ABOUT) + "}"
@@ -394,9 +394,9 @@ def test_what_came_later_in_its_partition_makes_a_bad_message_obsolete(w, kafka,
     for key, partition in ((1, 0), (2, 1)):
         w.message("insert", id=key, n=1, partition=partition).message("update", id=key, n="x", partition=partition)
     w.message("update", id=2, n=3, partition=1)
-    w.merged(**BAD, ops=f"{w.space}_ops")
+    w.merged(**BAD, ops_namespace=f"{w.space}_ops")
     assert [(r[0], r[1], r[-1]) for r in _records(w)] == [("0", 1, "waiting"), ("1", 1, "obsolete")]
-    w.message("update", id=1, n=5).merged(**BAD, ops=f"{w.space}_ops")
+    w.message("update", id=1, n=5).merged(**BAD, ops_namespace=f"{w.space}_ops")
     assert [r[-1] for r in _records(w)] == ["obsolete", "obsolete"]
     assert w.rows("t") == [(1, 5), (2, 3)]
 
@@ -406,9 +406,9 @@ def test_a_batch_of_bad_messages_alone_is_applied(w, monkeypatch, most):
     monkeypatch.setattr(stream_read, "MOST", most)
     monkeypatch.setattr(message_batch, "MOST", most)
     w.table("t", "id INT8", "n INT4").message("load", id=1, n=1).loaded()
-    w.message("insert", id=2, n="x").message("insert", id=3, n="y").merged(**BAD, ops=f"{w.space}_ops")
+    w.message("insert", id=2, n="x").message("insert", id=3, n="y").merged(**BAD, ops_namespace=f"{w.space}_ops")
     assert (w.rows("t"), len(_records(w))) == ([(1, 1)], 2)
-    w.message("insert", id=2, n=2).merged(**BAD, ops=f"{w.space}_ops")
+    w.message("insert", id=2, n=2).merged(**BAD, ops_namespace=f"{w.space}_ops")
     assert w.rows("t") == [(1, 1), (2, 2)]
 
 

@@ -97,7 +97,7 @@ def test_every_name_of_a_spec_stays_a_name_through_all_notebooks(new_world):
     world.rules = {"rules": []}
     columns = [("id", "INT8"), *[(n, "WSTRING(50)") for n in ODD], ("n`o", "INT4"), ("k`2", "WSTRING(9)")]
     laid_out = {"partition": ["a`b", "bucket(2, dot.ted)"], "sort": ["x` string, `y desc", "sp ace"]}
-    kept = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops"}
+    kept = {"on_bad_rows": "quarantine", "ops_namespace": f"{world.space}_ops"}
 
     def row(op: tuple, i: int, mark: str, n: int = 5) -> str:
         return line(*op, ONE_COMMIT, i, *[f"{c}{mark}" for c in ODD], n, f"k{i}")
@@ -114,7 +114,9 @@ def test_every_name_of_a_spec_stays_a_name_through_all_notebooks(new_world):
         assert lane_of(world, lane) == lane
         declare(world, lane, [(n, "INT8" if n == "n`o" else t) for n, t in columns], ["id", "k`2"], **laid_out)
     assert [r.status for r in quarantine_replay.run(world.book(quarantine="replay", **kept))] == ["replayed"] * 2
-    assert not [r.note for r in maintenance.run(world.book(MaintenanceSettings, small_file_mb=64, **kept)) if r.failed]
+    assert not [
+        r.note for r in maintenance.run(world.book(MaintenanceSettings, target_file_mb=256, **kept)) if r.failed
+    ]
     expected = {
         i: {**{c: f"{c}{mark}" for c in ODD}, "n`o": n, "k`2": f"k{i}"}
         for i, mark, n in [(0, "0", 5), (1, "!", 5), (3, "3", 5), (5, "5", 3_000_000_000), (9, "9", 5)]

@@ -113,7 +113,7 @@ def world(spark, catalog_options, tmp_path_factory) -> World:
     )
     params = {
         "source": "source", "specs": "specs", "endpoint": "params/endpoint.json", "mappings": "params/mappings.json",
-        "catalog_options": catalog_options, "readers": ["spark"],
+        "catalog_options": catalog_options, "query_engines": ["spark"],
         "spark_options": {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1", "spark.driver.extraJavaOptions": quick},
     }  # fmt: skip
     (w.root / "params/demo.yml").write_text(yaml.safe_dump({"common": params}))
@@ -322,7 +322,7 @@ def test_one_kernel_writes_to_the_lake_of_the_environment_that_its_cell_names(se
         told = {n: str(place / f"{n}.json") for n in ("endpoint", "mappings")} | {n: str(place / n) for n in ("source", "specs")}  # fmt: skip
         w.book()  # writes the settings of the endpoint
         options = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}
-        common = {**told, "catalog_options": lakes[env], "readers": ["spark"], "spark_options": options}
+        common = {**told, "catalog_options": lakes[env], "query_engines": ["spark"], "spark_options": options}
         (params / f"{env}.yml").write_text(yaml.safe_dump({"common": common}))
     kernel = Kernel(server, "both.ipynb")
     shown = [*kernel.run(BOTH.format(params=str(params)))]

@@ -55,7 +55,7 @@ def test_what_dms_sends_twice_is_there_once(new_stream):
 def test_bad_messages_are_set_aside_with_their_offset_and_key_and_replayed_from_their_bytes(new_stream):
     """Where one value does not fit, the others can be read; of what is no JSON nothing can."""
     w, big = new_stream().table("t", "id INT8", "n INT4", "v NCLOB"), 3_000_000_000
-    aside = {"on_bad_rows": "quarantine", "ops": f"{w.space}_ops"}
+    aside = {"on_bad_rows": "quarantine", "ops_namespace": f"{w.space}_ops"}
     w.message("load", id=1, n=1).message("load", id=2, n=big).setup()
     assert w.full_load(**aside)["t"].counts == {"rows": 1, "quarantined": 1}
     w.message("insert", id=3, n="x").message("update", id=2, n=5).message("update", id=30, n=big, was={"id": 1})
@@ -89,7 +89,7 @@ def test_bad_messages_are_set_aside_with_their_offset_and_key_and_replayed_from_
 def test_changes_wait_until_the_load_is_whole(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a")
     w.setup()
-    assert w.full_load(load_over="changes")["t"].status == "waiting"
+    assert w.full_load(load_complete_when="changes")["t"].status == "waiting"
     assert w.merge()["t"].status == "waiting"
     w.message("update", id=1, v="b")
     statistics = {
@@ -98,9 +98,9 @@ def test_changes_wait_until_the_load_is_whole(new_stream):
         ]
     }
     (w.root / "statistics.json").write_text(json.dumps(statistics))
-    held = w.full_load(load_over="statistics.json")["t"]
+    held = w.full_load(load_complete_when="statistics.json")["t"]
     assert (held.status, held.note) == ("waiting", "1 rows are there, of 2 by DMS")
-    assert w.full_load(load_over="changes")["t"].status == "loaded"
+    assert w.full_load(load_complete_when="changes")["t"].status == "loaded"
     assert w.rows("t") == [(1, "a")]
     assert w.merged().rows("t") == [(1, "b")]
 
@@ -118,23 +118,23 @@ def test_a_new_load_in_the_stream_replaces_the_old_one_when_told(new_stream):
 def test_changes_from_before_a_load_do_not_say_that_it_is_over(new_stream, partitions):
     w, last = new_stream(partitions=partitions).table("t"), partitions - 1
     w.message("update", id=1, v="of an older task", partition=last).message("load", id=1, v="a").setup()
-    assert w.full_load(load_over="changes")["t"].status == "waiting"
+    assert w.full_load(load_complete_when="changes")["t"].status == "waiting"
     w.message("load", id=2, v="b", partition=last)
-    assert w.full_load(load_over="changes")["t"].status == "waiting"
+    assert w.full_load(load_complete_when="changes")["t"].status == "waiting"
     w.message("insert", id=3, v="c")
-    assert w.full_load(load_over="changes")["t"].status == "loaded"
+    assert w.full_load(load_complete_when="changes")["t"].status == "loaded"
     assert w.merged().rows("t") == [(1, "a"), (2, "b"), (3, "c")]
     w.message("update", id=3, v="d").message("load", id=1, v="A")
-    assert w.full_load(load_over="changes", on_changed_load="reload")["t"].status == "waiting"
+    assert w.full_load(load_complete_when="changes", on_changed_load="reload")["t"].status == "waiting"
     w.message("load", id=4, v="D", partition=last).message("delete", id=4, partition=last)
-    assert w.full_load(load_over="changes", on_changed_load="reload")["t"].status == "reloaded"
+    assert w.full_load(load_complete_when="changes", on_changed_load="reload")["t"].status == "reloaded"
     assert w.merged().rows("t") == [(1, "A")]
 
 
 def test_of_two_loads_in_a_stream_the_newer_one_counts_and_changes_before_it_are_in_it(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a").message("load", id=2, v="b").message("delete", id=2)
     w.message("update", id=1, v="old").message("load", id=1, v="new").message("insert", id=3, v="c").setup()
-    assert w.full_load(load_over="changes")["t"].counts["rows"] == 1
+    assert w.full_load(load_complete_when="changes")["t"].counts["rows"] == 1
     assert w.merged().rows("t") == [(1, "new"), (3, "c")]
 
 
@@ -166,7 +166,7 @@ JUNK = '{"data": {"id"'
 
 
 def _aside(w: KafkaWorld, **more) -> dict:
-    return {"on_unreadable": "quarantine", "ops": f"{w.space}_ops", **more}
+    return {"on_unreadable": "quarantine", "ops_namespace": f"{w.space}_ops", **more}
 
 
 def _unreadable(w, status: str = "unreadable") -> list[tuple]:
@@ -210,7 +210,7 @@ def test_other_engines_read_why_a_message_that_is_no_text_was_set_aside(new_stre
     record = {"data": {"id": "?"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
     w.send(json.dumps(record).encode().replace(b'"?"', b'"\xff", "v":'))
     w.merged(**_aside(w, on_bad_rows="quarantine"))
-    table = pyiceberg_catalog.quarantine(w.book(OperateSettings, ops=f"{w.space}_ops").settings)
+    table = pyiceberg_catalog.quarantine(w.book(OperateSettings, ops_namespace=f"{w.space}_ops").settings)
     reasons = [r["reason"] for r in table.scan().to_arrow().to_pylist()]
     assert len(reasons) == 2 and all("\ufffd" in r for r in reasons), reasons
 
@@ -363,7 +363,7 @@ def test_a_table_that_is_made_by_the_load_is_loaded_at_once_from_its_start(new_s
     w.control("create-table", new, id="INT32").message("load", table=new, id=1).message("insert", id=1, v="a")
     w.loaded().merged()
     w.message("load", table=new, id=2).message("insert", table=new, id=3)
-    done = w.full_load(unknown_tables="create", load_over="changes")
+    done = w.full_load(unknown_tables="create", load_complete_when="changes")
     assert (done["t"].status, done[new].status) == ("unchanged", "loaded"), done
     assert sorted(tuple(r) for r in w.spark.table(f"lake.public.{new}").collect()) == [(1,), (2,)]
     w.merged()
@@ -447,7 +447,7 @@ def test_a_topic_that_is_made_anew_is_an_error_however_long_it_is(new_stream):
     result = w.merge()["t"]
     assert result.failed and result.decision and f"{w.topic} was created again" in result.note
     assert w.rows("t") == [(1, "a"), (2, "b")]
-    assert w.full_load(load_over="changes", on_changed_load="reload")["t"].counts["rows"] == 5
+    assert w.full_load(load_complete_when="changes", on_changed_load="reload")["t"].counts["rows"] == 5
     assert sorted(w.merged().rows("t")) == [*((n, "new") for n in range(10, 15)), (20, "newer")]
 
 
@@ -566,7 +566,10 @@ def test_a_topic_that_others_were_made_anew_beside_is_no_reason_to_stop_later(ne
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_load_whose_head_may_have_expired_is_held(new_stream, again):
-    w, given = new_stream().table("t"), {"load_over": "changes", **({"on_changed_load": "reload"} if again else {})}
+    w, given = (
+        new_stream().table("t"),
+        {"load_complete_when": "changes", **({"on_changed_load": "reload"} if again else {})},
+    )
     if again:
         w.message("load", id=100, v="old").loaded()
     for n in range(4):
@@ -589,9 +592,9 @@ def test_a_load_is_whole_where_only_what_lies_before_its_start_has_expired(new_s
     w = new_stream().table("t")
     w.message("insert", id=1, v="old").message("load", id=1, v="a").message("insert", id=2, v="b").setup()
     _cut(w, 1)
-    assert w.full_load(load_over="changes")["t"].status == "waiting"
+    assert w.full_load(load_complete_when="changes")["t"].status == "waiting"
     start = json.dumps({f"{w.topic}/0": 1})
-    assert w.full_load(load_over="changes", stream_start=start)["t"].counts["rows"] == 1
+    assert w.full_load(load_complete_when="changes", stream_start=start)["t"].counts["rows"] == 1
 
 
 @pytest.mark.parametrize("where", ["latest", "2026-03-01T00:00:00Z"])

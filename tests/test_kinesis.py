@@ -73,10 +73,10 @@ def test_a_bad_message_that_stops_its_table_is_named_with_its_shard_and_number(n
 @pytest.mark.slow
 def test_messages_that_tell_no_table_are_set_aside_once(new_stream, monkeypatch):
     w = new_stream(shards=2).table("t").table("u").loaded()
-    aside = {"on_unreadable": "quarantine", "ops": f"{w.space}_ops", "parallel_tables": 1}
+    aside = {"on_unreadable": "quarantine", "ops_namespace": f"{w.space}_ops", "parallel_tables": 1}
     w.send("no JSON").message("insert", id="x", v="a").message("insert", table="u", id=1, v="a", partition=1)
     w.send(b"\xff", partition=1)
-    stopped = w.merge(ops=aside["ops"])
+    stopped = w.merge(ops_namespace=aside["ops_namespace"])
     assert all(
         re.search(rf"1 in {w.stream}/shardId-0+ from offset \d+.*'no JSON'", r.note, re.S) for r in stopped.values()
     )
@@ -107,7 +107,7 @@ def test_messages_that_tell_no_table_are_set_aside_once(new_stream, monkeypatch)
 @pytest.mark.slow
 def test_rows_set_aside_are_replayed_in_the_order_of_their_shard(new_stream):
     w, big = new_stream(shards=2).table("t", "id INT8", "n INT4").loaded(), 3_000_000_000
-    aside = {"on_bad_rows": "quarantine", "ops": f"{w.space}_ops"}
+    aside = {"on_bad_rows": "quarantine", "ops_namespace": f"{w.space}_ops"}
     for n in (1, big, 2, big + 1, big + 2):
         w.message("update", id=1, n=n).message("update", partition=1, id=2, n=n % 10 if n > big else n)
     w.message("update", id=3, n=big)
@@ -198,7 +198,7 @@ def test_a_table_that_begins_at_a_time_beside_an_older_one_takes_no_load_from_be
     at = datetime.now(UTC).isoformat()
     w.table("u").message("insert", table="u", id=2, v="b").message("insert", id=2, v="b")
     w.setup()
-    assert w.full_load(stream_start=at, load_over="changes")["u"].status == "loaded"
+    assert w.full_load(stream_start=at, load_complete_when="changes")["u"].status == "loaded"
     w.merged()
     assert w.rows("u") == [(2, "b")] and sorted(w.rows("t")) == [(1, "a"), (2, "b")]
 

@@ -134,7 +134,7 @@ def test_a_bad_row_is_named_and_nothing_of_its_batch_is_applied(world):
 
 @pytest.mark.parametrize("lane", ["merge", "rowdelta", "scan"])
 def test_bad_rows_are_quarantined_and_a_later_change_of_their_key_makes_them_obsolete(world, lane):
-    aside = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops", "lane": lane}
+    aside = {"on_bad_rows": "quarantine", "ops_namespace": f"{world.space}_ops", "lane": lane}
     world.table("t", "id INT8", "n INT4").load("t", (1, 1), (2, 2)).loaded()
     world.changes("t", U(1, 2), U(2, "two"), name=_file(1)).changes(
         "t", I(3, "three"), I(4, 4), U(2, 22), name=_file(2)

@@ -291,6 +291,10 @@ def test_cheaper_is_slower_and_prices_are_the_settings(tmp_path):
     assert model.latency(rare)[1] > model.latency(now)[1] > model.latency(large)[1]
     dear = LatencySettings(prices={**s.prices, "vcpu_hour": "0.5"})
     assert model.cost(now, dear) > 3 * model.cost(now, s)
+    assert model.cost(now, LatencySettings(prices={"vcpu_hour": "0.5"})) == model.cost(now, dear)
+    of_two_workers = LatencySettings(prices={"worker_vcpu": "8", "worker_gb": "32"})
+    assert model.cost(now, of_two_workers) == pytest.approx(model.cost(large, s))
+    assert of_two_workers.prices_of == s.prices_of != LatencySettings(prices={"gb_hour": "1"}).prices_of
     more = replace(now, min_file_kb=0.1)
     assert model.latency(more)[0] < model.latency(now)[0]
 

@@ -64,7 +64,7 @@ def expected(table: str) -> list[tuple]:
 @pytest.mark.slow
 def test_a_rule_that_begins_between_two_files_gives_the_same_rows_in_one_batch_in_two_and_by_a_replay(new_world):
     world = new_world()
-    world.given = {"on_bad_rows": "quarantine", "max_bad_percent": 100.0, "ops": f"{world.space}_ops"}
+    world.given = {"on_bad_rows": "quarantine", "max_bad_percent": 100.0, "ops_namespace": f"{world.space}_ops"}
     one, two, again = ([f"{way}_{kind}" for kind in ACTIONS] for way in ("one", "two", "again"))
     for table in (*one, *two, *again, "bad_kept"):
         declare(world, table, layouts=table in one)

@@ -101,7 +101,7 @@ def test_any_warehouse_and_any_partition_is_written_in_both_lanes(spark, tmp_pat
     folder = f"{tmp_path}/{PUNCTUATION}per%20cent"
     lake = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/lake"}
     world = World(tmp_path / "w", "odd", lake)
-    world.rules, world.given = {"rules": []}, {"catalog": "oddlake", "ops": "odd_ops"}
+    world.rules, world.given = {"rules": []}, {"catalog": "oddlake", "ops_namespace": "odd_ops"}
     values = [PUNCTUATION[:17], PUNCTUATION[17:], "%20", "/\u00fc"]
     tables = {"v2": ["spark", "athena"], "v3": ["spark"]}
     for table in tables:
@@ -110,7 +110,7 @@ def test_any_warehouse_and_any_partition_is_written_in_both_lanes(spark, tmp_pat
         put(world.root / "source", f"public.{table}", LOAD1, "".join(
             f"{ONE_COMMIT},{i},{csv_field(p)},old\n" for i, p in enumerate(values * 2)))  # fmt: skip
     for table, readers in tables.items():
-        went_well(world.setup(tables=[f"public.{table}"], readers=readers))
+        went_well(world.setup(tables=[f"public.{table}"], query_engines=readers))
     went_well(world.full_load())
     for n, lane in enumerate(("rowdelta", "merge", "rowdelta")):
         for table in tables:
@@ -125,6 +125,6 @@ def test_any_warehouse_and_any_partition_is_written_in_both_lanes(spark, tmp_pat
     assert not [r["problem"] for r in lateness.lateness(world.book()) if r["problem"] or r["pending"]]
     for file in tmp_path.rglob("*"):
         os.utime(file, (0, 0))  # all are old enough to be orphans
-    results = maintenance.run(world.book(MaintenanceSettings, dry_run=False, small_file_mb=64))
+    results = maintenance.run(world.book(MaintenanceSettings, dry_run=False, target_file_mb=256))
     assert not [r.note for r in results if r.failed]
     assert [lake_rows(lake, f"odd.{t}") for t in tables] == [expected] * 2

@@ -28,7 +28,7 @@ def quiet(_):
 def table(request, world):
     """A Frazil table of 400 rows in four files, one row of it updated, two deleted."""
     world.table("t").load("t", *[(i, "old") for i in range(100)])
-    world.given["readers"] = ["spark"] if request.param == 3 else ["trino"]
+    world.given["query_engines"] = ["spark"] if request.param == 3 else ["trino"]
     world.loaded()
     world.spark.sql(
         f"insert into {world.name('t')} select id, 'old' from range(100, 400, 1, 3)"
@@ -47,7 +47,7 @@ def files(world) -> int:
 
 
 def meanwhile(monkeypatch, *steps):
-    """Run a step each time that a slice has been rewritten or is about to be committed, before its deletes are read."""
+    """Run a step each time that a file group has been rewritten or is about to be committed, before its deletes are read."""
     left, real = list(steps), compaction._after_the_batch_in_flight
 
     def during(spark, name, patience):
@@ -77,7 +77,7 @@ def test_a_table_without_a_key_is_compacted_with_its_equal_rows(world, monkeypat
     monkeypatch.setattr(compaction, "_rewrite", slow)
     rows = f"select a, v, count(*) n from {name} group by a, v"
     before = {r.a: r.n for r in world.spark.sql(rows).collect()}
-    assert compaction.compact(world.spark, name, (), S, "r", quiet)["slices"] == 1
+    assert compaction.compact(world.spark, name, (), S, "r", quiet)["file_groups"] == 1
     assert {r.a: r.n for r in world.spark.sql(rows).collect()} == {a: n for a, n in before.items() if a != 3}
 
 
@@ -93,29 +93,29 @@ def test_a_compaction_carries_deletes_over_that_arrived_during_the_rewrite(table
     monkeypatch.setattr(compaction, "_rewrite", slow)
     before = table.rows("t")
     done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
-    assert (done["slices"], done["carried_deletes"], done["attempts"]) == (1, 6, 1)
+    assert (done["file_groups"], done["carried_deletes"], done["attempts"]) == (1, 6, 1)
     changed = {7: "later", 399: "later"}
     assert table.rows("t") == sorted(((i, changed.get(i, v)) for i, v in before if i not in (4, 5, 151, 250)), key=repr)
     assert files(table) <= 3  # the new file, and those of the update meanwhile
 
 
-def test_a_slice_that_loses_a_race_computes_its_deletes_again(table, monkeypatch):
+def test_a_file_group_that_loses_a_race_computes_its_deletes_again(table, monkeypatch):
     before = table.rows("t")
     meanwhile(monkeypatch, lambda: table.spark.sql(f"delete from {table.name('t')} where id = 9"))
     done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
-    assert (done["slices"], done["attempts"], done["carried_deletes"]) == (1, 2, 1)
+    assert (done["file_groups"], done["attempts"], done["carried_deletes"]) == (1, 2, 1)
     assert table.rows("t") == [r for r in before if r[0] != 9]
 
 
-def test_a_slice_that_loses_three_races_is_left_to_the_next_run_and_leaves_no_file(table, monkeypatch):
+def test_a_file_group_that_loses_three_races_is_left_to_the_next_run_and_leaves_no_file(table, monkeypatch):
     steps = [lambda i=i: table.spark.sql(f"delete from {table.name('t')} where id = {i}") for i in (9, 10, 11)]
     meanwhile(monkeypatch, *steps)
     head = table.spark.sql(f"select count(*) from {table.name('t')}").first()[0]
     done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
-    assert (done["slices"], done["given_up"], done["attempts"]) == (0, 1, 3)
+    assert (done["file_groups"], done["given_up"], done["attempts"]) == (0, 1, 3)
     assert table.spark.table(table.name("t")).count() == head - 3
     again = compaction.compact(table.spark, table.name("t"), ("id",), S, "r2", quiet)
-    assert again["slices"] == 1
+    assert again["file_groups"] == 1
     assert table.spark.table(table.name("t")).count() == head - 3
 
 
@@ -134,7 +134,7 @@ def test_the_new_files_stay_after_a_commit_of_unknown_outcome(table, monkeypatch
     monkeypatch.setattr(jvm_rewrite, "commit_rewrite", lost)
     if asked == "answers":
         done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
-        assert (done["slices"], done["attempts"]) == (1, 1)
+        assert (done["file_groups"], done["attempts"]) == (1, 1)
     else:
         monkeypatch.setattr(compaction, "_happened", down)
         with pytest.raises(OSError, match="the catalog is down"):
@@ -147,13 +147,13 @@ def test_a_batch_in_flight_wins_and_a_dead_one_does_not_count(world):
     world.spark.sql(f"insert into {world.name('t')} values (2, 'b')")
     head, branch = world.head("t"), "frazil_" + commit.new_batch()
     jvm.fork(world.spark, world.name("t"), branch, head)
-    s = MaintenanceSettings(yield_s=0.0)
+    s = MaintenanceSettings(wait_for_writer_s=0.0)
     done = compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)
-    assert (done["slices"], done["given_up"], world.head("t")) == (0, 1, head)
+    assert (done["file_groups"], done["given_up"], world.head("t")) == (0, 1, head)
     jvm.drop_branch(world.spark, world.name("t"), branch)
     dead = re.sub(r"_\d+_(?=[0-9a-f]{6}$)", "_99999999_", branch)
     jvm.fork(world.spark, world.name("t"), dead, head)
-    assert compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["slices"] == 1
+    assert compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["file_groups"] == 1
 
 
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
@@ -178,7 +178,7 @@ def test_of_rows_that_are_all_deleted_no_file_is_left_and_ingestion_goes_on(tabl
     assert table.rows("t") == [] and files(table)
     book = table.book(lane="rowdelta")
     done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
-    assert done["slices"] == 1 and done["added_files"] == 0 and files(table) == 0
+    assert done["file_groups"] == 1 and done["added_files"] == 0 and files(table) == 0
     table.changes("t", I(7, "back"), I(8, "new"), name=FILE2)
     assert not [r.note for r in cdc.run(book) if r.failed]
     table.changes("t", U(7, "again"), D(8), name=FILE3)
@@ -187,18 +187,18 @@ def test_of_rows_that_are_all_deleted_no_file_is_left_and_ingestion_goes_on(tabl
 
 
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
-def test_slices_stop_at_the_bounds_and_the_next_run_goes_on(table):
-    s = MaintenanceSettings(slice_files=2, max_run_mb=0)
+def test_file_groups_stop_at_the_bounds_and_the_next_run_goes_on(table):
+    s = MaintenanceSettings(file_group_files=2, max_run_mb=0)
     first = compaction.compact(table.spark, table.name("t"), ("id",), s, "r", quiet)
-    assert first["slices"] == 1
+    assert first["file_groups"] == 1
     before = table.rows("t")
     rest = compaction.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r2", quiet)
-    assert rest["slices"] == 1
+    assert rest["file_groups"] == 1
     assert files(table) == 1
     assert table.rows("t") == before
 
 
-def test_a_slice_gets_the_cores_that_ingestion_leaves(table, monkeypatch):
+def test_a_file_group_gets_the_cores_that_ingestion_leaves(table, monkeypatch):
     context, seen = table.spark.sparkContext, []
     monkeypatch.setattr(
         compaction, "compact_group", lambda *a: seen.append(context.getLocalProperty("spark.scheduler.pool")) or {}
@@ -214,14 +214,14 @@ def test_compaction_sorts_by_choice(world):
     world.spark.sql(f"insert into {world.name('t')} select id, '50' from range(100, 110)")
     s = MaintenanceSettings(sort_by=["v", "id"])
     before = world.rows("t")
-    assert compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["slices"] == 1
+    assert compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["file_groups"] == 1
     values = [r.v for r in world.spark.table(world.name("t")).collect()]
     assert world.rows("t") == before
     assert values == sorted(values)
 
 
 def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
-    """Updates all over the table in one thread while slices are compacted in another; main is never wrong."""
+    """Updates all over the table in one thread while file groups are compacted in another; main is never wrong."""
     world = new_world()
     world.table("t").load("t", *[(i, "0") for i in range(300)]).loaded()
     want = dict.fromkeys(range(300), "0")
@@ -252,8 +252,8 @@ def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
     other.join()
     assert not troubles, troubles
     assert world.rows("t") == sorted(want.items(), key=repr)
-    assert sum(d["slices"] for d in done) >= 1
-    assert max(d["attempts"] for d in done) <= S.slice_attempts
+    assert sum(d["file_groups"] for d in done) >= 1
+    assert max(d["attempts"] for d in done) <= compaction.ATTEMPTS
 
 
 @pytest.mark.parametrize("other", ["a batch", "another rewrite"])
@@ -321,7 +321,7 @@ def test_a_run_tags_expires_and_tells_the_ledger_once(world, monkeypatch):
 @pytest.mark.parametrize("lane", ["rowdelta", "merge"])
 def test_expiry_keeps_a_puffin_file_of_which_one_deletion_vector_is_live(world, lane):
     world.table("t").load("t", *[(i, "old") for i in range(100)])
-    world.setup(readers=["spark"])
+    world.setup(query_engines=["spark"])
     world.loaded()
     world.spark.sql(f"insert into {world.name('t')} select id, 'old' from range(100, 400, 1, 3)")
     changes = {FILE1: [U(1, "new"), U(101, "new"), U(301, "new")], FILE2: [U(102, "new")], FILE3: [U(103, "new")]}

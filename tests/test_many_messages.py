@@ -155,7 +155,7 @@ def test_a_message_that_names_no_table_stops_the_table_and_is_shown(loaded):
 def test_where_tasks_fail_this_process_reads_and_a_line_says_why(loaded, monkeypatch):
     _here(monkeypatch)
     w = loaded.message("insert", id=2, v="b").message("insert", id=3, v="c").send(b"\xff no message")
-    w.merged(on_unreadable="quarantine", ops=f"{loaded.space}_ops")
+    w.merged(on_unreadable="quarantine", ops_namespace=f"{loaded.space}_ops")
     assert w.rows("t") == [(1, "a"), (2, "b"), (3, "c")]
     assert any("this process parses the messages" in line and 'Cannot run program "python3"' in line for line in w.said)
     rows = w.spark.table(f"lake.{w.space}_ops.quarantine").collect()
@@ -166,7 +166,9 @@ def _load(w, many: bool, monkeypatch) -> list:
     with monkeypatch.context() as patch:
         if not many:
             _few(patch)
-        return w.full_load(load_over="changes", on_bad_rows="quarantine", max_bad_percent=50.0, ops=f"{w.space}_ops")
+        return w.full_load(
+            load_complete_when="changes", on_bad_rows="quarantine", max_bad_percent=50.0, ops_namespace=f"{w.space}_ops"
+        )
 
 
 @pytest.mark.parametrize("way", ["tasks", "here", "few"])
@@ -201,11 +203,11 @@ def test_more_bad_messages_than_allowed_stop_the_table_and_the_first_are_named(n
     w.send(
         '{"data": {"id": , "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}'
     )
-    note = w.merge(on_bad_rows="quarantine", max_bad_rows=5, ops=f"{w.space}_ops")["t"].note
+    note = w.merge(on_bad_rows="quarantine", max_bad_rows=5, ops_namespace=f"{w.space}_ops")["t"].note
     assert "14 bad row(s)" in note and "14 of 21 rows are more than max_bad_rows=5" in note
     assert [f"{w.topic}/0 offset {n}: column 'n'" in note for n in (1, 2, 4)] == [True] * 3 and "… and 11 more" in note
     assert "fetch a damaged file again" not in note
-    w.merged(on_bad_rows="quarantine", max_bad_rows=14, max_bad_percent=90.0, ops=f"{w.space}_ops")
+    w.merged(on_bad_rows="quarantine", max_bad_rows=14, max_bad_percent=90.0, ops_namespace=f"{w.space}_ops")
     rows = w.spark.table(f"lake.{w.space}_ops.quarantine").collect()
     assert len(rows) == 14 and len({(r.path, r.row_no) for r in rows}) == 14
     assert all(b'"x"' in bytes(r.raw) or r.reason.startswith("not JSON as DMS writes it: {") for r in rows)

@@ -26,7 +26,7 @@ def test_a_plan_tells_what_a_run_would_do_and_changes_nothing(world):
     assert (new["action"], new["load"], new["changes"]) == ("create, then load, then apply changes", 1, 1)
     assert (new["key"], new["lane"], new["format"], new["deletes"]) == ("id", "merge", 3, "deletion vectors")
     assert not world.spark.catalog.tableExists(world.name("t"))
-    assert planned(world, readers=["trino"])["t"]["deletes"] == "position deletes"
+    assert planned(world, query_engines=["trino"])["t"]["deletes"] == "position deletes"
     world.loaded()
     head = world.head("t")
     row = planned(world)["t"]

@@ -23,7 +23,7 @@ NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 def _environment(w, monkeypatch, **sections):
     file = w.environment(monkeypatch) / "w.yml"
     known = yaml.safe_load(file.read_text())
-    known["common"]["ops"] = f"{w.space}_ops"
+    known["common"]["ops_namespace"] = f"{w.space}_ops"
     file.write_text(yaml.safe_dump(known | sections))
 
 
@@ -91,7 +91,7 @@ def test_what_one_setting_does_to_many_tables_is_one_line_and_data_without_a_spe
 @pytest.mark.notebooks
 @pytest.mark.slow
 def test_a_run_with_nothing_to_do_says_which_rows_wait(world, monkeypatch, capsys):
-    world.given = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops"}
+    world.given = {"on_bad_rows": "quarantine", "ops_namespace": f"{world.space}_ops"}
     world.table("t", "id INT8", "n INT4").table("u").load("t", (1, 1)).loaded()
     world.changes("t", I(2, "x"), I(3, "y")).merged()
     _environment(world, monkeypatch)

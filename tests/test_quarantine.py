@@ -28,7 +28,7 @@ COLUMNS = ("id INT8", "n INT4", "note WSTRING(99)")
 @pytest.fixture
 def aside(world):
     """A loaded table of three rows whose bad rows are set aside, in a quarantine of its own."""
-    world.more = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops"}
+    world.more = {"on_bad_rows": "quarantine", "ops_namespace": f"{world.space}_ops"}
     book = world.book
     world.book = lambda kind=CdcMergeSettings, **settings: book(kind, **{**world.more, **settings})
     world.table("t", *COLUMNS).load("t", (1, 1, "a"), (2, 2, "b"), (3, 3, "c"))
@@ -215,7 +215,7 @@ def test_a_rollback_of_the_table_takes_its_rows_back_out_and_what_overtook_other
 
 
 def test_tables_side_by_side_share_the_quarantine(world):
-    settings = {"on_bad_rows": "quarantine", "ops": f"{world.space}_ops", "parallel_tables": 4}
+    settings = {"on_bad_rows": "quarantine", "ops_namespace": f"{world.space}_ops", "parallel_tables": 4}
     for name in "abcd":
         world.table(name, *COLUMNS).load(name, (1, 1, "x"))
     world.loaded()
@@ -372,7 +372,7 @@ def test_other_forms_are_read_again_as_they_were_written(new_world, form):
         "append": {},
     }[form]
     w = new_world(**settings)
-    more = {"on_bad_rows": "quarantine", "ops": f"{w.space}_ops"}
+    more = {"on_bad_rows": "quarantine", "ops_namespace": f"{w.space}_ops"}
     w.rules = {"rules": []}
     columns = ("id INT8", "n INT4", "note NCLOB", "raw BYTES(9)", "at DATETIME", "flag BOOLEAN")
 

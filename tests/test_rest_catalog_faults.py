@@ -22,7 +22,7 @@ def world(spark, catalog, tmp_path, request):
     lane = getattr(request, "param", "merge")
     options = {"type": "rest", "uri": catalog.uri, "warehouse": str(catalog.folder), "io-impl": "org.apache.iceberg.hadoop.HadoopFileIO", "rest-metrics-reporting-enabled": "false"}  # fmt: skip
     w = World(tmp_path / "w", f"s{abs(hash(request.node.name)) % 10**6}", options)
-    w.given = {"catalog": "faulty", "readers": ["athena"], "lane": lane}
+    w.given = {"catalog": "faulty", "query_engines": ["athena"], "lane": lane}
     catalog.expect()
     w.table("t").load("t", (1, "a"), (2, "b"))
     w.given.pop("lane")
@@ -72,7 +72,13 @@ def test_a_fault_at_any_commit_of_a_load_or_of_maintenance_fails_neither(world, 
         return world.full_load(on_changed_load="replay")["t"]
 
     def maintain():
-        asked = {"dry_run": False, "max_small_files": 0, "keep_hours": 0.0, "min_snapshots": 1, "yield_s": 0.1}
+        asked = {
+            "dry_run": False,
+            "max_small_files": 0,
+            "keep_hours": 0.0,
+            "min_snapshots": 1,
+            "wait_for_writer_s": 0.1,
+        }
         (result,) = maintenance.run(world.book(MaintenanceSettings, **asked))
         return result
 

@@ -67,7 +67,7 @@ def test_random_histories_end_as_a_replay(world, readers, lane):
         world.specs[kind]["partition"] = parts
         (world.root / f"specs/{kind}.yml").write_text(yaml.safe_dump(world.specs[kind]))
         world.load(kind, *[(*key(n), "l") for n in range(20)])
-    troubles = [r.note for r in {**world.setup(readers=readers), **world.full_load()}.values() if r.failed]
+    troubles = [r.note for r in {**world.setup(query_engines=readers), **world.full_load()}.values() if r.failed]
     assert not troubles
     for name in files(2):
         for kind, (key, *_) in kinds.items():
@@ -136,7 +136,7 @@ def test_the_index_follows_what_others_do(loaded, what):
 
 @pytest.mark.parametrize(("limit", "lane"), [(2048, "rowdelta"), (0, "scan")])
 def test_delete_files_that_a_compaction_by_others_left_do_not_count(world, limit, lane):
-    world.given["readers"] = ["athena"]
+    world.given["query_engines"] = ["athena"]
     world.table("t").load("t", *[(i, f"a{i}") for i in range(50)]).loaded()
     book = world.book(lane="rowdelta", index_limit_mb=limit)
     world.changes("t", U(1, "A"), D(2), I(101, "n"))
@@ -213,7 +213,9 @@ def test_no_key_is_read_again_after_a_compaction_of_ours(loaded, monkeypatch, me
         if number:  # one more file, or there would be nothing to compact
             batch("20240101-100040000.csv", U(7, "G"))
         meanwhile = meanwhile and not number
-        assert compaction.compact(loaded.spark, loaded.name("t"), ("id",), MaintenanceSettings(), "r", print)["slices"]
+        assert compaction.compact(loaded.spark, loaded.name("t"), ("id",), MaintenanceSettings(), "r", print)[
+            "file_groups"
+        ]
     expected = dict(loaded.rows("t")) | {1: "B", 5: "E", 9: "I"}
     batch("20240101-100050000.csv", U(1, "B"), U(5, "E"), U(9, "I"))
     assert sorted(loaded.rows("t")) == sorted(expected.items())
@@ -314,7 +316,7 @@ def test_a_compaction_of_other_files_in_the_middle_is_followed(loaded, monkeypat
         done = compaction.compact_group(
             loaded.spark, loaded.name("t"), ("id",), compaction.FileGroup((first,), 1, 49), s, "middle"
         )
-        assert done["slices"] == 1
+        assert done["file_groups"] == 1
 
     before_commit(monkeypatch, rewrite_the_load)
     loaded.changes("t", I(102, "new"), name=FILE2)

@@ -134,7 +134,7 @@ def test_random_histories_by_every_path_leave_each_row_its_id(world, monkeypatch
     settings = {
         "merge": {},
         "scan": {},
-        "rowdelta": {"fold_after": 2},
+        "rowdelta": {"merge_small_after": 2},
         "no index": {"lane": "rowdelta", "index_limit_mb": 0},
     }
     books = {given: world.book(**({"lane": given} | more)) for given, more in settings.items()}
@@ -151,10 +151,10 @@ def test_random_histories_by_every_path_leave_each_row_its_id(world, monkeypatch
         known = {row: after[key] for key, row in state.items()}
         if number == 5:
             books["rowdelta"].lanes.save()
-            books["rowdelta"] = world.book(lane="rowdelta", fold_after=2)  # another run, with the index on disk
+            books["rowdelta"] = world.book(lane="rowdelta", merge_small_after=2)  # another run, with the index on disk
         if number in (4, 7):
             given = MaintenanceSettings(root=str(world.root))
-            assert compaction.compact(world.spark, world.name("t"), ("id",), given, f"r{number}", print)["slices"]
+            assert compaction.compact(world.spark, world.name("t"), ("id",), given, f"r{number}", print)["file_groups"]
             assert {state[key]: found for key, found in lineage(world).items()} == known
         if number == 8:  # a snapshot's new manifests then hold older files too
             world.spark.sql(
@@ -166,7 +166,7 @@ def test_random_histories_by_every_path_leave_each_row_its_id(world, monkeypatch
 
 
 def test_a_table_that_becomes_v3_keeps_ids_from_its_next_commit_on(world):
-    world.given["readers"] = ["athena"]
+    world.given["query_engines"] = ["athena"]
     world.table("t").load("t", *[(i, f"a{i}") for i in range(20)]).loaded()
     book = world.book(lane="rowdelta")
     ways = []

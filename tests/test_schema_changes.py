@@ -93,7 +93,7 @@ class Written:
         self.now = read_catalog(spark, reach, ["s.%"])
 
     def run(self, flow, kind, specs, **settings):
-        given = {"root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json", "readers": ["spark"], "catalog_options": self.catalog_options, **settings}  # fmt: skip
+        given = {"root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json", "query_engines": ["spark"], "catalog_options": self.catalog_options, **settings}  # fmt: skip
         book = Workbook(kind(**given), lambda text: None)
         book.specs = dict(specs)
         return {r.table: r for r in flow(book)}
@@ -105,7 +105,9 @@ class Written:
     def loaded(self) -> None:
         """Set up and load, with the columns of before."""
         self.done(setup.create_tables, SetupSettings, self.specs_before())
-        self.done(full_load.run, FullLoadSettings, self.specs_before(), stream_start="earliest", load_over="declared")
+        self.done(
+            full_load.run, FullLoadSettings, self.specs_before(), stream_start="earliest", load_complete_when="declared"
+        )
 
     def specs_before(self):
         return {f"s.{c.table}": self.spec_before(c) for c in self.cases}

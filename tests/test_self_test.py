@@ -69,7 +69,7 @@ def test_the_next_run_removes_what_a_killed_self_test_left(loaded, monkeypatch, 
 
 def test_down_lists_and_deletes_what_killed_self_tests_left(loaded, monkeypatch, capsys):
     loaded.changes("t", U(1, "A"), name=FILE1)
-    loaded.given["ops"] = f"{loaded.space}_ops"
+    loaded.given["ops_namespace"] = f"{loaded.space}_ops"
     for step in (0, 2, 4):
         with monkeypatch.context() as patch:
             patch.setattr(self_test, "clear_self_tests", lambda *_: None)

@@ -2,12 +2,14 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from frazil.cli import run, schema
 from frazil.config import spark_session
-from frazil.config.settings import ParameterError, find_params, resolve
+from frazil.config.settings import GIVEN, NOTEBOOKS, RENAMED, RETIRED, ParameterError, find_params, resolve
 from frazil.config.spark_session import SessionError
 from frazil.config.spec import SpecError, load_specs, parse_spec
 from helpers import spec_of
@@ -80,6 +82,91 @@ def test_a_parameter_of_an_earlier_version_is_ignored_with_a_warning(params):
     with pytest.warns(UserWarning, match="the notebook's cell: statistics is no longer used: .* compute_table_stats"):
         resolve("maintenance", {"statistics": True})
     assert resolve("setup", {}).settings.statistics == "s.json"
+
+
+@pytest.mark.parametrize(("of", "name"), RETIRED)
+def test_each_retired_parameter_is_ignored_in_a_file_and_in_a_cell(params, tmp_path, of, name):
+    notebook = "setup" if of == "common" else of
+    usual = resolve(notebook, {}).settings
+    for section in {of, notebook}:
+        params(**{section: {name: 5}})
+        with pytest.warns(UserWarning, match=f"demo.yml: {section}: {name} is no longer used: "):
+            assert resolve(notebook, {}).settings == usual
+    params()
+    with pytest.warns(UserWarning, match=f"the notebook's cell: {name} is no longer used: "):
+        assert resolve(notebook, {name: 5}).settings == usual
+
+
+EARLIER = [
+    pytest.param(notebook, section, old, new, id=f"{old}-{notebook}-{section}")
+    for (of, old), new in RENAMED.items()
+    for notebook in (NOTEBOOKS if of == "common" else [of])
+    for section in dict.fromkeys((of, notebook))
+]
+"""Each earlier name, with every notebook that knows it, and every section of the file that may hold it."""
+earlier_names = pytest.mark.parametrize(("notebook", "section", "old", "new"), EARLIER)
+
+
+def unusual(notebook: str, name: str):
+    """Return a value that a parameter may have and that is not its default."""
+    default = getattr(NOTEBOOKS[notebook](), name)
+    return ["x"] if isinstance(default, list) else f"{default}x" if isinstance(default, str) else default + 1
+
+
+@earlier_names
+def test_an_earlier_name_works_in_a_file_and_in_a_cell_and_warns_once_with_the_new_name(
+    params, notebook, section, old, new
+):
+    value = unusual(notebook, new)
+    params(**{section: {old: value}})
+    for cell, where in (({}, f"demo.yml: {section}"), ({old: value}, "the notebook's cell")):
+        with pytest.warns(UserWarning, match=f"{where}: {old} is now called {new}$") as warned:
+            resolved = resolve(notebook, cell)
+        assert getattr(resolved.settings, new) == value and resolved.origin[new] == where
+        assert [str(w.message).endswith(f"{where}: {old} is now called {new}") for w in warned] == [True]
+        params()
+
+
+@earlier_names
+def test_an_earlier_name_works_behind_p_and_among_sealed_parameters(params, monkeypatch, notebook, section, old, new):
+    monkeypatch.setattr(run, "Workbook", lambda settings: SimpleNamespace(settings=settings))
+    default = unusual(notebook, new)
+    text = "2026" if isinstance(default, str) else json.dumps(default)  # a text that YAML would read as a number
+    with pytest.warns(UserWarning, match=f"{old} is now called {new}$"):
+        book, _ = run.validated(notebook, "demo", [[old, text]])
+    assert getattr(book.settings, new) == ("2026" if isinstance(default, str) else default)
+    monkeypatch.setenv(GIVEN, json.dumps({old: default}))
+    with pytest.warns(UserWarning, match=f"the command: {old} is now called {new}$"):
+        assert getattr(resolve(notebook, {}).settings, new) == default
+
+
+@earlier_names
+def test_both_names_together_are_refused_and_one_without_a_value_does_not_count(params, notebook, section, old, new):
+    value = unusual(notebook, new)
+    for given in ({old: value, new: value}, {new: value, old: value}):
+        params()
+        with pytest.raises(ParameterError, match=f"the notebook's cell: {old} is now called {new}, and both"):
+            resolve(notebook, given)
+        params(**{section: given})
+        with pytest.raises(ParameterError, match=f"demo.yml: {section}: {old} is now called {new}, and both"):
+            resolve(notebook, {})
+    params(**{section: {new: value, old: None}})
+    assert getattr(resolve(notebook, {}).settings, new) == value
+    params(**{section: {old: value, new: None}})
+    with pytest.warns(UserWarning, match=f"{old} is now called {new}$"):
+        assert getattr(resolve(notebook, {}).settings, new) == value
+
+
+def test_an_earlier_name_is_neither_offered_nor_listed(params):
+    listed = json.loads(schema.text("environment"))["$defs"].values()
+    for _, old in (*RENAMED, *RETIRED):
+        of = {s for s, name in (*RENAMED, *RETIRED) if name == old}
+        for notebook in NOTEBOOKS if "common" in of else of:
+            assert old not in [r["parameter"] for r in resolve(notebook, {}).rows()]
+            assert all(old not in d["properties"] for d in listed if d["title"] == NOTEBOOKS[notebook].__name__)
+    with pytest.raises(ParameterError, match="unknown parameter 'load_ovr'") as refused:
+        resolve("full_load", {"load_ovr": "declared"})
+    assert "load_over" not in refused.value.cure
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,9 @@ def test_a_row_that_tells_no_table_stops_all_that_share_the_folder(new_world, wa
     for table in YEARS:
         assert results[table].failed and "names no table" in results[table].note, results[table]
         assert " row 3: names no table" in results[table].note
-    world.merged(on_bad_rows="quarantine", ops=f"{world.space}_ops", max_bad_percent=100.0)
+    world.merged(on_bad_rows="quarantine", ops_namespace=f"{world.space}_ops", max_bad_percent=100.0)
     assert lake(world, "year_1") == [(1, "b", "it's one")] and lake(world, "year_2") == [(1, "B")]
-    shown = quarantine_replay.plan(world.book(ops=f"{world.space}_ops"))
+    shown = quarantine_replay.plan(world.book(ops_namespace=f"{world.space}_ops"))
     assert {r["table"]: r.get("rows", r) for r in shown} == {f"public.{t}": 1 for t in YEARS}
 
 

@@ -21,7 +21,7 @@ KINDS = {
 
 
 def ingest(world, book=None, **settings) -> None:
-    given = {"lane": "rowdelta", "max_batch_files": 1, "fold_after": 3} | settings
+    given = {"lane": "rowdelta", "max_batch_files": 1, "merge_small_after": 3} | settings
     assert not [r.note for r in cdc.run(book or world.book(**given)) if r.failed]
 
 
@@ -43,7 +43,7 @@ def test_folded_rows_are_what_they_were(world, readers):
         world.specs[kind]["partition"] = parts
         (world.root / f"specs/{kind}.yml").write_text(yaml.safe_dump(world.specs[kind]))
         world.load(kind, *[(*key(n), "l") for n in range(20)])
-    assert not [r.note for r in {**world.setup(readers=readers), **world.full_load()}.values() if r.failed]
+    assert not [r.note for r in {**world.setup(query_engines=readers), **world.full_load()}.values() if r.failed]
     for name in files(11):
         for kind, (key, *_) in KINDS.items():
             world.changes(kind, *random_changes(rng, states[kind], key, 9), name=name)
@@ -74,7 +74,7 @@ def loaded(world):
 
 
 def test_the_index_follows_a_fold_without_a_look_at_the_files(loaded, monkeypatch):
-    book = loaded.book(lane="rowdelta", fold_after=3, max_batch_files=1)
+    book = loaded.book(lane="rowdelta", merge_small_after=3, max_batch_files=1)
     expected, read = dict(loaded.rows("t")), []
     for n, name in enumerate(files(4)):
         loaded.changes("t", U(n, f"u{n}"), I(100 + n, "n"), D(100 + n - 2), name=name)
@@ -94,7 +94,7 @@ def test_the_index_follows_a_fold_without_a_look_at_the_files(loaded, monkeypatc
 
 
 def test_an_index_of_another_run_follows_a_fold_by_its_order(loaded, monkeypatch):
-    book = loaded.book(lane="rowdelta", fold_after=2, max_batch_files=1)
+    book = loaded.book(lane="rowdelta", merge_small_after=2, max_batch_files=1)
     for n, name in enumerate(files(2)):
         loaded.changes("t", U(n, f"u{n}"), I(100 + n, "n"), name=name)
     with monkeypatch.context() as m:
@@ -132,7 +132,7 @@ def test_others_come_in_between(loaded, monkeypatch, what):
         return found
 
     monkeypatch.setattr(small_file_merge, "write_rows", between)
-    book = loaded.book(lane="rowdelta", fold_after=3, max_batch_files=1)
+    book = loaded.book(lane="rowdelta", merge_small_after=3, max_batch_files=1)
     for n, name in enumerate(files(3)):
         loaded.changes("t", U(n, f"u{n}"), I(100 + n, "n"), name=name)
     ingest(loaded, book)
@@ -176,10 +176,10 @@ def test_the_history_of_a_key_knows_of_no_fold(loaded):
 def test_rows_that_are_all_gone_leave_no_file(loaded):
     for n, name in enumerate(files(3)):
         loaded.changes("t", *([I(100 + n, "n")] if n < 2 else [D(100), D(101)]), name=name)
-    ingest(loaded, fold_after=2)
+    ingest(loaded, merge_small_after=2)
     for n, name in enumerate(files(6)[3:]):
         loaded.changes("t", I(200 + n, "n"), *([D(200)] if n else []), name=name)
-    ingest(loaded, fold_after=2)
+    ingest(loaded, merge_small_after=2)
     assert dict(loaded.rows("t")).keys() == {*range(50), 201, 202}
 
 
@@ -187,12 +187,12 @@ def test_large_commits_and_none_at_all_are_not_folded(loaded, monkeypatch):
     monkeypatch.setattr(small_file_merge, "SMALL_BYTES", 10)
     for name in files(3):
         loaded.changes("t", U(1, name), name=name)
-    ingest(loaded, fold_after=2)
+    ingest(loaded, merge_small_after=2)
     assert not folds(loaded) and len(data_files(loaded)) == 4
     monkeypatch.undo()
     for name in files(6)[3:]:
         loaded.changes("t", U(2, name), name=name)
-    ingest(loaded, fold_after=0)
+    ingest(loaded, merge_small_after=0)
     assert not folds(loaded)
 
 

@@ -128,9 +128,9 @@ def test_partitions_outside_the_key_follow_moves_and_deletes_that_carry_only_the
     declare(w, "t", partition=["region", "month(at)", "bucket(4, id)"], sort=["v desc"])
     days = ["2024-01-05 00:00:00", "2024-02-05 00:00:00"]
     w.load("t", *[(i, f"r{i % 3}", days[i % 2], i) for i in range(12)])
-    assert not any(r.failed for r in {**w.setup(readers=readers), **w.full_load(readers=readers)}.values())
+    assert not any(r.failed for r in {**w.setup(query_engines=readers), **w.full_load(query_engines=readers)}.values())
     w.changes("t", *[U(i, f"r{(i + 1) % 3}", days[(i + 1) % 2], i + 100) for i in range(4)], D(4), D(5),
-              U(40, "r0", days[0], 1, was=6), I(5, None, None, 7)).merged(readers=readers, lane=lane)  # fmt: skip
+              U(40, "r0", days[0], 1, was=6), I(5, None, None, 7)).merged(query_engines=readers, lane=lane)  # fmt: skip
     got = {r[0]: (r[1], r[3]) for r in w.rows("t")}
     wanted = {i: (f"r{(i + 1) % 3}", i + 100) for i in range(4)} | {i: (f"r{i % 3}", i) for i in range(7, 12)}
     assert got == wanted | {5: (None, 7), 40: ("r0", 1)} and len(w.rows("t")) == len(got)

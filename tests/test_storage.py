@@ -433,7 +433,7 @@ def story(world: World, lane: str) -> dict:
     )
     stored = world.position("t")
     (kept,) = maintenance.run(
-        world.book(MaintenanceSettings, dry_run=False, max_small_files=1, max_deleted_share=0.0, yield_s=0)
+        world.book(MaintenanceSettings, dry_run=False, max_small_files=1, max_deleted_share=0.0, wait_for_writer_s=0)
     )
     return {
         "rows": world.rows("t"),
@@ -506,7 +506,7 @@ def _tell_all(root: Path, rest: dict[str, str]) -> None:
     tell(S3World(root / "s3", "s3", lake, bucket=boto3.resource("s3").Bucket("dms")))
     tell(S3World(root / "jdbc", "jdbc", on_s3), "rowdelta", catalog="jdbc")
     for lane in ("merge", "rowdelta"):
-        tell(S3World(root / f"rest_{lane}", f"rest_{lane}", rest), lane, catalog="rest", readers=["athena"])
+        tell(S3World(root / f"rest_{lane}", f"rest_{lane}", rest), lane, catalog="rest", query_engines=["athena"])
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def frazil(*argv: str) -> tuple[int, str]:
 @pytest.mark.slow
 def test_a_name_that_needs_quoting_goes_through_every_command(new_world, monkeypatch):
     world = new_world()
-    world.rules, world.given = {"rules": []}, {"ops": f"{world.space} ops"}
+    world.rules, world.given = {"rules": []}, {"ops_namespace": f"{world.space} ops"}
     sources = {f"{world.space}.{NAVISION}": "rowdelta", f"{world.space} {ALL_SIGNS}.{ALL_SIGNS}": "rowdelta",
                f"{world.space}.{ALL_SIGNS}": "merge", f"{world.space}.plain": "merge", f"{world.space}.2024": "merge"}  # fmt: skip
     for source in sources:
@@ -72,7 +72,7 @@ def test_a_name_that_needs_quoting_goes_through_every_command(new_world, monkeyp
     for source, lane in sources.items():
         went_well(world.merge(tables=[source], lane=lane))
         assert lake_table(world.catalog_options, source).current_snapshot().summary["frazil.lane"] == lane
-    done = maintenance.run(world.book(MaintenanceSettings, tables=[*sources][:2], dry_run=False, small_file_mb=64))
+    done = maintenance.run(world.book(MaintenanceSettings, tables=[*sources][:2], dry_run=False, target_file_mb=256))
     assert not [r.note for r in done if r.failed]
     book = world.book(ExploreSettings)
     for source in sources:
@@ -181,7 +181,7 @@ TIMES = {"j\u00e4hrlich": "year", "\u6708": "month", "\u0434\u0435\u043d\u044c":
 
 def test_a_partition_by_a_column_with_any_letters_is_read_by_every_declared_reader(new_world):
     world = new_world()
-    world.rules, world.given = {"rules": []}, {"readers": ["spark", "duckdb", "pyiceberg"]}
+    world.rules, world.given = {"rules": []}, {"query_engines": ["spark", "duckdb", "pyiceberg"]}
     columns = ["id INT8", *[f"{n} {t}" for n, t in LETTERS.items()], *[f"{n} DATETIME" for n in TIMES]]
     parts = [p for n in LETTERS for p in (n, f"bucket(4, {n})", f"truncate(2, {n})")]
     for lane in ("merge", "rowdelta"):

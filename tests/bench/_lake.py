@@ -47,10 +47,10 @@ def tiny(kind: type[Settings], place: Path, **more) -> Workbook:
     return Workbook(given, lambda text: None)
 
 
-def tiny_lake(folder: Path, readers: list[str]) -> Path:
+def tiny_lake(folder: Path, query_engines: list[str]) -> Path:
     """Set up, load and merge the two tables of the tiny source, and return the place."""
     place = workspace(folder)
-    setup.create_tables(tiny(SetupSettings, place, readers=readers))
+    setup.create_tables(tiny(SetupSettings, place, query_engines=query_engines))
     raise_if_failed(full_load.run(tiny(FullLoadSettings, place)))
     raise_if_failed(cdc.run(tiny(CdcMergeSettings, place)))
     return place

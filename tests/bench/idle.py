@@ -55,7 +55,7 @@ def run(quick: bool = False) -> list[dict]:
     Quick: once each.
     """
     with tempfile.TemporaryDirectory(prefix="frazil-idle-") as folder:
-        place, times = tiny_lake(Path(folder), readers=["spark", "duckdb", "pyiceberg"]), 1 if quick else 9
+        place, times = tiny_lake(Path(folder), query_engines=["spark", "duckdb", "pyiceberg"]), 1 if quick else 9
         stop_spark()
         shutil.copytree(ROOT / "notebooks", place / "notebooks")
         command = ["frazil.cli", "run", "--env", "demo"]

@@ -144,7 +144,7 @@ def _shop(scale: float, tables: list[str]) -> Iterator[tuple]:
 
         def book(kind, **more):
             return Workbook(kind(root=str(place), source="s3", specs="params/shop", endpoint="params/shop.endpoint.json", tables=tables,
-                                 mappings="params/shop.mappings.json", catalog="advice", catalog_options=lake, readers=["spark"], **more),
+                                 mappings="params/shop.mappings.json", catalog="advice", catalog_options=lake, query_engines=["spark"], **more),
                             lambda text: None)  # fmt: skip
 
         with DmsSimulator(
@@ -215,7 +215,7 @@ def run(quick: bool = False) -> list[dict]:
     """Measure all three; quick: 2,000 commits, 300 snapshots, one table and one prediction."""
     commits, snapshots = (2_000, 300) if quick else (100_000, 10_000)
     with tempfile.TemporaryDirectory(prefix="frazil-latency-") as folder:
-        place = tiny_lake(Path(folder), readers=["trino"])
+        place = tiny_lake(Path(folder), query_engines=["trino"])
         notebook = _notebook(place, commits)
         print(f"  the notebook took {notebook:.1f} s", flush=True)
         plans = _plan(place, snapshots)

@@ -67,7 +67,7 @@ class Bench:
             "specs": "specs",
             "endpoint": "endpoint.json",
             "catalog": "bench",
-            "readers": ["spark"],
+            "query_engines": ["spark"],
         }
         return Workbook(kind(**given, catalog_options=lake, **more), lambda text: None)
 
@@ -184,7 +184,7 @@ def run(quick: bool = False) -> list[dict]:
     """Measure; quick: 100,000 rows, 30 commits, two pairs of short windows."""
     rows, files, commits, per_commit = (100_000, 5, 30, 20) if quick else (5_000_000, 50, 1_000, 50)
     seconds, pairs, warm = (5.0, 2, 5.0) if quick else (36.0, 5, 25.0)
-    s = MaintenanceSettings(max_run_s=0.8 * seconds, slice_files=10 if quick else 60, target_file_mb=64)
+    s = MaintenanceSettings(max_run_s=0.8 * seconds, file_group_files=10 if quick else 60, target_file_mb=64)
     with tempfile.TemporaryDirectory(prefix="frazil-maintenance-") as folder:
         bench, began = Bench(Path(folder), rows), time.time()
         bench.prepare(files, commits, per_commit)
@@ -212,13 +212,13 @@ def run(quick: bool = False) -> list[dict]:
             return float(a.percentiles().iloc[0]["p99"]), a.count
 
         (without, n), (beside, m) = p99(False), p99(True)
-    attempts, slices = max((d["attempts"] for d in done), default=0), sum(d["slices"] for d in done)
+    attempts, groups = max((d["attempts"] for d in done), default=0), sum(d["file_groups"] for d in done)
     what = f"{rows:,} rows, {commits:,} commits of updates, then {RATE:,} changes/s in files of 1 s, trigger 0.5 s; {pairs} windows of {seconds:g} s each way; no row differs from a replay"
     return [
         {"name": "ingest_p99_rise", "value": round(beside / without, 2), "unit": "ratio", "conditions": f"{what}; {m} and {n} batches"},
         {"name": "ingest_p99_beside_s", "value": round(beside, 2), "unit": "s", "conditions": "source commit → committed, windows with compaction"},
         {"name": "ingest_p99_alone_s", "value": round(without, 2), "unit": "s", "conditions": "source commit → committed, windows without"},
         {"name": "compacted_share", "value": round(1 - len(left) / len(planned), 3), "unit": "share",
-         "conditions": f"of {len(planned):,} files that the plan named; {slices} slices, {sum(d['carried_deletes'] for d in done):,} deletes carried"},
-        {"name": "compaction_attempts", "value": attempts, "unit": "attempts", "conditions": f"at most, for a slice; {sum(d['given_up'] for d in done)} given up"},
+         "conditions": f"of {len(planned):,} files that the plan named; {groups} file groups, {sum(d['carried_deletes'] for d in done):,} deletes carried"},
+        {"name": "compaction_attempts", "value": attempts, "unit": "attempts", "conditions": f"at most, for a file group; {sum(d['given_up'] for d in done)} given up"},
     ]  # fmt: skip

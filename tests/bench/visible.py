@@ -124,7 +124,7 @@ def _files(quick: bool) -> list[dict]:
 
 def _care(world: KafkaWorld, stop: threading.Event, done: list) -> None:
     """Let `frazil run 03_maintenance` care for all tables again and again, as somebody who schedules it beside ingestion would."""
-    settings = {"source": world.source, "specs": "specs", "endpoint": "endpoint.json", "readers": ["spark"],
+    settings = {"source": world.source, "specs": "specs", "endpoint": "endpoint.json", "query_engines": ["spark"],
                 "catalog_options": world.catalog_options, "spark_options": MEMORY}  # fmt: skip
     (world.root / "params").mkdir()
     (world.root / "params/bench.yml").write_text(yaml.safe_dump({"common": settings}))

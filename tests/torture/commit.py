@@ -38,7 +38,7 @@ POINTS = {
     "fold": ["lake.small_file_merge:write_rows", "lake.jvm_rewrite:commit_rewrite", "lake.row_delta:write_rows", "lake.jvm_row_delta:commit"],
 }  # fmt: skip
 LANES = {lane: {"lane": lane} for lane in ("rowdelta", "scan", "merge")}
-LANES["fold"] = {"lane": "rowdelta", "max_batch_files": 1, "fold_after": 2}
+LANES["fold"] = {"lane": "rowdelta", "max_batch_files": 1, "merge_small_after": 2}
 """What a batch is merged with; of files that are to be folded there are several, each a batch."""
 FAULTS = ["compaction", "second writer", "unknown outcome", "full disk", "foreign delete of nothing"]
 
@@ -79,7 +79,7 @@ class Case:
         world.table("t").load("t", *self.now.items())
         troubles = [
             r.note
-            for r in {**world.setup(readers=["spark" if version == 3 else "trino"]), **world.full_load()}.values()
+            for r in {**world.setup(query_engines=["spark" if version == 3 else "trino"]), **world.full_load()}.values()
             if r.failed
         ]
         assert not troubles, troubles
@@ -178,7 +178,7 @@ def child(root: str, space: str, lane: str, point: str, delay: float, options: s
         threading.Timer(delay, die).start() if delay else die()
 
     given = {"root": root, "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
-             "readers": ["spark"], "catalog_options": json.loads(options), **LANES[lane],
+             "query_engines": ["spark"], "catalog_options": json.loads(options), **LANES[lane],
              "spark_options": {"spark.driver.memory": "1g"}}  # fmt: skip
     book = Workbook(CdcMergeSettings(**given), lambda text: None)
     book.lanes.missing(book.name(next(iter(book.specs.values()))))  # not in the self-test

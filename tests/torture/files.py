@@ -174,7 +174,7 @@ def _world(folder: Path, space: str, options: dict, dialect: Dialect) -> World:
         folder, space, options, CsvNullValue=dialect.null, CsvDelimiter=dialect.delimiter, Rfc4180=dialect.quotes, AddColumnName=dialect.header,
         **({"DataFormat": "parquet"} if dialect.ending == ".parquet" else {"CompressionType": "GZIP"} if dialect.ending.endswith("gz") else {}),
     )  # fmt: skip
-    world.rules, world.given = {"rules": []}, {"on_bad_rows": "quarantine", "ops": f"{space}_ops"}
+    world.rules, world.given = {"rules": []}, {"on_bad_rows": "quarantine", "ops_namespace": f"{space}_ops"}
     return world.table("t", *COLUMNS).loaded()
 
 

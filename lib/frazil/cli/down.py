@@ -93,7 +93,7 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
     other tables. It includes all files below these, and the remains of killed self-tests. It also has the namespaces
     that Frazil created and that are then empty, run folders, key indexes and charts.
     """
-    own = {f"{book.settings.ops}.{name}": column for name, column in pyiceberg_catalog.OPS.items()}
+    own = {f"{book.settings.ops_namespace}.{name}": column for name, column in pyiceberg_catalog.OPS.items()}
     tables, files, left, catalog = _tables(book, own)
     for target, table in pyiceberg_catalog.scratch(catalog, _spaces(book)) if catalog else ():
         tables[target] = table.metadata_location

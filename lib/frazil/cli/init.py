@@ -258,7 +258,7 @@ def _environment(env: str, source: str, mappings: bool) -> str:
         "source": source, "endpoint": f"params/{env}.endpoint.json",
         **({"mappings": f"params/{env}.mappings.json"} if mappings else {}), "specs": f"params/{env}", "catalog": "lake",
         "catalog_options": {"type": "jdbc", "uri": f"jdbc:sqlite:{place}/catalog.db", "warehouse": f"{place}/warehouse"},
-        "readers": ["spark", "duckdb", "pyiceberg"],
+        "query_engines": ["spark", "duckdb", "pyiceberg"],
     }  # fmt: skip
     text = schema.HEAD.format(place="", document="environment")
     text += "# Where DMS writes, how, and where the lake is. See params/README.md for what else you can set here.\n"

@@ -28,6 +28,7 @@ from frazil.config.settings import (
     ParameterError,
     Settings,
     find_params,
+    present_name,
     resolve,
     yaml_fault,
 )
@@ -153,7 +154,7 @@ def validated(section: str, env: str, pairs: list[list[str]]) -> tuple[Workbook,
     """Return the notebook's workbook and typed parameters; parameters, specs and endpoint are read before anything starts."""
     hints = get_type_hints(NOTEBOOKS[section])
     try:
-        given = {n: v if hints.get(n) is str else yaml.safe_load(v) for n, v in pairs}
+        given = {n: v if hints.get(present_name(section, n)) is str else yaml.safe_load(v) for n, v in pairs}
     except yaml.YAMLError as e:
         raise ParameterError(f"a value of -p is no YAML: {yaml_fault(e)}", "write a list as '[a, b]'") from None
     return Workbook(resolve(section, {**given, "env": env}).settings), {**given, "env": env}

@@ -7,7 +7,7 @@ import os
 import types
 import warnings
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -64,7 +64,9 @@ class Settings:
     catalog_options: dict[str, str] = parameter(
         {}, "Options of the Iceberg catalog, as in `spark.sql.catalog.<name>.*`: type, uri, warehouse …"
     )
-    readers: list[str] = parameter([], "Engines that read the tables. If one cannot read format v3, new tables are v2.")
+    query_engines: list[str] = parameter(
+        [], "Engines that read the tables. If one cannot read format v3, new tables are v2."
+    )
     on_unreadable: str = parameter(
         "stop",
         "What to do with stream messages that name no table (such as invalid JSON). `stop` the tables they may "
@@ -109,12 +111,15 @@ class Settings:
         {},
         "Spark settings for a session that Frazil builds. `spark.jars.packages` adds to Frazil's own jars.",
     )
-    ops: str = parameter("ops", "Namespace in the catalog of the tables `commits`, `maintenance` and `quarantine`.")
+    ops_namespace: str = parameter(
+        "ops", "Namespace in the catalog of the tables `commits`, `maintenance` and `quarantine`."
+    )
     file_group: str = parameter(
         "", "Unix group that may read `runs` and the files of a local lake; empty: only the user who runs Frazil."
     )
     runs: str = parameter("runs", "Folder for logs and reports; each environment has its own folder in it.")
-    root: str = parameter("", "Folder that relative paths start from; empty: the one that holds `params/`.")
+    root: str = ""
+    """The folder that relative paths start from. It is no parameter: it holds the folder of the environment file."""
 
     def path(self, name: str) -> Path:
         """Return the absolute path of a file or folder parameter; raise ParameterError if it is empty or a URL."""
@@ -171,7 +176,7 @@ class FullLoadSettings(Settings):
         '`2026-01-31T12:00:00Z`, or offsets as JSON `{"topic/0": 17}`. Needed once per table; later runs start at '
         "its position.",
     )
-    load_over: str = parameter(
+    load_complete_when: str = parameter(
         "changes",
         "How to recognise that a table's full load in a stream is complete: `changes`, `declared` or a JSON file. "
         "`changes`: a change arrived after the last load record. `declared`: you say so. A file: as `aws dms "
@@ -203,7 +208,7 @@ class CdcMergeSettings(Settings):
     index_limit_mb: int = parameter(
         2048, "Maximum size of a table's key index, in MB; above it, a scan of the keys finds the rows."
     )
-    fold_after: int = parameter(
+    merge_small_after: int = parameter(
         16, "After this many small row deltas of a table, merge their files into one, in a separate commit; 0 = off."
     )
     max_batches: int = parameter(0, "Stop after this many batches per table; 0: go on until nothing is pending.")
@@ -242,25 +247,22 @@ class MaintenanceSettings(Settings):
         None,
         "Only show the plan and change nothing. Default: true in an interactive notebook, false otherwise.",
     )
-    small_file_mb: int = parameter(32, "Size in MB below which a data file counts as small.")
     max_small_files: int = parameter(5, "Compact a table that has more small files than this.")
     max_deleted_share: float = parameter(
         0.1, "Compact a table when more than this share of the rows in its data files is deleted."
     )
-    target_file_mb: int = parameter(128, "Target size in MB of the files that compaction writes.")
+    target_file_mb: int = parameter(
+        128, "Target size in MB of the files that compaction writes. A file below a quarter of it counts as small."
+    )
     keep_hours: float = parameter(
         24.0, "Expire snapshots older than this many hours; tags, branches and the current snapshot stay."
     )
     min_snapshots: int = parameter(10, "Minimum number of snapshots to keep.")
-    max_manifests: int = parameter(20, "Rewrite manifests when a table has more than this many.")
     sort_by: list[str] = parameter(
         [], "Columns to sort by within each file group of a compaction; empty: keep the order of the rows."
     )
-    slice_files: int = parameter(200, "Maximum number of files per file group of a compaction.")
-    slice_attempts: int = parameter(
-        3, "Number of times to try to commit a file group against ingestion; after that it waits for the next run."
-    )
-    yield_s: float = parameter(
+    file_group_files: int = parameter(200, "Maximum number of files per file group of a compaction.")
+    wait_for_writer_s: float = parameter(
         30.0, "Seconds that compaction waits for a batch in progress; after that, the attempt is lost."
     )
     nice: int = parameter(
@@ -292,6 +294,26 @@ class MaintenanceSettings(Settings):
         """Whether to change nothing: the value of `dry_run`, else true in a notebook under a Jupyter server."""
         return "JPY_SESSION_NAME" in os.environ if self.dry_run is None else self.dry_run
 
+    @property
+    def small_file_mb(self) -> float:
+        """The size in MB below which a data file counts as small."""
+        return self.target_file_mb / 4
+
+
+PRICES = {
+    "as_of": "2025-11, us-east-1: check them",
+    "vcpu_hour": "0.052624",
+    "gb_hour": "0.0057785",
+    "put_1000": "0.005",
+    "get_1000": "0.0004",
+    "puts_commit": "7",
+    "gets_commit": "20",
+    "start_s": "60",
+    "worker_vcpu": "4",
+    "worker_gb": "16",
+}
+"""The default of `prices`, and of each entry that a user leaves out."""
+
 
 @dataclass(frozen=True)
 class LatencySettings(Settings):
@@ -301,22 +323,22 @@ class LatencySettings(Settings):
     trigger_s: float = parameter(
         None, "Seconds between two polls for files, for the advice; left out: estimated from the commits."
     )
-    worker_vcpu: float = parameter(4.0, "vCPUs of the present worker, for the cost in the advice.")
-    worker_gb: float = parameter(16.0, "Memory of the present worker in GB, for the cost in the advice.")
     prices: dict[str, str] = parameter(
-        {
-            "as_of": "2025-11, us-east-1: check them",
-            "vcpu_hour": "0.052624",
-            "gb_hour": "0.0057785",
-            "put_1000": "0.005",
-            "get_1000": "0.0004",
-            "puts_commit": "7",
-            "gets_commit": "20",
-            "start_s": "60",
-        },
+        PRICES,
         "Prices for the advice, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 requests. Also the "
-        "requests of a commit, and the seconds of a job's start.",
+        "requests of a commit, the seconds of a job's start, and the present worker's vCPUs and GB. Entries that are "
+        "left out have their defaults.",
     )
+
+    def price(self, name: str) -> float:
+        """Return an entry of `prices` as a number, or its default."""
+        return float({**PRICES, **self.prices}[name])
+
+    @property
+    def prices_of(self) -> str:
+        """The date of the prices; unknown if some are the user's own without a date."""
+        own = any(self.prices.get(n, PRICES[n]) != PRICES[n] for n in ("vcpu_hour", "gb_hour", "put_1000", "get_1000"))
+        return self.prices.get("as_of", "an unknown date" if own else PRICES["as_of"])
 
 
 @dataclass(frozen=True)
@@ -379,11 +401,32 @@ RETIRED = {
         "z_order",
     ): "compaction sorts by sort_by; for a z-order, call Iceberg's procedure rewrite_data_files",
     ("maintenance", "statistics"): "call Iceberg's procedure compute_table_stats",
+    ("maintenance", "max_manifests"): "manifests are rewritten when a table has more than 20",
+    ("maintenance", "slice_attempts"): "each file group is tried three times a run",
+    ("maintenance", "small_file_mb"): "files below a quarter of target_file_mb are small",
+    ("latency", "worker_vcpu"): "write it into prices, as worker_vcpu",
+    ("latency", "worker_gb"): "write it into prices, as worker_gb",
+    ("common", "root"): "relative paths start at the folder that holds params/",
 }
 """Parameters of earlier versions, by section: they are ignored with a warning, which names what to do instead."""
 
+RENAMED = {
+    ("common", "ops"): "ops_namespace",
+    ("common", "readers"): "query_engines",
+    ("full_load", "load_over"): "load_complete_when",
+    ("cdc_merge", "fold_after"): "merge_small_after",
+    ("maintenance", "yield_s"): "wait_for_writer_s",
+    ("maintenance", "slice_files"): "file_group_files",
+}
+"""Earlier names of parameters, by section, and their present names. Both are read; an earlier one gives a warning."""
+
 GIVEN = "FRAZIL_GIVEN"
 """The environment variable in which `frazil run` passes on parameters that may hold a credential, as JSON."""
+
+
+def parameters(cls: type[Settings]) -> dict[str, Field]:
+    """Return the declared parameters of a dataclass by their names."""
+    return {f.name: f for f in fields(cls) if "help" in f.metadata}
 
 
 def find_params() -> Path:
@@ -418,19 +461,37 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
     except yaml.YAMLError as e:
         raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "correct the file") from None
     if isinstance(sections, dict):
-        sections = {name: _without_retired(name, section, f"{file}: {name}") for name, section in sections.items()}
+        sections = {name: _up_to_date(name, section, f"{file}: {name}") for name, section in sections.items()}
     stated = set(sections) if isinstance(sections, dict) else set()
     found = _checked(environment(stated), sections, str(file))
     return file, {name: section.given() for name, section in found.items()}
 
 
-def _without_retired(section: str, given: Any, where: str) -> Any:
-    """Return the parameters of a section without those of earlier versions, and warn of these."""
+def present_name(section: str, name: str) -> str:
+    """Return the present name of a parameter of a section."""
+    return RENAMED.get((section, name)) or RENAMED.get(("common", name), name)
+
+
+def _up_to_date(section: str, given: Any, where: str) -> Any:
+    """Return the parameters of a section under their present names, without retired ones, and warn of both."""
     if not isinstance(given, dict):
         return given
-    for name in (n for n in given if (section, n) in RETIRED):
-        warnings.warn(f"{where}: {name} is no longer used: {RETIRED[section, name]}", stacklevel=2)
-    return {name: value for name, value in given.items() if (section, name) not in RETIRED}
+    found = {n: value for n, value in given.items() if n not in _earlier_names(section)}
+    for name in (n for n in given if n not in found):
+        if why := RETIRED.get((section, name)) or RETIRED.get(("common", name)):
+            warnings.warn(f"{where}: {name} is no longer used: {why}", stacklevel=2)
+        elif given[name] is not None:
+            new = present_name(section, name)
+            if found.get(new) is not None:
+                raise ParameterError(f"{where}: {name} is now called {new}, and both are given", f"keep only {new}")
+            warnings.warn(f"{where}: {name} is now called {new}", stacklevel=2)
+            found[new] = given[name]
+    return found
+
+
+def _earlier_names(section: str) -> set[str]:
+    """Return the names of a section's retired and renamed parameters."""
+    return {name for of, name in (*RETIRED, *RENAMED) if of in (section, "common")}
 
 
 def environment(stated: Collection[str] | None = None) -> type[Entries]:
@@ -452,8 +513,8 @@ _PLAIN = (str, int, float, bool, list, dict, tuple, type(None))
 _INTERPRETER = {"In", "Out", "exit", "quit", "spark", "sc"}
 
 
-def _cell_values(cell: dict[str, Any], known: set[str]) -> dict[str, Any]:
-    """Return the parameters that the cell sets; refuse a plain variable that is not a parameter.
+def _cell_values(cell: dict[str, Any], known: set[str], earlier: set[str]) -> dict[str, Any]:
+    """Return the parameters that the cell sets, also by `earlier` names; refuse a plain variable that is none.
 
     After a first call in a kernel, later cells may have left variables: then only near misses are refused. Variables
     that only an earlier version of a cell assigned do not count (`cell_parameters`).
@@ -464,7 +525,7 @@ def _cell_values(cell: dict[str, Any], known: set[str]) -> dict[str, Any]:
     for name, value in cell_parameters.parameters(cell).items():
         if name.startswith("_") or name in _INTERPRETER or not isinstance(value, _PLAIN):
             continue
-        if name in known:
+        if name in known or name in earlier:
             if value is not None:
                 found[name] = value
         elif not again or difflib.get_close_matches(name, list(known), n=1, cutoff=0.75):
@@ -481,7 +542,7 @@ class Resolved:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per parameter: its value (secrets hidden) and where it comes from."""
-        values = {f.name: redaction.shown(f.name, getattr(self.settings, f.name)) for f in fields(self.settings)}
+        values = {n: redaction.shown(n, getattr(self.settings, n)) for n in parameters(type(self.settings))}
         return [{"parameter": n, "value": v, "from": self.origin[n]} for n, v in values.items()]
 
 
@@ -494,20 +555,20 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     from frazil.config.parameter_models import model_of
 
     cls, here = NOTEBOOKS[notebook], "the notebook's cell"
-    known = {f.name for f in fields(cls)} | {name for section, name in RETIRED if section == notebook}
-    found = _without_retired(notebook, _cell_values(cell, known), here)
+    found = _up_to_date(notebook, _cell_values(cell, set(parameters(cls)), _earlier_names(notebook)), here)
     found = _checked(model_of(cls), found, here)
     file, sections = _environment(found.get("env", cls.env))
-    values, origin = {"root": str(file.parent.parent)}, {"root": "the folder that holds params/"}
+    sealed = _up_to_date(notebook, json.loads(os.environ.get(GIVEN, "{}")), "the command")
+    values, origin = {"root": str(file.parent.parent)}, {}
     for where, given in (
         (f"{file.name}: common", sections.get("common", {})),
         (f"{file.name}: {notebook}", sections.get(notebook, {})),
         (here, found),
-        ("the command", _checked(model_of(cls), json.loads(os.environ.get(GIVEN, "{}")), "the command")),
+        ("the command", _checked(model_of(cls), sealed, "the command")),
     ):
         values |= given
         origin |= dict.fromkeys(given, where)
     settings = cls(**values)
     redaction.hide_credentials(settings)
     cell["_frazil_resolved"] = types.MappingProxyType(origin)
-    return Resolved(settings, {f.name: origin.get(f.name, "default") for f in fields(cls)})
+    return Resolved(settings, {n: origin.get(n, "default") for n in parameters(cls)})

@@ -52,7 +52,7 @@ def _there(book: Workbook, which: str) -> str | None:
     if version > VERSION:
         raise LedgerError(
             f"{name} was written by a newer Frazil (ledger {version}, known here is {VERSION})",
-            "upgrade Frazil here, or name another `ops`",
+            "upgrade Frazil here, or name another `ops_namespace`",
         )
     return name
 
@@ -194,9 +194,9 @@ def actions(book: Workbook) -> DataFrame:
             other.selectExpr("name", "action", "unix_millis(began) began_ms", "unix_millis(ended) ended_ms", "counts")
         )
     began = "cast(get_json_object(summary['frazil.counts'], '$.began') as bigint) began_ms"
-    slices = _every_commit(book).where("summary['frazil.kind'] = 'compact'")
+    compactions = _every_commit(book).where("summary['frazil.kind'] = 'compact'")
     parts.append(
-        slices.selectExpr(
+        compactions.selectExpr(
             "name", "'compact' action", began, "unix_millis(committed_at) ended_ms", "summary['frazil.counts'] counts"
         )
     )

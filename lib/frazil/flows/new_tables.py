@@ -150,7 +150,7 @@ def _conflict(book: Workbook, spec: TableSpec) -> tuple[str, str]:
     another = f"{WRITE_ONE}; give it another `target`"
     if Path(spec.file).exists():
         return f"{spec.file} exists already", WRITE_ONE
-    if spec.target.split(".")[0] == book.settings.ops:
+    if spec.target.split(".")[0] == book.settings.ops_namespace:
         return f"its `target` {spec.target} would be among Frazil's own tables", another
     try:
         as_read = parse_spec(yaml.safe_load(spec_text(spec)), spec.file)

@@ -277,7 +277,7 @@ def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[
 
     It checks the settings of endpoint and task, the table if it `exists`, and the newest file.
     """
-    unread = tables.unread_partitions(book.spark, book.name(spec), book.settings.readers) if exists else ""
+    unread = tables.unread_partitions(book.spark, book.name(spec), book.settings.query_engines) if exists else ""
     if book.stream:
         return "; ".join(filter(None, [*(f["says"] for f in stream_check.findings(book)), unread]))
     found = lint(read_endpoint_document(book.settings.path("endpoint")), book.mappings, [spec])

@@ -45,12 +45,12 @@ class _Load:
 
     def __init__(self, book: Workbook):
         self.book, s = book, book.settings
-        self.policy, self.over = getattr(s, "on_changed_load", "refuse"), getattr(s, "load_over", "changes")
+        self.policy, self.over = getattr(s, "on_changed_load", "refuse"), getattr(s, "load_complete_when", "changes")
         if self.policy == "replay":
             raise ParameterError("on_changed_load = 'replay' is for files", "write reload")
         self.statistics: dict[str, TableStatistics] | None = None
         if self.over not in ("changes", "declared"):
-            self.statistics = read_statistics(s.path("load_over"))
+            self.statistics = read_statistics(s.path("load_complete_when"))
         self.earliest, self.kept = book.stream.earliest(), book.stream.kept()
         self.base: dict[str, Base] = {}
         self.changed: dict[str, OtherWriterError] = {}
@@ -205,7 +205,9 @@ class _Load:
             rows = known.full_load_rows
             return "" if loads or not rows else f"no load records are there, of {rows:,} row(s) by DMS"
         if over is False:
-            return "no change of it was seen after its load records: its load may not have ended (see load_over)"
+            return (
+                "no change of it was seen after its load records: its load may not have ended (see load_complete_when)"
+            )
         return ""
 
     def _may_lack(self, spec: TableSpec, loads: list[Group], groups: list[Group]) -> str:
@@ -227,7 +229,7 @@ class _Load:
         )
         return (
             f"messages of {', '.join(lost)} have expired, and nothing shows whether load records were among them: reload the table "
-            f"in DMS and run this before they expire{begins}, or declare that the load is complete (load_over)"
+            f"in DMS and run this before they expire{begins}, or declare that the load is complete (load_complete_when)"
         )
 
     def _load(self, spec: TableSpec, read: Read, base: Base, position: Position, count: int) -> TableResult:

@@ -38,6 +38,6 @@ def watch(book: Workbook, stop: threading.Event, every_s: float = 0.5) -> int:
                 {"name": book.name(spec), "snapshot_id": s, "seen_at": now, "engine": "pyiceberg"} for s in sorted(new)
             ]
         if kept and (last or time.monotonic() - written > WRITE_S):
-            pyiceberg_catalog.append_seen(catalog, book.settings.ops, kept)
+            pyiceberg_catalog.append_seen(catalog, book.settings.ops_namespace, kept)
             written, count, kept = time.monotonic(), count + len(kept), []
     return count

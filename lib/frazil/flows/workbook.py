@@ -188,13 +188,19 @@ class Workbook:
         if not isinstance(s, CdcMergeSettings):
             return Lanes(self.spark, folder, "merge")
         return Lanes(
-            self.spark, folder, s.lane, s.index_limit_mb, s.rowdelta_max_mb, s.fold_after, lasting=s.run_for_s > 0
+            self.spark,
+            folder,
+            s.lane,
+            s.index_limit_mb,
+            s.rowdelta_max_mb,
+            s.merge_small_after,
+            lasting=s.run_for_s > 0,
         )
 
     @property
     def format_version(self) -> int:
-        """The Iceberg format version that the declared readers allow."""
-        return format_version(self.settings.readers)
+        """The Iceberg format version that the declared query engines allow."""
+        return format_version(self.settings.query_engines)
 
     @property
     def is_kafka(self) -> bool:
@@ -221,7 +227,7 @@ class Workbook:
 
     def ops(self, table: str) -> str:
         """Return the full name of one of Frazil's own tables: `commits`, `maintenance`, `quarantine`, `visible`."""
-        return table_name(f"{self.settings.catalog}.{self.settings.ops}.{table}")
+        return table_name(f"{self.settings.catalog}.{self.settings.ops_namespace}.{table}")
 
     def source_table(self, spec: TableSpec) -> SourceTable:
         """Return a table with the settings and mappings by which DMS writes it."""

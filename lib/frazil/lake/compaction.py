@@ -28,7 +28,9 @@ from frazil.lake.stored_position import BRANCH_PREFIX
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SLICE = "frazil.slice"
+FILE_GROUP = "frazil.slice"
+ATTEMPTS = 3
+"""Times to try to commit a file group against ingestion; after that it waits for the next run."""
 TASK_ROWS = 50_000
 """Rows per task in the comparison of a file group before and after."""
 
@@ -69,7 +71,7 @@ def file_groups(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSetting
         rows, size = file["record-count"], file["file-size-in-bytes"]
         gone = sum(d["record-count"] for d in jvm_rewrite.own_deletes(spark, tasks, path))
         worn = gone > s.max_deleted_share * rows
-        if worn or size < s.small_file_mb << 20:
+        if worn or size < s.small_file_mb * (1 << 20):
             partition = json.dumps(file.get("partition"))
             partitions.setdefault(partition, []).append(_File(size, rows - gone, worn, path))
     groups = [group for files in partitions.values() for group in _packed(sorted(files), s)]
@@ -81,10 +83,10 @@ def file_groups(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSetting
 
 
 def _packed(files: list[_File], s: MaintenanceSettings) -> Iterator[list[_File]]:
-    """Yield the files of a partition in groups of at most the target size, and of at most `slice_files`."""
+    """Yield the files of a partition in groups of at most the target size, and of at most `file_group_files`."""
     group: list[_File] = []
     for file in files:
-        full = sum(f.bytes for f in group) + file.bytes > s.target_file_mb << 20 or len(group) >= s.slice_files
+        full = sum(f.bytes for f in group) + file.bytes > s.target_file_mb << 20 or len(group) >= s.file_group_files
         if group and full:
             yield group
             group = []
@@ -102,7 +104,7 @@ def compact(
     remove_abandoned_branches(spark, name)  # a dead batch must not delay compaction
     table, began = jvm.load_table(spark, name), time.monotonic()
     planned = file_groups(spark, table, s)
-    counts = dict.fromkeys(("slices", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
+    counts = dict.fromkeys(("file_groups", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
     counts |= {"planned_files": sum(len(p.files) for p in planned), "attempts": 0, "given_up": 0}
     done, head = 0, 0
     for number, group in enumerate(planned, 1):
@@ -140,7 +142,7 @@ def compact_group(
             lambda: swap.attempt(facts, mark),
             lambda: _happened(spark, name, mark),
             swap.failed,
-            max(s.slice_attempts, 1),
+            ATTEMPTS,
         )
     except Exception as error:
         if not (isinstance(error, _FilesGoneError) or may_try_again(error)):
@@ -150,7 +152,7 @@ def compact_group(
         jvm.release(rewrite.moved)
         if not swap.commits:
             jvm_rewrite.remove_files(table, rewrite.new)
-    return {"slices": 1, "rewritten_files": len(group.files), "added_files": len(rewrite.new),
+    return {"file_groups": 1, "rewritten_files": len(group.files), "added_files": len(rewrite.new),
             "carried_deletes": swap.carried, "attempts": swap.attempts}  # fmt: skip
 
 
@@ -171,19 +173,19 @@ class _Swap:
         s: MaintenanceSettings,
     ):
         self.spark, self.name, self.start, self.before = spark, name, start, before
-        self.rewrite, self.yield_s = rewrite, s.yield_s
+        self.rewrite, self.wait_for_writer_s = rewrite, s.wait_for_writer_s
         self.old = jvm.java_list(spark, [before[path].file() for path in rewrite.files])
         self.attempts, self.carried, self.deletes, self.sent = 0, 0, [], False
         self.commits = 0
         """Commits that did not certainly fail: the new files must stay. Orphan removal deletes unused ones."""
 
     def attempt(self, facts: dict[str, int], mark: str) -> bool:
-        """Commit once, when no batch is being written; raise MainMovedError if one still is after `yield_s`."""
+        """Commit once, when no batch is being written; raise MainMovedError if one still is after `wait_for_writer_s`."""
         spark, name = self.spark, self.name
         self.attempts, self.deletes, self.sent = self.attempts + 1, [], False
         if self.attempts > 1 or _head(spark, name).snapshotId() != self.start.snapshotId():
             _until_somebody_commits(spark, name)
-        table = _after_the_batch_in_flight(spark, name, self.yield_s)
+        table = _after_the_batch_in_flight(spark, name, self.wait_for_writer_s)
         head = table.currentSnapshot().snapshotId()
         now = jvm_rewrite.Tasks(spark, table, head)
         if not all(path in now for path in self.rewrite.files):
@@ -192,7 +194,12 @@ class _Swap:
         old_deletes = [d for path in self.rewrite.files for d in jvm_rewrite.own_deletes(spark, now, path)]
         files = jvm_rewrite.Replacement(self.old, old_deletes, self.rewrite.new, self.deletes)
         counts = json.dumps({**facts, "carried": self.carried, "attempt": self.attempts})
-        summary = {"frazil.kind": "compact", SLICE: mark, "frazil.counts": counts, ORDER: names_of(self.rewrite.order)}
+        summary = {
+            "frazil.kind": "compact",
+            FILE_GROUP: mark,
+            "frazil.counts": counts,
+            ORDER: names_of(self.rewrite.order),
+        }
         self.sent, self.commits = True, self.commits + 1
         jvm_rewrite.commit_rewrite(spark, table, head, self.start.sequenceNumber(), files, summary)
         return True
@@ -293,4 +300,4 @@ def _until_somebody_commits(spark: SparkSession, name: str, patience: float = 2.
 
 def _happened(spark: SparkSession, name: str, mark: str) -> bool | None:
     """Return True if the file group `mark` is in main's history, else None."""
-    return any(x.summary().get(SLICE) == mark for x in jvm.ancestors(jvm.load_table(spark, name))) or None
+    return any(x.summary().get(FILE_GROUP) == mark for x in jvm.ancestors(jvm.load_table(spark, name))) or None

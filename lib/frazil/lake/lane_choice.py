@@ -55,7 +55,7 @@ class Lanes:
     mode: str = "auto"
     limit_mb: int = 2048
     max_mb: int = 64
-    fold_after: int = 0
+    merge_small_after: int = 0
     lasting: bool = False
     """Whether the run applies many batches, so that building an index pays."""
     open: dict[str, RowDelta] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Lanes:
         from frazil.lake.small_file_merge import Fold
 
         if name not in self.open or self.open[name].spec != spec:
-            small = Fold(self.fold_after, len(self.open))
+            small = Fold(self.merge_small_after, len(self.open))
             self.open[name] = RowDelta(self.spark, name, spec, self.folder, small)
         return self.open[name]
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 ATTEMPTS = 3
+MAX_MANIFESTS = 20
+"""Manifests of a table that has more are rewritten."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,14 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
         actions.append(Action("tag states", why, f"{h.untagged} tags, no data"))
     compaction = ""
     if h.small_files > s.max_small_files:
-        compaction = f"{h.small_files} files below {s.small_file_mb} MB, allowed {s.max_small_files}"
+        compaction = f"{h.small_files} files below {s.small_file_mb:g} MB, allowed {s.max_small_files}"
     elif h.deleted_share > s.max_deleted_share:
         compaction = f"{h.deleted_share:.0%} of the rows in data files are deleted, allowed {s.max_deleted_share:.0%}"
     if compaction:
         much = min(h.mb, s.max_run_mb)
         actions.append(Action("compact", compaction, f"reads three times and writes up to {much:,.0f} MB, one core"))
-    if h.manifests > s.max_manifests:
-        why = f"{h.manifests} manifests, allowed {s.max_manifests}"
+    if h.manifests > MAX_MANIFESTS:
+        why = f"{h.manifests} manifests, allowed {MAX_MANIFESTS}"
         actions.append(Action("rewrite manifests", why, f"reads and writes up to {h.metadata_mb:,.1f} MB of metadata"))
     if h.expirable:
         why = f"{h.expirable} of {h.snapshots} are older than {s.keep_hours:g} h"

@@ -97,7 +97,7 @@ def quarantine(settings: Settings) -> Table | None:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
-        return open_catalog(settings).load_table(f"{settings.ops}.quarantine")
+        return open_catalog(settings).load_table(f"{settings.ops_namespace}.quarantine")
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
 

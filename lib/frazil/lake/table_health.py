@@ -43,7 +43,7 @@ def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
     """Measure a table from its metadata."""
     require_table(spark, name)
     files = spark.sql(
-        f"""select count_if(content = 0) data_files, count_if(content = 0 and file_size_in_bytes < {s.small_file_mb << 20}) small,
+        f"""select count_if(content = 0) data_files, count_if(content = 0 and file_size_in_bytes < {s.small_file_mb * (1 << 20):.0f}) small,
                    coalesce(sum(if(content = 0, file_size_in_bytes, 0)), 0) bytes, count_if(content > 0) delete_files,
                    percentile(if(content = 0, file_size_in_bytes, null), array(0.1, 0.5, 0.9)) sizes,
                    coalesce(sum(if(content = 0, record_count, 0)), 0) records, coalesce(sum(if(content > 0, record_count, 0)), 0) deleted

@@ -43,9 +43,9 @@ class TableError(FrazilError):
     """A lake table is missing, foreign, or different from its spec."""
 
 
-def format_version(readers: list[str]) -> int:
-    """Return 3 unless a declared reader cannot read it; an unknown reader counts as unable."""
-    return 3 if all(READS_V3.get(r.lower(), False) for r in readers) else 2
+def format_version(query_engines: list[str]) -> int:
+    """Return 3 unless a declared query engine cannot read it; an unknown one counts as unable."""
+    return 3 if all(READS_V3.get(engine.lower(), False) for engine in query_engines) else 2
 
 
 def create_namespaces(spark: SparkSession, names: list[str]) -> None:
@@ -143,14 +143,14 @@ def format_of(spark: SparkSession, name: str) -> int:
     )
 
 
-def unread_partitions(spark: SparkSession, name: str, readers: list[str]) -> str:
-    """Describe the partition fields of a table that one of its readers cannot read; empty if none. New tables have none."""
-    odd = jvm_schema.odd_partitions(spark, load(spark, name)) if "duckdb" in map(str.lower, readers) else []
+def unread_partitions(spark: SparkSession, name: str, query_engines: list[str]) -> str:
+    """Describe the partition fields of a table that one of the query engines cannot read; empty if none. New tables have none."""
+    odd = jvm_schema.odd_partitions(spark, load(spark, name)) if "duckdb" in map(str.lower, query_engines) else []
     if not odd:
         return ""
     return (
         f"DuckDB ends its process on the name of the partition field {', '.join(odd)}: drop the table, run 00_setup, and load it "
-        "again, which gives the field another name; or take duckdb out of readers"
+        "again, which gives the field another name; or take duckdb out of query_engines"
     )
 
 

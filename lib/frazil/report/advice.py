@@ -172,17 +172,22 @@ class Model:
         With a trigger of minutes, a scheduled job starts each time (`start_s`) and ends; with a shorter trigger it runs
         all day.
         """
-        price = {k: float(v) for k, v in s.prices.items() if k != "as_of"}
+        price = s.price
         r, between = self.batch(setting)
         k = self.observed.tables
-        run_s = price["start_s"] + k * r / min(k, max(self.parallel, 1.0))
-        share = min(1.0, run_s / setting.trigger_s) if setting.trigger_s > 2 * price["start_s"] else 1.0
-        worker = (s.worker_vcpu * price["vcpu_hour"] + s.worker_gb * price["gb_hour"]) * setting.speed * 24 * share
+        run_s = price("start_s") + k * r / min(k, max(self.parallel, 1.0))
+        share = min(1.0, run_s / setting.trigger_s) if setting.trigger_s > 2 * price("start_s") else 1.0
+        worker = (
+            (price("worker_vcpu") * price("vcpu_hour") + price("worker_gb") * price("gb_hour"))
+            * setting.speed
+            * 24
+            * share
+        )
         files = k * DAY / (self.at(setting).open_s + 1 / self.observed.transactions_s)
         looks = k * DAY / max(setting.trigger_s, r, 1.0)
         commits = k * DAY / between
-        puts, gets = files + looks + commits * price["puts_commit"], files + commits * price["gets_commit"]
-        return worker + (puts * price["put_1000"] + gets * price["get_1000"]) / 1000
+        puts, gets = files + looks + commits * price("puts_commit"), files + commits * price("gets_commit")
+        return worker + (puts * price("put_1000") + gets * price("get_1000")) / 1000
 
 
 def fit(measured: Sequence[Observed], parallel: float | None = None) -> Model:

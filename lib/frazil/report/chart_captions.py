@@ -156,7 +156,7 @@ def advice(found: Advice) -> str:
     now = found.rows[0]
     text = (
         f"Now: p95 {span(found.now.p95)} measured, {span(now['p95_s'])} by the model, about ${now['usd_a_day']:,.2f} a day on AWS "
-        f"for {found.settings.worker_vcpu:g} vCPUs at prices of {found.settings.prices.get('as_of')}."
+        f"for {found.settings.price('worker_vcpu'):g} vCPUs at prices of {found.settings.prices_of}."
     )
 
     def sentence(r: dict[str, Any]) -> str:
@@ -174,7 +174,7 @@ def advice(found: Advice) -> str:
         text += (
             f" As quick and cheaper: {sentence(cheaper)}; of another worker's size that is a model, not a measurement."
         )
-    if text.endswith(f"{found.settings.prices.get('as_of')}."):
+    if text.endswith(f"{found.settings.prices_of}."):
         text += " No setting tried is a tenth better in latency or cost without being worse in the other."
     return text
 

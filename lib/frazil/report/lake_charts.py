@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from frazil.lake.maintenance_actions import MAX_MANIFESTS
 from frazil.report.chart_style import COLOURS, clock, seconds_axis, styled, times
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def health(before: list[dict[str, Any]], after: list[dict[str, Any]], s: Mainten
     figure = Figure(figsize=(9.6, 1.5 + 0.3 * len(tables)), layout="constrained")
     panels = figure.subplots(1, 4, sharey=True)
     fields = [("small_files", "small data files", s.max_small_files, 1), ("deleted_share", "deleted rows, %", s.max_deleted_share, 100),
-              ("snapshots", "snapshots", None, 1), ("manifests", "manifests", s.max_manifests, 1)]  # fmt: skip
+              ("snapshots", "snapshots", None, 1), ("manifests", "manifests", MAX_MANIFESTS, 1)]  # fmt: skip
     for axes, (field, title, limit, factor) in zip(panels, fields, strict=True):
         for y, table in enumerate(tables):
             old, new = was.get(table, now[table])[field] * factor, now[table][field] * factor

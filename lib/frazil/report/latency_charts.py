@@ -362,7 +362,7 @@ def advice(found: Advice) -> Figure | None:
         axis.set_major_formatter(lambda x, _: f"{x:,g}")
         axis.set_minor_formatter(lambda x, _: "")
     axes.set_xlim(left=front[0]["usd_a_day"] / 8)
-    axes.set_xlabel(f"dollars a day (prices of {found.settings.prices.get('as_of', 'an unknown date')})")
+    axes.set_xlabel(f"dollars a day (prices of {found.settings.prices_of})")
     axes.set_ylabel("p95, source commit → committed, s")
     figure.legend(loc="outside right upper", fontsize=8)
     return figure
