@@ -118,8 +118,7 @@ class Settings:
         "", "Unix group that may read `runs` and the files of a local lake; empty: only the user who runs Frazil."
     )
     runs: str = parameter("runs", "Folder for logs and reports; each environment has its own folder in it.")
-    root: str = ""
-    """The folder that relative paths start from. It is no parameter: it holds the folder of the environment file."""
+    root: str = parameter("", "Folder that relative paths start from; empty: the one that holds `params/`.")
 
     def path(self, name: str) -> Path:
         """Return the absolute path of a file or folder parameter; raise ParameterError if it is empty or a URL."""
@@ -406,7 +405,6 @@ RETIRED = {
     ("maintenance", "small_file_mb"): "files below a quarter of target_file_mb are small",
     ("latency", "worker_vcpu"): "write it into prices, as worker_vcpu",
     ("latency", "worker_gb"): "write it into prices, as worker_gb",
-    ("common", "root"): "relative paths start at the folder that holds params/",
 }
 """Parameters of earlier versions, by section: they are ignored with a warning, which names what to do instead."""
 
@@ -559,7 +557,7 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     found = _checked(model_of(cls), found, here)
     file, sections = _environment(found.get("env", cls.env))
     sealed = _up_to_date(notebook, json.loads(os.environ.get(GIVEN, "{}")), "the command")
-    values, origin = {"root": str(file.parent.parent)}, {}
+    values, origin = {"root": str(file.parent.parent)}, {"root": "the folder that holds params/"}
     for where, given in (
         (f"{file.name}: common", sections.get("common", {})),
         (f"{file.name}: {notebook}", sections.get(notebook, {})),
