@@ -28,12 +28,12 @@ class SchemaPlan:
     """How a batch is read and written (`spec`), the schema steps before it, and what the position keeps.
 
     `lacks` are columns of the spec that the newest file does not carry. `skips` are its columns that are ignored.
-    `learnt` and `events` are kept with the table: columns that a policy added, and what control records changed of others.
+    `auto_columns` and `events` are kept with the table: columns that a policy added, and what control records changed of others.
     """
 
     spec: TableSpec
     steps: list[SchemaChange]
-    learnt: tuple[Column, ...] = ()
+    auto_columns: tuple[Column, ...] = ()
     events: tuple[Event, ...] = ()
     lacks: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def follow(
     def attempt() -> SchemaPlan:
         plan = shape(book, spec, now, files, phase)
         if plan.changes or plan.events:
-            schema_evolution.evolve(book.spark, book.name(spec), plan.changes, plan.learnt, plan.events)
+            schema_evolution.evolve(book.spark, book.name(spec), plan.changes, plan.auto_columns, plan.events)
             done = [*map(str, plan.changes)] or [f"noted: {' '.join(event)}" for event in plan.events]
             book.progress(f"{spec.source}: schema: {', '.join(done)}")
         return plan
@@ -116,10 +116,10 @@ def shape(
     for one in found:
         seen.take(one)
     wider = _widened(whole, spec, found, promotes)
-    if table and (seen.learnt or wider != spec):
-        steps, whole = schema_evolution.steps_to(table, wider, promotes, tuple(seen.learnt.values()))
-    elif seen.learnt:
-        more = (*whole.columns, *seen.learnt.values())
+    if table and (seen.auto_columns or wider != spec):
+        steps, whole = schema_evolution.steps_to(table, wider, promotes, tuple(seen.auto_columns.values()))
+    elif seen.auto_columns:
+        more = (*whole.columns, *seen.auto_columns.values())
         whole = replace(whole, columns=more, all_columns=spec.file_columns)
     _require_names(whole, found)
     lacks, skips = seen.at_the_end()
@@ -127,7 +127,7 @@ def shape(
         read = _read_of_messages(book, whole, lacks, files.names, (*seen.skipping, *skips))
     else:
         read = _narrowed(book, whole, found, tuple(seen.ever_skipped))
-    return SchemaPlan(read, steps, tuple(seen.learnt.values()), new, lacks, skips)
+    return SchemaPlan(read, steps, tuple(seen.auto_columns.values()), new, lacks, skips)
 
 
 def _steps_to(
@@ -216,7 +216,7 @@ class _ColumnTracker:
         self.tells_key = rule is not None and rule.columns == "pk-only"
         self.written = {c: n for c, n in book.mappings.file_columns(spec).items() if c in spec.names}
         self.declared, self.added = list(self.written), book.mappings.listed(spec)
-        self.learnt: dict[str, Column] = {}
+        self.auto_columns: dict[str, Column] = {}
         self.ever_skipped: set[str] = set()
         if table is None:
             self.carried, self.skipping = set(self.declared), set()
@@ -234,7 +234,7 @@ class _ColumnTracker:
         """Return the columns that are missing only in the next file, and those that no record announced."""
         missing = self.spec.key if one.stated else self.declared
         gone = [c for c in missing if c in self.carried and c not in one.carries]
-        return gone, [n for n in one.unknown if n not in self.skipping and n not in self.learnt]
+        return gone, [n for n in one.unknown if n not in self.skipping and n not in self.auto_columns]
 
     def take(self, one: Shape) -> None:
         """Check the next file; raise SchemaError if it lacks or adds a column for which no policy is set."""
@@ -260,9 +260,9 @@ class _ColumnTracker:
                 "values out of the lake",
             )
         if policy.new == "add":
-            self.learnt |= {n: schema_evolution.as_column(n, one.unknown[n] or "string") for n in new}
+            self.auto_columns |= {n: schema_evolution.as_column(n, one.unknown[n] or "string") for n in new}
         self.carried = (self.carried | set(one.carries)) - set(gone)
-        self.skipping = set(one.unknown) - set(self.learnt)
+        self.skipping = set(one.unknown) - set(self.auto_columns)
         self.ever_skipped |= self.skipping
 
     def _gone(self, one: Shape, gone: list[str]) -> SchemaError:

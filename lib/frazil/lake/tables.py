@@ -14,7 +14,6 @@ from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import applied_files_store, jvm, jvm_schema
 from frazil.lake.clock_checks import require_table_in_past
-from frazil.lake.jvm_schema import CONTROL_EVENTS
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
 from frazil.lake.rollback import require_not_rolled_back
 from frazil.lake.stored_position import TAG, read_position, require_position
@@ -282,7 +281,12 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
         require_unique_keys(spark, name, table, since, again)
     current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
     now = table.schema().schemaId()
-    schemas = (str(table.uuid()), now, then.schemaId() if then else now, table.properties().get(CONTROL_EVENTS) or "")
+    schemas = (
+        str(table.uuid()),
+        now,
+        then.schemaId() if then else now,
+        jvm_schema.property_text(table, jvm_schema.CONTROL_EVENTS),
+    )
     return Base(
         current.snapshotId(),
         current.sequenceNumber(),
