@@ -112,7 +112,7 @@ class _Applying:
         """
         book, spec, batch = self.book, self.spec, self.batch
         is_partial = bool(batch.files) and book.endpoint.no_sup_value is not None
-        lane, why = book.lanes.choose(self.name, spec, batch.megabytes, is_partial or spec.narrow)
+        lane, why = book.lanes.choose(self.name, spec, batch.megabytes, is_partial or spec.has_missing_columns)
         if lane == "rowdelta" and (large := why_large or self._why_large()):
             lane, why = "scan", large
         if lane == "rowdelta" and not has_numbers(spec):

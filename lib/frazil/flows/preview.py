@@ -115,7 +115,7 @@ class _Preview:
     def _record(self, record: SampleRecord) -> dict[str, Any]:
         fields, roles = self.sample.fields(record.place), self.sample.files[record.place[0]].roles
         names = {"op": self.book.endpoint.op_column, "ts": self.book.endpoint.timestamp_column, "seq": "sequence"}
-        unsure = record.bad is not None and self.spec.hides  # a field of a bad row may be another column's
+        unsure = record.bad is not None and self.spec.has_hidden_columns  # a field of a bad row may be another column's
         values: dict[str, Any] = {}
         for role, value in zip(roles, fields or (), strict=bool(fields)):
             image, _, column = role.partition(":")
@@ -345,7 +345,9 @@ def _sample(preview: _Preview, base: Base | None, files: list[DmsObject]) -> Sam
     preview.spec = spec = shape(book, preview.spec, base, files, preview.phase).spec
     if isinstance(preview, Batch):
         megabytes = sum(f.size for f in preview.taken) / 1e6
-        preview.lane = book.lanes.expect(book.name(spec), spec, megabytes, bool(spec.optional or spec.narrow))
+        preview.lane = book.lanes.expect(
+            book.name(spec), spec, megabytes, bool(spec.optional or spec.has_missing_columns)
+        )
     planned, read = plan_files(book.source_table(spec), files, preview.phase)
     return read_sample(spec, planned, read, files)
 

@@ -28,7 +28,7 @@ def quarantines_bad_rows(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
     """Return whether a table's bad rows are quarantined, and why not if that was requested."""
     if (spec.on_bad_rows or book.settings.on_bad_rows) != "quarantine":
         return False, ""
-    if spec.hides:
+    if spec.has_hidden_columns:
         return False, "columns of the table are masked or left out, so its rows may not be kept as they are"
     if spec.policy == "multiset" or spec.optional or book.endpoint.no_sup_value is not None:
         return (
@@ -170,7 +170,7 @@ def quarantined_with_commit(book: Workbook, spec: TableSpec, base: Base, facts: 
         frames = [of.records()] if of.bad else []
         frames += [] if old is None else [old.withColumn("place", F.expr(NO_PLACE))]
         seen = Observation()
-        counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as keyless")
+        counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as unknown_keys")
         both = reduce(DataFrame.unionByName, frames).observe(seen, *counts).localCheckpoint()
         kept.append(both)
         # Observed numbers are too high if Spark repeated a task.
@@ -178,7 +178,7 @@ def quarantined_with_commit(book: Workbook, spec: TableSpec, base: Base, facts: 
             raise QuarantineError(
                 f"{spec.source}: {of.bad} bad row(s), and read again they were others", "did a file change? Run again"
             )
-        there = _records(spec, base, batch, both, of, seen.get["keyless"] > 0)
+        there = _records(spec, base, batch, both, of, seen.get["unknown_keys"] > 0)
         return None if not of.bad and there.isEmpty() else there
 
     known = book.waiting[spec.source][1]
@@ -223,10 +223,12 @@ def staged(
             quarantine_table.require_published(book.spark, name, target, batch)
 
 
-def _records(spec: TableSpec, base: Base, batch: str, both: DataFrame, of: OfBatch, keyless: bool) -> DataFrame:
+def _records(
+    spec: TableSpec, base: Base, batch: str, both: DataFrame, of: OfBatch, has_unknown_keys: bool
+) -> DataFrame:
     """Return what a batch adds to the quarantine: its bad rows, and waiting rows that the batch supersedes.
 
-    `both` are those rows and all that wait, which have no `place`. For some the key may be unknown (`keyless`).
+    `both` are those rows and all that wait, which have no `place`. For some the key may be unknown (`has_unknown_keys`).
     """
     from pyspark.sql import functions as F
 
@@ -238,7 +240,7 @@ def _records(spec: TableSpec, base: Base, batch: str, both: DataFrame, of: OfBat
         return both.where("place is not null").unionByName(changed(old, batch, base.sequence, status=OBSOLETE))
     if not spec.key:
         return both.where("place is not null")
-    touched = overtaken(both, of.changes(), spec, batch, keyless).where(
+    touched = overtaken(both, of.changes(), spec, batch, has_unknown_keys).where(
         F.greatest(*[F.col(c) == batch for c in ("batch", *LATER)])
     )
     return changed(touched, batch, base.sequence)

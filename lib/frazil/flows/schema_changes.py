@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from frazil.config.lake_types import lake_type
-from frazil.config.spec import Column, TableSpec, rename_cure, unfit_name
+from frazil.config.spec import Column, TableSpec, rename_cure, unusable_name
 from frazil.dms.control_records import Definition
 from frazil.dms.file_columns import Shape, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
@@ -126,7 +126,7 @@ def shape(
     if isinstance(files, FromStream):
         read = _read_of_messages(book, whole, lacks, files.names, (*seen.skipping, *skips))
     else:
-        read = _narrowed(book, whole, found, tuple(seen.ever_skipped))
+        read = _read_of_files(book, whole, found, tuple(seen.ever_skipped))
     return SchemaPlan(read, steps, tuple(seen.auto_columns.values()), new, lacks, skips)
 
 
@@ -169,7 +169,7 @@ def _require_values(book: Workbook, spec: TableSpec, file: DmsObject) -> None:
 
 def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:
     """Raise SchemaError if a file or a control record brings a column that the lake cannot have under its name."""
-    if bad := unfit_name([c.name for c in whole.columns]):
+    if bad := unusable_name([c.name for c in whole.columns]):
         name, why = bad
         where = next((one.where for one in found if name in one.unknown or name in (one.carries or ())), whole.file)
         raise SchemaError(f"{where}: column '{name}' {why}", f"list it in {whole.file} and {rename_cure(name, whole)}")
@@ -196,7 +196,7 @@ def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsO
     """Return the spec for reading a batch's files again, whatever the policies say now."""
     whole = every_column(book, spec, base)
     found = shapes(book.source_table(whole), files, phase)
-    return _narrowed(book, whole, found, tuple(sorted({n for one in found for n in one.unknown})))
+    return _read_of_files(book, whole, found, tuple(sorted({n for one in found for n in one.unknown})))
 
 
 class _ColumnTracker:
@@ -304,13 +304,13 @@ def _widened(whole: TableSpec, spec: TableSpec, found: Sequence[Shape], promotes
     return spec if columns == spec.columns else replace(spec, columns=columns, all_columns=spec.file_columns)
 
 
-def _narrowed(book: Workbook, whole: TableSpec, found: Sequence[Shape], ignored: tuple[str, ...]) -> TableSpec:
+def _read_of_files(book: Workbook, whole: TableSpec, found: Sequence[Shape], ignored: tuple[str, ...]) -> TableSpec:
     """Return the spec with the columns that any file carries; those that some files lack are optional."""
     written = set(book.mappings.file_columns(whole))
     declared = {c.name for c in whole.file_columns}
     if not found:
         columns = tuple(c for c in whole.columns if c.name in declared)
-        return replace(whole, columns=columns, narrow=len(columns) < len(whole.columns))
+        return replace(whole, columns=columns, has_missing_columns=len(columns) < len(whole.columns))
     carried = [written if one.carries is None else {*one.carries, *one.unknown} for one in found]
     any_file, every = set.union(*carried), set.intersection(*carried)
     always = {*whole.key, *(declared - written)}  # a column that a rule of the task leaves out is null, as before
@@ -323,12 +323,19 @@ def _read(
     whole: TableSpec, columns: tuple[Column, ...], every: tuple[Column, ...], ignored: Sequence[str], optional=()
 ) -> TableSpec:
     """Return the spec for reading a batch that has only these columns, some of them only in some files."""
-    narrow = len(columns) < len(whole.columns)
-    if whole.policy == "multiset" and (optional or narrow):
+    has_missing_columns = len(columns) < len(whole.columns)
+    if whole.policy == "multiset" and (optional or has_missing_columns):
         raise SchemaError(
             f"{whole.source}: rows lack columns of a table without key", "they are compared whole: load it again"
         )
-    return replace(whole, columns=columns, all_columns=every, optional=optional, narrow=narrow, ignored=tuple(ignored))
+    return replace(
+        whole,
+        columns=columns,
+        all_columns=every,
+        optional=optional,
+        has_missing_columns=has_missing_columns,
+        ignored=tuple(ignored),
+    )
 
 
 def _read_of_messages(

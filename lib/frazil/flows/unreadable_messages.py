@@ -63,7 +63,9 @@ def _stays(book: Workbook, group: Group) -> bool:
 
 def _hidden(book: Workbook, group: Group) -> bool:
     """Return whether a message may reveal what a table masks or leaves out."""
-    return any(s.hides and book.may_have_messages_in(s, stream_of(group.object)) for s in book.every.values())
+    return any(
+        s.has_hidden_columns and book.may_have_messages_in(s, stream_of(group.object)) for s in book.every.values()
+    )
 
 
 def _places(groups: Sequence[Group]) -> str:
