@@ -27,7 +27,7 @@ from frazil.flows.quarantine import OfBatch
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge, multiset_write
-from frazil.lake.commit import Commit, Facts, UnfitError
+from frazil.lake.commit import Commit, Facts, RowDeltaUnsupportedError
 from frazil.lake.tables import Base
 from frazil.report import latency
 
@@ -179,11 +179,11 @@ class _Applying:
         return self._counts(stats, found.keys, done, read_at)
 
     def _commit_by_row_delta(self, facts: Facts, found: Collapsed, rows: RowsToMerge) -> Commit:
-        """Commit a batch as a row delta, or by a MERGE if it proves unfit for one."""
+        """Commit a batch as a row delta, or by a MERGE if it cannot be one."""
         try:
             return self._row_delta(facts, found)
-        except UnfitError as error:
-            why = self.book.lanes.unfit(self.name, error)
+        except RowDeltaUnsupportedError as error:
+            why = self.book.lanes.rule_out_row_delta(self.name, error)
         frame = rows.frame().persist()
         try:
             rows = replace(rows, frame=lambda: frame, why=why)
@@ -192,7 +192,7 @@ class _Applying:
             frame.unpersist()
 
     def _row_delta(self, facts: Facts, found: Collapsed) -> Commit:
-        """Commit a batch as a row delta; raise UnfitError if a MERGE has to write it."""
+        """Commit a batch as a row delta; raise RowDeltaUnsupportedError if a MERGE has to write it."""
         book, spec = self.book, self.spec
         if facts.summary["frazil.lane"] == "scan":
             from frazil.engine.scan_row_delta import commit_by_scan

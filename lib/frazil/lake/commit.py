@@ -38,11 +38,11 @@ _under_way: Counter[str] = Counter()
 """The batches that this process is writing, each with the number of steps that are not finished."""
 
 
-class UnfitError(FrazilError):
+class RowDeltaUnsupportedError(FrazilError):
     """A table or batch that a row delta cannot write: a MERGE does, with this reason."""
 
 
-class MismatchError(UnfitError):
+class MismatchError(RowDeltaUnsupportedError):
     """Index and table disagree: the index is dropped, and a MERGE writes this batch."""
 
 

@@ -57,7 +57,7 @@ class RowDelta:
     def apply(self, base: Base, rows: Table, facts: Facts) -> Commit:
         """Commit a collapsed batch (`small_batch.for_row_delta`) in one swap with its position and other properties.
 
-        Raise what `once` raises, and UnfitError if a MERGE has to write the batch.
+        Raise what `once` raises, and RowDeltaUnsupportedError if a MERGE has to write the batch.
         """
         import numpy as np
 
