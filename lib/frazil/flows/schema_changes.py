@@ -27,7 +27,8 @@ from frazil.lake.tables import Base, read_base
 class SchemaPlan:
     """How a batch is read and written (`spec`), the schema steps before it, and what the position keeps.
 
-    `lacks` are columns of the spec that the newest file does not carry. `skips` are its columns that are ignored.
+    `missing_columns` are columns of the spec that the newest file does not carry. `ignored_columns` are its columns that
+    are ignored.
     `auto_columns` and `events` are kept with the table: columns that a policy added, and what control records changed of others.
     """
 
@@ -35,8 +36,8 @@ class SchemaPlan:
     steps: list[SchemaChange]
     auto_columns: tuple[Column, ...] = ()
     events: tuple[Event, ...] = ()
-    lacks: tuple[str, ...] = ()
-    skips: tuple[str, ...] = ()
+    missing_columns: tuple[str, ...] = ()
+    ignored_columns: tuple[str, ...] = ()
 
     @property
     def changes(self) -> list[SchemaChange]:
@@ -45,7 +46,10 @@ class SchemaPlan:
 
     def on(self, base: Base) -> Base:
         """Return the base of a batch whose position will record what the newest file lacks and what of it is ignored."""
-        return replace(base, position=replace(base.position, lacks=self.lacks, skips=self.skips))
+        return replace(
+            base,
+            position=replace(base.position, missing_columns=self.missing_columns, ignored_columns=self.ignored_columns),
+        )
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def shape(
     spec = schema_evolution.with_control_records(spec, new)
     steps, whole = _steps_to(table, spec, promotes, position) if table else ([], spec)
     if isinstance(files, FromStream):
-        found = [shape_of(definition, whole, book.mappings, position.lacks)] if definition else []
+        found = [shape_of(definition, whole, book.mappings, position.missing_columns)] if definition else []
     else:
         found = shapes(book.source_table(whole), files, phase)
     seen = _ColumnTracker(book, whole, position, phase, table, steps)
@@ -122,12 +126,12 @@ def shape(
         more = (*whole.columns, *seen.auto_columns.values())
         whole = replace(whole, columns=more, all_columns=spec.file_columns)
     _require_names(whole, found)
-    lacks, skips = seen.at_the_end()
+    missing_columns, ignored_columns = seen.at_the_end()
     if isinstance(files, FromStream):
-        read = _read_of_messages(book, whole, lacks, files.names, (*seen.skipping, *skips))
+        read = _read_of_messages(book, whole, missing_columns, files.names, (*seen.skipping, *ignored_columns))
     else:
         read = _read_of_files(book, whole, found, tuple(seen.ever_skipped))
-    return SchemaPlan(read, steps, tuple(seen.auto_columns.values()), new, lacks, skips)
+    return SchemaPlan(read, steps, tuple(seen.auto_columns.values()), new, missing_columns, ignored_columns)
 
 
 def _steps_to(
@@ -187,7 +191,7 @@ def _events(
 ) -> tuple[Event, ...]:
     """Return what to keep of a control record, given the table and the spec before it."""
     steps, whole = schema_evolution.steps_to(table, spec, promotes)
-    one = shape_of(definition, whole, book.mappings, position.lacks)
+    one = shape_of(definition, whole, book.mappings, position.missing_columns)
     difference = Difference(one, *_ColumnTracker(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one))
     return events(definition, whole, book.mappings, difference, promotes)
 
@@ -227,8 +231,8 @@ class _ColumnTracker:
             self.carried = {n for i, n in now.items() if i in table.first}
             self.skipping = set(table.earlier)
         else:
-            self.carried = {now[f.id] for f in table.then if f.id in now} - set(position.lacks)
-            self.skipping = {*position.skips, *(f.name for f in table.then if f.id not in now)}
+            self.carried = {now[f.id] for f in table.then if f.id in now} - set(position.missing_columns)
+            self.skipping = {*position.ignored_columns, *(f.name for f in table.then if f.id not in now)}
 
     def gone_and_new(self, one: Shape) -> tuple[list[str], list[str]]:
         """Return the columns that are missing only in the next file, and those that no record announced."""
@@ -284,7 +288,7 @@ class _ColumnTracker:
     def at_the_end(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return what the newest file lacks and what of it is ignored; unchanged if no file says."""
         if self.last is None:
-            return self.position.lacks, self.position.skips
+            return self.position.missing_columns, self.position.ignored_columns
         return tuple(c for c in self.declared if c not in self.last.carries), tuple(sorted(self.skipping))
 
 
@@ -339,7 +343,7 @@ def _read(
 
 
 def _read_of_messages(
-    book: Workbook, whole: TableSpec, lacks: Sequence[str], names: frozenset[str], ignored: Sequence[str]
+    book: Workbook, whole: TableSpec, missing_columns: Sequence[str], names: frozenset[str], ignored: Sequence[str]
 ) -> TableSpec:
     """Return the spec with the columns that messages have, as far as that is known.
 
@@ -349,5 +353,5 @@ def _read_of_messages(
     lake = {c.name: c for c in whole.columns}
     every = tuple(lake.get(c.name, c) for c in whole.file_columns)  # with the lake's types
     there = {c for n, c in names_in_messages(whole, book.mappings).items() if n in names}
-    columns = tuple(c for c in every if c.name in lake and (c.name not in lacks or c.name in there))
+    columns = tuple(c for c in every if c.name in lake and (c.name not in missing_columns or c.name in there))
     return _read(whole, columns, every, ignored)

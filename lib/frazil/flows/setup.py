@@ -96,7 +96,7 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
 
 
 def _row_of(f: Finding) -> dict[str, Any]:
-    return {"setting": f.setting, "value": f.value, "kind": f.severity, "files": None, "says": f.hurts, "cure": f.cure, "example": ""}  # fmt: skip
+    return {"setting": f.setting, "value": f.value, "kind": f.severity, "files": None, "says": f.effect, "cure": f.cure, "example": ""}  # fmt: skip
 
 
 def create_tables(book: Workbook) -> list[TableResult]:

@@ -13,7 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.control_records import CREATE
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
-from frazil.dms.stream_source import ARRIVED, Offsets, Taken, furthest, nearest_start, remade, stream_of
+from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
 from frazil.dms.task_statistics import TableStatistics, read_statistics
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
 from frazil.engine.message_parts import Around
@@ -51,12 +51,12 @@ class _Load:
         self.statistics: dict[str, TableStatistics] | None = None
         if self.over not in ("changes", "declared"):
             self.statistics = read_statistics(s.path("load_over"))
-        self.earliest, self.kept = book.stream.earliest(), book.stream.kept()
+        self.earliest, self.retention = book.stream.earliest(), book.stream.retention()
         self.base: dict[str, Base] = {}
         self.changed: dict[str, OtherWriterError] = {}
         """Tables that another writer changed: only new load records repair them."""
         self.begin: dict[str, Offsets] = {}
-        self.cut: dict[str, set[str]] = {}
+        self.may_have_expired: dict[str, set[str]] = {}
         """Partitions in which messages may have expired after the start of a table."""
         self.seen: Offsets = {}
         self.end: Offsets = {}
@@ -72,34 +72,38 @@ class _Load:
                 raise
             self.changed[spec.source] = error
             base = read_base(self.book.spark, self.book.name(spec), checked=False)
-        if again and (names := remade(base.position.stream_of, self.kept.made)):
+        if again and (names := recreated(base.position.stream_ids, self.retention.stream_ids)):
             base = replace(base, position=_without(base.position, names))
         self.base[spec.source] = base
         # Changes never pass load records that were not applied.
-        begin = furthest(base.position.stream_load, base.position.stream)
+        begin = max_offsets(base.position.stream_load, base.position.stream)
         if not base.position.loaded:
             begin = self.book.stream.start(where := self.book.settings.stream_start)
-            self.cut[spec.source] = self.kept.cut(begin, where == "latest" or where.startswith("{"))
+            self.may_have_expired[spec.source] = self.retention.may_have_expired(
+                begin, where == "latest" or where.startswith("{")
+            )
         elif again:
-            self.cut[spec.source] = self.kept.cut(begin, True)
-            begin = furthest(begin, self.earliest)  # `_may_lack` judges whether load records have expired
+            self.may_have_expired[spec.source] = self.retention.may_have_expired(begin, True)
+            begin = max_offsets(begin, self.earliest)  # `_may_lack` judges whether load records have expired
         else:
-            begin = self.kept(begin, spec.source, base.position.stream_of, only_topic(self.book, spec, base.position))
+            begin = self.retention.checked_position(
+                begin, spec.source, base.position.stream_ids, only_topic(self.book, spec, base.position)
+            )
         self.begin[spec.source] = begin
         return TableResult(spec.source, "unchanged")
 
-    def read(self, failed: list[str], more: Sequence[Offsets] = ()) -> list[Taken]:
+    def read(self, failed: list[str], more: Sequence[Offsets] = ()) -> list[StreamRead]:
         """Read what exists, then what arrived meanwhile.
 
         If the first part has a table's first change, both have its whole load. The read begins at the tables'
         positions, or earlier if one of `more` is earlier.
         """
         going = [b for t, b in self.begin.items() if t not in failed] + list(more)
-        taken: list[Taken] = []
+        taken: list[StreamRead] = []
         for _ in ("what is there", "what arrived meanwhile") if going else ():
             self.seen = self.end
             while True:
-                taken.append(self.book.stream.take(self.book.spark, self.end or nearest_start(going)))
+                taken.append(self.book.stream.take(self.book.spark, self.end or min_offsets(going)))
                 self.end = taken[-1].end
                 if taken[-1].caught_up:
                     break
@@ -128,11 +132,13 @@ class _Load:
         if not begun:
             return self._nothing(spec, base)
         # The load already contains what comes before it in its partition.
-        self.begin[spec.source] = furthest(begin, {p: place + 1 for p, place in old.items()})
+        self.begin[spec.source] = max_offsets(begin, {p: place + 1 for p, place in old.items()})
         starts = {
             p: old[p] + 1 if p in old else min((g.first for g in loads if g.object == p), default=0) for p in self.end
         }
-        stream = furthest(furthest(base.position.stream, self.earliest) if base.position.loaded else begin, starts)
+        stream = max_offsets(
+            max_offsets(base.position.stream, self.earliest) if base.position.loaded else begin, starts
+        )
         if ARRIVED in self.end:
             stream[ARRIVED] = max(stream[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
@@ -141,10 +147,10 @@ class _Load:
             load_digest=STREAM_LOAD,
             stream=stream,
             stream_load=self.end,
-            stream_of=self.kept.made,
+            stream_ids=self.retention.stream_ids,
             topic=self.book.topic(spec),
-            lacks=(),
-            skips=(),
+            missing_columns=(),
+            ignored_columns=(),
         )
         if not loads:
             keep_position(self.book, spec, base, position, "load")
@@ -158,14 +164,14 @@ class _Load:
         """Record that the first part contained neither load records nor changes."""
         if base.position.awaits_load:
             return TableResult(spec.source, "unchanged", EMPTY)
-        begin = furthest(self.begin[spec.source], self.seen)
+        begin = max_offsets(self.begin[spec.source], self.seen)
         position = replace(
             base.position,
             batch=commit.new_batch(),
             load_digest=NO_LOAD,
             stream=begin,
             stream_load=begin,
-            stream_of=self.kept.made,
+            stream_ids=self.retention.stream_ids,
             topic=self.book.topic(spec),
         )
         keep_position(self.book, spec, base, position, "load")
@@ -215,7 +221,11 @@ class _Load:
         """
         if self.statistics is not None or self.over == "declared":
             return ""
-        cut = {p for p in self.cut.get(spec.source, ()) if self.book.may_have_messages_in(spec, stream_of(p))}
+        cut = {
+            p
+            for p in self.may_have_expired.get(spec.source, ())
+            if self.book.may_have_messages_in(spec, stream_name(p))
+        }
         cut &= {g.object for g in loads} or cut
         name = self.book.mappings.target_name(spec)
         made = [g.arrived for g in groups if g.operation == CREATE and (g.schema, g.table) == name]
@@ -275,7 +285,7 @@ def _without(position: Position, names: list[str]) -> Position:
     """Return a position without its offsets in recreated streams, where they mean nothing."""
 
     def others(places: Offsets) -> Offsets:
-        return {p: o for p, o in places.items() if stream_of(p) not in names}
+        return {p: o for p, o in places.items() if stream_name(p) not in names}
 
     return replace(position, stream=others(position.stream), stream_load=others(position.stream_load))
 
