@@ -28,7 +28,7 @@ from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge, multiset_write
 from frazil.lake.commit import Commit, Facts, RowDeltaUnsupportedError
-from frazil.lake.tables import Base
+from frazil.lake.tables import TableState
 from frazil.report import latency
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class _TooManyRowsError(Exception):
     """A batch whose rows the driver may not collect."""
 
 
-def apply_batch(book: Workbook, spec: TableSpec, base: Base, batch: Batch) -> tuple[dict[str, int], dict[str, float]]:
+def apply_batch(
+    book: Workbook, spec: TableSpec, base: TableState, batch: Batch
+) -> tuple[dict[str, int], dict[str, float]]:
     """Read, order, collapse and commit one batch of changes; return its counts, and lag and commit time in seconds.
 
     A bad row that may not be quarantined stops the batch before anything is written.
@@ -59,7 +61,7 @@ def apply_batch(book: Workbook, spec: TableSpec, base: Base, batch: Batch) -> tu
 class _Applying:
     """One batch on its way into its table."""
 
-    def __init__(self, book: Workbook, spec: TableSpec, base: Base, batch: Batch):
+    def __init__(self, book: Workbook, spec: TableSpec, base: TableState, batch: Batch):
         self.book, self.spec, self.base, self.batch = book, spec, base, batch
         self.name, self.picked_up = book.name(spec), time.time()
         self.most_bad = quarantine.most_kept(book, spec)
@@ -273,7 +275,7 @@ class RowsToMerge:
     """The smallest and the largest first key, None if no literal can express them."""
 
 
-def commit_by_merge(book: Workbook, spec: TableSpec, base: Base, facts: Facts, rows: RowsToMerge) -> Commit:
+def commit_by_merge(book: Workbook, spec: TableSpec, base: TableState, facts: Facts, rows: RowsToMerge) -> Commit:
     """Commit a batch by a MERGE, or by what a table without a key needs."""
     frame = rows.frame()
 

@@ -13,7 +13,7 @@ from frazil.errors import FrazilError
 from frazil.flows.pending_work import pending_of, state_of, stream_retention
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
-from frazil.lake.tables import read_base
+from frazil.lake.tables import read_table_state
 
 if TYPE_CHECKING:
     from frazil.report.latency import Analysis
@@ -67,7 +67,7 @@ def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
         return round(float(at - newest[column][table] / 1000), 1)
 
     def look(spec: TableSpec) -> dict[str, Any]:
-        base = read_base(book.spark, book.name(spec))
+        base = read_table_state(book.spark, book.name(spec))
         count, waiting = pending_of(book, spec, base)
         return {
             "state": "behind" if count else "fresh", "pending_files": count,

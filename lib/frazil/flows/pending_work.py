@@ -25,7 +25,7 @@ from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import applied_files_store, pyiceberg_catalog
 from frazil.lake.storage_errors import require_metadata
-from frazil.lake.tables import LOAD, Base
+from frazil.lake.tables import LOAD, TableState
 from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], chan
         shapes(book.source_table(spec), list(dict.fromkeys((*files[:1], *files[-1:]))), phase)
 
 
-def pending_of(book: Workbook, spec: TableSpec, base: Base) -> tuple[int, float]:
+def pending_of(book: Workbook, spec: TableSpec, base: TableState) -> tuple[int, float]:
     """Return how much is after a table's position, and for how many seconds the oldest has waited.
 
     It counts change files, or a stream's messages of any table. A file's time is in its name (UTC); 0 seconds if it has

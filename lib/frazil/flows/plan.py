@@ -138,7 +138,7 @@ def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -
 def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: str, samples: Samples) -> dict[str, Any]:
     spec, loads = book.specs[table], books[0]
     name, exists = book.name(spec), book.exists(spec)
-    base = tables.read_base(book.spark, name) if exists else None
+    base = tables.read_table_state(book.spark, name) if exists else None
     position = base.position if base else Position()
     state = State(name, spec.source, position, base.stored if base else "", base.record if base else AppliedFiles())
     there, _ = with_known_loads(book.objects(spec), state)
@@ -207,7 +207,7 @@ def _look_at_stream(
 ) -> dict[str, Any]:
     spec = book.specs[table]
     name, exists = book.name(spec), book.exists(spec)
-    base = tables.read_base(book.spark, name) if exists else None
+    base = tables.read_table_state(book.spark, name) if exists else None
     position = base.position if base else Position()
     book.topic(spec)  # raises where the mappings name a topic that is not read
     if position.loaded:

@@ -33,7 +33,7 @@ from frazil.flows.preview_stages import Stage, failed, many, size, stage
 from frazil.flows.schema_changes import shape
 from frazil.flows.workbook import Workbook
 from frazil.lake.lane_choice import LANES
-from frazil.lake.tables import Base, load, read_base
+from frazil.lake.tables import TableState, load, read_table_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -303,7 +303,7 @@ def _choose(book: Workbook, planned: Sequence[dict[str, Any]], what: str, table:
     return book.specs[most["table"]] if most else None
 
 
-def _filled(preview: _Preview, chosen: TableSpec | Stage, look: Callable[[Any], Base | None]) -> Any:
+def _filled(preview: _Preview, chosen: TableSpec | Stage, look: Callable[[Any], TableState | None]) -> Any:
     """Return a preview with its table's files and sample, as far as they can be read."""
     if isinstance(chosen, Stage):
         preview.why = chosen
@@ -321,10 +321,10 @@ def _filled(preview: _Preview, chosen: TableSpec | Stage, look: Callable[[Any], 
     return preview
 
 
-def _next_batch(batch: Batch) -> Base:
+def _next_batch(batch: Batch) -> TableState:
     """Find a table's next batch as `cdc.run` does."""
     book, spec, s = batch.book, batch.spec, batch.book.settings
-    base = read_base(book.spark, book.name(spec))
+    base = read_table_state(book.spark, book.name(spec))
     state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
     there, _ = with_known_loads(book.objects(spec, base.position, record=base.record), state)
     pending = book.arrivals(spec, state, there).pending
@@ -334,13 +334,13 @@ def _next_batch(batch: Batch) -> Base:
     return base
 
 
-def _next_load(load: Load) -> Base | None:
+def _next_load(load: Load) -> TableState | None:
     book, spec = load.book, load.spec
     load.taken = book.objects(spec).loads
-    return read_base(book.spark, book.name(spec)) if book.exists(spec) else None
+    return read_table_state(book.spark, book.name(spec)) if book.exists(spec) else None
 
 
-def _sample(preview: _Preview, base: Base | None, files: list[DmsObject]) -> Sample:
+def _sample(preview: _Preview, base: TableState | None, files: list[DmsObject]) -> Sample:
     book = preview.book
     preview.spec = spec = shape(book, preview.spec, base, files, preview.phase).spec
     if isinstance(preview, Batch):

@@ -20,7 +20,7 @@ from frazil.lake import jvm_schema, schema_evolution, tables
 from frazil.lake.other_writers import record_columns, recorded
 from frazil.lake.retry import may_try_again, until_committed
 from frazil.lake.schema_evolution import SchemaChange, SchemaError, TableColumns
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import TableState, read_table_state
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SchemaPlan:
         """The steps that change the table."""
         return [s for s in self.steps if s.kind != "keep"]
 
-    def on(self, base: Base) -> Base:
+    def on(self, base: TableState) -> TableState:
         """Return the base of a batch whose position will record what the newest file lacks and what of it is ignored."""
         return replace(
             base,
@@ -61,7 +61,7 @@ class FromStream:
 
 
 def follow(
-    book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject] | FromStream, phase: int
+    book: Workbook, spec: TableSpec, base: TableState, files: Sequence[DmsObject] | FromStream, phase: int
 ) -> SchemaPlan:
     """Bring the lake's schema to what the files or messages and the spec need, and return how to read them.
 
@@ -81,14 +81,14 @@ def follow(
     def failed(error: Exception) -> None:
         nonlocal now
         if may_try_again(error):
-            now = replace(base, schemas=read_base(book.spark, book.name(spec)).schemas)
+            now = replace(base, schemas=read_table_state(book.spark, book.name(spec)).schemas)
 
     plan = until_committed(attempt, failed=failed)
     _record_columns(book, spec, now, plan.changes)
     return plan
 
 
-def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[SchemaChange]) -> None:
+def _record_columns(book: Workbook, spec: TableSpec, base: TableState, steps: list[SchemaChange]) -> None:
     """Record the field ids of columns by an older version or another writer; `evolve` records its own."""
     name, known = book.name(spec), recorded(base.columns)
     there = {f.name for f in schema_evolution.columns_in_metadata(book.spark, name, base.schemas).fields}
@@ -97,7 +97,7 @@ def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[Sch
 
 
 def shape(
-    book: Workbook, spec: TableSpec, base: Base | None, files: Sequence[DmsObject] | FromStream, phase: int
+    book: Workbook, spec: TableSpec, base: TableState | None, files: Sequence[DmsObject] | FromStream, phase: int
 ) -> SchemaPlan:
     """Return what `follow` would do; nothing is changed. `base`: None if the table does not exist yet."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
@@ -179,7 +179,7 @@ def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:
         raise SchemaError(f"{where}: column '{name}' {why}", f"list it in {whole.file} and {rename_cure(name, whole)}")
 
 
-def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:
+def every_column(book: Workbook, spec: TableSpec, base: TableState) -> TableSpec:
     """Return the spec with every column that the lake has now, or has after `follow`."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
     table = schema_evolution.columns_in_metadata(book.spark, book.name(spec), base.schemas)
@@ -196,7 +196,7 @@ def _events(
     return events(definition, whole, book.mappings, difference, promotes)
 
 
-def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], phase: int) -> TableSpec:
+def as_carried(book: Workbook, spec: TableSpec, base: TableState, files: Sequence[DmsObject], phase: int) -> TableSpec:
     """Return the spec for reading a batch's files again, whatever the policies say now."""
     whole = every_column(book, spec, base)
     found = shapes(book.source_table(whole), files, phase)

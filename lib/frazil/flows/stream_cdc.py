@@ -41,7 +41,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.schema_evolution import columns_in_metadata
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
 from frazil.results import TableResult
 
@@ -56,7 +56,7 @@ class _Part:
     """
 
     spec: TableSpec
-    base: Base
+    base: TableState
     at: Offsets
     end: Offsets
     read: Read
@@ -70,7 +70,7 @@ class _Run:
     def __init__(self, book: Workbook):
         self.book, self.passes, self.settled = book, 0, time.monotonic()
         self.total = {s.source: TableResult(s.source, "unchanged", "nothing new") for s in book.specs.values()}
-        self.base: dict[str, Base] = {}
+        self.base: dict[str, TableState] = {}
         self.at: dict[str, Offsets] = {}
         self.out: dict[str, float] = {}
         """Tables that are skipped, and until when."""
@@ -131,7 +131,7 @@ class _Run:
         name = self.book.name(spec)
         if spec.source not in self.base:
             commit.remove_abandoned_branches(self.book.spark, name)
-        base = self.base[spec.source] = read_base(self.book.spark, name)
+        base = self.base[spec.source] = read_table_state(self.book.spark, name)
         quarantine.settle_leftovers(self.book, spec, base)
         if not base.position.loaded:
             return TableResult(spec.source, "waiting", f"changes wait until {WAITS}")
@@ -174,7 +174,7 @@ class _Run:
             older, newer = ([g for g in part.pending if (g.object in here) == is_here] for is_here in (True, False))
             batch = replace(part, at=max_offsets(part.at, others), end=max_offsets(part.at, here))
             self._changes(batch, _sum(older), result)
-            base = read_base(self.book.spark, self.book.name(part.spec))
+            base = read_table_state(self.book.spark, self.book.name(part.spec))
             part = replace(part, base=base, at=batch.end, pending=newer)
         if topics[1:] and not taken.caught_up:
             return part.at
@@ -201,7 +201,7 @@ class _Run:
                 before = (partition, place)
                 seen = part.read.changes_seen(part.read.part(part.spec, part.at, before))
                 if self._changes(replace(part, end=reached, before=before), seen, result):
-                    part = replace(part, base=read_base(self.book.spark, name))
+                    part = replace(part, base=read_table_state(self.book.spark, name))
             part = replace(part, at=reached, base=self._evolve(part.spec, part.base, definition))
         seen = part.read.changes_seen(part.read.part(part.spec, part.at)) if ordered else _sum(part.pending)
         reached = max_offsets(part.at, end)
@@ -212,10 +212,10 @@ class _Run:
             keep_position(self.book, part.spec, part.base, position)
         return reached
 
-    def _evolve(self, spec: TableSpec, base: Base, definition: Definition) -> Base:
+    def _evolve(self, spec: TableSpec, base: TableState, definition: Definition) -> TableState:
         """Let the table follow a control record; return the base of the next batch."""
         base = follow(self.book, spec, base, FromStream(definition=definition), CHANGE_PHASE).on(base)
-        return replace(base, schemas=read_base(self.book.spark, self.book.name(spec)).schemas)
+        return replace(base, schemas=read_table_state(self.book.spark, self.book.name(spec)).schemas)
 
     def _changes(self, part: _Part, seen: tuple[int, frozenset[str]], result: TableResult) -> bool:
         """Apply the changes between two places in one batch; return whether any existed."""
@@ -229,7 +229,7 @@ class _Run:
         result.add(TableResult(part.spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
         return True
 
-    def position_at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
+    def position_at(self, spec: TableSpec, base: TableState, batch: str, place: Offsets) -> Position:
         """Return a table's position at a place; if needed, the ids of its streams are recorded once, as they were then."""
         topic, of = self.book.topic(spec), base.position.stream_ids
         if topic and topic == base.position.topic:
@@ -240,7 +240,7 @@ class _Run:
         """Commit how far tables are known to have no messages: else these could expire after a position."""
 
         def work(spec: TableSpec) -> TableResult:
-            base = read_base(self.book.spark, self.book.name(spec))
+            base = read_table_state(self.book.spark, self.book.name(spec))
             seen = max_offsets(base.position.stream, self.at.get(spec.source, {}))
             if spec.source in self.at and seen != base.position.stream:
                 keep_position(self.book, spec, base, self.position_at(spec, base, commit.new_batch(), seen))

@@ -30,7 +30,7 @@ from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge
 from frazil.lake.other_writers import COLUMNS, OtherWriterError
-from frazil.lake.tables import Base, columns_of, read_base
+from frazil.lake.tables import TableState, columns_of, read_table_state
 from frazil.report import latency
 from frazil.results import TableResult
 
@@ -52,7 +52,7 @@ class _Load:
         if self.over not in ("changes", "declared"):
             self.statistics = read_statistics(s.path("load_over"))
         self.earliest, self.retention = book.stream.earliest(), book.stream.retention()
-        self.base: dict[str, Base] = {}
+        self.base: dict[str, TableState] = {}
         self.changed: dict[str, OtherWriterError] = {}
         """Tables that another writer changed: only new load records repair them."""
         self.begin: dict[str, Offsets] = {}
@@ -66,12 +66,12 @@ class _Load:
         commit.remove_abandoned_branches(self.book.spark, self.book.name(spec))
         again = self.policy == "reload"
         try:
-            base = read_base(self.book.spark, self.book.name(spec))
+            base = read_table_state(self.book.spark, self.book.name(spec))
         except OtherWriterError as error:
             if not again:
                 raise
             self.changed[spec.source] = error
-            base = read_base(self.book.spark, self.book.name(spec), checked=False)
+            base = read_table_state(self.book.spark, self.book.name(spec), checked=False)
         if again and (names := recreated(base.position.stream_ids, self.retention.stream_ids)):
             base = replace(base, position=_without(base.position, names))
         self.base[spec.source] = base
@@ -160,7 +160,7 @@ class _Load:
         require_known(self.book, spec, names, f"the load records of {self.book.stream.scheme}")
         return self._load(spec, read, base, position, sum(g.count for g in loads))
 
-    def _nothing(self, spec: TableSpec, base: Base) -> TableResult:
+    def _nothing(self, spec: TableSpec, base: TableState) -> TableResult:
         """Record that the first part contained neither load records nor changes."""
         if base.position.awaits_load:
             return TableResult(spec.source, "unchanged", EMPTY)
@@ -240,7 +240,7 @@ class _Load:
             f"in DMS and run this before they expire{begins}, or declare that the load is complete (load_over)"
         )
 
-    def _load(self, spec: TableSpec, read: Read, base: Base, position: Position, count: int) -> TableResult:
+    def _load(self, spec: TableSpec, read: Read, base: TableState, position: Position, count: int) -> TableResult:
         again = base.position.loaded and (not base.position.awaits_load or self.policy == "reload")
         # A message that DMS sent twice is stored twice; without a key this cannot be detected.
         wanted = Wanted(latency.QUANTILES, in_driver=False, most_bad=quarantine.most_kept(self.book, spec))

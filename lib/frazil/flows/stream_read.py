@@ -26,7 +26,7 @@ from frazil.flows.message_groups import Group, groups_of_facts
 from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit
-from frazil.lake.tables import Base
+from frazil.lake.tables import TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,7 +181,9 @@ def _report_ignored(book: Workbook, groups: list[Group]) -> None:
         book.progress(f"messages of tables without a spec, ignored: {named}")
 
 
-def keep_position(book: Workbook, spec: TableSpec, base: Base, position: Position, kind: str = "position") -> None:
+def keep_position(
+    book: Workbook, spec: TableSpec, base: TableState, position: Position, kind: str = "position"
+) -> None:
     """Commit a position without rows."""
     facts = commit.Facts(position, {"frazil.kind": kind})
     commit.commit_batch(book.spark, book.name(spec), base, facts, lambda branch, summary: None)

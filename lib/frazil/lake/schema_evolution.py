@@ -84,7 +84,7 @@ class TableColumns:
 
 @lru_cache(maxsize=1024)
 def columns_in_metadata(spark: SparkSession, name: str, schemas: tuple[str, int, int, str]) -> TableColumns:
-    """Read the columns in a table's metadata; `schemas` is that of `Base`, and identifies what was read before."""
+    """Read the columns in a table's metadata; `schemas` is that of `TableState`, and identifies what was read before."""
     table = jvm.load_table(spark, name)
     ever = jvm_schema.ever(spark, table)
     now = ever[schemas[1]]

@@ -233,7 +233,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
 
 
 @dataclass(frozen=True)
-class Base:
+class TableState:
     """The state from which a batch starts: main's snapshot, and the table's position there."""
 
     snapshot: int
@@ -258,7 +258,7 @@ class Base:
         return "" if self.parquet else "its data files are not Parquet"
 
 
-def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
+def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> TableState:
     """Return the table's snapshot and position; if `checked`, first check by its history that they belong together.
 
     Raise TableError if Frazil has not set up the table, and RolledBackError if it was rolled back. Raise
@@ -287,7 +287,7 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
         then.schemaId() if then else now,
         jvm_schema.property_text(table, jvm_schema.CONTROL_EVENTS),
     )
-    return Base(
+    return TableState(
         current.snapshotId(),
         current.sequenceNumber(),
         position,
@@ -301,7 +301,7 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
 
 
 def require_sound(spark: SparkSession, name: str) -> None:
-    """Raise the errors of `read_base` about a table's columns and times, for work that needs no position; keys are not read."""
+    """Raise the errors of `read_table_state` about a table's columns and times, for work that needs no position; keys are not read."""
     table = load(spark, name)
     require_table_in_past(table, name)
     require_own_columns(spark, table, name)
