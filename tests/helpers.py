@@ -228,6 +228,11 @@ class World:
     def position(self, table: str) -> dict:
         return json.loads(self.iceberg(table).properties().get("frazil.position"))
 
+    def properties(self, table: str, *names: str) -> tuple[str | None, ...]:
+        """Return the texts of properties of a lake table; None for one that it does not have."""
+        there = self.iceberg(table).properties()
+        return tuple(there.get(name) for name in names)
+
     def call(self, procedure: str, table: str, arguments: str = "") -> None:
         self.spark.sql(f"CALL lake.system.{procedure}(table => '{self.space}.{table}' {arguments})").collect()
 
@@ -256,6 +261,13 @@ class World:
         }
 
 
+def rename_property(world: World, table: str, old: str, new: str) -> None:
+    """Give a property of a lake table another name."""
+    (value,), name = world.properties(table, old), world.name(table)
+    world.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{new}' = '{value}')")
+    world.spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{old}')")
+
+
 def _by_table(results) -> dict:
     return {r.table.split(".", 1)[1]: r for r in results}
 
@@ -265,4 +277,16 @@ def read_csv(file: Path) -> list[list[str]]:
         return list(csv.reader(f))
 
 
-__all__ = ["Change", "D", "Endpoint", "I", "Mappings", "U", "World", "csv_field", "read_csv", "spec_of"]
+__all__ = [
+    "Change",
+    "D",
+    "Endpoint",
+    "I",
+    "Mappings",
+    "U",
+    "World",
+    "csv_field",
+    "read_csv",
+    "rename_property",
+    "spec_of",
+]

@@ -81,7 +81,7 @@ def test_a_position_is_a_file_a_time_or_the_load(world, position, pending):
 
 def test_a_table_is_taken_over_at_the_offsets_of_a_stream(world, monkeypatch):
     monkeypatch.setattr(Kafka, "start", lambda self, where: json.loads(where))
-    monkeypatch.setattr(Kafka, "made", lambda self: {"dms": "first"})
+    monkeypatch.setattr(Kafka, "stream_ids", lambda self: {"dms": "first"})
     world.table("t")
     foreign(world, "t", (1, "a"))
     book = world.book(SetupSettings, source="kafka://nowhere:9092/dms")

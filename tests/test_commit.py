@@ -17,7 +17,7 @@ from frazil.flows import cdc, maintenance
 from frazil.flows.plan import plan
 from frazil.lake import commit, compaction, jvm, merge
 from frazil.lake.rollback import RolledBackError
-from frazil.lake.tables import format_version, read_base
+from frazil.lake.tables import format_version, read_table_state
 from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, Killed, U
 
 pytestmark = pytest.mark.spark
@@ -333,7 +333,7 @@ def test_a_table_rolled_back_below_its_position_is_refused(loaded):
     loaded.changes("t", I(4, "d")).merged()
     loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {before}")
     with pytest.raises(RolledBackError, match="to continue from the load: ALTER TABLE"):
-        read_base(loaded.spark, loaded.name("t"))
+        read_table_state(loaded.spark, loaded.name("t"))
     small_files(loaded, "t", (5, "e"))  # a newer snapshot on top hides nothing
     assert "was rolled back" in loaded.merge()["t"].note
     assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c"), (5, "e")]
@@ -345,7 +345,7 @@ def test_following_the_cure_of_a_rollback_applies_the_lost_changes_again(loaded,
     loaded.changes("t", I(4, "d"), D(1)).merged()
     loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {loaded.history('t')[back].snapshotId()}")
     with pytest.raises(RolledBackError) as refusal:
-        read_base(loaded.spark, loaded.name("t"))
+        read_table_state(loaded.spark, loaded.name("t"))
     loaded.spark.sql(refusal.value.cure.split(": ", 1)[1])
     loaded.full_load()
     loaded.merged()
@@ -365,7 +365,7 @@ def test_an_expired_history_without_the_tag_is_refused(loaded):
     loaded.spark.sql(f"ALTER TABLE {loaded.name('t')} DROP TAG frazil")
     loaded.call("expire_snapshots", "t", ", older_than => timestamp '2999-01-01', retain_last => 1")
     with pytest.raises(RolledBackError, match="history of its position is gone"):
-        read_base(loaded.spark, loaded.name("t"))
+        read_table_state(loaded.spark, loaded.name("t"))
 
 
 # --- loads

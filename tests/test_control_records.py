@@ -12,7 +12,7 @@ from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
 from frazil.dms.control_records import definition
 from frazil.lake import jvm_schema, schema_evolution
-from helpers import Killed
+from helpers import Killed, rename_property
 from stream_world import KafkaWorld
 
 spark = pytest.mark.spark
@@ -69,6 +69,21 @@ def test_a_rename_keeps_the_column_by_its_id_and_the_spec_may_say_so_later(new_s
     declare(w, "id INT8", {"name": "heading", "type": "WSTRING(9)", "renamed_from": ["title", "v"]}, "n INT4")
     w.message("update", id=1, heading="x", n=1).merged()
     assert table(w)[1] == {"heading": "x", "n": 1}
+
+
+@spark
+def test_what_an_earlier_version_kept_of_control_records_counts_and_is_renamed_with_the_next_one(new_stream):
+    w, names = new_stream(), ("frazil.schema-events", "frazil.told")
+    w.control("rename-column", id="INT64", title="STRING", n="INT32").message("update", id=2, title="B", n=21).merged()
+    assert w.properties("t", *names) == ('[["rename", "v", "title"]]', None)
+    rename_property(w, "t", *names)
+    w.message("update", id=1, title="A", n=11).merged()
+    assert table(w) == {1: {"title": "A", "n": 11}, 2: {"title": "B", "n": 21}}
+    assert w.properties("t", *names) == (None, '[["rename", "v", "title"]]'), "no record came since"
+    w.control("rename-column", id="INT64", heading="STRING", n="INT32").message("update", id=1, heading="C", n=12)
+    w.merged()
+    assert table(w) == {1: {"heading": "C", "n": 12}, 2: {"heading": "B", "n": 21}}
+    assert w.properties("t", *names) == ('[["rename", "v", "title"], ["rename", "title", "heading"]]', None)
 
 
 @spark

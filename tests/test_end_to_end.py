@@ -11,7 +11,7 @@ import pytest
 from frazil.config.settings import resolve
 from frazil.flows import cdc, full_load, ledger, maintenance, reconcile, setup
 from frazil.flows.workbook import Workbook
-from frazil.lake.tables import read_base
+from frazil.lake.tables import read_table_state
 from frazil.report import chart_captions
 from frazil.report.latency import Analysis
 from frazil.results import raise_if_failed
@@ -75,10 +75,10 @@ def test_running_again_with_nothing_new_changes_nothing(world):
     _, _, book = world
     cdc.run(book("cdc_merge"))
     opened = book("cdc_merge")
-    before = {n: read_base(opened.spark, opened.name(s)).snapshot for n, s in opened.specs.items()}
+    before = {n: read_table_state(opened.spark, opened.name(s)).snapshot for n, s in opened.specs.items()}
     assert {r.status for r in full_load.run(book("full_load"))} == {"unchanged"}
     assert {r.status for r in cdc.run(opened)} == {"unchanged"}
-    assert before == {n: read_base(opened.spark, opened.name(s)).snapshot for n, s in opened.specs.items()}
+    assert before == {n: read_table_state(opened.spark, opened.name(s)).snapshot for n, s in opened.specs.items()}
 
 
 def test_a_second_round_after_maintenance_is_equal_again(world):

@@ -387,7 +387,7 @@ def found(settings=SOUND, rules=RULES, spec=None, **more) -> dict:
     specs = [parse_spec(spec or good())]
     source = more.pop("source", "")
     findings = lint({"S3Settings": settings, "SourceEngineName": source}, rules, specs, **more)
-    assert all(f.hurts and f.cure and f.severity in (LOSS, COST, NOTE) for f in findings)
+    assert all(f.effect and f.cure and f.severity in (LOSS, COST, NOTE) for f in findings)
     order = [(LOSS, COST, NOTE).index(f.severity) for f in findings]
     assert order == sorted(order)
     return {f.setting: f.severity for f in findings}
@@ -432,14 +432,14 @@ def test_partial_logs_depend_on_the_source():
 
 
 def test_costs_are_told_in_seconds_and_files():
-    def hurts(**settings):
-        return [f.hurts for f in lint({"S3Settings": {**SOUND, **settings}}, RULES)]
+    def effects(**settings):
+        return [f.effect for f in lint({"S3Settings": {**SOUND, **settings}}, RULES)]
 
-    assert hurts(CdcMaxBatchInterval=600) == [
+    assert effects(CdcMaxBatchInterval=600) == [
         "a change waits up to 600 s, 300 s on average, before its file is written"
     ]
-    assert hurts(CdcMaxBatchInterval=2) == ["up to 1,800 change files per table and hour"]
-    assert hurts(CdcMinFileSize=100) == ["a busy table gets 10,000 files for each GB of changes"]
+    assert effects(CdcMaxBatchInterval=2) == ["up to 1,800 change files per table and hour"]
+    assert effects(CdcMinFileSize=100) == ["a busy table gets 10,000 files for each GB of changes"]
 
 
 def test_rules_that_are_missing_or_hurt_are_found():

@@ -173,8 +173,22 @@ def test_a_position_of_files_stays_readable_for_older_code_and_one_of_an_older_v
     assert '"version":1' in position.to_json() and "stream" not in position.to_json()
     moved = replace(position, stream={"topic/0": 5})
     assert '"version":2' in moved.to_json() and Position.from_json(moved.to_json())[0] == moved
-    known = replace(moved, stream_of={"topic": "id"})
+    known = replace(moved, stream_ids={"topic": "id"})
     assert '"version":3' in known.to_json() and Position.from_json(known.to_json())[0] == known
+
+
+def test_a_stored_position_keeps_its_keys_whatever_the_attributes_are_called():
+    name = at(1)
+    text = (
+        f'{{"version":4,"batch":"b","load_digest":"x","load_files":1,"last":"{name}","last_etag":"e","recent":["{name}"],'
+        f'"owed":["{name}"],"stream":{{"topic/0":5}},"stream_of":{{"topic":"id"}},"lacks":["n"],"skips":["more"],"snapshot":7}}'
+    )
+    position, stamp = Position.from_json(text)
+    assert (position.replay_pending, position.stream_ids) == ((name,), {"topic": "id"})
+    assert (position.missing_columns, position.ignored_columns) == (("n",), ("more",))
+    assert position.to_json(**stamp) == text
+    with pytest.raises(PositionError, match="replay_pending"):
+        Position.from_json(text.replace('"owed"', '"replay_pending"'))
 
 
 @pytest.mark.parametrize(

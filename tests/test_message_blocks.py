@@ -13,7 +13,7 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.core.changes import Changes
 from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, type_messages
-from frazil.dms.control_records import TELLING
+from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED
 from frazil.engine import message_batch, message_blocks, message_parts
 from frazil.engine.collapsed_batch import Wanted
@@ -147,8 +147,8 @@ def _group_of(key, messages) -> Group:
     readable = is_readable(*key[1:])
     sample = None if readable or first.value is None else first.value.decode("utf-8", "replace")[:200]
     columns = {name for m in messages for name in m.message.data} if kind == "data" else set()
-    telling = messages if kind == "control" and operation in TELLING else []
-    records = tuple((m.message.built or "", m.place, (m.value or b"").decode("utf-8", "replace")) for m in telling)
+    definitions = messages if kind == "control" and operation in DEFINING_OPERATIONS else []
+    records = tuple((m.message.built or "", m.place, (m.value or b"").decode("utf-8", "replace")) for m in definitions)
     return Group(
         *key, readable, len(messages), sum(len(m.value or b"") for m in messages), first.place,
         max(m.place for m in messages), min(m.arrived_ms for m in messages), sample, tuple(columns), records,

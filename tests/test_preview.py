@@ -122,7 +122,7 @@ def test_a_bad_row_shows_its_column_its_value_and_what_becomes_of_it(world, poli
 
 def test_what_is_not_pending_shows_nothing_and_reads_no_table(world, monkeypatch):
     world.table("t").load("t", (1, "a")).loaded()
-    monkeypatch.setattr(preview, "read_base", lambda *_: pytest.fail("the lake is asked"))
+    monkeypatch.setattr(preview, "read_table_state", lambda *_: pytest.fail("the lake is asked"))
     batch = batch_of(world)
     assert batch.files().sentence == "no change file is to be applied now"
     assert [repr(notebook_output.stage(getattr(batch, s)())) for s in BATCH[1:]] == ["· nothing to show"] * 4

@@ -375,7 +375,7 @@ TEXT_ONLY = {
     "CompactionError": "nothing was committed, and the run is repeated",
     "PositionMovedError": "another run was faster, and the run is repeated",
     "MismatchError": "the row-delta lane gives way to a MERGE",
-    "UnfitError": "the row-delta lane gives way to a MERGE",
+    "RowDeltaUnsupportedError": "the row-delta lane gives way to a MERGE",
     "StoppedError": "a person stopped the run, and it is repeated",
     "TablesFailedError": "repeats the messages of tables",
     "DecisionNeededError": "repeats the messages of tables",

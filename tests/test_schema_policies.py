@@ -9,7 +9,7 @@ from frazil.config.settings import CdcMergeSettings
 from frazil.config.spec import SpecError, parse_spec
 from frazil.flows.plan import plan
 from frazil.lake import jvm_schema
-from helpers import FILE1, FILE2, FILE3, LOAD1, Killed, U
+from helpers import FILE1, FILE2, FILE3, LOAD1, Killed, U, rename_property
 
 pytestmark = pytest.mark.spark
 TS = "2024-01-01 09:59:00.000000"
@@ -97,6 +97,19 @@ def test_a_column_that_files_bring_is_refused_added_or_ignored_as_the_policy_say
     put(source, FILE3, "id,v,n,most", "U,2,B,22,q")
     source.merged()
     assert table(source)[2] == {"v": "B", "n": 22, "most": "q"}
+
+
+def test_a_column_that_an_earlier_version_added_is_kept_and_its_property_is_renamed_with_the_next_one(source):
+    names = "frazil.auto-columns", "frazil.learnt"
+    put(source, FILE1, "id,v,n,more", "U,1,A,11,x").merged(changes={"new": "add"})
+    assert source.properties("t", *names) == ('["more"]', None)
+    rename_property(source, "t", *names)
+    put(source, FILE2, "id,v,n,more", "U,1,A,12,y").merged(changes={"new": "add"})
+    assert table(source)[1] == {"v": "A", "n": 12, "more": "y"}
+    assert source.properties("t", *names) == (None, '["more"]'), "nothing was added since"
+    put(source, FILE3, "id,v,n,more,most", "U,2,B,22,y,z").merged(changes={"new": "add"})
+    assert table(source)[2] == {"v": "B", "n": 22, "more": "y", "most": "z"}
+    assert source.properties("t", *names) == ('["more", "most"]', None)
 
 
 def test_a_column_that_files_no_longer_carry_stops_the_table_or_keeps_its_values(source):
@@ -231,8 +244,8 @@ def test_a_run_that_dies_between_schema_and_batch_is_simply_repeated(source, mon
     whole = jvm_schema.change
     for dies_after in (1, 2):  # the rename, then the rest
 
-        def dying(spark, table, steps, learnt):
-            whole(spark, table, steps, learnt)
+        def dying(spark, table, steps, notes):
+            whole(spark, table, steps, notes)
             raise Killed
 
         monkeypatch.setattr(jvm_schema, "change", dying)
@@ -250,11 +263,11 @@ def test_of_two_runs_that_follow_a_change_at_once_one_does_it_and_both_go_on(sou
     declare(source, "id INT8", "v WSTRING(9)", "n INT4", "more WSTRING(9)")
     whole, times = jvm_schema.change, []
 
-    def raced(spark, table, steps, learnt):
+    def raced(spark, table, steps, notes):
         if not times:
-            whole(spark, source.iceberg("t"), steps, learnt)  # the other run, just before
+            whole(spark, source.iceberg("t"), steps, notes)  # the other run, just before
         times.append(steps)
-        whole(spark, table, steps, learnt)
+        whole(spark, table, steps, notes)
 
     monkeypatch.setattr(jvm_schema, "change", raced)
     source.merged()

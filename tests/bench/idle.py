@@ -17,7 +17,7 @@ from frazil.config.settings import CdcMergeSettings
 from frazil.lake import jvm
 from frazil.lake.applied_files_store import Update
 from frazil.lake.commit import new_batch
-from frazil.lake.tables import read_base
+from frazil.lake.tables import read_table_state
 from frazil.report import runs
 from frazil.source.applied_files import AppliedFile
 
@@ -39,7 +39,7 @@ def _many_applied(place: Path, count: int) -> None:
     for i in range(count):
         (folder / f"{datetime(2025, 10, 1) + timedelta(minutes=i):%Y%m%d-%H%M%S}000.csv").write_text("I,1\n")
     book = tiny(CdcMergeSettings, place)
-    base = read_base(book.spark, book.name(book.specs["app.person"]))
+    base = read_table_state(book.spark, book.name(book.specs["app.person"]))
     files = [f for f in book.objects(book.specs["app.person"]).changes if f.name < base.position.last]
     table = jvm.load_table(book.spark, book.name(book.specs["app.person"]))
     update = Update(table, base.record, new_batch(), files)

@@ -145,7 +145,7 @@ def _say_losses(target: _Target, mappings: Mappings, specs: dict[str, CatalogTab
         return
     for f in lint(target.settings, mappings, [_spec(t) for t in specs.values()]):
         if f.severity == LOSS:
-            print(f"{f.setting} = {f.value}: {f.hurts}; {f.cure}", file=sys.stderr)
+            print(f"{f.setting} = {f.value}: {f.effect}; {f.cure}", file=sys.stderr)
 
 
 def _say_without_key(specs: dict[str, CatalogTable]) -> None:

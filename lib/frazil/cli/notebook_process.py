@@ -33,7 +33,7 @@ class Task:
         return json.dumps(asdict(self)).encode()
 
 
-class Kept:
+class NotebookWriter:
     """Papermill's handler for the executed notebook: it is written again after each cell, completely or not at all."""
 
     def __init__(self, task: Task):
@@ -97,7 +97,7 @@ def main() -> int:
     import papermill
     from papermill.iorw import papermill_io
 
-    papermill_io.register(task.folder, Kept(task))
+    papermill_io.register(task.folder, NotebookWriter(task))
     out = str(Path(task.folder) / Path(task.notebook).name)
     try:
         papermill.execute_notebook(

@@ -38,7 +38,7 @@ class TableSpec:
     layouts: tuple[PastLayout, ...] = ()
     optional: tuple[str, ...] = ()
     """Columns that some files of a batch lack: their rows keep the stored values. Found in the files, not declared."""
-    narrow: bool = False
+    has_missing_columns: bool = False
     """Whether the table has columns that no file of a batch carries, so that this spec leaves them out. Found in the files."""
     ignored: tuple[str, ...] = ()
     """Columns in the files that are ignored. Found in the files, not declared."""
@@ -55,7 +55,7 @@ class TableSpec:
         return self.all_columns or self.columns
 
     @property
-    def hides(self) -> bool:
+    def has_hidden_columns(self) -> bool:
         """Whether rows hold values that messages must not show: columns that are masked or left out."""
         return any(c.mask or c.name not in self.names for c in self.file_columns)
 
@@ -65,7 +65,7 @@ class TableSpec:
         return "key" if self.key else self.without_key
 
     @property
-    def identity(self) -> tuple[str, ...]:
+    def row_identity(self) -> tuple[str, ...]:
         """The columns whose old values identify an updated row: the key, or all columns of a multiset."""
         return tuple(self.names) if self.policy == "multiset" else self.key
 
@@ -108,13 +108,13 @@ def name_problem(spec: TableSpec) -> SpecError | None:
             f"{spec.file}: the lake cannot hold a table '{spec.target}'",
             f"choose another name, which loses nothing: target: {spec.schema_name}.<name>, without / and control characters",
         )
-    if found := unfit_name(spec.names):
+    if found := unusable_name(spec.names):
         name, why = found
         return SpecError(f"{spec.file}: column '{name}' {why}", rename_cure(name, spec))
     return None
 
 
-def unfit_name(names: Iterable[str]) -> tuple[str, str] | None:
+def unusable_name(names: Iterable[str]) -> tuple[str, str] | None:
     """Return the first column name that the lake cannot use, and why; None if it can use all."""
     seen: dict[str, str] = {}
     for name in names:

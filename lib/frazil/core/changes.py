@@ -210,7 +210,7 @@ def change_rows(
     faults.append(_unlike_a_time(fault) if meant.of_load and spec.policy != "append" else fault)
     faults.append(_no_old_row(op, texts, spec))
     columns: dict[str, pa.Array] = {}
-    for i, name in enumerate(spec.identity):
+    for i, name in enumerate(spec.row_identity):
         columns[f"old_{i}"], fault = _value(spec.column(name), texts.get(f"before:{name}", nothing), old=True)
         faults.append(fault)
     for i, column in enumerate(spec.columns):
@@ -484,7 +484,7 @@ def _text_of(values: pa.Array, row: int) -> str | None:
 
 def wrong_width(row: WrongWidth, spec: TableSpec, names_table: bool = True) -> BadRow:
     """Return the bad row for a line with too many or too few fields."""
-    shown = "the line holds columns that are masked or left out" if spec.hides else _quoted(row.line, 200)
+    shown = "the line holds columns that are masked or left out" if spec.has_hidden_columns else _quoted(row.line, 200)
     wanted = f"{len(spec.file_columns)} columns and those that DMS adds"
     reason = f"too many or too few fields ({row.fields}) for {wanted}: {shown}"
     if not names_table:

@@ -294,7 +294,7 @@ def _texts_by_role(messages: pa.Table, spec: TableSpec, names: MessageNames) -> 
     texts = {"op": _operations(messages["operation"]), "ts": _commit_times(messages["committed"])}
     for column in names.columns:
         texts[f"after:{column}"] = _new_values(messages, column, names)
-    for column in spec.identity:
+    for column in spec.row_identity:
         texts[f"before:{column}"] = _old_values(messages, column, spec, names)
     return texts
 
@@ -359,7 +359,11 @@ def with_bytes(row: BadRow, raw: bytes | None, spec: TableSpec) -> BadRow:
     reason = row.reason
     if reason == NOT_JSON:
         shown = f"{NOT_JSON}: {(raw or b'').decode('utf-8', 'replace')}"[:300]
-        reason = "a message that cannot be read, with columns that are masked or left out" if spec.hides else shown
+        reason = (
+            "a message that cannot be read, with columns that are masked or left out"
+            if spec.has_hidden_columns
+            else shown
+        )
     return replace(row, reason=reason, kept=replace(row.kept, raw=raw or b""))
 
 
@@ -395,7 +399,7 @@ def _old_values(messages: pa.Table, column: str, spec: TableSpec, names: Message
     import pyarrow.compute as pc
 
     values, nothing = _image(messages, column, names), pa.scalar(None, pa.string())
-    if column in names.added and (others := [k for k in spec.identity if k not in names.added]):
+    if column in names.added and (others := [k for k in spec.row_identity if k not in names.added]):
         has_old = pc.is_valid(pc.coalesce(*(_image(messages, k, names) for k in others)))
         values = pc.coalesce(values, pc.if_else(has_old, _new_values(messages, column, names), nothing))
     updates = pc.fill_null(pc.equal(messages["operation"], "update"), False)

@@ -95,7 +95,9 @@ def require_fit(file: DmsObject, table: SourceTable, phase: int) -> None:
     widths = {name: len(layout_of(past, table, phase, width).roles) for name, past in known.items()}
     near = min(widths, key=lambda name: abs(widths[name] - width))
     columns = (known[near] and known[near].columns) or tuple(mappings.file_columns(spec))
-    shown = "a row with masked or excluded columns" if spec.hides else repr(first_row(file, endpoint))[:200]
+    shown = (
+        "a row with masked or excluded columns" if spec.has_hidden_columns else repr(first_row(file, endpoint))[:200]
+    )
     raise LayoutError(
         f"{file.path} row 1: {width} fields, and {wanted} in the layout that was valid when it was written: {shown}",
         f"the nearest layout is that of '{near}' ({', '.join(columns)}): correct layouts in {spec.file}"

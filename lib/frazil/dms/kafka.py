@@ -16,16 +16,16 @@ from frazil.dms.kafka_reader import MessageRange, Reader
 from frazil.dms.stream_source import (
     RELOAD,
     ExpiredError,
-    Kept,
     Offsets,
+    Retention,
     StreamError,
-    Taken,
+    StreamRead,
     UnreachableError,
     moment,
     named_places,
     named_source,
     numbered,
-    stream_of,
+    stream_name,
 )
 from frazil.errors import nearest
 
@@ -56,7 +56,7 @@ class Kafka:
     brokers: str
     topics: tuple[str, ...]
     scheme = "kafka://"
-    tells_ends = True
+    has_end_offsets = True
 
     @staticmethod
     def from_address(address: str) -> Kafka:
@@ -95,7 +95,7 @@ class Kafka:
         """Return the offset of every partition; `spec` is the kind of offset."""
         return self._with_retries(lambda: self._list_offsets(spec))
 
-    def made(self) -> dict[str, str]:
+    def stream_ids(self) -> dict[str, str]:
         """Return each topic's id; brokers before 2.8 have none."""
         from confluent_kafka import TopicCollection
 
@@ -140,24 +140,26 @@ class Kafka:
         if where in ("earliest", "latest"):
             return self.earliest() if where == "earliest" else self.ends()
         if where.startswith("{"):
-            return self.kept()(named_places(where, self.ends()), "stream_start", {})
+            return self.retention().checked_position(named_places(where, self.ends()), "stream_start", {})
         at = OffsetSpec.for_timestamp(int(moment(where).timestamp() * 1000))
         found, ends = self._offsets(at), self.ends()
         return {p: o if o >= 0 else ends[p] for p, o in found.items()}
 
-    def kept(self) -> Kept:
+    def retention(self) -> Retention:
         """Read the retained range of the topics; the result raises ExpiredError for a position outside it."""
-        earliest, ends, made = self.earliest(), self.ends(), self.made()
+        earliest, ends, stream_ids = self.earliest(), self.ends(), self.stream_ids()
 
         def may_have_expired(begin: Offsets, sure: bool) -> set[str]:
             known = {p: o for p, o in begin.items() if sure or o > earliest.get(p, 0)}
             return {p for p, first in earliest.items() if first > known.get(p, 0)}
 
-        return Kept(
-            made, lambda position, who, only: _require_kept(position, earliest, ends, who, only), may_have_expired
+        return Retention(
+            stream_ids,
+            lambda position, who, only: _require_retained(position, earliest, ends, who, only),
+            may_have_expired,
         )
 
-    def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
+    def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> StreamRead:
         """Read the current messages after a position, or about `most` of them.
 
         DMS writes all changes of a key to one partition, until partitions are added. So a partition that is not in the
@@ -171,7 +173,7 @@ class Kafka:
         begin = {p: begin.get(p, 0) for p in ends}
         end = _limited(begin, ends, most) if most else ends
         messages = MessageRange(spark, self._reader, begin, end) if begin != end else None
-        return Taken(messages, end, end == ends and not new, count=sum(end[p] - begin[p] for p in end))
+        return StreamRead(messages, end, end == ends and not new, count=sum(end[p] - begin[p] for p in end))
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return the number of messages after a position, and the age of the oldest in seconds."""
@@ -199,9 +201,9 @@ class Kafka:
         return count, max(0.0, time.time() - min(times, default=time.time()))
 
 
-def _require_kept(position: Offsets, earliest: Offsets, ends: Offsets, who: str, only: str) -> Offsets:
+def _require_retained(position: Offsets, earliest: Offsets, ends: Offsets, who: str, only: str) -> Offsets:
     """Raise ExpiredError if a position is outside the retained range; in topics other than `only`, if given, move it there."""
-    others = {p for p in {*position, *ends} if only and stream_of(p) != only}
+    others = {p for p in {*position, *ends} if only and stream_name(p) != only}
     moved = {p: min(max(position.get(p, 0), earliest[p]), ends[p]) for p in ends if p in others}
     own = {p: o for p, o in position.items() if p not in others}
     for p, offset in own.items():

@@ -23,17 +23,17 @@ from frazil.dms.stream_source import (
     ARRIVED,
     RELOAD,
     ExpiredError,
-    Kept,
     Offsets,
     Place,
+    Retention,
     StreamError,
-    Taken,
+    StreamRead,
     UnreachableError,
     Work,
     moment,
     named_places,
     named_source,
-    stream_of,
+    stream_name,
 )
 from frazil.errors import nearest
 
@@ -83,7 +83,7 @@ class Kinesis:
     region: str
     streams: tuple[str, ...]
     scheme = "kinesis://"
-    tells_ends = False
+    has_end_offsets = False
 
     @staticmethod
     def from_address(address: str) -> Kinesis:
@@ -160,14 +160,14 @@ class Kinesis:
         answers = {s: self._ask("describe_stream_summary", StreamName=s) for s in self.streams}
         return {s: answer["StreamDescriptionSummary"] for s, answer in answers.items()}
 
-    def made(self) -> dict[str, str]:
+    def stream_ids(self) -> dict[str, str]:
         """Return the creation time of each stream."""
         return _creation_times(self._summaries())
 
-    def kept(self) -> Kept:
+    def retention(self) -> Retention:
         """Return the check that raises ExpiredError if messages after a position may have expired."""
         summaries = self._summaries()
-        made, hours = _creation_times(summaries), min(s["RetentionPeriodHours"] for s in summaries.values())
+        stream_ids, hours = _creation_times(summaries), min(s["RetentionPeriodHours"] for s in summaries.values())
         shards, since = self._shards(), (time.time() - hours * 3600) * 1000
 
         def check(position: Offsets, who: str, only: str) -> Offsets:
@@ -187,12 +187,12 @@ class Kinesis:
         def may_have_expired(begin: Offsets, sure: bool) -> set[str]:
             if sure and not begin.get(ARRIVED):  # sequence numbers from the user
                 return set()
-            created = {name: float(at) * 1000 for name, at in made.items()}
-            return {p for p in shards if max(begin.get(ARRIVED, 0), created.get(stream_of(p), 0)) < since}
+            created = {name: float(at) * 1000 for name, at in stream_ids.items()}
+            return {p for p in shards if max(begin.get(ARRIVED, 0), created.get(stream_name(p), 0)) < since}
 
-        return Kept(made, check, may_have_expired)
+        return Retention(stream_ids, check, may_have_expired)
 
-    def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
+    def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> StreamRead:
         """Read all shards in parallel after a position, until they reach the current time, or about `most` messages."""
         from pyspark import StorageLevel
 
@@ -200,7 +200,7 @@ class Kinesis:
         unread = [s for s in shards.values() if not s.is_read(begin)]
         ready = [s for s in unread if not any(p in shards and not shards[p].is_read(begin) for p in s.parents)]
         if not ready:
-            return Taken(None, {**begin, **dict.fromkeys(shards.keys() - begin.keys(), 0)}, True)
+            return StreamRead(None, {**begin, **dict.fromkeys(shards.keys() - begin.keys(), 0)}, True)
         given = [(s.name, begin.get(s.name, 0), s.end) for s in ready]
         reader = _Reader(self.region, self._login, begin.get(ARRIVED, 0), now, most // len(ready) if most else 0)
 
@@ -226,7 +226,7 @@ class Kinesis:
         # Child shards that are not read yet may have older messages than the last ones of their parents.
         seen = min(at for _, _, at in ends) - SKEW_MS if whole else 0
         end[ARRIVED] = max(begin.get(ARRIVED, 0), seen)
-        return Taken(messages, end, caught_up and whole, cached.unpersist)
+        return StreamRead(messages, end, caught_up and whole, cached.unpersist)
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return 0, as Kinesis has no count, and the seconds since all messages had been read."""

@@ -18,7 +18,7 @@ CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""
 
 
-STRANGE = "a table without a spec"
+TABLE_WITHOUT_SPEC = "a table without a spec"
 PART = 900
 """Number of recorded files in one part of a listing: one page of S3, with room for new files."""
 
@@ -243,8 +243,8 @@ def folders_beside(root: Path | str, taken: Collection[str]) -> dict[str, str]:
     tops = [t for t in folders("") if t not in taken]
     tables = [f"{t}/{name}" for t in tops if not CONTROL.match(t) for name in folders(f"/{t}")]
     own = [f for f in (*tops, *tables) if CONTROL.match(f.rsplit("/", 1)[-1])]
-    strange = [f for f in tables if f not in taken and f not in own]
-    return dict.fromkeys(own, "DMS's own records, no data") | dict.fromkeys(strange, STRANGE)
+    without_spec = [f for f in tables if f not in taken and f not in own]
+    return dict.fromkeys(own, "DMS's own records, no data") | dict.fromkeys(without_spec, TABLE_WITHOUT_SPEC)
 
 
 def holds_data(root: Path | str, folder: str) -> bool:

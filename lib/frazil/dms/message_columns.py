@@ -11,7 +11,7 @@ def message_names(spec: TableSpec, mappings: Mappings) -> MessageNames:
     """Return the names of a table's columns in its messages."""
     rule = mappings.before_image(spec)
     names = {column: name for column, name in mappings.file_columns(spec).items() if column in spec.names}
-    images = {column: name for column, name in rule.names(spec).items() if column in spec.identity} if rule else {}
+    images = {column: name for column, name in rule.names(spec).items() if column in spec.row_identity} if rule else {}
     listed, origin = frozenset(mappings.listed(spec)), dict(mappings.origin(spec))
     return MessageNames(names, images, former_names(spec, mappings), listed, origin)
 

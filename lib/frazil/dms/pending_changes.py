@@ -120,7 +120,7 @@ def pending(
     _require_last_not_in_future(found, objects, state)
     if not is_other_load(objects, state.position):
         _require_listed_files(objects, state, without)
-    require_there(objects, state.position.owed, state.source)
+    require_there(objects, state.position.replay_pending, state.source)
     _refuse_stopping_files(found, state, late, judge)
     found.pending = [*found.late, *found.pending]
     return found

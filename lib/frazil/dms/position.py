@@ -25,8 +25,17 @@ VERSION = 5
 
 Each position is written in the lowest version that can express it, so that older code can read it.
 """
-OPTIONAL = ("turn", "owed", "lacks", "skips", "stream", "stream_load", "stream_of", "topic")
+OPTIONAL = (
+    "turn", "replay_pending", "missing_columns", "ignored_columns", "stream", "stream_load", "stream_ids", "topic",
+)  # fmt: skip
 """Fields that are written only if they are not empty."""
+STORED_AS = {
+    "replay_pending": "owed",
+    "missing_columns": "lacks",
+    "ignored_columns": "skips",
+    "stream_ids": "stream_of",
+}
+"""Fields that have another name in a stored position."""
 NO_LOAD = "none"
 """Replaces the digest of a load if no load was found: the table was empty when DMS loaded it."""
 STREAM_LOAD = "stream"
@@ -61,12 +70,12 @@ class Position:
     ETag. `recent` are the names applied within the look-back window, which identify late objects.
 
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied; `stream_load` has the
-    same for load records. `stream_of` identifies these topics or streams by name (see `stream_source.Stream.made`). `topic`
-    is the one that all of its messages were in, by the mappings at that time.
+    same for load records. `stream_ids` has the ids of these topics or streams by name (`stream_source.Stream.stream_ids`).
+    `topic` is the one that all of its messages were in, by the mappings at that time.
 
-    `turn` is the number of files with names before `last` that were applied after it. `owed` are names of change
-    objects that were applied before a replay and must be applied again. `lacks` are columns of the spec that the newest
-    file did not have; `skips` are columns of that file that were ignored.
+    `turn` is the number of files with names before `last` that were applied after it. `replay_pending` are names of
+    change objects that were applied before a replay and must be applied again. `missing_columns` are columns of the
+    spec that the newest file did not have; `ignored_columns` are columns of that file that were ignored.
     """
 
     batch: str = ""
@@ -76,13 +85,13 @@ class Position:
     last_etag: str = ""
     recent: tuple[str, ...] = ()
     turn: int = 0
-    owed: tuple[str, ...] = ()
+    replay_pending: tuple[str, ...] = ()
     stream: dict[str, int] = field(default_factory=dict)
     stream_load: dict[str, int] = field(default_factory=dict)
-    stream_of: dict[str, str] = field(default_factory=dict)
+    stream_ids: dict[str, str] = field(default_factory=dict)
     topic: str = ""
-    lacks: tuple[str, ...] = ()
-    skips: tuple[str, ...] = ()
+    missing_columns: tuple[str, ...] = ()
+    ignored_columns: tuple[str, ...] = ()
 
     @property
     def loaded(self) -> bool:
@@ -92,7 +101,7 @@ class Position:
     @property
     def awaits_load(self) -> bool:
         """Whether no load was found and no change is applied yet: load data that arrives now is the first load."""
-        return self.load_digest == NO_LOAD and not self.last and not self.owed
+        return self.load_digest == NO_LOAD and not self.last and not self.replay_pending
 
     @property
     def look_from(self) -> str:
@@ -109,8 +118,18 @@ class Position:
 
     def to_json(self, **stamp: int) -> str:
         """Return the position as JSON, with the id and sequence number of the snapshot that it is committed with."""
-        facts = {k: v for k, v in asdict(self).items() if v or k not in OPTIONAL}
-        version = 5 if self.turn else 4 if self.owed or self.topic else 3 if self.stream_of else 2 if self.stream else 1
+        facts = {STORED_AS.get(k, k): v for k, v in asdict(self).items() if v or k not in OPTIONAL}
+        version = (
+            5
+            if self.turn
+            else 4
+            if self.replay_pending or self.topic
+            else 3
+            if self.stream_ids
+            else 2
+            if self.stream
+            else 1
+        )
         return json.dumps({"version": version, **facts, **stamp}, separators=(",", ":"))
 
     @staticmethod
@@ -120,8 +139,8 @@ class Position:
         if raw.pop("version") > VERSION:
             raise PositionError("the position was written by a newer Frazil", "upgrade Frazil here before running it")
         stamp = {k: raw.pop(k) for k in ("snapshot", "sequence") if k in raw}
-        lists = {n: tuple(raw.get(n, ())) for n in ("recent", "owed", "lacks", "skips")}
-        return Position(**{**raw, **lists}), stamp
+        there = {f.name: raw[key] for f in fields(Position) if (key := STORED_AS.get(f.name, f.name)) in raw}
+        return Position(**{n: tuple(v) if isinstance(v, list) else v for n, v in there.items()}), stamp
 
 
 class DamagedPositionError(PositionError):
@@ -143,7 +162,7 @@ def _read(text: str) -> dict[str, Any]:
         return raw
     if missing := [n for n in _NEEDED if n not in raw]:
         raise DamagedPositionError(f"the position lacks {', '.join(missing)}")
-    kinds = {f.name: type(getattr(Position(), f.name)) for f in fields(Position)}
+    kinds = {STORED_AS.get(f.name, f.name): type(getattr(Position(), f.name)) for f in fields(Position)}
     kinds |= {"version": int, "snapshot": int, "sequence": int}
     for name, value in raw.items():
         wanted = {tuple: list}.get(kinds.get(name), kinds.get(name))
@@ -160,15 +179,15 @@ def _read(text: str) -> dict[str, Any]:
 def after_load(position: Position, objects: TableObjects, batch: str, replay: bool = False) -> Position:
     """Return the position after the load files have been applied; with `replay` every change object is pending again.
 
-    Change objects known as applied are then `owed`, until they are applied again or another load replaces them. A load
-    that replaces another one contains every change object up to `last`: late or rewritten ones count as applied from
-    then on.
+    Change objects known as applied are then in `replay_pending`, until they are applied again or another load replaces
+    them. A load that replaces another one contains every change object up to `last`: late or rewritten ones count as
+    applied from then on.
     """
     if replay:
-        owed = sorted({*position.owed, *position.recent, position.last} - {""})
-        position = replace(position, last="", last_etag="", recent=(), turn=0, owed=tuple(owed))
-    elif position.owed:
-        position = replace(position, last=max(position.last, *position.owed), last_etag="", owed=())
+        names = sorted({*position.replay_pending, *position.recent, position.last} - {""})
+        position = replace(position, last="", last_etag="", recent=(), turn=0, replay_pending=tuple(names))
+    elif position.replay_pending:
+        position = replace(position, last=max(position.last, *position.replay_pending), last_etag="", replay_pending=())
     contained = [o for o in objects.changes if o.name <= position.last]
     if contained:
         etag = contained[-1].etag if contained[-1].name == position.last else position.last_etag
@@ -246,7 +265,7 @@ def require_replayable(
     Without a record, only those in the look-back window before the position are known.
     """
     recorded = [f.name for f in record.files.values() if f.etag and "/" not in f.name] if record else []
-    require_there(objects, (*sorted(recorded), *position.recent, position.last, *position.owed), source)
+    require_there(objects, (*sorted(recorded), *position.recent, position.last, *position.replay_pending), source)
 
 
 def require_there(objects: TableObjects, names: tuple[str, ...], source: str) -> None:
@@ -280,5 +299,7 @@ def after_changes(position: Position, applied: list[DmsObject], batch: str) -> P
     last, turn = places(position, applied)[applied[-1].name]
     etag = next((o.etag for o in applied if o.name == last), position.last_etag)
     recent = _recent(last, {*position.recent, *(o.name for o in applied)})
-    owed = tuple(n for n in position.owed if n > last)
-    return replace(position, batch=batch, last=last, last_etag=etag, recent=recent, turn=turn, owed=owed)
+    replay_pending = tuple(n for n in position.replay_pending if n > last)
+    return replace(
+        position, batch=batch, last=last, last_etag=etag, recent=recent, turn=turn, replay_pending=replay_pending
+    )

@@ -152,7 +152,7 @@ class Fields:
 
     def _shown(self, value: str) -> str:
         """Return a value in a form that messages may show: short, and hidden if columns are masked or left out."""
-        if self.spec.hides and value not in self.endpoint.op_values:
+        if self.spec.has_hidden_columns and value not in self.endpoint.op_values:
             return "…"
         return value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
 

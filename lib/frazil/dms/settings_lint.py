@@ -26,7 +26,7 @@ class Finding:
 
     setting: str
     value: str
-    hurts: str
+    effect: str
     cure: str
     severity: str = COST
 
@@ -310,10 +310,10 @@ def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) ->
         gone = [n for n in s.names if n not in mappings.file_columns(s)]
         if gone:
             keys = [n for n in gone if n in s.key]
-            hurts = "rows cannot be distinguished" if keys else "these columns are always null in the lake"
+            effect = "rows cannot be distinguished" if keys else "these columns are always null in the lake"
             cure = "keep the key's columns" if keys else "remove the columns from the spec, or the rule"
             yield Finding(
-                "remove-column", f"{s.source}: {', '.join(keys or gone)}", hurts, cure, LOSS if keys else NOTE
+                "remove-column", f"{s.source}: {', '.join(keys or gone)}", effect, cure, LOSS if keys else NOTE
             )
         if soft := [c for c, x in mappings.added(s).items() if added_kind(x) == INDICATOR]:
             yield Finding(

@@ -70,7 +70,7 @@ class Messages(Protocol):
 
 
 @dataclass(frozen=True)
-class Taken:
+class StreamRead:
     """The result of one read: messages, its end, and whether it reached the stream's current end.
 
     `release` frees Spark's memory for it. `count` is the maximum number of messages, if known.
@@ -83,7 +83,7 @@ class Taken:
     count: int | None = None
 
 
-def stream_of(partition: str) -> str:
+def stream_name(partition: str) -> str:
     """Return the name of a partition's topic or stream."""
     return partition.rpartition("/")[0]
 
@@ -94,47 +94,47 @@ def numbered(partition: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def remade(was: dict[str, str], now: dict[str, str]) -> list[str]:
+def recreated(was: dict[str, str], now: dict[str, str]) -> list[str]:
     """Return the names of topics or streams that were replaced by others."""
     return [name for name, identity in was.items() if now.get(name, identity) != identity]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What the streams retain: their identities (`Stream.made`), and a check that raises for a position outside it.
+class Retention:
+    """What the streams retain: their identities (`Stream.stream_ids`), and a check that raises for a position outside it.
 
-    `cut` returns the partitions whose messages after a position may have expired. Its second argument is false if the
-    user set the position: it may then mean the first retained message.
+    `may_have_expired` returns the partitions whose messages after a position may have expired. Its second argument is
+    false if the user set the position: it may then mean the first retained message.
     """
 
-    made: dict[str, str]
+    stream_ids: dict[str, str]
     check: Callable[[Offsets, str, str], Offsets]
-    cut: Callable[[Offsets, bool], set[str]]
+    may_have_expired: Callable[[Offsets, bool], set[str]]
 
-    def __call__(self, position: Offsets, who: str, of: dict[str, str], only: str = "") -> Offsets:
-        """Return a position without partitions that are gone and were read; `who` owns it, `of` is `made` at its time.
+    def checked_position(self, position: Offsets, who: str, of: dict[str, str], only: str = "") -> Offsets:
+        """Return a position without partitions that are gone and were read; `who` owns it, `of` is `stream_ids` at its time.
 
         Raise ExpiredError if messages after it were lost, or if its streams were replaced by others of the same name.
         If all of its messages are in `only` one topic, changes of other topics lose nothing.
         """
-        if names := [n for n in remade(of, self.made) if only in ("", n)]:
+        if names := [n for n in recreated(of, self.stream_ids) if only in ("", n)]:
             raise ExpiredError(f"{who}: {', '.join(names)} was created again after its position was stored", RELOAD)
         return self.check(position, who, only)
 
 
 class Stream(Protocol):
-    """A stream that DMS writes to; `tells_ends` is true if `ends` shows the number of messages."""
+    """A stream that DMS writes to; `has_end_offsets` is true if `ends` shows the number of messages."""
 
     scheme: str
-    tells_ends: bool
+    has_end_offsets: bool
 
     def start(self, where: str) -> Offsets:
         """Return the position for parameter `stream_start`, which has no default."""
 
-    def kept(self) -> Kept:
+    def retention(self) -> Retention:
         """Read what the stream retains now."""
 
-    def made(self) -> dict[str, str]:
+    def stream_ids(self) -> dict[str, str]:
         """Return an identity of each topic or stream by name: it changes if the topic is created again."""
 
     def ends(self) -> Offsets:
@@ -143,7 +143,7 @@ class Stream(Protocol):
     def earliest(self) -> Offsets:
         """Return the position before all retained messages."""
 
-    def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> Taken:
+    def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> StreamRead:
         """Read the current messages after a position, or about `most` of them."""
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
@@ -182,12 +182,12 @@ def named_places(where: str, known: Offsets) -> Offsets:
     return position
 
 
-def furthest(a: Offsets, b: Offsets) -> Offsets:
+def max_offsets(a: Offsets, b: Offsets) -> Offsets:
     """Return, by partition, the later of two positions."""
     return {p: max(a.get(p, 0), b.get(p, 0)) for p in {**a, **b}}
 
 
-def nearest_start(positions: Iterable[Offsets]) -> Offsets:
+def min_offsets(positions: Iterable[Offsets]) -> Offsets:
     """Return the earliest of several positions, in the partitions that all of them know: the start of a common read."""
     positions = list(positions)
     return {p: min(o[p] for o in positions) for p in positions[0] if all(p in o for o in positions)}

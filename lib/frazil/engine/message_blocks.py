@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Union
 
 from frazil.core.messages import Key, columns_of, gather, is_readable
-from frazil.dms.control_records import TELLING
+from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import Messages, Place, StreamError, Work
 from frazil.engine.message_parts import Part
 from frazil.engine.shuffle import packed
@@ -161,7 +161,7 @@ def _facts(partition: str, key: Key, places: pa.Table, values: list[bytes | None
     import pyarrow.compute as pc
 
     ends, first, records = pc.min_max(places["offset"]), values[rows[0][0]], []
-    if key.kind == "control" and key.operation in TELLING:
+    if key.kind == "control" and key.operation in DEFINING_OPERATIONS:
         at = places["offset"].to_pylist()
         records = [(row[1] or "", int(p), _shown(values[row[0]])) for row, p in zip(rows, at, strict=True)]
     return {

@@ -19,10 +19,10 @@ from frazil.engine.write_rows import WritePlan, new_writer
 from frazil.lake import jvm, jvm_data_files, jvm_row_delta
 from frazil.lake.commit import Commit, Facts, MismatchError, commit_of, once, require_same_position
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
-from frazil.lake.key_scan import FoundRows, TableState, find_rows
+from frazil.lake.key_scan import FoundRows, ScannedTable, find_rows
 from frazil.lake.row_delta_files import deleted_rows, write_deletes
 from frazil.lake.row_locator import live_rows, require_no_equality_deletes
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import TableState, read_table_state
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,11 +34,11 @@ MOST_KEYS = 5_000_000
 
 
 def commit_by_scan(
-    spark: SparkSession, state: tuple[str, Base], spec: TableSpec, found: Collapsed, facts: Facts
+    spark: SparkSession, state: tuple[str, TableState], spec: TableSpec, found: Collapsed, facts: Facts
 ) -> Commit:
     """Commit a collapsed batch to a table, in one swap with its position; `state` is the table's name and state.
 
-    Raise UnfitError if a MERGE has to write it. Nothing is deleted if the commit fails, as its outcome may be unknown:
+    Raise RowDeltaUnsupportedError if a MERGE has to write it. Nothing is deleted if the commit fails, as its outcome may be unknown:
     maintenance removes files that nothing names.
     """
     name, base = state
@@ -48,12 +48,12 @@ def commit_by_scan(
     if found.keys > MOST_KEYS:
         raise MismatchError(f"{found.keys:,} keys are too many for a broadcast", "a MERGE writes this batch")
 
-    def attempt(on: Base) -> Commit:
+    def attempt(on: TableState) -> Commit:
         nonlocal written, kept
         table = jvm.load_table(spark, name)
         require_same_position(table, name, base)
         if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
-            read_base(spark, name)
+            read_table_state(spark, name)
         delta = _ScanDelta(spark, name, table, batch)
         old = delta.find(found.bounds)
         ids = _row_ids(old, batch)
@@ -77,7 +77,7 @@ class _ScanDelta:
         """Return the live rows of the batch's keys."""
         has_row_ids = int(jvm_row_delta.format_version(self.table)) >= 3
         spec, snapshot = self.batch.form.spec, self.snapshot.snapshotId()
-        state = TableState(self.name, spec, snapshot, list(self.plan), has_row_ids)
+        state = ScannedTable(self.name, spec, snapshot, list(self.plan), has_row_ids)
         return find_rows(self.spark, state, self.batch.keys(), bounds)
 
     def write(self, ids: _RowIds) -> list[dict[str, Any]]:

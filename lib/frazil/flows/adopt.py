@@ -39,7 +39,7 @@ def adopt(book: Workbook, table: str, position: str) -> str:
             load_digest=STREAM_LOAD,
             stream=begin,
             stream_load=begin,
-            stream_of=book.stream.made(),
+            stream_ids=book.stream.stream_ids(),
         )
         tables.adopt(book.spark, book.name(spec), spec, stated)
         return f"{book.name(spec)} continues from " + ", ".join(f"{p}: {offset}" for p, offset in begin.items())

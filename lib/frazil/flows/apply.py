@@ -27,8 +27,8 @@ from frazil.flows.quarantine import OfBatch
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge, multiset_write
-from frazil.lake.commit import Commit, Facts, UnfitError
-from frazil.lake.tables import Base
+from frazil.lake.commit import Commit, Facts, RowDeltaUnsupportedError
+from frazil.lake.tables import TableState
 from frazil.report import latency
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class _TooManyRowsError(Exception):
     """A batch whose rows the driver may not collect."""
 
 
-def apply_batch(book: Workbook, spec: TableSpec, base: Base, batch: Batch) -> tuple[dict[str, int], dict[str, float]]:
+def apply_batch(
+    book: Workbook, spec: TableSpec, base: TableState, batch: Batch
+) -> tuple[dict[str, int], dict[str, float]]:
     """Read, order, collapse and commit one batch of changes; return its counts, and lag and commit time in seconds.
 
     A bad row that may not be quarantined stops the batch before anything is written.
@@ -59,7 +61,7 @@ def apply_batch(book: Workbook, spec: TableSpec, base: Base, batch: Batch) -> tu
 class _Applying:
     """One batch on its way into its table."""
 
-    def __init__(self, book: Workbook, spec: TableSpec, base: Base, batch: Batch):
+    def __init__(self, book: Workbook, spec: TableSpec, base: TableState, batch: Batch):
         self.book, self.spec, self.base, self.batch = book, spec, base, batch
         self.name, self.picked_up = book.name(spec), time.time()
         self.most_bad = quarantine.most_kept(book, spec)
@@ -112,7 +114,7 @@ class _Applying:
         """
         book, spec, batch = self.book, self.spec, self.batch
         is_partial = bool(batch.files) and book.endpoint.no_sup_value is not None
-        lane, why = book.lanes.choose(self.name, spec, batch.megabytes, is_partial or spec.narrow)
+        lane, why = book.lanes.choose(self.name, spec, batch.megabytes, is_partial or spec.has_missing_columns)
         if lane == "rowdelta" and (large := why_large or self._why_large()):
             lane, why = "scan", large
         if lane == "rowdelta" and not has_numbers(spec):
@@ -179,11 +181,11 @@ class _Applying:
         return self._counts(stats, found.keys, done, read_at)
 
     def _commit_by_row_delta(self, facts: Facts, found: Collapsed, rows: RowsToMerge) -> Commit:
-        """Commit a batch as a row delta, or by a MERGE if it proves unfit for one."""
+        """Commit a batch as a row delta, or by a MERGE if it cannot be one."""
         try:
             return self._row_delta(facts, found)
-        except UnfitError as error:
-            why = self.book.lanes.unfit(self.name, error)
+        except RowDeltaUnsupportedError as error:
+            why = self.book.lanes.rule_out_row_delta(self.name, error)
         frame = rows.frame().persist()
         try:
             rows = replace(rows, frame=lambda: frame, why=why)
@@ -192,7 +194,7 @@ class _Applying:
             frame.unpersist()
 
     def _row_delta(self, facts: Facts, found: Collapsed) -> Commit:
-        """Commit a batch as a row delta; raise UnfitError if a MERGE has to write it."""
+        """Commit a batch as a row delta; raise RowDeltaUnsupportedError if a MERGE has to write it."""
         book, spec = self.book, self.spec
         if facts.summary["frazil.lane"] == "scan":
             from frazil.engine.scan_row_delta import commit_by_scan
@@ -273,7 +275,7 @@ class RowsToMerge:
     """The smallest and the largest first key, None if no literal can express them."""
 
 
-def commit_by_merge(book: Workbook, spec: TableSpec, base: Base, facts: Facts, rows: RowsToMerge) -> Commit:
+def commit_by_merge(book: Workbook, spec: TableSpec, base: TableState, facts: Facts, rows: RowsToMerge) -> Commit:
     """Commit a batch by a MERGE, or by what a table without a key needs."""
     frame = rows.frame()
 

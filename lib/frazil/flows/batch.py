@@ -19,7 +19,7 @@ from frazil.engine.write_rows import Written
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.applied_files_store import Update
-from frazil.lake.tables import Base
+from frazil.lake.tables import TableState
 
 if TYPE_CHECKING:
     from frazil.lake.jvm import JavaTable
@@ -60,7 +60,9 @@ class Batch(ABC):
 class FileBatch(Batch):
     """Change files of one table, a part of those `listed`. Once they are read, they must still be as listed."""
 
-    def __init__(self, book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], listed: TableObjects):
+    def __init__(
+        self, book: Workbook, spec: TableSpec, base: TableState, files: Sequence[DmsObject], listed: TableObjects
+    ):
         self.book, self.spec, self.base, self.listed = book, spec, base, listed
         self.files = tuple(files)
         self.watch = FileWatch(self.files, spec.source)

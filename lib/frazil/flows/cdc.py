@@ -25,7 +25,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.applied_files_store import await_files, remember_same
 from frazil.lake.commit import PositionMovedError
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
 from frazil.results import TableResult
 
@@ -86,7 +86,7 @@ def run(book: Workbook) -> list[TableResult]:
     return list(total.values())
 
 
-def _listed(book: Workbook, spec: TableSpec, base: Base, first: bool) -> tuple[TableObjects, list[DmsObject]]:
+def _listed(book: Workbook, spec: TableSpec, base: TableState, first: bool) -> tuple[TableObjects, list[DmsObject]]:
     """List a table's files; return them and those to apply, in order.
 
     What stops the table now also stops it the next time.
@@ -110,7 +110,7 @@ def _listed(book: Workbook, spec: TableSpec, base: Base, first: bool) -> tuple[T
 
 
 def _apply(
-    book: Workbook, spec: TableSpec, base: Base, files: list[DmsObject], there: TableObjects
+    book: Workbook, spec: TableSpec, base: TableState, files: list[DmsObject], there: TableObjects
 ) -> tuple[dict[str, int], dict[str, float]]:
     """Apply a batch. If a file has disappeared meanwhile, the table records that it existed."""
     try:
@@ -143,7 +143,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, report: Callable[[Ta
     if not before or commit.leaves_branches(name):
         commit.remove_abandoned_branches(book.spark, name)
     while _may_go_on(book, before, done):
-        base = read_base(book.spark, name)
+        base = read_table_state(book.spark, name)
         quarantine.settle_leftovers(book, spec, base)
         there, waiting = _listed(book, spec, base, first=not done.counts)
         end = end or (waiting[-1].name if waiting else "")

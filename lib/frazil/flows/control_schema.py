@@ -29,8 +29,8 @@ def is_whole(definition: Definition, spec: TableSpec, mappings: Mappings) -> boo
     return definition.operation == RENAME or set(spec.key) <= {known.get(n) for n in definition.columns}
 
 
-def shape_of(definition: Definition, spec: TableSpec, mappings: Mappings, lacks: Collection[str]) -> Shape:
-    """Return a table's columns after a control record; before it, the table had none of those in `lacks`.
+def shape_of(definition: Definition, spec: TableSpec, mappings: Mappings, missing_columns: Collection[str]) -> Shape:
+    """Return a table's columns after a control record; before it, the table had none of those in `missing_columns`.
 
     Only an operation that may drop columns shows that one was dropped: any other missing column may be one that the
     spec declares ahead.
@@ -40,7 +40,7 @@ def shape_of(definition: Definition, spec: TableSpec, mappings: Mappings, lacks:
     unknown = {n: kind for n, kind in typed.items() if n not in known and n not in mappings.added(spec)}
     here = {known[n]: kind if definition.operation in MAY_RETYPE else "" for n, kind in typed.items() if n in known}
     if not (definition.operation in MAY_DROP or (definition.operation == RENAME and unknown)):
-        here = {n: "" for n in spec.names if n not in lacks} | here
+        here = {n: "" for n in spec.names if n not in missing_columns} | here
     here |= dict.fromkeys(mappings.listed(spec), "")  # the task adds them, whatever the source's table has
     return Shape(definition.where, {c: kind for c, kind in here.items() if c in spec.names}, unknown)
 

@@ -18,7 +18,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import maintenance_actions, table_history
 from frazil.lake.table_health import health
 from frazil.lake.table_history import Snapshot
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import TableState, read_table_state
 from frazil.report.latency import QUANTILES
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
 
     def look(spec: TableSpec) -> dict[str, Any]:
         name = book.name(spec)
-        base, states = read_base(book.spark, name, checked=False), table_history.lineage(book.spark, name)
+        base, states = read_table_state(book.spark, name, checked=False), table_history.lineage(book.spark, name)
         count, waiting, problem = _pending(book, spec, base)
         h = health(book.spark, name, thresholds)
         until, known_by = table_history.source_time_bounds(states)[states[-1].id]
@@ -68,7 +68,7 @@ def first_table(overview: list[dict[str, Any]]) -> str:
     return there[0]["table"]
 
 
-def _pending(book: Workbook, spec: TableSpec, base: Base) -> tuple[int | None, float | None, str]:
+def _pending(book: Workbook, spec: TableSpec, base: TableState) -> tuple[int | None, float | None, str]:
     """Return how much is after a position, how long the oldest has waited, and what stops it.
 
     It counts files, or a stream's messages of any table.
@@ -237,7 +237,7 @@ def _unsure(following: Snapshot, when_ms: int) -> str:
 
 def _behind(book: Workbook, spec: TableSpec, past: bool) -> str:
     """Return what is missing between the newest state and the requested time, which is `past` or now."""
-    base = read_base(book.spark, book.name(spec), checked=False)
+    base = read_table_state(book.spark, book.name(spec), checked=False)
     count, _, problem = _pending(book, spec, base)
     if count or problem:
         return problem or f"{count} pending {'message' if book.stream else 'file'}(s) are not applied"

@@ -43,7 +43,7 @@ from frazil.lake.applied_files_store import Update, remember_same
 from frazil.lake.commit import Commit
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.rollback import RolledBackError
-from frazil.lake.tables import LOAD, Base, TableError, columns_of, load_of, read_base
+from frazil.lake.tables import LOAD, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
 from frazil.source.applied_files import key_of
 
@@ -113,7 +113,7 @@ def run(book: Workbook) -> list[TableResult]:
     return book.each_table(work)
 
 
-def apply_load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
+def apply_load(book: Workbook, spec: TableSpec, there: TableObjects, base: TableState, action: str) -> TableResult:
     """Apply a table's load files: `load`, `reload` or `replay`."""
     if action != "replay":
         require_one_age(book, spec, there, base)
@@ -123,7 +123,7 @@ def apply_load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base,
     return _load(book, spec, there, base, action)
 
 
-def require_one_age(book: Workbook, spec: TableSpec, there: TableObjects, base: Base | None) -> None:
+def require_one_age(book: Workbook, spec: TableSpec, there: TableObjects, base: TableState | None) -> None:
     """Raise MixedLoadError for files of an older load, unless the parameter `old_load_files` accepts them."""
     if getattr(book.settings, "old_load_files", "refuse") == "accept":
         return
@@ -134,20 +134,20 @@ def require_one_age(book: Workbook, spec: TableSpec, there: TableObjects, base: 
     require_one_load(there, applied, spec.source)
 
 
-def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base, TableObjects, str]:
+def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[TableState, TableObjects, str]:
     """Return the table's base, its files and what it needs. An explicit reload or replay repairs a broken history.
 
     Load files with the applied bytes but another time count as the applied ones.
     """
     policy = book.settings.on_changed_load
     try:
-        base = read_base(book.spark, book.name(spec))
+        base = read_table_state(book.spark, book.name(spec))
     except RolledBackError:
         if policy == "refuse" or not there.loads:
             raise
-        return read_base(book.spark, book.name(spec), checked=False), there, policy
+        return read_table_state(book.spark, book.name(spec), checked=False), there, policy
     except OtherWriterError:
-        base = read_base(book.spark, book.name(spec), checked=False)
+        base = read_table_state(book.spark, book.name(spec), checked=False)
         again = policy == "replay" or (policy == "reload" and is_other_load(there, base.position))
         if not (again and there.loads):  # load files alone do not restore later changes
             raise
@@ -158,7 +158,7 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Base,
     return base, there, verdict(there, base.position, policy)
 
 
-def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str) -> TableResult:
+def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: TableState, action: str) -> TableResult:
     files = list(there.loads)
     shaped = follow(book, spec, base, files, LOAD_PHASE)
     done, bad = _Load(book, shaped.spec, there, shaped.on(base), action).run()
@@ -170,7 +170,7 @@ def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: Base, acti
 class _Load:
     """One load of one table."""
 
-    def __init__(self, book: Workbook, spec: TableSpec, there: TableObjects, base: Base, action: str):
+    def __init__(self, book: Workbook, spec: TableSpec, there: TableObjects, base: TableState, action: str):
         self.book, self.spec, self.there, self.base, self.action = book, spec, there, base, action
         self.files, self.name = list(there.loads), book.name(spec)
         self.began_ms = round(time.time() * 1000)

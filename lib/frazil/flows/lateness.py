@@ -10,10 +10,10 @@ from frazil.config.settings import Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.stream_source import UnreachableError
 from frazil.errors import FrazilError
-from frazil.flows.pending_work import pending_of, state_of, stream_contents
+from frazil.flows.pending_work import pending_of, state_of, stream_retention
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
-from frazil.lake.tables import read_base
+from frazil.lake.tables import read_table_state
 
 if TYPE_CHECKING:
     from frazil.report.latency import Analysis
@@ -41,10 +41,10 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
     is not late, however long its source has been idle. `problem` is why the state of a table is unknown, or that its
     load files changed; `cure` says what to do.
     """
-    rows, catalog, kept = [], pyiceberg_catalog.open_catalog(book.settings), stream_contents(book)
+    rows, catalog, retention = [], pyiceberg_catalog.open_catalog(book.settings), stream_retention(book)
     for spec in book.specs.values():
         try:
-            _, count, lag = state_of(book, catalog, spec, kept, same_load=True)
+            _, count, lag = state_of(book, catalog, spec, retention, same_load=True)
             rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": "", "cure": ""})
         except UnreachableError:
             raise
@@ -67,7 +67,7 @@ def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
         return round(float(at - newest[column][table] / 1000), 1)
 
     def look(spec: TableSpec) -> dict[str, Any]:
-        base = read_base(book.spark, book.name(spec))
+        base = read_table_state(book.spark, book.name(spec))
         count, waiting = pending_of(book, spec, base)
         return {
             "state": "behind" if count else "fresh", "pending_files": count,

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.listing import STRANGE, DmsObject, TableObjects, folders_beside, holds_data
+from frazil.dms.listing import TABLE_WITHOUT_SPEC, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
 from frazil.dms.pending_changes import State, pending, with_known_loads
 from frazil.dms.position import POSITION, Position, require_same_load
-from frazil.dms.stream_source import Kept, UnreachableError
+from frazil.dms.stream_source import Retention, UnreachableError
 from frazil.errors import FrazilError
 from frazil.flows.quarantine_status import waiting
 from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import applied_files_store, pyiceberg_catalog
 from frazil.lake.storage_errors import require_metadata
-from frazil.lake.tables import LOAD, Base
+from frazil.lake.tables import LOAD, TableState
 from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def without_spec(book: Workbook) -> list[str]:
         return []
     taken = {"/".join(name) for name in book.known} | {book.endpoint.cdc_path.split("/")[0]}
     try:
-        folders = [f for f, what in folders_beside(book.source, taken).items() if what == STRANGE]
+        folders = [f for f, what in folders_beside(book.source, taken).items() if what == TABLE_WITHOUT_SPEC]
         found = [f.replace("/", ".", 1) for f in folders if holds_data(book.source, f)]
     except FrazilError:  # the tables' own lines report it
         return []
@@ -56,13 +56,17 @@ def _spark_is_there() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
-def stream_contents(book: Workbook) -> Callable[[], Kept] | None:
+def stream_retention(book: Workbook) -> Callable[[], Retention] | None:
     """Return a function that reads the stream's contents once, on its first call."""
-    return cache(book.stream.kept) if book.stream else None
+    return cache(book.stream.retention) if book.stream else None
 
 
 def state_of(
-    book: Workbook, catalog: Catalog, spec: TableSpec, kept: Callable[[], Kept] | None, same_load: bool = False
+    book: Workbook,
+    catalog: Catalog,
+    spec: TableSpec,
+    retention: Callable[[], Retention] | None,
+    same_load: bool = False,
 ) -> tuple[Position, int, float]:
     """Return a table's position, how much is after it, and how long the oldest has waited.
 
@@ -74,7 +78,7 @@ def state_of(
     table = pyiceberg_catalog.get_table(catalog, spec.target)
     position = pyiceberg_catalog.position_of(table, book.name(spec))
     if book.stream:
-        return position, *_messages_after(book, spec, position, kept)
+        return position, *_messages_after(book, spec, position, retention)
     state = State(
         book.name(spec), spec.source, position, table.metadata.properties[POSITION], applied_files_store.of_table(table)
     )
@@ -107,22 +111,24 @@ def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], chan
         shapes(book.source_table(spec), list(dict.fromkeys((*files[:1], *files[-1:]))), phase)
 
 
-def pending_of(book: Workbook, spec: TableSpec, base: Base) -> tuple[int, float]:
+def pending_of(book: Workbook, spec: TableSpec, base: TableState) -> tuple[int, float]:
     """Return how much is after a table's position, and for how many seconds the oldest has waited.
 
     It counts change files, or a stream's messages of any table. A file's time is in its name (UTC); 0 seconds if it has
     none.
     """
     if book.stream:
-        return _messages_after(book, spec, base.position, book.stream.kept)
+        return _messages_after(book, spec, base.position, book.stream.retention)
     state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
     return _waits(pending(book.objects(spec, base.position, record=base.record), state).pending)
 
 
-def _messages_after(book: Workbook, spec: TableSpec, position: Position, kept: Callable[[], Kept]) -> tuple[int, float]:
+def _messages_after(
+    book: Workbook, spec: TableSpec, position: Position, retention: Callable[[], Retention]
+) -> tuple[int, float]:
     begin = position.stream
     if position.loaded:  # expired messages are more than late
-        begin = begin_of(book, spec, position, kept())
+        begin = begin_of(book, spec, position, retention())
     count, waits = book.stream.waiting(begin)
     return count, round(waits, 1)
 
@@ -153,13 +159,13 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     s = book.settings
     if s.check_source or s.run_for_s or s.quarantine != "show" or _spark_is_there():
         return None
-    if book.stream and not book.stream.tells_ends:
+    if book.stream and not book.stream.has_end_offsets:
         return None
     try:
         catalog = pyiceberg_catalog.open_catalog(book.settings)
-        kept = stream_contents(book)
+        retention = stream_retention(book)
         with _no_collection():
-            found = {spec.source: state_of(book, catalog, spec, kept) for spec in book.specs.values()}
+            found = {spec.source: state_of(book, catalog, spec, retention) for spec in book.specs.values()}
     except UnreachableError:
         raise
     except FrazilError:

@@ -138,7 +138,7 @@ def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -
 def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: str, samples: Samples) -> dict[str, Any]:
     spec, loads = book.specs[table], books[0]
     name, exists = book.name(spec), book.exists(spec)
-    base = tables.read_base(book.spark, name) if exists else None
+    base = tables.read_table_state(book.spark, name) if exists else None
     position = base.position if base else Position()
     state = State(name, spec.source, position, base.stored if base else "", base.record if base else AppliedFiles())
     there, _ = with_known_loads(book.objects(spec), state)
@@ -207,11 +207,11 @@ def _look_at_stream(
 ) -> dict[str, Any]:
     spec = book.specs[table]
     name, exists = book.name(spec), book.exists(spec)
-    base = tables.read_base(book.spark, name) if exists else None
+    base = tables.read_table_state(book.spark, name) if exists else None
     position = base.position if base else Position()
     book.topic(spec)  # raises where the mappings name a topic that is not read
     if position.loaded:
-        stream_check.begin_of(book, spec, position, book.stream.kept())
+        stream_check.begin_of(book, spec, position, book.stream.retention())
     waiting = stream_check.pending(book, book.stream.ends(), position)
     doing = [] if exists else ["create"]
     if position.loaded:
@@ -263,7 +263,7 @@ def _ends(files: list[DmsObject]) -> list[DmsObject]:
 def _notes(book: Workbook, spec: TableSpec) -> str:
     """Name the columns added by DMS that the lake leaves out, and the unknown settings of the endpoint."""
     found = [*left_out(book.mappings, [spec]), *unknown_settings(unknown_names(book))]
-    return "; ".join(f.hurts if f.setting == "add-column" else f"{f.setting}: {f.hurts}" for f in found)
+    return "; ".join(f.effect if f.setting == "add-column" else f"{f.setting}: {f.effect}" for f in found)
 
 
 def unknown_names(book: Workbook) -> Sequence[str]:
@@ -281,7 +281,7 @@ def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[
     if book.stream:
         return "; ".join(filter(None, [*(f["says"] for f in stream_check.findings(book)), unread]))
     found = lint(read_endpoint_document(book.settings.path("endpoint")), book.mappings, [spec])
-    wrong = [f"{f.setting} = {f.value}: {f.hurts}" for f in found if f.severity == LOSS] + [unread] * bool(unread)
+    wrong = [f"{f.setting} = {f.value}: {f.effect}" for f in found if f.severity == LOSS] + [unread] * bool(unread)
     image = book.mappings.before_image(spec)
     if spec.policy == "multiset" and (image is None or image.columns != "all"):
         wrong.append("no before-image columns with column-filter 'all': updates stop the table")

@@ -33,7 +33,7 @@ from frazil.flows.preview_stages import Stage, failed, many, size, stage
 from frazil.flows.schema_changes import shape
 from frazil.flows.workbook import Workbook
 from frazil.lake.lane_choice import LANES
-from frazil.lake.tables import Base, load, read_base
+from frazil.lake.tables import TableState, load, read_table_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +115,7 @@ class _Preview:
     def _record(self, record: SampleRecord) -> dict[str, Any]:
         fields, roles = self.sample.fields(record.place), self.sample.files[record.place[0]].roles
         names = {"op": self.book.endpoint.op_column, "ts": self.book.endpoint.timestamp_column, "seq": "sequence"}
-        unsure = record.bad is not None and self.spec.hides  # a field of a bad row may be another column's
+        unsure = record.bad is not None and self.spec.has_hidden_columns  # a field of a bad row may be another column's
         values: dict[str, Any] = {}
         for role, value in zip(roles, fields or (), strict=bool(fields)):
             image, _, column = role.partition(":")
@@ -303,7 +303,7 @@ def _choose(book: Workbook, planned: Sequence[dict[str, Any]], what: str, table:
     return book.specs[most["table"]] if most else None
 
 
-def _filled(preview: _Preview, chosen: TableSpec | Stage, look: Callable[[Any], Base | None]) -> Any:
+def _filled(preview: _Preview, chosen: TableSpec | Stage, look: Callable[[Any], TableState | None]) -> Any:
     """Return a preview with its table's files and sample, as far as they can be read."""
     if isinstance(chosen, Stage):
         preview.why = chosen
@@ -321,10 +321,10 @@ def _filled(preview: _Preview, chosen: TableSpec | Stage, look: Callable[[Any], 
     return preview
 
 
-def _next_batch(batch: Batch) -> Base:
+def _next_batch(batch: Batch) -> TableState:
     """Find a table's next batch as `cdc.run` does."""
     book, spec, s = batch.book, batch.spec, batch.book.settings
-    base = read_base(book.spark, book.name(spec))
+    base = read_table_state(book.spark, book.name(spec))
     state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
     there, _ = with_known_loads(book.objects(spec, base.position, record=base.record), state)
     pending = book.arrivals(spec, state, there).pending
@@ -334,18 +334,20 @@ def _next_batch(batch: Batch) -> Base:
     return base
 
 
-def _next_load(load: Load) -> Base | None:
+def _next_load(load: Load) -> TableState | None:
     book, spec = load.book, load.spec
     load.taken = book.objects(spec).loads
-    return read_base(book.spark, book.name(spec)) if book.exists(spec) else None
+    return read_table_state(book.spark, book.name(spec)) if book.exists(spec) else None
 
 
-def _sample(preview: _Preview, base: Base | None, files: list[DmsObject]) -> Sample:
+def _sample(preview: _Preview, base: TableState | None, files: list[DmsObject]) -> Sample:
     book = preview.book
     preview.spec = spec = shape(book, preview.spec, base, files, preview.phase).spec
     if isinstance(preview, Batch):
         megabytes = sum(f.size for f in preview.taken) / 1e6
-        preview.lane = book.lanes.expect(book.name(spec), spec, megabytes, bool(spec.optional or spec.narrow))
+        preview.lane = book.lanes.expect(
+            book.name(spec), spec, megabytes, bool(spec.optional or spec.has_missing_columns)
+        )
     planned, read = plan_files(book.source_table(spec), files, preview.phase)
     return read_sample(spec, planned, read, files)
 

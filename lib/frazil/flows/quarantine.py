@@ -17,7 +17,7 @@ from frazil.engine.read_plan import FileToRead, PartitionRead
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.commit import Facts, kept_under_way
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import TableState, read_table_state
 from frazil.source.quarantine_columns import LATER, OBSOLETE, OPEN
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def quarantines_bad_rows(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
     """Return whether a table's bad rows are quarantined, and why not if that was requested."""
     if (spec.on_bad_rows or book.settings.on_bad_rows) != "quarantine":
         return False, ""
-    if spec.hides:
+    if spec.has_hidden_columns:
         return False, "columns of the table are masked or left out, so its rows may not be kept as they are"
     if spec.policy == "multiset" or spec.optional or book.endpoint.no_sup_value is not None:
         return (
@@ -81,7 +81,7 @@ def _shown(row: BadRow, file: FileToRead | PartitionRead) -> ShownRow:
     return ShownRow(f"{file.path} row {row.number}", row.column, row.reason)
 
 
-def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | None:
+def still_waiting(book: Workbook, spec: TableSpec, base: TableState) -> DataFrame | None:
     """Return the waiting records of a table, after leftovers of killed runs are settled; None: there are none.
 
     The answer is cached until another run commits to the table.
@@ -96,7 +96,7 @@ def still_waiting(book: Workbook, spec: TableSpec, base: Base) -> DataFrame | No
     return _waiting_records(book, spec, base, is_known)
 
 
-def _waiting_records(book: Workbook, spec: TableSpec, base: Base, is_known: bool) -> DataFrame | None:
+def _waiting_records(book: Workbook, spec: TableSpec, base: TableState, is_known: bool) -> DataFrame | None:
     """Return the waiting records of a table; unless it `is_known` that there are some, settle leftovers and count them."""
     from pyspark.sql import functions as F
 
@@ -110,7 +110,7 @@ def _waiting_records(book: Workbook, spec: TableSpec, base: Base, is_known: bool
     last, count = rows.agg(F.max("sequence"), F.count_if(F.col("status").isin(*OPEN))).first()
     if last is not None and last >= _stamp(base):
         # Read again: another run may have committed. The history lacks what was built on the position or later.
-        base = read_base(book.spark, book.name(spec), checked=False)
+        base = read_table_state(book.spark, book.name(spec), checked=False)
         if last >= _stamp(base):
             quarantine_table.forget(book.spark, name, spec.source, _stamp(base), last)
             return still_waiting(book, spec, base)
@@ -118,17 +118,17 @@ def _waiting_records(book: Workbook, spec: TableSpec, base: Base, is_known: bool
     return quarantine_table.waiting(book.spark, name, spec.source) if count else None
 
 
-def settle_leftovers(book: Workbook, spec: TableSpec, base: Base) -> None:
+def settle_leftovers(book: Workbook, spec: TableSpec, base: TableState) -> None:
     """Settle leftovers of killed runs for a table, the first time that this run uses it."""
     if spec.source not in book.waiting:
         still_waiting(book, spec, base)
 
 
-def _stamp(base: Base) -> int:
+def _stamp(base: TableState) -> int:
     return Position.from_json(base.stored)[1]["sequence"]
 
 
-def before(base: Base) -> int:
+def before(base: TableState) -> int:
     """Return the `sequence` of records that belong to no batch: they come after the last one."""
     return _stamp(base) - 1
 
@@ -148,7 +148,9 @@ class OfBatch:
 
 
 @contextmanager
-def quarantined_with_commit(book: Workbook, spec: TableSpec, base: Base, facts: Facts, of: OfBatch) -> Iterator[Facts]:
+def quarantined_with_commit(
+    book: Workbook, spec: TableSpec, base: TableState, facts: Facts, of: OfBatch
+) -> Iterator[Facts]:
     """Quarantine rows in step with the batch that the block commits, with the facts that it is given.
 
     The rows are staged in a separate thread while the block writes the batch. Its commit waits until they are staged.
@@ -170,7 +172,7 @@ def quarantined_with_commit(book: Workbook, spec: TableSpec, base: Base, facts: 
         frames = [of.records()] if of.bad else []
         frames += [] if old is None else [old.withColumn("place", F.expr(NO_PLACE))]
         seen = Observation()
-        counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as keyless")
+        counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as unknown_keys")
         both = reduce(DataFrame.unionByName, frames).observe(seen, *counts).localCheckpoint()
         kept.append(both)
         # Observed numbers are too high if Spark repeated a task.
@@ -178,7 +180,7 @@ def quarantined_with_commit(book: Workbook, spec: TableSpec, base: Base, facts: 
             raise QuarantineError(
                 f"{spec.source}: {of.bad} bad row(s), and read again they were others", "did a file change? Run again"
             )
-        there = _records(spec, base, batch, both, of, seen.get["keyless"] > 0)
+        there = _records(spec, base, batch, both, of, seen.get["unknown_keys"] > 0)
         return None if not of.bad and there.isEmpty() else there
 
     known = book.waiting[spec.source][1]
@@ -193,7 +195,7 @@ def quarantined_with_commit(book: Workbook, spec: TableSpec, base: Base, facts: 
 
 @contextmanager
 def staged(
-    book: Workbook, spec: TableSpec, base: Base, records: Callable[[], DataFrame | None], batch: str
+    book: Workbook, spec: TableSpec, base: TableState, records: Callable[[], DataFrame | None], batch: str
 ) -> Iterator[Callable[[], bool]]:
     """Stage records while the block runs, and publish them if it has committed their batch.
 
@@ -223,10 +225,12 @@ def staged(
             quarantine_table.require_published(book.spark, name, target, batch)
 
 
-def _records(spec: TableSpec, base: Base, batch: str, both: DataFrame, of: OfBatch, keyless: bool) -> DataFrame:
+def _records(
+    spec: TableSpec, base: TableState, batch: str, both: DataFrame, of: OfBatch, has_unknown_keys: bool
+) -> DataFrame:
     """Return what a batch adds to the quarantine: its bad rows, and waiting rows that the batch supersedes.
 
-    `both` are those rows and all that wait, which have no `place`. For some the key may be unknown (`keyless`).
+    `both` are those rows and all that wait, which have no `place`. For some the key may be unknown (`has_unknown_keys`).
     """
     from pyspark.sql import functions as F
 
@@ -238,7 +242,7 @@ def _records(spec: TableSpec, base: Base, batch: str, both: DataFrame, of: OfBat
         return both.where("place is not null").unionByName(changed(old, batch, base.sequence, status=OBSOLETE))
     if not spec.key:
         return both.where("place is not null")
-    touched = overtaken(both, of.changes(), spec, batch, keyless).where(
+    touched = overtaken(both, of.changes(), spec, batch, has_unknown_keys).where(
         F.greatest(*[F.col(c) == batch for c in ("batch", *LATER)])
     )
     return changed(touched, batch, base.sequence)

@@ -28,7 +28,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge, quarantine_obsolete
 from frazil.lake import quarantine_table as kept
 from frazil.lake.commit import PositionMovedError
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import TableState, read_table_state
 from frazil.results import TableResult
 from frazil.source import quarantine_columns
 
@@ -57,9 +57,9 @@ def _judged(book: Workbook, spec: TableSpec, waiting: DataFrame) -> Iterator[Dat
         rows.unpersist()
 
 
-def _each(book: Workbook, work: Callable[[TableSpec, Base, DataFrame], TableResult | None]) -> list[TableResult]:
+def _each(book: Workbook, work: Callable[[TableSpec, TableState, DataFrame], TableResult | None]) -> list[TableResult]:
     def of_table(spec: TableSpec) -> TableResult:
-        base = read_base(book.spark, book.name(spec))
+        base = read_table_state(book.spark, book.name(spec))
         waiting = quarantine.still_waiting(book, spec, base)
         if waiting is None:
             return TableResult(spec.source, "unchanged", "nothing waits")
@@ -79,7 +79,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     """
     found: dict[str, list[dict[str, Any]]] = {}
 
-    def look(spec: TableSpec, base: Base, waiting: DataFrame) -> TableResult:
+    def look(spec: TableSpec, base: TableState, waiting: DataFrame) -> TableResult:
         from pyspark.sql import functions as F
 
         with _judged(book, spec, waiting) as rows:
@@ -157,7 +157,7 @@ def run(book: Workbook) -> list[TableResult]:
     return done
 
 
-def _discard(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> TableResult:
+def _discard(book: Workbook, spec: TableSpec, base: TableState, waiting: DataFrame) -> TableResult:
     batch, count = commit.new_batch(), waiting.count()
     kept.add(
         book.spark,
@@ -169,7 +169,7 @@ def _discard(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) ->
     return TableResult(spec.source, "discarded", counts={"discarded": count})
 
 
-def _replay(book: Workbook, spec: TableSpec, base: Base, waiting: DataFrame) -> TableResult:
+def _replay(book: Workbook, spec: TableSpec, base: TableState, waiting: DataFrame) -> TableResult:
     follow(book, book.specs[spec.source], base, [], CHANGE_PHASE)  # the lake first needs what was corrected in the spec
     with _judged(book, spec, waiting) as rows:
         counts = {r.outcome.replace(" ", "_"): r["count"] for r in rows.groupBy("outcome").count().collect()}
@@ -211,7 +211,9 @@ def _now(rows: DataFrame) -> DataFrame:
     return records.withColumns({"status": F.col("new_status"), "reason": reason})
 
 
-def _apply(book: Workbook, spec: TableSpec, base: Base, rows: DataFrame, batch: str, counts: dict[str, int]) -> None:
+def _apply(
+    book: Workbook, spec: TableSpec, base: TableState, rows: DataFrame, batch: str, counts: dict[str, int]
+) -> None:
     """Commit what can be applied, together with the new status of every row."""
     from pyspark.sql import functions as F
 

@@ -20,7 +20,7 @@ from frazil.flows.schema_changes import as_carried
 from frazil.flows.workbook import Workbook
 from frazil.lake import table_history
 from frazil.lake.table_history import Snapshot
-from frazil.lake.tables import format_of, read_base, require_table
+from frazil.lake.tables import format_of, read_table_state, require_table
 
 MOST_MB = 1024
 """Maximum size of one commit's source files that are searched for a key."""
@@ -138,7 +138,7 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
             "ask for one of key_history, of a load or of changes",
         )
     files, phase = _files_of(book, spec, made, *_between(states, made))
-    spec = as_carried(book, spec, read_base(book.spark, name), files, phase)
+    spec = as_carried(book, spec, read_table_state(book.spark, name), files, phase)
     files, read = plan_files(book.source_table(spec), files, phase)
     wanted = typed_key(spec, key)
     rows = [row for file in files for row in rows_of_key(file, read, wanted)] if wanted else []

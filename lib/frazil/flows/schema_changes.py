@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from frazil.config.lake_types import lake_type
-from frazil.config.spec import Column, TableSpec, rename_cure, unfit_name
+from frazil.config.spec import Column, TableSpec, rename_cure, unusable_name
 from frazil.dms.control_records import Definition
 from frazil.dms.file_columns import Shape, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
@@ -20,32 +20,36 @@ from frazil.lake import jvm_schema, schema_evolution, tables
 from frazil.lake.other_writers import record_columns, recorded
 from frazil.lake.retry import may_try_again, until_committed
 from frazil.lake.schema_evolution import SchemaChange, SchemaError, TableColumns
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import TableState, read_table_state
 
 
 @dataclass(frozen=True)
 class SchemaPlan:
     """How a batch is read and written (`spec`), the schema steps before it, and what the position keeps.
 
-    `lacks` are columns of the spec that the newest file does not carry. `skips` are its columns that are ignored.
-    `learnt` and `events` are kept with the table: columns that a policy added, and what control records changed of others.
+    `missing_columns` are columns of the spec that the newest file does not carry. `ignored_columns` are its columns that
+    are ignored.
+    `auto_columns` and `events` are kept with the table: columns that a policy added, and what control records changed of others.
     """
 
     spec: TableSpec
     steps: list[SchemaChange]
-    learnt: tuple[Column, ...] = ()
+    auto_columns: tuple[Column, ...] = ()
     events: tuple[Event, ...] = ()
-    lacks: tuple[str, ...] = ()
-    skips: tuple[str, ...] = ()
+    missing_columns: tuple[str, ...] = ()
+    ignored_columns: tuple[str, ...] = ()
 
     @property
     def changes(self) -> list[SchemaChange]:
         """The steps that change the table."""
         return [s for s in self.steps if s.kind != "keep"]
 
-    def on(self, base: Base) -> Base:
+    def on(self, base: TableState) -> TableState:
         """Return the base of a batch whose position will record what the newest file lacks and what of it is ignored."""
-        return replace(base, position=replace(base.position, lacks=self.lacks, skips=self.skips))
+        return replace(
+            base,
+            position=replace(base.position, missing_columns=self.missing_columns, ignored_columns=self.ignored_columns),
+        )
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class FromStream:
 
 
 def follow(
-    book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject] | FromStream, phase: int
+    book: Workbook, spec: TableSpec, base: TableState, files: Sequence[DmsObject] | FromStream, phase: int
 ) -> SchemaPlan:
     """Bring the lake's schema to what the files or messages and the spec need, and return how to read them.
 
@@ -69,7 +73,7 @@ def follow(
     def attempt() -> SchemaPlan:
         plan = shape(book, spec, now, files, phase)
         if plan.changes or plan.events:
-            schema_evolution.evolve(book.spark, book.name(spec), plan.changes, plan.learnt, plan.events)
+            schema_evolution.evolve(book.spark, book.name(spec), plan.changes, plan.auto_columns, plan.events)
             done = [*map(str, plan.changes)] or [f"noted: {' '.join(event)}" for event in plan.events]
             book.progress(f"{spec.source}: schema: {', '.join(done)}")
         return plan
@@ -77,14 +81,14 @@ def follow(
     def failed(error: Exception) -> None:
         nonlocal now
         if may_try_again(error):
-            now = replace(base, schemas=read_base(book.spark, book.name(spec)).schemas)
+            now = replace(base, schemas=read_table_state(book.spark, book.name(spec)).schemas)
 
     plan = until_committed(attempt, failed=failed)
     _record_columns(book, spec, now, plan.changes)
     return plan
 
 
-def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[SchemaChange]) -> None:
+def _record_columns(book: Workbook, spec: TableSpec, base: TableState, steps: list[SchemaChange]) -> None:
     """Record the field ids of columns by an older version or another writer; `evolve` records its own."""
     name, known = book.name(spec), recorded(base.columns)
     there = {f.name for f in schema_evolution.columns_in_metadata(book.spark, name, base.schemas).fields}
@@ -93,7 +97,7 @@ def _record_columns(book: Workbook, spec: TableSpec, base: Base, steps: list[Sch
 
 
 def shape(
-    book: Workbook, spec: TableSpec, base: Base | None, files: Sequence[DmsObject] | FromStream, phase: int
+    book: Workbook, spec: TableSpec, base: TableState | None, files: Sequence[DmsObject] | FromStream, phase: int
 ) -> SchemaPlan:
     """Return what `follow` would do; nothing is changed. `base`: None if the table does not exist yet."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
@@ -109,25 +113,25 @@ def shape(
     spec = schema_evolution.with_control_records(spec, new)
     steps, whole = _steps_to(table, spec, promotes, position) if table else ([], spec)
     if isinstance(files, FromStream):
-        found = [shape_of(definition, whole, book.mappings, position.lacks)] if definition else []
+        found = [shape_of(definition, whole, book.mappings, position.missing_columns)] if definition else []
     else:
         found = shapes(book.source_table(whole), files, phase)
     seen = _ColumnTracker(book, whole, position, phase, table, steps)
     for one in found:
         seen.take(one)
     wider = _widened(whole, spec, found, promotes)
-    if table and (seen.learnt or wider != spec):
-        steps, whole = schema_evolution.steps_to(table, wider, promotes, tuple(seen.learnt.values()))
-    elif seen.learnt:
-        more = (*whole.columns, *seen.learnt.values())
+    if table and (seen.auto_columns or wider != spec):
+        steps, whole = schema_evolution.steps_to(table, wider, promotes, tuple(seen.auto_columns.values()))
+    elif seen.auto_columns:
+        more = (*whole.columns, *seen.auto_columns.values())
         whole = replace(whole, columns=more, all_columns=spec.file_columns)
     _require_names(whole, found)
-    lacks, skips = seen.at_the_end()
+    missing_columns, ignored_columns = seen.at_the_end()
     if isinstance(files, FromStream):
-        read = _read_of_messages(book, whole, lacks, files.names, (*seen.skipping, *skips))
+        read = _read_of_messages(book, whole, missing_columns, files.names, (*seen.skipping, *ignored_columns))
     else:
-        read = _narrowed(book, whole, found, tuple(seen.ever_skipped))
-    return SchemaPlan(read, steps, tuple(seen.learnt.values()), new, lacks, skips)
+        read = _read_of_files(book, whole, found, tuple(seen.ever_skipped))
+    return SchemaPlan(read, steps, tuple(seen.auto_columns.values()), new, missing_columns, ignored_columns)
 
 
 def _steps_to(
@@ -169,13 +173,13 @@ def _require_values(book: Workbook, spec: TableSpec, file: DmsObject) -> None:
 
 def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:
     """Raise SchemaError if a file or a control record brings a column that the lake cannot have under its name."""
-    if bad := unfit_name([c.name for c in whole.columns]):
+    if bad := unusable_name([c.name for c in whole.columns]):
         name, why = bad
         where = next((one.where for one in found if name in one.unknown or name in (one.carries or ())), whole.file)
         raise SchemaError(f"{where}: column '{name}' {why}", f"list it in {whole.file} and {rename_cure(name, whole)}")
 
 
-def every_column(book: Workbook, spec: TableSpec, base: Base) -> TableSpec:
+def every_column(book: Workbook, spec: TableSpec, base: TableState) -> TableSpec:
     """Return the spec with every column that the lake has now, or has after `follow`."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
     table = schema_evolution.columns_in_metadata(book.spark, book.name(spec), base.schemas)
@@ -187,16 +191,16 @@ def _events(
 ) -> tuple[Event, ...]:
     """Return what to keep of a control record, given the table and the spec before it."""
     steps, whole = schema_evolution.steps_to(table, spec, promotes)
-    one = shape_of(definition, whole, book.mappings, position.lacks)
+    one = shape_of(definition, whole, book.mappings, position.missing_columns)
     difference = Difference(one, *_ColumnTracker(book, whole, position, CHANGE_PHASE, table, steps).gone_and_new(one))
     return events(definition, whole, book.mappings, difference, promotes)
 
 
-def as_carried(book: Workbook, spec: TableSpec, base: Base, files: Sequence[DmsObject], phase: int) -> TableSpec:
+def as_carried(book: Workbook, spec: TableSpec, base: TableState, files: Sequence[DmsObject], phase: int) -> TableSpec:
     """Return the spec for reading a batch's files again, whatever the policies say now."""
     whole = every_column(book, spec, base)
     found = shapes(book.source_table(whole), files, phase)
-    return _narrowed(book, whole, found, tuple(sorted({n for one in found for n in one.unknown})))
+    return _read_of_files(book, whole, found, tuple(sorted({n for one in found for n in one.unknown})))
 
 
 class _ColumnTracker:
@@ -216,7 +220,7 @@ class _ColumnTracker:
         self.tells_key = rule is not None and rule.columns == "pk-only"
         self.written = {c: n for c, n in book.mappings.file_columns(spec).items() if c in spec.names}
         self.declared, self.added = list(self.written), book.mappings.listed(spec)
-        self.learnt: dict[str, Column] = {}
+        self.auto_columns: dict[str, Column] = {}
         self.ever_skipped: set[str] = set()
         if table is None:
             self.carried, self.skipping = set(self.declared), set()
@@ -227,14 +231,14 @@ class _ColumnTracker:
             self.carried = {n for i, n in now.items() if i in table.first}
             self.skipping = set(table.earlier)
         else:
-            self.carried = {now[f.id] for f in table.then if f.id in now} - set(position.lacks)
-            self.skipping = {*position.skips, *(f.name for f in table.then if f.id not in now)}
+            self.carried = {now[f.id] for f in table.then if f.id in now} - set(position.missing_columns)
+            self.skipping = {*position.ignored_columns, *(f.name for f in table.then if f.id not in now)}
 
     def gone_and_new(self, one: Shape) -> tuple[list[str], list[str]]:
         """Return the columns that are missing only in the next file, and those that no record announced."""
         missing = self.spec.key if one.stated else self.declared
         gone = [c for c in missing if c in self.carried and c not in one.carries]
-        return gone, [n for n in one.unknown if n not in self.skipping and n not in self.learnt]
+        return gone, [n for n in one.unknown if n not in self.skipping and n not in self.auto_columns]
 
     def take(self, one: Shape) -> None:
         """Check the next file; raise SchemaError if it lacks or adds a column for which no policy is set."""
@@ -260,9 +264,9 @@ class _ColumnTracker:
                 "values out of the lake",
             )
         if policy.new == "add":
-            self.learnt |= {n: schema_evolution.as_column(n, one.unknown[n] or "string") for n in new}
+            self.auto_columns |= {n: schema_evolution.as_column(n, one.unknown[n] or "string") for n in new}
         self.carried = (self.carried | set(one.carries)) - set(gone)
-        self.skipping = set(one.unknown) - set(self.learnt)
+        self.skipping = set(one.unknown) - set(self.auto_columns)
         self.ever_skipped |= self.skipping
 
     def _gone(self, one: Shape, gone: list[str]) -> SchemaError:
@@ -284,7 +288,7 @@ class _ColumnTracker:
     def at_the_end(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return what the newest file lacks and what of it is ignored; unchanged if no file says."""
         if self.last is None:
-            return self.position.lacks, self.position.skips
+            return self.position.missing_columns, self.position.ignored_columns
         return tuple(c for c in self.declared if c not in self.last.carries), tuple(sorted(self.skipping))
 
 
@@ -304,13 +308,13 @@ def _widened(whole: TableSpec, spec: TableSpec, found: Sequence[Shape], promotes
     return spec if columns == spec.columns else replace(spec, columns=columns, all_columns=spec.file_columns)
 
 
-def _narrowed(book: Workbook, whole: TableSpec, found: Sequence[Shape], ignored: tuple[str, ...]) -> TableSpec:
+def _read_of_files(book: Workbook, whole: TableSpec, found: Sequence[Shape], ignored: tuple[str, ...]) -> TableSpec:
     """Return the spec with the columns that any file carries; those that some files lack are optional."""
     written = set(book.mappings.file_columns(whole))
     declared = {c.name for c in whole.file_columns}
     if not found:
         columns = tuple(c for c in whole.columns if c.name in declared)
-        return replace(whole, columns=columns, narrow=len(columns) < len(whole.columns))
+        return replace(whole, columns=columns, has_missing_columns=len(columns) < len(whole.columns))
     carried = [written if one.carries is None else {*one.carries, *one.unknown} for one in found]
     any_file, every = set.union(*carried), set.intersection(*carried)
     always = {*whole.key, *(declared - written)}  # a column that a rule of the task leaves out is null, as before
@@ -323,16 +327,23 @@ def _read(
     whole: TableSpec, columns: tuple[Column, ...], every: tuple[Column, ...], ignored: Sequence[str], optional=()
 ) -> TableSpec:
     """Return the spec for reading a batch that has only these columns, some of them only in some files."""
-    narrow = len(columns) < len(whole.columns)
-    if whole.policy == "multiset" and (optional or narrow):
+    has_missing_columns = len(columns) < len(whole.columns)
+    if whole.policy == "multiset" and (optional or has_missing_columns):
         raise SchemaError(
             f"{whole.source}: rows lack columns of a table without key", "they are compared whole: load it again"
         )
-    return replace(whole, columns=columns, all_columns=every, optional=optional, narrow=narrow, ignored=tuple(ignored))
+    return replace(
+        whole,
+        columns=columns,
+        all_columns=every,
+        optional=optional,
+        has_missing_columns=has_missing_columns,
+        ignored=tuple(ignored),
+    )
 
 
 def _read_of_messages(
-    book: Workbook, whole: TableSpec, lacks: Sequence[str], names: frozenset[str], ignored: Sequence[str]
+    book: Workbook, whole: TableSpec, missing_columns: Sequence[str], names: frozenset[str], ignored: Sequence[str]
 ) -> TableSpec:
     """Return the spec with the columns that messages have, as far as that is known.
 
@@ -342,5 +353,5 @@ def _read_of_messages(
     lake = {c.name: c for c in whole.columns}
     every = tuple(lake.get(c.name, c) for c in whole.file_columns)  # with the lake's types
     there = {c for n, c in names_in_messages(whole, book.mappings).items() if n in names}
-    columns = tuple(c for c in every if c.name in lake and (c.name not in lacks or c.name in there))
+    columns = tuple(c for c in every if c.name in lake and (c.name not in missing_columns or c.name in there))
     return _read(whole, columns, every, ignored)

@@ -96,7 +96,7 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
 
 
 def _row_of(f: Finding) -> dict[str, Any]:
-    return {"setting": f.setting, "value": f.value, "kind": f.severity, "files": None, "says": f.hurts, "cure": f.cure, "example": ""}  # fmt: skip
+    return {"setting": f.setting, "value": f.value, "kind": f.severity, "files": None, "says": f.effect, "cure": f.cure, "example": ""}  # fmt: skip
 
 
 def create_tables(book: Workbook) -> list[TableResult]:
@@ -115,7 +115,7 @@ def create_tables(book: Workbook) -> list[TableResult]:
         if anew:
             return TableResult(spec.source, "created", "created again by its spec: it had no load yet")
         if not created:
-            follow(book, spec, tables.read_base(book.spark, book.name(spec)), [], CHANGE_PHASE)
+            follow(book, spec, tables.read_table_state(book.spark, book.name(spec)), [], CHANGE_PHASE)
         left = commit.remove_abandoned_branches(book.spark, book.name(spec))
         notes = [f"removed {len(left)} branch(es) of killed runs"] if left else []
         notes += filter(None, [tables.unread_partitions(book.spark, book.name(spec), book.settings.query_engines)])

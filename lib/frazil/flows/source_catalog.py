@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from frazil.config.source_database import ENGINES, Connection, SourceDatabaseError, source_connection
-from frazil.config.spec import Column, TableSpec, unfit_name
+from frazil.config.spec import Column, TableSpec, unusable_name
 from frazil.dms.mappings import like
 from frazil.dms.source_types import dms_type
 from frazil.errors import FrazilError
@@ -158,8 +158,10 @@ def as_declared(spec: TableSpec, table: CatalogTable, added: Collection[str] = (
     that the task adds (`added`).
     """
     by_id = {c.source_id: c for c in spec.file_columns if c.source_id}
-    unfit = {f.name for f in table.columns if unfit_name([f.name, *(o.name for o in table.columns if o is not f)])}
-    by_name = {n: c for c in spec.file_columns for n in (*(unfit & {*c.renamed_from}), c.name)}
+    unusable = {
+        f.name for f in table.columns if unusable_name([f.name, *(o.name for o in table.columns if o is not f)])
+    }
+    by_name = {n: c for c in spec.file_columns for n in (*(unusable & {*c.renamed_from}), c.name)}
     columns, kept, now = [], [], {}
     listed = [c for c in table.generated if c.name in by_name]  # if a task writes them after all
     for f in sorted((*table.columns, *listed), key=lambda c: c.source_id) if listed else table.columns:
@@ -169,7 +171,7 @@ def as_declared(spec: TableSpec, table: CatalogTable, added: Collection[str] = (
             kept.append(f)
             continue
         # The spec has deliberately changed a name that the lake cannot have.
-        name = old.name if f.name in unfit & {*old.renamed_from} else f.name
+        name = old.name if f.name in unusable & {*old.renamed_from} else f.name
         former = (old.name, *old.renamed_from) if old.name != name else old.renamed_from
         new = replace(
             old,
@@ -224,7 +226,7 @@ def _followed(spec: TableSpec, table: CatalogTable | None, added: Collection[str
     if table is None:
         raise SchemaError(f"the source has no table {spec.source}", f"correct {spec.file}, or leave the table out")
     new = as_declared(spec, table, added)
-    own = {old: c.name for c in new.file_columns for old in c.renamed_from if unfit_name([old])}
+    own = {old: c.name for c in new.file_columns for old in c.renamed_from if unusable_name([old])}
     require_source_key(new, [own.get(k, k) for k in table.key], spec.source, added)
     before, after = ([c.name for c in s.file_columns if c.name not in added] for s in (spec, new))
     if before != after and not files_tell:  # a headerless file does not show which version it has

@@ -14,7 +14,16 @@ from frazil.config.spec import TableSpec
 from frazil.dms.control_records import Definition
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.position import STREAM_LOAD, Position
-from frazil.dms.stream_source import ARRIVED, Kept, Offsets, Taken, UnreachableError, furthest, nearest_start, stream_of
+from frazil.dms.stream_source import (
+    ARRIVED,
+    Offsets,
+    Retention,
+    StreamRead,
+    UnreachableError,
+    max_offsets,
+    min_offsets,
+    stream_name,
+)
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
@@ -32,7 +41,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.schema_evolution import columns_in_metadata
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
 from frazil.results import TableResult
 
@@ -47,7 +56,7 @@ class _Part:
     """
 
     spec: TableSpec
-    base: Base
+    base: TableState
     at: Offsets
     end: Offsets
     read: Read
@@ -61,12 +70,12 @@ class _Run:
     def __init__(self, book: Workbook):
         self.book, self.passes, self.settled = book, 0, time.monotonic()
         self.total = {s.source: TableResult(s.source, "unchanged", "nothing new") for s in book.specs.values()}
-        self.base: dict[str, Base] = {}
+        self.base: dict[str, TableState] = {}
         self.at: dict[str, Offsets] = {}
         self.out: dict[str, float] = {}
         """Tables that are skipped, and until when."""
         self.pause: dict[str, float] = {}
-        self.made: dict[str, str] = {}
+        self.stream_ids: dict[str, str] = {}
         self.first: set[str] = set()
         """Tables whose first load has to be searched for in the whole stream."""
         self.live = LiveStatus(book.progress) if book.settings.run_for_s else None
@@ -91,15 +100,15 @@ class _Run:
         """Read once what is after the tables' positions; return whether more exists."""
         self.first = set()
         self.out = {t: until for t, until in self.out.items() if until > time.monotonic()}
-        kept = self.book.stream.kept()
-        self.made = kept.made
-        self._each(lambda spec: self._look(spec, kept))
+        retention = self.book.stream.retention()
+        self.stream_ids = retention.stream_ids
+        self._each(lambda spec: self._look(spec, retention))
         going = [at for t, at in self.at.items() if t not in self.out]
         if not self.book.specs:  # no table has been created yet
             going = [self.book.stream.earliest()]
         if not going:
             return False
-        taken = self.book.stream.take(self.book.spark, nearest_start(going), self.book.settings.max_batch_messages)
+        taken = self.book.stream.take(self.book.spark, min_offsets(going), self.book.settings.max_batch_messages)
         with messages(self.book, taken) as read:
             for new in handle_new_tables(self.book, read.groups):
                 self.total[new.table], self.out[new.table] = new, float("inf")
@@ -113,23 +122,23 @@ class _Run:
         results = stream_load.first_loads(self.book, self.first)
         for r in results:
             if r.status == "unchanged":  # the whole stream has none of its messages
-                self.at[r.table] = furthest(self.at[r.table], end)
+                self.at[r.table] = max_offsets(self.at[r.table], end)
         self._take(results)
         return any(r.status == "loaded" for r in results)
 
-    def _look(self, spec: TableSpec, kept: Kept) -> TableResult:
+    def _look(self, spec: TableSpec, retention: Retention) -> TableResult:
         """Read a table's position and check it against the stream."""
         name = self.book.name(spec)
         if spec.source not in self.base:
             commit.remove_abandoned_branches(self.book.spark, name)
-        base = self.base[spec.source] = read_base(self.book.spark, name)
+        base = self.base[spec.source] = read_table_state(self.book.spark, name)
         quarantine.settle_leftovers(self.book, spec, base)
         if not base.position.loaded:
             return TableResult(spec.source, "waiting", f"changes wait until {WAITS}")
-        self.at[spec.source] = begin_of(self.book, spec, base.position, kept, self.at.get(spec.source))
+        self.at[spec.source] = begin_of(self.book, spec, base.position, retention, self.at.get(spec.source))
         return TableResult(spec.source, "unchanged")
 
-    def _apply(self, spec: TableSpec, read: Read, taken: Taken) -> TableResult:
+    def _apply(self, spec: TableSpec, read: Read, taken: StreamRead) -> TableResult:
         base, at = self.base[spec.source], self.at[spec.source]
         require_readable(self.book, spec, read.groups, at, only_topic(self.book, spec, base.position))
         mine = own(self.book, spec, read.groups)
@@ -151,7 +160,7 @@ class _Run:
         self.at[spec.source] = reached
         return result
 
-    def _by_topic(self, part: _Part, taken: Taken, result: TableResult) -> Offsets:
+    def _by_topic(self, part: _Part, taken: StreamRead, result: TableResult) -> Offsets:
         """Apply changes without control records among them; return how far the table has come.
 
         If a table moved to another topic, its older messages in the former one are a separate batch. The messages of
@@ -160,17 +169,17 @@ class _Run:
         topics = _in_order(part.pending)
         former = topics[:-1] if taken.caught_up else topics[:1] if len(topics) > 1 else []
         for topic in former:
-            here = {p: o for p, o in part.end.items() if stream_of(p) == topic}
+            here = {p: o for p, o in part.end.items() if stream_name(p) == topic}
             others = {p: o for p, o in part.end.items() if p not in here and p != ARRIVED}
             older, newer = ([g for g in part.pending if (g.object in here) == is_here] for is_here in (True, False))
-            batch = replace(part, at=furthest(part.at, others), end=furthest(part.at, here))
+            batch = replace(part, at=max_offsets(part.at, others), end=max_offsets(part.at, here))
             self._changes(batch, _sum(older), result)
-            base = read_base(self.book.spark, self.book.name(part.spec))
+            base = read_table_state(self.book.spark, self.book.name(part.spec))
             part = replace(part, base=base, at=batch.end, pending=newer)
         if topics[1:] and not taken.caught_up:
             return part.at
-        self._changes(replace(part, end=furthest(part.at, part.end)), _sum(part.pending), result)
-        return furthest(part.at, part.end)
+        self._changes(replace(part, end=max_offsets(part.at, part.end)), _sum(part.pending), result)
+        return max_offsets(part.at, part.end)
 
     def _by_record(self, part: _Part, records: list[tuple[str, int, Definition]], result: TableResult) -> Offsets:
         """Apply changes with control records among them, which the table follows; return how far it has come.
@@ -187,15 +196,15 @@ class _Run:
             require_one_meaning(part.spec, [first, *({*d.columns} for _, _, d in records)])
         for partition, place, definition in records:
             here = {partition: place} if ordered else {}
-            reached = furthest(part.at, here)
+            reached = max_offsets(part.at, here)
             if ordered:
                 before = (partition, place)
                 seen = part.read.changes_seen(part.read.part(part.spec, part.at, before))
                 if self._changes(replace(part, end=reached, before=before), seen, result):
-                    part = replace(part, base=read_base(self.book.spark, name))
+                    part = replace(part, base=read_table_state(self.book.spark, name))
             part = replace(part, at=reached, base=self._evolve(part.spec, part.base, definition))
         seen = part.read.changes_seen(part.read.part(part.spec, part.at)) if ordered else _sum(part.pending)
-        reached = furthest(part.at, end)
+        reached = max_offsets(part.at, end)
         if not self._changes(
             replace(part, end=reached), seen, result
         ):  # a record's change of the schema must not be lost
@@ -203,10 +212,10 @@ class _Run:
             keep_position(self.book, part.spec, part.base, position)
         return reached
 
-    def _evolve(self, spec: TableSpec, base: Base, definition: Definition) -> Base:
+    def _evolve(self, spec: TableSpec, base: TableState, definition: Definition) -> TableState:
         """Let the table follow a control record; return the base of the next batch."""
         base = follow(self.book, spec, base, FromStream(definition=definition), CHANGE_PHASE).on(base)
-        return replace(base, schemas=read_base(self.book.spark, self.book.name(spec)).schemas)
+        return replace(base, schemas=read_table_state(self.book.spark, self.book.name(spec)).schemas)
 
     def _changes(self, part: _Part, seen: tuple[int, frozenset[str]], result: TableResult) -> bool:
         """Apply the changes between two places in one batch; return whether any existed."""
@@ -220,19 +229,19 @@ class _Run:
         result.add(TableResult(part.spec.source, "merged", "", counts={"batches": 1, **counts}, live=live))
         return True
 
-    def position_at(self, spec: TableSpec, base: Base, batch: str, place: Offsets) -> Position:
+    def position_at(self, spec: TableSpec, base: TableState, batch: str, place: Offsets) -> Position:
         """Return a table's position at a place; if needed, the ids of its streams are recorded once, as they were then."""
-        topic, of = self.book.topic(spec), base.position.stream_of
+        topic, of = self.book.topic(spec), base.position.stream_ids
         if topic and topic == base.position.topic:
             of = {name: ids for name, ids in of.items() if name == topic}
-        return replace(base.position, batch=batch, stream=place, stream_of={**self.made, **of}, topic=topic)
+        return replace(base.position, batch=batch, stream=place, stream_ids={**self.stream_ids, **of}, topic=topic)
 
     def settle(self) -> None:
         """Commit how far tables are known to have no messages: else these could expire after a position."""
 
         def work(spec: TableSpec) -> TableResult:
-            base = read_base(self.book.spark, self.book.name(spec))
-            seen = furthest(base.position.stream, self.at.get(spec.source, {}))
+            base = read_table_state(self.book.spark, self.book.name(spec))
+            seen = max_offsets(base.position.stream, self.at.get(spec.source, {}))
             if spec.source in self.at and seen != base.position.stream:
                 keep_position(self.book, spec, base, self.position_at(spec, base, commit.new_batch(), seen))
             return TableResult(spec.source, "unchanged")
@@ -269,7 +278,7 @@ def _in_order(pending: list[Group]) -> list[str]:
     """Return the topics or streams of messages, in the order of their first arrival."""
     first: dict[str, int] = {}
     for g in pending:
-        name = stream_of(g.object)
+        name = stream_name(g.object)
         first[name] = min(g.arrived, first.get(name, g.arrived))
     return sorted(first, key=first.__getitem__)
 

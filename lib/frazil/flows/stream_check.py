@@ -5,19 +5,21 @@ from __future__ import annotations
 from frazil.config.spec import TableSpec
 from frazil.dms.aws_json import EndpointError, read_stream_settings
 from frazil.dms.position import Position
-from frazil.dms.stream_source import Kept, Offsets, StreamError, furthest
+from frazil.dms.stream_source import Offsets, Retention, StreamError, max_offsets
 from frazil.flows.workbook import Workbook
 
 
-def begin_of(book: Workbook, spec: TableSpec, position: Position, kept: Kept, seen: Offsets | None = None) -> Offsets:
+def begin_of(
+    book: Workbook, spec: TableSpec, position: Position, retention: Retention, seen: Offsets | None = None
+) -> Offsets:
     """Return where a loaded table continues in the stream, not before `seen`; raise if that is impossible."""
     if not position.stream:
         raise StreamError(
             f"{spec.source} was loaded from files, so where its changes begin in the stream is not known",
             "drop the table, set it up again and load it from the stream",
         )
-    return kept(
-        furthest(position.stream, seen or {}), spec.source, position.stream_of, only_topic(book, spec, position)
+    return retention.checked_position(
+        max_offsets(position.stream, seen or {}), spec.source, position.stream_ids, only_topic(book, spec, position)
     )
 
 
@@ -29,13 +31,13 @@ def only_topic(book: Workbook, spec: TableSpec, position: Position) -> str:
 
 def pending(book: Workbook, ends: Offsets, position: Position) -> int | None:
     """Return how many messages, of any table, are after a position; None if the stream does not report its ends."""
-    return sum(e - position.stream.get(p, 0) for p, e in ends.items()) if book.stream.tells_ends else None
+    return sum(e - position.stream.get(p, 0) for p, e in ends.items()) if book.stream.has_end_offsets else None
 
 
 def look(book: Workbook) -> list[dict]:
     """Return one row per table, and the number of messages in the stream for all tables (Kinesis does not report it)."""
     first, ends = book.stream.earliest(), book.stream.ends()
-    kept = sum(ends[p] - first[p] for p in ends) if book.stream.tells_ends else None
+    kept = sum(ends[p] - first[p] for p in ends) if book.stream.has_end_offsets else None
     return [
         {"table": s.source, "target": book.name(s), "key": ", ".join(s.key) or f"none: {s.policy}", "columns": len(s.columns),
          "partitions": len(ends), "messages_of_all": kept} for s in book.specs.values()

@@ -13,7 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.control_records import CREATE
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
-from frazil.dms.stream_source import ARRIVED, Offsets, Taken, furthest, nearest_start, remade, stream_of
+from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
 from frazil.dms.task_statistics import TableStatistics, read_statistics
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
 from frazil.engine.message_parts import Around
@@ -30,7 +30,7 @@ from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge
 from frazil.lake.other_writers import COLUMNS, OtherWriterError
-from frazil.lake.tables import Base, columns_of, read_base
+from frazil.lake.tables import TableState, columns_of, read_table_state
 from frazil.report import latency
 from frazil.results import TableResult
 
@@ -51,12 +51,12 @@ class _Load:
         self.statistics: dict[str, TableStatistics] | None = None
         if self.over not in ("changes", "declared"):
             self.statistics = read_statistics(s.path("load_complete_when"))
-        self.earliest, self.kept = book.stream.earliest(), book.stream.kept()
-        self.base: dict[str, Base] = {}
+        self.earliest, self.retention = book.stream.earliest(), book.stream.retention()
+        self.base: dict[str, TableState] = {}
         self.changed: dict[str, OtherWriterError] = {}
         """Tables that another writer changed: only new load records repair them."""
         self.begin: dict[str, Offsets] = {}
-        self.cut: dict[str, set[str]] = {}
+        self.may_have_expired: dict[str, set[str]] = {}
         """Partitions in which messages may have expired after the start of a table."""
         self.seen: Offsets = {}
         self.end: Offsets = {}
@@ -66,40 +66,44 @@ class _Load:
         commit.remove_abandoned_branches(self.book.spark, self.book.name(spec))
         again = self.policy == "reload"
         try:
-            base = read_base(self.book.spark, self.book.name(spec))
+            base = read_table_state(self.book.spark, self.book.name(spec))
         except OtherWriterError as error:
             if not again:
                 raise
             self.changed[spec.source] = error
-            base = read_base(self.book.spark, self.book.name(spec), checked=False)
-        if again and (names := remade(base.position.stream_of, self.kept.made)):
+            base = read_table_state(self.book.spark, self.book.name(spec), checked=False)
+        if again and (names := recreated(base.position.stream_ids, self.retention.stream_ids)):
             base = replace(base, position=_without(base.position, names))
         self.base[spec.source] = base
         # Changes never pass load records that were not applied.
-        begin = furthest(base.position.stream_load, base.position.stream)
+        begin = max_offsets(base.position.stream_load, base.position.stream)
         if not base.position.loaded:
             begin = self.book.stream.start(where := self.book.settings.stream_start)
-            self.cut[spec.source] = self.kept.cut(begin, where == "latest" or where.startswith("{"))
+            self.may_have_expired[spec.source] = self.retention.may_have_expired(
+                begin, where == "latest" or where.startswith("{")
+            )
         elif again:
-            self.cut[spec.source] = self.kept.cut(begin, True)
-            begin = furthest(begin, self.earliest)  # `_may_lack` judges whether load records have expired
+            self.may_have_expired[spec.source] = self.retention.may_have_expired(begin, True)
+            begin = max_offsets(begin, self.earliest)  # `_may_lack` judges whether load records have expired
         else:
-            begin = self.kept(begin, spec.source, base.position.stream_of, only_topic(self.book, spec, base.position))
+            begin = self.retention.checked_position(
+                begin, spec.source, base.position.stream_ids, only_topic(self.book, spec, base.position)
+            )
         self.begin[spec.source] = begin
         return TableResult(spec.source, "unchanged")
 
-    def read(self, failed: list[str], more: Sequence[Offsets] = ()) -> list[Taken]:
+    def read(self, failed: list[str], more: Sequence[Offsets] = ()) -> list[StreamRead]:
         """Read what exists, then what arrived meanwhile.
 
         If the first part has a table's first change, both have its whole load. The read begins at the tables'
         positions, or earlier if one of `more` is earlier.
         """
         going = [b for t, b in self.begin.items() if t not in failed] + list(more)
-        taken: list[Taken] = []
+        taken: list[StreamRead] = []
         for _ in ("what is there", "what arrived meanwhile") if going else ():
             self.seen = self.end
             while True:
-                taken.append(self.book.stream.take(self.book.spark, self.end or nearest_start(going)))
+                taken.append(self.book.stream.take(self.book.spark, self.end or min_offsets(going)))
                 self.end = taken[-1].end
                 if taken[-1].caught_up:
                     break
@@ -128,11 +132,13 @@ class _Load:
         if not begun:
             return self._nothing(spec, base)
         # The load already contains what comes before it in its partition.
-        self.begin[spec.source] = furthest(begin, {p: place + 1 for p, place in old.items()})
+        self.begin[spec.source] = max_offsets(begin, {p: place + 1 for p, place in old.items()})
         starts = {
             p: old[p] + 1 if p in old else min((g.first for g in loads if g.object == p), default=0) for p in self.end
         }
-        stream = furthest(furthest(base.position.stream, self.earliest) if base.position.loaded else begin, starts)
+        stream = max_offsets(
+            max_offsets(base.position.stream, self.earliest) if base.position.loaded else begin, starts
+        )
         if ARRIVED in self.end:
             stream[ARRIVED] = max(stream[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
         position = replace(
@@ -141,10 +147,10 @@ class _Load:
             load_digest=STREAM_LOAD,
             stream=stream,
             stream_load=self.end,
-            stream_of=self.kept.made,
+            stream_ids=self.retention.stream_ids,
             topic=self.book.topic(spec),
-            lacks=(),
-            skips=(),
+            missing_columns=(),
+            ignored_columns=(),
         )
         if not loads:
             keep_position(self.book, spec, base, position, "load")
@@ -154,18 +160,18 @@ class _Load:
         require_known(self.book, spec, names, f"the load records of {self.book.stream.scheme}")
         return self._load(spec, read, base, position, sum(g.count for g in loads))
 
-    def _nothing(self, spec: TableSpec, base: Base) -> TableResult:
+    def _nothing(self, spec: TableSpec, base: TableState) -> TableResult:
         """Record that the first part contained neither load records nor changes."""
         if base.position.awaits_load:
             return TableResult(spec.source, "unchanged", EMPTY)
-        begin = furthest(self.begin[spec.source], self.seen)
+        begin = max_offsets(self.begin[spec.source], self.seen)
         position = replace(
             base.position,
             batch=commit.new_batch(),
             load_digest=NO_LOAD,
             stream=begin,
             stream_load=begin,
-            stream_of=self.kept.made,
+            stream_ids=self.retention.stream_ids,
             topic=self.book.topic(spec),
         )
         keep_position(self.book, spec, base, position, "load")
@@ -217,7 +223,11 @@ class _Load:
         """
         if self.statistics is not None or self.over == "declared":
             return ""
-        cut = {p for p in self.cut.get(spec.source, ()) if self.book.may_have_messages_in(spec, stream_of(p))}
+        cut = {
+            p
+            for p in self.may_have_expired.get(spec.source, ())
+            if self.book.may_have_messages_in(spec, stream_name(p))
+        }
         cut &= {g.object for g in loads} or cut
         name = self.book.mappings.target_name(spec)
         made = [g.arrived for g in groups if g.operation == CREATE and (g.schema, g.table) == name]
@@ -232,7 +242,7 @@ class _Load:
             f"in DMS and run this before they expire{begins}, or declare that the load is complete (load_complete_when)"
         )
 
-    def _load(self, spec: TableSpec, read: Read, base: Base, position: Position, count: int) -> TableResult:
+    def _load(self, spec: TableSpec, read: Read, base: TableState, position: Position, count: int) -> TableResult:
         again = base.position.loaded and (not base.position.awaits_load or self.policy == "reload")
         # A message that DMS sent twice is stored twice; without a key this cannot be detected.
         wanted = Wanted(latency.QUANTILES, in_driver=False, most_bad=quarantine.most_kept(self.book, spec))
@@ -277,7 +287,7 @@ def _without(position: Position, names: list[str]) -> Position:
     """Return a position without its offsets in recreated streams, where they mean nothing."""
 
     def others(places: Offsets) -> Offsets:
-        return {p: o for p, o in places.items() if stream_of(p) not in names}
+        return {p: o for p, o in places.items() if stream_name(p) not in names}
 
     return replace(position, stream=others(position.stream), stream_load=others(position.stream_load))
 

@@ -14,7 +14,7 @@ from frazil.core.messages import with_bytes
 from frazil.dms.control_records import CREATE, Definition, definition
 from frazil.dms.message_columns import known_columns, message_names
 from frazil.dms.position import Position
-from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, Taken, stream_of
+from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, StreamRead, stream_name
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_batch import MOST
@@ -26,7 +26,7 @@ from frazil.flows.message_groups import Group, groups_of_facts
 from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit
-from frazil.lake.tables import Base
+from frazil.lake.tables import TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ class Read:
 
 
 @contextmanager
-def messages(book: Workbook, *taken: Taken, loads: bool = False) -> Iterator[Read]:
+def messages(book: Workbook, *taken: StreamRead, loads: bool = False) -> Iterator[Read]:
     """Parse the messages of reads for all tables, and name those of no table. `loads`: tables take their load records."""
     read = None
     try:
@@ -118,7 +118,7 @@ def messages(book: Workbook, *taken: Taken, loads: bool = False) -> Iterator[Rea
             t.release()
 
 
-def read_messages(book: Workbook, taken: Sequence[Taken], loads: bool = False) -> Read:
+def read_messages(book: Workbook, taken: Sequence[StreamRead], loads: bool = False) -> Read:
     """Return the messages of reads as the core parses them: few in this process, many in Spark's tasks."""
     given = [t.messages for t in taken if t.messages is not None]
     are_few = not given or sum(MOST if t.count is None else t.count for t in taken) < MOST
@@ -181,7 +181,9 @@ def _report_ignored(book: Workbook, groups: list[Group]) -> None:
         book.progress(f"messages of tables without a spec, ignored: {named}")
 
 
-def keep_position(book: Workbook, spec: TableSpec, base: Base, position: Position, kind: str = "position") -> None:
+def keep_position(
+    book: Workbook, spec: TableSpec, base: TableState, position: Position, kind: str = "position"
+) -> None:
     """Commit a position without rows."""
     facts = commit.Facts(position, {"frazil.kind": kind})
     commit.commit_batch(book.spark, book.name(spec), base, facts, lambda branch, summary: None)
@@ -191,7 +193,7 @@ def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]
     """Return the groups of a table's data; raise StreamError if some are in another topic than the mappings name."""
     found = [g for g in groups if g.kind == "data" and (g.schema, g.table) == book.mappings.target_name(spec)]
     topic = book.topic(spec)
-    if topic and (other := [g for g in found if stream_of(g.object) != topic]):
+    if topic and (other := [g for g in found if stream_name(g.object) != topic]):
         at = ", ".join(
             sorted({f"{g.object} from offset {min(h.first for h in other if h.object == g.object)}" for g in other})
         )

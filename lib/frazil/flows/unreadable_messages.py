@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.stream_source import Offsets, StreamError, stream_of
+from frazil.dms.stream_source import Offsets, StreamError, stream_name
 from frazil.engine.quarantine_records import unreadable_records
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, quarantine_table
@@ -36,7 +36,7 @@ def require_readable(book: Workbook, spec: TableSpec, groups: Iterable[Group], a
 
     `only` is the topic of all its messages; empty: any.
     """
-    lost = [g for g in groups if not g.readable and g.is_after(at) and only in ("", stream_of(g.object))]
+    lost = [g for g in groups if not g.readable and g.is_after(at) and only in ("", stream_name(g.object))]
     if not (lost := [g for g in lost if _stays(book, g)]):
         return
     hidden = any(_hidden(book, g) for g in lost)
@@ -58,12 +58,16 @@ def _stays(book: Workbook, group: Group) -> bool:
     policy = book.settings.on_unreadable
     if policy == "quarantine":
         return _hidden(book, group)
-    return policy == "stop" and any(book.may_have_messages_in(s, stream_of(group.object)) for s in book.every.values())
+    return policy == "stop" and any(
+        book.may_have_messages_in(s, stream_name(group.object)) for s in book.every.values()
+    )
 
 
 def _hidden(book: Workbook, group: Group) -> bool:
     """Return whether a message may reveal what a table masks or leaves out."""
-    return any(s.hides and book.may_have_messages_in(s, stream_of(group.object)) for s in book.every.values())
+    return any(
+        s.has_hidden_columns and book.may_have_messages_in(s, stream_name(group.object)) for s in book.every.values()
+    )
 
 
 def _places(groups: Sequence[Group]) -> str:

@@ -22,7 +22,7 @@ from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.retry import ATTEMPTS, may_try_again, until_committed
 from frazil.lake.stored_position import BATCH, BRANCH_PREFIX, TAG
-from frazil.lake.tables import Base, load, read_base
+from frazil.lake.tables import TableState, load, read_table_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,11 +38,11 @@ _under_way: Counter[str] = Counter()
 """The batches that this process is writing, each with the number of steps that are not finished."""
 
 
-class UnfitError(FrazilError):
+class RowDeltaUnsupportedError(FrazilError):
     """A table or batch that a row delta cannot write: a MERGE does, with this reason."""
 
 
-class MismatchError(UnfitError):
+class MismatchError(RowDeltaUnsupportedError):
     """Index and table disagree: the index is dropped, and a MERGE writes this batch."""
 
 
@@ -192,7 +192,7 @@ class Facts:
 
 
 def commit_batch(
-    spark: SparkSession, name: str, base: Base, facts: Facts, write: Callable[[str, dict[str, str]], None]
+    spark: SparkSession, name: str, base: TableState, facts: Facts, write: Callable[[str, dict[str, str]], None]
 ) -> Commit:
     """Let `write(branch table, summary)` write a batch to a branch of main, then publish it with its position.
 
@@ -202,7 +202,7 @@ def commit_batch(
     batch, stamp = facts.position.batch, facts.stamp
     branch = BRANCH_PREFIX + batch
 
-    def attempt(on: Base) -> Commit:
+    def attempt(on: TableState) -> Commit:
         jvm.fork(spark, name, branch, on.snapshot)
         write(f"{name}.branch_{branch}", stamp.summary)
         facts.before_commit()
@@ -216,9 +216,9 @@ def commit_batch(
 def once(
     spark: SparkSession,
     name: str,
-    base: Base,
+    base: TableState,
     batch: str,
-    attempt: Callable[[Base], Commit],
+    attempt: Callable[[TableState], Commit],
     undo: Callable[[], None] = lambda: None,
 ) -> Commit:
     """Call `attempt(base)` until it commits a batch, each time with the table's newest state; see `until_committed`.
@@ -233,7 +233,7 @@ def once(
         nonlocal on, main_moved
         undo()
         if may_try_again(error):
-            now = read_base(spark, name)
+            now = read_table_state(spark, name)
             if now.stored != base.stored:
                 raise _position_moved(name) from error
             on, main_moved = now, now.snapshot != on.snapshot
@@ -248,7 +248,7 @@ def once(
         _is_over(batch)
 
 
-def require_same_position(table: jvm.JavaTable, name: str, base: Base) -> None:
+def require_same_position(table: jvm.JavaTable, name: str, base: TableState) -> None:
     """Raise PositionMovedError if the table's position is no longer that of `base`."""
     if table.properties().get(POSITION) != base.stored:
         raise _position_moved(name)
@@ -279,7 +279,7 @@ def commit_of(spark: SparkSession, snapshot: jvm.JavaSnapshot, batch: str) -> Co
     return Commit(snapshot.snapshotId(), batch, snapshot.timestampMillis(), jvm.summary_of(spark, snapshot))
 
 
-def find(spark: SparkSession, name: str, batch: str, base: Base) -> Commit | None:
+def find(spark: SparkSession, name: str, batch: str, base: TableState) -> Commit | None:
     """Find a batch in main's history after `base`. This resolves a commit of unknown outcome."""
     for snapshot in jvm.ancestors(jvm.load_table(spark, name)):
         if snapshot.snapshotId() == base.snapshot:

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-LEARNT = "frazil.learnt"
+AUTO_COLUMNS = "frazil.auto-columns"
 """Table property: the columns that were added because files carry them, as a JSON list of names."""
-CONTROL_EVENTS = "frazil.told"
+CONTROL_EVENTS = "frazil.schema-events"
 """Table property: the column changes from a stream's control records, oldest first: `[add, name, type]`, `[rename, old, new]`, `[type, name, old, new]`."""
+_FORMER = {AUTO_COLUMNS: "frazil.learnt", CONTROL_EVENTS: "frazil.told"}
+"""Their names in tables of earlier versions. They are read; the next write of the property removes them."""
 _ICEBERG = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _SPARK = {v: k for k, v in _ICEBERG.items()}
 
@@ -106,14 +108,20 @@ def ascii_partitions(spark: SparkSession, table: JavaTable) -> None:
         update.commit()
 
 
-def learnt(table: JavaTable) -> list[str]:
+def property_text(table: JavaTable, name: str) -> str:
+    """Return the text of a property of this module, also under its former name; empty if the table has none."""
+    properties = table.properties()
+    return properties.get(name) or properties.get(_FORMER[name]) or ""
+
+
+def auto_columns(table: JavaTable) -> list[str]:
     """Return the columns that were added because files carry them."""
-    return json.loads(table.properties().get(LEARNT) or "[]")
+    return json.loads(property_text(table, AUTO_COLUMNS) or "[]")
 
 
 def control_events(table: JavaTable) -> list[list[str]]:
     """Return the column changes from control records."""
-    return json.loads(table.properties().get(CONTROL_EVENTS) or "[]")
+    return json.loads(property_text(table, CONTROL_EVENTS) or "[]")
 
 
 def _type(spark: SparkSession, kind: str) -> Any:
@@ -152,5 +160,8 @@ def change(
             update.deleteColumn(name)
     update.commit()
     for name, value in notes(ids(spark, tx.table())).items():
-        tx.updateProperties().set(name, value).commit()
+        update = tx.updateProperties().set(name, value)
+        if name in _FORMER:
+            update.remove(_FORMER[name])
+        update.commit()
     tx.commitTransaction()

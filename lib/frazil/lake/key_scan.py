@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TableState:
+class ScannedTable:
     """A table at a snapshot: its data files in any order, and whether its rows have a `_row_id` (format v3)."""
 
     name: str
@@ -34,7 +34,7 @@ class TableState:
 class FoundRows:
     """The live rows of some keys, each with the number of its key (`n`), its data file, and its position there.
 
-    `file` is a place in `TableState.files`. `row_id` is None for tables without row ids.
+    `file` is a place in `ScannedTable.files`. `row_id` is None for tables without row ids.
     """
 
     n: np.ndarray
@@ -53,7 +53,7 @@ class FoundRows:
             yield int(file[part[0]]), position[part]
 
 
-def find_rows(spark: SparkSession, state: TableState, keys: DataFrame, bounds: tuple[Any, Any]) -> FoundRows:
+def find_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds: tuple[Any, Any]) -> FoundRows:
     """Return the live rows of `keys` (`n`, `k0` …) in a table; memory must hold the keys, and the rows that are found.
 
     `bounds` are the smallest and the largest first key, if known: Iceberg then leaves out files without such keys. Raise

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.lake import jvm, jvm_row_delta
-from frazil.lake.commit import MismatchError, UnfitError
+from frazil.lake.commit import MismatchError, RowDeltaUnsupportedError
 from frazil.lake.key_index import bytes_per_row
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Costs:
 
     rows: int = 0
     factor: dict[str, float] = field(default_factory=dict)
-    unfit: str = ""
+    why_no_row_delta: str = ""
     last: str = ""
 
 
@@ -66,7 +66,7 @@ class Lanes:
         lane, why = self.expect(name, spec, megabytes, partial)
         if lane == "merge":
             return lane, why
-        if reason := self._costs(name).unfit or self.missing(name):
+        if reason := self._costs(name).why_no_row_delta or self.missing(name):
             return "merge", reason
         return lane, why
 
@@ -138,10 +138,10 @@ class Lanes:
         size = f"; index of {index.bytes / 1e6:,.1f} MB" if index else ""
         return f"{LANES[lane]} ({why}{size})" if news else ""
 
-    def unfit(self, name: str, error: UnfitError) -> str:
+    def rule_out_row_delta(self, name: str, error: RowDeltaUnsupportedError) -> str:
         """Return why a batch needs a MERGE. Unless index and table disagreed, the table gets no more row deltas in this run."""
         if not isinstance(error, MismatchError):
-            self.costs[name].unfit = error.problem
+            self.costs[name].why_no_row_delta = error.problem
         return error.problem
 
     def missing(self, name: str) -> str:

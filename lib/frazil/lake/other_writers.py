@@ -1,6 +1,6 @@
 """What another writer did to a table since Frazil's last commit: changed columns, or a key that occurs twice.
 
-Names and row counts alone would not show either. `tables.read_base` checks here before each batch, load, plan and
+Names and row counts alone would not show either. `tables.read_table_state` checks here before each batch, load, plan and
 retry.
 """
 

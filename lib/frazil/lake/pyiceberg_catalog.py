@@ -171,7 +171,7 @@ def _history(table: Table) -> Iterator[tuple[int, int, str | None]]:
 def position_of(table: Table, name: str = "") -> Position:
     """Return a table's position, if main descends from the snapshot that it was committed with.
 
-    Raise the errors of `tables.read_base` if others changed columns or doubled keys, or if the last change is in the
+    Raise the errors of `tables.read_table_state` if others changed columns or doubled keys, or if the last change is in the
     future. `name` is the table's name in Spark.
     """
     metadata, name = table.metadata, name or ".".join(table.name())

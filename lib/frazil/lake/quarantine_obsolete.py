@@ -47,12 +47,14 @@ def key_sql(spec: TableSpec, row: str) -> str:
     return key_texts_sql(spec, [f"{row}.{identifier(k)}" for k in spec.key])
 
 
-def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str, keyless: bool = True) -> DataFrame:
+def overtaken(
+    waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str, has_unknown_keys: bool = True
+) -> DataFrame:
     """Return the waiting records with the later changes of their keys in a collapsed batch (with `place`).
 
     A record of the batch itself has a `place` in it, and only later places count; for others all of the batch is later.
-    `keyless`: some may have an unknown key, which any change of the batch may have changed. The matches are kept by
-    local checkpoints: the batch's plan is long, and each further step would run it again.
+    `has_unknown_keys`: some may have an unknown key, which any change of the batch may have changed. The matches are kept
+    by local checkpoints: the batch's plan is long, and each further step would run it again.
     """
     from pyspark.sql import functions as F
 
@@ -62,7 +64,7 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str, 
     wanted = waiting.selectExpr("explode(array(key, old_key)) as k").where("k is not null")
     hits = last.join(F.broadcast(wanted), "k", "left_semi").localCheckpoint()
     found = waiting
-    if keyless:
+    if has_unknown_keys:
         end = batch.agg(F.max("place").alias("p")).localCheckpoint()
         found = found.join(F.broadcast(end.selectExpr("p as last")))
     for key in ("key", "old_key"):
@@ -71,12 +73,12 @@ def overtaken(waiting: DataFrame, batch: DataFrame, spec: TableSpec, mark: str, 
     def came(p: str) -> Column:
         return F.when(F.col(p).isNotNull() & (F.col("place").isNull() | (F.col(p) > F.col("place"))), F.lit(mark))
 
-    part = spec.narrow or "missing" in batch.columns
+    part = spec.has_missing_columns or "missing" in batch.columns
     marks = (
         {"later_part": ("p_key", "p_old_key")} if part else {"later_key": ("p_key",), "later_old_key": ("p_old_key",)}
     )
     later = {name: F.coalesce(name, *map(came, places)) for name, places in marks.items()}
-    if keyless:
+    if has_unknown_keys:
         later["later_any"] = F.coalesce("later_any", F.when(~F.col("keyed"), came("last")))
     found = found.withColumns(later)
     gone = "keyed and later_key is not null and (old_key is null or later_old_key is not null)"

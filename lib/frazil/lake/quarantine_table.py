@@ -26,7 +26,7 @@ from frazil.lake import jvm
 from frazil.lake.commit import is_dead, new_batch
 from frazil.lake.retry import until_committed
 from frazil.lake.stored_position import BATCH, BRANCH_PREFIX, TAG
-from frazil.lake.tables import Base, create_namespaces
+from frazil.lake.tables import TableState, create_namespaces
 from frazil.source.quarantine_columns import LATER, OPEN, RECORD, STATE, UNREADABLE
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def create(spark: SparkSession, name: str) -> None:
             table.newAppend().commit()
 
 
-def stage(spark: SparkSession, name: str, records: DataFrame, batch: str, target: str, base: Base) -> None:
+def stage(spark: SparkSession, name: str, records: DataFrame, batch: str, target: str, base: TableState) -> None:
     """Write records to a branch of their batch; they become visible when `settle` finds it committed."""
     create(spark, name)
     branch = BRANCH_PREFIX + batch

@@ -13,7 +13,7 @@ from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.row_delta_files import NewFile, in_order, write_deletes, write_rows
 from frazil.lake.row_locator import Locator, StoredRows, live_rows
 from frazil.lake.small_file_merge import Fold
-from frazil.lake.tables import Base, read_base
+from frazil.lake.tables import TableState, read_table_state
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,22 +54,22 @@ class RowDelta:
             rows = rows.append_column(f"p{i}", values)
         return rows
 
-    def apply(self, base: Base, rows: Table, facts: Facts) -> Commit:
+    def apply(self, base: TableState, rows: Table, facts: Facts) -> Commit:
         """Commit a collapsed batch (`small_batch.for_row_delta`) in one swap with its position and other properties.
 
-        Raise what `once` raises, and UnfitError if a MERGE has to write the batch.
+        Raise what `once` raises, and RowDeltaUnsupportedError if a MERGE has to write the batch.
         """
         import numpy as np
 
         rows, written, kept = in_order(rows), [], None  # `kept`: the row ids in the files that are written
         name = self.name
 
-        def attempt(on: Base) -> Commit:
+        def attempt(on: TableState) -> Commit:
             nonlocal written, kept
             table = jvm.load_table(self.spark, name)
             require_same_position(table, name, base)
             if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
-                read_base(self.spark, name)
+                read_table_state(self.spark, name)
             fields = self._fields(table)
             self.rows.sync(table)
             stored = self.rows.locate(rows)

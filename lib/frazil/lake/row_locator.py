@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
-from frazil.lake.commit import MismatchError, UnfitError
+from frazil.lake.commit import MismatchError, RowDeltaUnsupportedError
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.key_index import KeyIndex, key_sql
 from frazil.lake.remap_deletes import ORDER, file_name
@@ -54,9 +54,9 @@ def positions(bitmap: Any) -> np.ndarray:
 
 
 def require_no_equality_deletes(name: str, snapshot: jvm.JavaSnapshot) -> None:
-    """Raise UnfitError if a table has equality deletes, which name rows by values: no row delta sees which they are."""
+    """Raise RowDeltaUnsupportedError if a table has equality deletes, which name rows by values: no row delta sees which they are."""
     if int(snapshot.summary().get("total-equality-deletes") or 0):
-        raise UnfitError(f"{name} has equality deletes", "compact it")
+        raise RowDeltaUnsupportedError(f"{name} has equality deletes", "compact it")
 
 
 def live_rows(snapshot: jvm.JavaSnapshot) -> int:
@@ -90,7 +90,7 @@ class Locator:
     def sync(self, table: jvm.JavaTable) -> None:
         """Bring plan and index to the table's current snapshot: from disk, by the changes since, or by a new build.
 
-        Raise UnfitError if keys do not identify the table's rows.
+        Raise RowDeltaUnsupportedError if keys do not identify the table's rows.
         """
         now = table.currentSnapshot()
         self.has_row_ids = now.firstRowId() is not None
@@ -172,7 +172,7 @@ class Locator:
         self.index = KeyIndex(self.folder, self.index.identity, self.index.width, self.has_row_ids)
         self._read_keys(table, list(self.plan), now.snapshotId())
         if not self._settle(table, now):
-            raise UnfitError(
+            raise RowDeltaUnsupportedError(
                 f"{self.name} has {self._rows(table):,} rows, but {self.index.count():,} keys",
                 "look for rows with the same key",
             )

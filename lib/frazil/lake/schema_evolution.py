@@ -78,13 +78,13 @@ class TableColumns:
     first: frozenset[int] = frozenset()
     earlier: frozenset[str] = frozenset()
     laid_out_by: frozenset[int] = frozenset()
-    learnt: tuple[str, ...] = ()
+    auto_columns: tuple[str, ...] = ()
     events: tuple[tuple[str, ...], ...] = ()
 
 
 @lru_cache(maxsize=1024)
 def columns_in_metadata(spark: SparkSession, name: str, schemas: tuple[str, int, int, str]) -> TableColumns:
-    """Read the columns in a table's metadata; `schemas` is that of `Base`, and identifies what was read before."""
+    """Read the columns in a table's metadata; `schemas` is that of `TableState`, and identifies what was read before."""
     table = jvm.load_table(spark, name)
     ever = jvm_schema.ever(spark, table)
     now = ever[schemas[1]]
@@ -94,7 +94,7 @@ def columns_in_metadata(spark: SparkSession, name: str, schemas: tuple[str, int,
         frozenset(f.id for f in ever[min(ever)]),
         frozenset(f.name for schema in ever.values() for f in schema),
         frozenset(jvm_schema.laid_out_by(spark, table)),
-        tuple(jvm_schema.learnt(table)),
+        tuple(jvm_schema.auto_columns(table)),
         tuple(tuple(t) for t in jvm_schema.control_events(table)),
     )
 
@@ -144,17 +144,17 @@ def _name_at_last(name: str, later: Iterable[Sequence[str]]) -> str:
 
 
 def steps_to(
-    table: TableColumns, spec: TableSpec, promotes: Callable[[str, str], bool], learnt: tuple[Column, ...] = ()
+    table: TableColumns, spec: TableSpec, promotes: Callable[[str, str], bool], auto_columns: tuple[Column, ...] = ()
 ) -> tuple[list[SchemaChange], TableSpec]:
     """Return the steps from a table's columns to its spec's, and the spec by which rows are read and written after them.
 
     The latter also has the lake's columns that the spec does not list, and the lake's types where they are wider.
-    `learnt` are columns that files carry and the policy adds. Raise SchemaError for changes that no policy allows.
+    `auto_columns` are columns that files carry and the policy adds. Raise SchemaError for changes that no policy allows.
     """
     have = {f.name: f for f in table.fields if not (spec.policy == "append" and f.name in OPERATION_COLUMNS)}
     steps, columns, taken = [], [], {}
     wanted = {c.name for c in spec.columns}
-    for c in (*spec.columns, *(n for n in learnt if n.name not in wanted)):
+    for c in (*spec.columns, *(n for n in auto_columns if n.name not in wanted)):
         f = _found(c, have, wanted)
         after = columns[-1].name if columns else ""
         if f is None:
@@ -216,7 +216,7 @@ def _name_of_old_column(name: str, kind: str) -> str:
 def _gone(f: Field, table: TableColumns, spec: TableSpec) -> SchemaChange:
     """Return the step for a column of the lake that the spec does not list."""
     renamed = any(f.name == _name_of_old_column(c.name, f.type) for c in spec.columns)
-    if renamed or f.name in table.learnt or spec.changes.gone == "keep":
+    if renamed or f.name in table.auto_columns or spec.changes.gone == "keep":
         return SchemaChange("keep", f.name)
     if spec.changes.gone != "drop":
         raise SchemaError(
@@ -255,7 +255,7 @@ def evolve(
     spark: SparkSession,
     name: str,
     steps: list[SchemaChange],
-    learnt: tuple[Column, ...] = (),
+    auto_columns: tuple[Column, ...] = (),
     events: tuple[tuple[str, ...], ...] = (),
 ) -> None:
     """Commit the steps: first the renames alone, as another column may take the old name; then all others in one commit.
@@ -263,12 +263,12 @@ def evolve(
     The columns from control records (`events`) are stored with the first commit: without them the spec's columns would
     not be recognised later.
     """
-    new = {c.name for c in learnt}
+    new = {c.name for c in auto_columns}
     for part in ([s for s in steps if s.kind == "rename"], [s for s in steps if s.kind not in ("rename", "keep")]):
         table = jvm.load_table(spark, name)
         notes = {jvm_schema.CONTROL_EVENTS: json.dumps([*jvm_schema.control_events(table), *events])} if events else {}
         if added := [s.name for s in part if s.kind == "add" and s.name in new]:
-            notes[jvm_schema.LEARNT] = json.dumps(list(dict.fromkeys([*jvm_schema.learnt(table), *added])))
+            notes[jvm_schema.AUTO_COLUMNS] = json.dumps(list(dict.fromkeys([*jvm_schema.auto_columns(table), *added])))
         if part or events:
             known = table.properties().get(COLUMNS)
             if moved_columns(known, jvm_schema.ids(spark, table)):  # by another writer: the recorded ids stay

@@ -17,7 +17,7 @@ from frazil.config.spec import Column, TableSpec
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.tables import create_table, read_base
+from frazil.lake.tables import create_table, read_table_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def self_test(lanes: Lanes, table: str, version: int) -> str:
                     "c1": [v] * len(ids),
                 }
             )
-            lane.apply(read_base(lanes.spark, name), rows, Facts(Position(batch=secrets.token_hex(4)), {}))
+            lane.apply(read_table_state(lanes.spark, name), rows, Facts(Position(batch=secrets.token_hex(4)), {}))
         row_id = "_row_id" if version >= 3 else "0"
         got = [tuple(r) for r in lanes.spark.sql(f"SELECT *, {row_id} FROM {name}").collect()]
         return "" if got == [(1, "b", 0)] else f"the self-test read back {got}"

@@ -14,7 +14,6 @@ from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import applied_files_store, jvm, jvm_schema
 from frazil.lake.clock_checks import require_table_in_past
-from frazil.lake.jvm_schema import CONTROL_EVENTS
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
 from frazil.lake.rollback import require_not_rolled_back
 from frazil.lake.stored_position import TAG, read_position, require_position
@@ -234,7 +233,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
 
 
 @dataclass(frozen=True)
-class Base:
+class TableState:
     """The state from which a batch starts: main's snapshot, and the table's position there."""
 
     snapshot: int
@@ -259,7 +258,7 @@ class Base:
         return "" if self.parquet else "its data files are not Parquet"
 
 
-def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
+def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> TableState:
     """Return the table's snapshot and position; if `checked`, first check by its history that they belong together.
 
     Raise TableError if Frazil has not set up the table, and RolledBackError if it was rolled back. Raise
@@ -282,8 +281,13 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
         require_unique_keys(spark, name, table, since, again)
     current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
     now = table.schema().schemaId()
-    schemas = (str(table.uuid()), now, then.schemaId() if then else now, table.properties().get(CONTROL_EVENTS) or "")
-    return Base(
+    schemas = (
+        str(table.uuid()),
+        now,
+        then.schemaId() if then else now,
+        jvm_schema.property_text(table, jvm_schema.CONTROL_EVENTS),
+    )
+    return TableState(
         current.snapshotId(),
         current.sequenceNumber(),
         position,
@@ -297,7 +301,7 @@ def read_base(spark: SparkSession, name: str, checked: bool = True) -> Base:
 
 
 def require_sound(spark: SparkSession, name: str) -> None:
-    """Raise the errors of `read_base` about a table's columns and times, for work that needs no position; keys are not read."""
+    """Raise the errors of `read_table_state` about a table's columns and times, for work that needs no position; keys are not read."""
     table = load(spark, name)
     require_table_in_past(table, name)
     require_own_columns(spark, table, name)
