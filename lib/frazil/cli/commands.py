@@ -26,10 +26,11 @@ COMMANDS = {
     "adopt": "take over a table that another pipeline has fed",
     "repair": "repair, without loss, what stops tables: columns that others changed, snapshots from the future",
     "schema": "write the JSON schemas by which editors complete and check YAML files",
+    "bundle": "write an archive with the Python packages that Spark's executors need",
     "down": "list what an environment has created, then delete it",
 }
 
-WITHOUT_ENV = ("schema",)
+WITHOUT_ENV = ("schema", "bundle")
 """Commands that concern no single environment."""
 
 
