@@ -42,7 +42,9 @@ WITH_PATHS = ("jdbc", "hadoop", "hive")
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
-_NO_PYTHON = re.compile(r"Cannot run program [^,\n]*|Python worker \w+ [^\n]*|ModuleNotFoundError: [^\n]*")
+_NO_PYTHON = re.compile(
+    r"Cannot run program [^,\n]*|Python worker \w+ [^\n]*|Python in worker has different version[^,\n]*|ModuleNotFoundError: [^\n]*"
+)
 
 
 class SessionError(FrazilError):

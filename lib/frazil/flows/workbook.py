@@ -37,6 +37,7 @@ from frazil.errors import FrazilError, SafeFormatter, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.lake import jvm, retry
 from frazil.lake.clock_checks import require_right_clock
+from frazil.lake.jvm_executors import watch_executors
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.storage_errors import explained, require_metadata
 from frazil.lake.tables import format_version
@@ -165,6 +166,7 @@ class Workbook:
         spark = get_spark(self.settings, self.progress)
         require_catalog(spark, self.settings.catalog)
         watch(spark)
+        watch_executors(spark, self.progress)
         jvm.use(spark)
         jvm.plain_local_files(spark)
         # Iceberg's API in another thread finds only catalogs that a Spark query has loaded.
