@@ -362,6 +362,7 @@ TEXT_ONLY = {
     "ParameterError": "a value that a person typed: the remedy is to type another one",
     "SpecError": "an entry of a spec that a person typed",
     "EndpointError": "a document of settings or rules: its text is corrected, or saved again",
+    "BundleError": "packages for executors; no data is concerned",
     "JarsError": "jars, Java or the network; no data is concerned",
     "SessionError": "Spark or its jars; no data is concerned",
     "SourceDatabaseError": "the source database is not reached or not known; no row is concerned",
