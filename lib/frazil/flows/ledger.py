@@ -173,10 +173,10 @@ def compaction_rate(book: Workbook, name: str) -> float:
     """Return the MB/s of the last three compactions of a table; 0 if there was none."""
     if not (kept := _there(book, "maintenance")):
         return 0.0
-    mb, rate = "get_json_object(counts, '$.rewritten_bytes') / 1e6", "get_json_object(counts, '$.mb_per_s')"
+    read, rate = (f"cast(get_json_object(counts, '$.{x}') as double)" for x in ("rewritten_bytes", "mb_per_s"))
     done = book.spark.table(kept).where(f"action = 'compact' and name = {literal(name)} and {rate} > 0")
     last = done.orderBy("ended", ascending=False).limit(3)
-    return last.selectExpr(f"sum({mb}) / sum({mb} / {rate})").first()[0] or 0.0
+    return last.selectExpr(f"sum({read}) / sum({read} / {rate})").first()[0] or 0.0
 
 
 def tidy(book: Workbook) -> None:
