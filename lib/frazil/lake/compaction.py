@@ -170,7 +170,7 @@ def compact(
 
 
 def _settled(running: set[Future], counts: dict[str, int], most: int) -> set[Future]:
-    """Wait until at most so many file groups are still running; add up what the others did, and raise what one failed on."""
+    """Wait until no more than `most` file groups are running; add up what the others did, and raise what one failed on."""
     while len(running) > most:
         done, running = wait(running, return_when=FIRST_COMPLETED)
         for what, value in (pair for each in done for pair in each.result().items()):
