@@ -119,7 +119,9 @@ def test_a_row_delta_and_a_merge_while_groups_are_written_are_carried_over(table
     before, troubles = row_ids(table) if v3 else {}, []
 
     def after(number):
-        if both.wait(PATIENCE_S) == 0 and number <= 2:
+        if number > 2:  # a core is left to ingestion now
+            return
+        if both.wait(PATIENCE_S) == 0:
             try:
                 table.changes("t", *first).merged(lane="rowdelta")
                 table.changes("t", *second, name=FILE2).merged(lane="merge")

@@ -129,7 +129,7 @@ class Job:
 
 
 def at_once(spark: SparkSession, table: jvm.JavaTable) -> int:
-    """Return how many file groups to rewrite at the same time: one on each of Spark's cores. One core is left to ingestion."""
+    """Return how many file groups to rewrite at the same time: one on each of Spark's cores, but one core is left to ingestion."""
     return max(1, min(spark.sparkContext.defaultParallelism - is_ingesting(table), MOST_AT_ONCE))
 
 
@@ -143,14 +143,14 @@ def compact(
     """
     remove_abandoned_branches(spark, name)  # a dead batch must not delay compaction
     table, began, job = jvm.load_table(spark, name), time.monotonic(), Job(spark, name, key, s, run)
-    planned, threads = file_groups(spark, table, s), at_once(spark, table)
+    planned = file_groups(spark, table, s)
     counts = dict.fromkeys(("file_groups", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
     counts |= {"planned_files": sum(len(p.files) for p in planned), "rewritten_bytes": 0, "attempts": 0, "given_up": 0}
     started, head, running = 0, 0, set()
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
         try:
             for number, group in enumerate(planned, 1):
-                running = _settled(running, counts, threads - 1)
+                running = _settled(running, counts, at_once(spark, jvm.load_table(spark, name)) - 1)
                 if started and (time.monotonic() - began > s.max_run_s or started + group.bytes > s.max_run_mb << 20):
                     say(
                         f"{name}: stopped at the run's bounds before file group {number} of {len(planned)}; the next run continues"
