@@ -313,9 +313,8 @@ def test_a_compaction_of_other_files_in_the_middle_is_followed(loaded, monkeypat
 
     def rewrite_the_load():
         s = MaintenanceSettings()
-        done = compaction.compact_group(
-            loaded.spark, loaded.name("t"), ("id",), compaction.FileGroup((first,), 1, 49), s, "middle"
-        )
+        job = compaction.Job(loaded.spark, loaded.name("t"), ("id",), s, "middle")
+        done = compaction.compact_group(job, compaction.FileGroup((first,), 1, 49), 1)
         assert done["file_groups"] == 1
 
     before_commit(monkeypatch, rewrite_the_load)

@@ -212,6 +212,12 @@ def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
         raise SessionError(f"Spark did not start: {why[0]}", f"{cure} See {log}") from e
 
 
+def job_properties(spark: SparkSession) -> dict[str, str | None]:
+    """Return what a thread's Spark jobs are named and cancelled by; another thread can set it for its own ones."""
+    names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+    return {name: spark.sparkContext.getLocalProperty(name) for name in names}
+
+
 @contextmanager
 def low_priority(spark: SparkSession) -> Iterator[None]:
     """Let the Spark jobs of this block and thread use only cores that ingestion leaves free.

@@ -144,7 +144,7 @@ def record(book: Workbook) -> None:
 
 
 @contextlib.contextmanager
-def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterator[dict[str, int]]:
+def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterator[dict[str, float]]:
     """Record one maintenance action in the ledger while it runs; the block puts its counts into the yielded dict.
 
     A row that still says `started` is an action that was killed or is running.
@@ -167,6 +167,16 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
         put("failed", time.time())
         raise
     put("done", time.time())
+
+
+def compaction_rate(book: Workbook, name: str) -> float:
+    """Return the MB/s of the last three compactions of a table; 0 if there was none."""
+    if not (kept := _there(book, "maintenance")):
+        return 0.0
+    read, rate = (f"cast(get_json_object(counts, '$.{x}') as double)" for x in ("rewritten_bytes", "mb_per_s"))
+    done = book.spark.table(kept).where(f"action = 'compact' and name = {literal(name)} and {rate} > 0")
+    last = done.orderBy("ended", ascending=False).limit(3)
+    return last.selectExpr(f"sum({read}) / sum({read} / {rate})").first()[0] or 0.0
 
 
 def tidy(book: Workbook) -> None:

@@ -43,6 +43,8 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
             require_sound(book.spark, book.name(spec))
             for a in maintenance_actions.plan(measure(book.spark, book.name(spec), book.settings), book.settings):
                 row = {"table": spec.source, **asdict(a)}
+                if a.action == "compact":
+                    row["cost"] += f"; {_duration(book, spec)}"
                 if a.action == "remove orphan files":
                     row["why"] += (
                         f": {len(maintenance_actions.orphan_files(book.spark, book.name(spec), book.settings))} now"
@@ -54,6 +56,16 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
         {"table": source, "action": PURGE, "why": why, "cost": f"rewrites files of {book.ops('quarantine')}"}
         for source, why in _ended(book).items()
     ]
+
+
+def _duration(book: Workbook, spec: TableSpec) -> str:
+    """Return how long a compaction will take at the rate of the table's last ones."""
+    s, rate = book.settings, ledger.compaction_rate(book, book.name(spec))
+    if not rate:
+        return "the time is not known before its first run"
+    groups = file_groups(book.spark, jvm.load_table(book.spark, book.name(spec)), s)
+    mb = min(sum(g.bytes for g in groups), s.max_run_mb << 20) / 1e6
+    return f"about {mb / rate:,.0f} s at {rate:,.3g} MB/s, the rate of its last runs"
 
 
 @stage
@@ -160,7 +172,9 @@ def _act(book: Workbook, spec: TableSpec, actions: list[Action], run: str) -> Ta
     return TableResult(spec.source, "maintained", ", ".join(a.action for a in actions), counts=counts)
 
 
-def _done(book: Workbook, spec: TableSpec, table: maintenance_actions.Table, action: str, mark: str) -> dict[str, int]:
+def _done(
+    book: Workbook, spec: TableSpec, table: maintenance_actions.Table, action: str, mark: str
+) -> dict[str, float]:
     """Do an action and return what it changed."""
     if action == PURGE:
         days = book.settings.quarantine_days

@@ -3,26 +3,32 @@
 A file group is staged without a commit. Later deletes of its old files are mapped to the new ones, by `_row_id` on v3
 and by the key on v2. They join the commit. If yet another delete arrives, Iceberg refuses the commit, and the mapping
 is repeated. Compaction never waits longer than one batch, and locks nothing.
+
+Threads rewrite several file groups at the same time, each in one task of Spark. They commit one after the other.
 """
 
 from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
+from itertools import takewhile
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
-from frazil.config.spark_session import low_priority
+from frazil.config.spark_session import job_properties, low_priority
 from frazil.config.sql import identifier
 from frazil.lake import jvm, jvm_rewrite, jvm_schema
 from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, names_of, order_of, remapped_deletes
 from frazil.lake.retry import MainMovedError, is_known_failure, may_try_again, until_committed
-from frazil.lake.small_file_merge import left_to_ingestion
+from frazil.lake.small_file_merge import is_ingesting, left_to_ingestion
 from frazil.lake.stored_position import BRANCH_PREFIX
 
 if TYPE_CHECKING:
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
 FILE_GROUP = "frazil.slice"
 ATTEMPTS = 3
 """Times to try to commit a file group against ingestion; after that it waits for the next run."""
+MOST_AT_ONCE = 8
+"""Limit of file groups that are rewritten at the same time: this process plans and commits them one after the other."""
 TASK_ROWS = 50_000
 """Rows per task in the comparison of a file group before and after."""
 
@@ -94,56 +102,111 @@ def _packed(files: list[_File], s: MaintenanceSettings) -> Iterator[list[_File]]
     yield group
 
 
+@dataclass(frozen=True)
+class Job:
+    """The compaction of one table. Its file groups commit one at a time (`turn`), and no longer once it is `stopped`."""
+
+    spark: SparkSession
+    name: str
+    key: tuple[str, ...]
+    settings: MaintenanceSettings
+    run: str
+    turn: Lock = field(default_factory=Lock)
+    stopped: Event = field(default_factory=Event)
+    tag: str = field(default_factory=lambda: f"compaction-{uuid.uuid4()}")
+    """The tag of its Spark jobs. Their job group may also have jobs of ingestion."""
+
+    def others_since(self, snapshot: int) -> bool:
+        """Return whether main has a commit after this snapshot that is not of this compaction."""
+        newer = takewhile(lambda s: s.snapshotId() != snapshot, jvm.ancestors(jvm.load_table(self.spark, self.name)))
+        return any(not (s.summary().get(FILE_GROUP) or "").startswith(f"{self.run}/") for s in newer)
+
+    def cancel(self, running: set[Future]) -> None:
+        """Let no further file group commit, cancel the Spark jobs of all, and return when none is running."""
+        self.stopped.set()
+        while wait(running, timeout=0.2).not_done:  # a thread may be about to start its next job
+            self.spark.sparkContext.cancelJobsWithTag(self.tag)
+
+
+def at_once(spark: SparkSession, table: jvm.JavaTable) -> int:
+    """Return how many file groups to rewrite at the same time: one on each of Spark's cores, but one core is left to ingestion."""
+    return max(1, min(spark.sparkContext.defaultParallelism - is_ingesting(table), MOST_AT_ONCE))
+
+
 def compact(
     spark: SparkSession, name: str, key: tuple[str, ...], s: MaintenanceSettings, run: str, say: Callable[[str], None]
-) -> dict[str, int]:
-    """Compact a table group by group within the run's limits of time and bytes, and return counts of what was done.
+) -> dict[str, float]:
+    """Compact a table in file groups within the run's limits of time and bytes, and return counts of what was done.
 
-    A run that was stopped or killed continues with the next run: the plan depends on the table alone.
+    If one group fails, the others are cancelled, and its error is raised. A run that was stopped or killed continues
+    with the next run: the plan depends on the table alone.
     """
     remove_abandoned_branches(spark, name)  # a dead batch must not delay compaction
-    table, began = jvm.load_table(spark, name), time.monotonic()
+    table, began, job = jvm.load_table(spark, name), time.monotonic(), Job(spark, name, key, s, run)
     planned = file_groups(spark, table, s)
     counts = dict.fromkeys(("file_groups", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
-    counts |= {"planned_files": sum(len(p.files) for p in planned), "attempts": 0, "given_up": 0}
-    done, head = 0, 0
-    for number, group in enumerate(planned, 1):
-        if done and (time.monotonic() - began > s.max_run_s or done + group.bytes > s.max_run_mb << 20):
-            say(
-                f"{name}: stopped at the run's bounds before file group {number} of {len(planned)}; the next run continues"
-            )
-            break
-        # Another writer commits too: let a batch go first and catch up.
-        if head and _head(spark, name).parentId() != head:
-            _until_somebody_commits(spark, name)
-        head = _head(spark, name).snapshotId()
-        with low_priority(spark):
-            found = compact_group(spark, name, key, group, s, f"{run}/{number}")
-        for field, value in found.items():
-            counts[field] = max(counts[field], value) if field == "attempts" else counts[field] + value
-        done += group.bytes
-    return counts
+    counts |= {"planned_files": sum(len(p.files) for p in planned), "rewritten_bytes": 0, "attempts": 0, "given_up": 0}
+    started, head, running = 0, 0, set()
+    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+        try:
+            for number, group in enumerate(planned, 1):
+                running = _settled(running, counts, at_once(spark, jvm.load_table(spark, name)) - 1)
+                if started and (time.monotonic() - began > s.max_run_s or started + group.bytes > s.max_run_mb << 20):
+                    say(
+                        f"{name}: stopped at the run's bounds before file group {number} of {len(planned)}; the next run continues"
+                    )
+                    break
+                # Another writer commits too: let a batch go first and catch up.
+                if head and job.others_since(head):
+                    _until_somebody_commits(spark, name)
+                head = _head(spark, name).snapshotId()
+                running.add(pool.submit(_in_thread, job, job_properties(spark), group, number))
+                started += group.bytes
+            _settled(running, counts, 0)
+        except BaseException:
+            job.cancel(running)
+            raise
+    return counts | {"mb_per_s": float(f"{counts['rewritten_bytes'] / 1e6 / (time.monotonic() - began):.3g}")}
 
 
-def compact_group(
-    spark: SparkSession, name: str, key: tuple[str, ...], group: FileGroup, s: MaintenanceSettings, mark: str
-) -> dict[str, int]:
-    """Rewrite and commit one file group. `mark` names it in the snapshot summary, which resolves an unknown outcome."""
+def _settled(running: set[Future], counts: dict[str, int], most: int) -> set[Future]:
+    """Wait until no more than `most` file groups are running; add up what the others did, and raise what one failed on."""
+    while len(running) > most:
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        for what, value in (pair for each in done for pair in each.result().items()):
+            counts[what] = max(counts[what], value) if what == "attempts" else counts[what] + value
+    return running
+
+
+def _in_thread(job: Job, properties: dict[str, str | None], group: FileGroup, number: int) -> dict[str, int]:
+    """Compact a file group in this thread; its Spark jobs get the properties of the caller's."""
+    jvm.use(job.spark)
+    for name, value in properties.items():
+        job.spark.sparkContext.setLocalProperty(name, value)
+    job.spark.sparkContext.addJobTag(job.tag)
+    with low_priority(job.spark):
+        return compact_group(job, group, number)
+
+
+def compact_group(job: Job, group: FileGroup, number: int) -> dict[str, int]:
+    """Rewrite a file group, and commit it when it is its turn. Run and number resolve an unknown outcome: its snapshot names them."""
+    spark, name, mark = job.spark, job.name, f"{job.run}/{number}"
     table, began = jvm.load_table(spark, name), time.time()
     start = table.currentSnapshot()
     before = jvm_rewrite.Tasks(spark, table, start.snapshotId())
     if not all(path in before for path in group.files):
         return {"given_up": 1}
-    rewrite = _rewrite(spark, table, {path: before[path] for path in group.files}, key, s)
+    rewrite = _rewrite(spark, table, {path: before[path] for path in group.files}, job.key, job.settings)
     facts = {"files": len(group.files), "added": len(rewrite.new), "began": round(began * 1000), "bytes": group.bytes}
-    swap = _Swap(spark, name, start, before, rewrite, s)
+    swap = _Swap(job, start, before, rewrite)
     try:
-        until_committed(
-            lambda: swap.attempt(facts, mark),
-            lambda: _happened(spark, name, mark),
-            swap.failed,
-            ATTEMPTS,
-        )
+        with job.turn:
+            until_committed(
+                lambda: swap.attempt(facts, mark),
+                lambda: _happened(spark, name, mark),
+                swap.failed,
+                ATTEMPTS,
+            )
     except Exception as error:
         if not (isinstance(error, _FilesGoneError) or may_try_again(error)):
             raise
@@ -153,7 +216,7 @@ def compact_group(
         if not swap.commits:
             jvm_rewrite.remove_files(table, rewrite.new)
     return {"file_groups": 1, "rewritten_files": len(group.files), "added_files": len(rewrite.new),
-            "carried_deletes": swap.carried, "attempts": swap.attempts}  # fmt: skip
+            "carried_deletes": swap.carried, "rewritten_bytes": group.bytes, "attempts": swap.attempts}  # fmt: skip
 
 
 class _FilesGoneError(Exception):
@@ -163,18 +226,10 @@ class _FilesGoneError(Exception):
 class _Swap:
     """Swaps a group's old files for the new ones, with the deletes that arrived since the rewrite began."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        name: str,
-        start: jvm.JavaSnapshot,
-        before: jvm_rewrite.Tasks,
-        rewrite: Rewrite,
-        s: MaintenanceSettings,
-    ):
-        self.spark, self.name, self.start, self.before = spark, name, start, before
-        self.rewrite, self.wait_for_writer_s = rewrite, s.wait_for_writer_s
-        self.old = jvm.java_list(spark, [before[path].file() for path in rewrite.files])
+    def __init__(self, job: Job, start: jvm.JavaSnapshot, before: jvm_rewrite.Tasks, rewrite: Rewrite):
+        self.job, self.spark, self.name, self.start = job, job.spark, job.name, start
+        self.before, self.rewrite = before, rewrite
+        self.old = jvm.java_list(job.spark, [before[path].file() for path in rewrite.files])
         self.attempts, self.carried, self.deletes, self.sent = 0, 0, [], False
         self.commits = 0
         """Commits that did not certainly fail: the new files must stay. Orphan removal deletes unused ones."""
@@ -182,10 +237,13 @@ class _Swap:
     def attempt(self, facts: dict[str, int], mark: str) -> bool:
         """Commit once, when no batch is being written; raise MainMovedError if one still is after `wait_for_writer_s`."""
         spark, name = self.spark, self.name
-        self.attempts, self.deletes, self.sent = self.attempts + 1, [], False
-        if self.attempts > 1 or _head(spark, name).snapshotId() != self.start.snapshotId():
+        self.deletes, self.sent = [], False
+        if self.job.stopped.is_set():
+            raise CancelledError(name)
+        self.attempts += 1
+        if self.attempts > 1 or self.job.others_since(self.start.snapshotId()):
             _until_somebody_commits(spark, name)
-        table = _after_the_batch_in_flight(spark, name, self.wait_for_writer_s)
+        table = _after_the_batch_in_flight(spark, name, self.job.settings.wait_for_writer_s)
         head = table.currentSnapshot().snapshotId()
         now = jvm_rewrite.Tasks(spark, table, head)
         if not all(path in now for path in self.rewrite.files):
@@ -214,20 +272,32 @@ class _Swap:
 def _rewrite(
     spark: SparkSession, table: Any, tasks: dict[str, Any], key: tuple[str, ...], s: MaintenanceSettings
 ) -> Rewrite:
-    """Write the live rows of a file group to new files in one task, so that a core is left to ingestion.
+    """Write the live rows of a file group to new files in one task, so that it takes no more than one core.
 
-    There is no new file if all rows are deleted. Raise CompactionError unless every row is found exactly once with the
-    same values.
+    There is no new file if all rows are deleted. If it fails, no new file is left.
+    """
+    with jvm_rewrite.staged(spark, table, [*tasks.values()]) as (group, rows):
+        one = rows.coalesce(1)
+        ordered = one.sortWithinPartitions(*map(identifier, s.sort_by)) if s.sort_by else one
+        new = jvm_rewrite.write_staged(spark, table, group, ordered, s.target_file_mb * 2 << 20)
+    try:
+        moved = _moved(spark, table, [*tasks.values()], new, key)
+        return Rewrite(tuple(tasks), new, moved, order_of(moved))
+    except BaseException:
+        jvm_rewrite.remove_files(table, new)
+        raise
+
+
+def _moved(spark: SparkSession, table: Any, old: list[Any], new: list[Any], key: tuple[str, ...]) -> DataFrame:
+    """Return where each row of old files (scan tasks) is in the new ones, as `Rewrite.moved`.
+
+    Raise CompactionError unless every row is found exactly once with the same values.
     """
     from pyspark.sql import DataFrame, Window
     from pyspark.sql import functions as F
 
-    columns, old = [*jvm_schema.ids(spark, table)], [*tasks.values()]
+    columns = [*jvm_schema.ids(spark, table)]
     names = ["_row_id"] if table.operations().current().formatVersion() >= 3 else list(key)
-    with jvm_rewrite.staged(spark, table, old) as (group, rows):
-        one = rows.coalesce(1)
-        ordered = one.sortWithinPartitions(*map(identifier, s.sort_by)) if s.sort_by else one
-        new = jvm_rewrite.write_staged(spark, table, group, ordered, s.target_file_mb * 2 << 20)
 
     def placed(frame: DataFrame, side: str) -> DataFrame:
         ids = [F.col(identifier(n)).alias(f"id{i}") for i, n in enumerate(names)]
@@ -263,12 +333,11 @@ def _rewrite(
         n = moved.selectExpr("count(*) pairs", f"count_if(not {wrong}) wrong").first()
     if n.wrong or n.pairs != sum(f.recordCount() for f in new):
         jvm.release(moved)
-        jvm_rewrite.remove_files(table, new)
         raise CompactionError(
             f"{table.name()}: {n.wrong} of {n.pairs} rows are not the same after the rewrite",
             "nothing was committed; run again",
         )
-    return Rewrite(tuple(tasks), new, moved, order_of(moved))
+    return moved
 
 
 def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> jvm.JavaTable:

@@ -134,6 +134,16 @@ def _summary(at: Locator, young: list[SmallFile], new: list[NewFile]) -> dict[st
     return {"frazil.kind": KIND, "frazil.counts": json.dumps(facts), ORDER: json.dumps(order)}
 
 
+def is_ingesting(table: jvm.JavaTable) -> bool:
+    """Return whether a batch of changes was committed in the last minute."""
+    for snapshot in jvm.ancestors(table):
+        if time.time() - snapshot.timestampMillis() / 1000 > AT_WORK_S:
+            return False
+        if snapshot.summary().get("frazil.kind") == "changes":
+            return True
+    return False
+
+
 def left_to_ingestion(spark: SparkSession, table: jvm.JavaTable) -> set[str]:
     """Return the files added since the last merge if ingestion is active: it will soon replace them itself."""
     behind: set[int] = set()
