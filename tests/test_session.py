@@ -1,5 +1,6 @@
 """The Spark session: what one machine has and a cluster has not, how it ends, and who shares a catalog with it."""
 
+import os
 import sqlite3
 import threading
 import time
@@ -47,6 +48,14 @@ def test_a_cluster_gets_neither_this_machines_address_nor_its_cores(master):
     assert spark_session.local_conf(Settings(), master) == {}
     alone = spark_session.local_conf(Settings(), "local[2]")
     assert {"spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions", "spark.default.parallelism"} <= set(alone)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"), [("local[7]", "7"), ("local[3, 2]", "3"), ("local[*]", str(os.cpu_count()))]
+)
+def test_a_local_session_plans_for_the_cores_that_its_master_states(master, cores):
+    conf = spark_session.local_conf(Settings(), master)
+    assert (conf["spark.default.parallelism"], conf["spark.sql.shuffle.partitions"]) == (cores, cores)
 
 
 @pytest.mark.parametrize("line", jars.ICEBERG)

@@ -119,7 +119,8 @@ def local_conf(settings: Settings, master: str) -> dict[str, str]:
     """Return the settings of a session on this machine alone; a cluster's cores and addresses differ from the driver's."""
     if not master.startswith("local"):
         return {}
-    cores = str(os.cpu_count() or 2)
+    stated = re.match(r"local\[(\d+)", master)
+    cores = stated[1] if stated else str(os.cpu_count() or 2)
     sizes = {"spark.sql.shuffle.partitions": cores, "spark.default.parallelism": cores}
     return {**LOCAL, **sizes, **collector_conf(settings)}
 
