@@ -119,18 +119,12 @@ class Position:
     def to_json(self, **stamp: int) -> str:
         """Return the position as JSON, with the id and sequence number of the snapshot that it is committed with."""
         facts = {STORED_AS.get(k, k): v for k, v in asdict(self).items() if v or k not in OPTIONAL}
-        version = (
-            5
-            if self.turn
-            else 4
-            if self.replay_pending or self.topic
-            else 3
-            if self.stream_ids
-            else 2
-            if self.stream
-            else 1
-        )
-        return json.dumps({"version": version, **facts, **stamp}, separators=(",", ":"))
+        return json.dumps({"version": self._version(), **facts, **stamp}, separators=(",", ":"))
+
+    def _version(self) -> int:
+        """Return the oldest version of Frazil's positions that has all fields of this one."""
+        of_fields = (5, self.turn), (4, self.replay_pending or self.topic), (3, self.stream_ids), (2, self.stream)
+        return next((version for version, value in of_fields if value), 1)
 
     @staticmethod
     def from_json(text: str) -> tuple[Position, dict[str, int]]:
