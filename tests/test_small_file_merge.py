@@ -98,12 +98,12 @@ def test_an_index_of_another_run_follows_a_fold_by_its_order(loaded, monkeypatch
     for n, name in enumerate(files(2)):
         loaded.changes("t", U(n, f"u{n}"), I(100 + n, "n"), name=name)
     with monkeypatch.context() as m:
-        m.setattr(small_file_merge.Fold, "fold", lambda self, *a: None)
+        m.setattr(small_file_merge.SmallFileMerge, "merge", lambda self, *a: None)
         ingest(loaded, book)
         book.lanes.save()  # as it was before the fold
         m.undo()
         lane = book.lanes.open[loaded.name("t")]
-        lane.small.fold(loaded.spark, lane.rows, lane.spec, [])
+        lane.small.merge(loaded.spark, lane.rows, lane.spec, [])
     assert len(folds(loaded)) == 1
     read = []
     monkeypatch.setattr(Locator, "_read_keys", lambda self, table, paths, snapshot: read.extend(paths))
@@ -197,6 +197,6 @@ def test_large_commits_and_none_at_all_are_not_folded(loaded, monkeypatch):
 
 
 def test_the_tables_of_a_run_do_not_fold_at_once():
-    first = [small_file_merge.Fold(16, nth).commits for nth in range(8)]
+    first = [small_file_merge.SmallFileMerge(16, nth).commits for nth in range(8)]
     assert first[0] == 0 and len({*first}) == 8 and all(0 <= n < 16 for n in first)
-    assert [small_file_merge.Fold(0, nth).due for nth in range(3)] == [False] * 3
+    assert [small_file_merge.SmallFileMerge(0, nth).due for nth in range(3)] == [False] * 3

@@ -73,10 +73,10 @@ class Lanes:
     def row_delta(self, name: str, spec: TableSpec) -> RowDelta:
         """Return the row deltas of a table by its key index, which stays loaded."""
         from frazil.lake.row_delta import RowDelta
-        from frazil.lake.small_file_merge import Fold
+        from frazil.lake.small_file_merge import SmallFileMerge
 
         if name not in self.open or self.open[name].spec != spec:
-            small = Fold(self.merge_small_after, len(self.open))
+            small = SmallFileMerge(self.merge_small_after, len(self.open))
             self.open[name] = RowDelta(self.spark, name, spec, self.folder, small)
         return self.open[name]
 

@@ -12,7 +12,7 @@ from frazil.lake.commit import Commit, Facts, MismatchError, commit_of, once, re
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.row_delta_files import NewFile, in_order, write_deletes, write_rows
 from frazil.lake.row_locator import Locator, StoredRows, live_rows
-from frazil.lake.small_file_merge import Fold
+from frazil.lake.small_file_merge import SmallFileMerge
 from frazil.lake.tables import TableState, read_table_state
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class RowDelta:
         name: str,
         spec: TableSpec,
         folder: Path,
-        small: Fold | None = None,
+        small: SmallFileMerge | None = None,
     ):
         self.spark, self.name, self.spec = spark, name, spec
-        self.small = small or Fold(0)
+        self.small = small or SmallFileMerge(0)
         self.rows = Locator(spark, name, spec, folder)
         self.partitioning: tuple[list[tuple[int, str, str]], Partitioning | None] | None = None
         """The table's partition fields as last seen, and how to compute their values; None: not read yet."""
@@ -78,7 +78,7 @@ class RowDelta:
                 written, kept = write_rows(self.spark, table, mine, self.spec, fields), stored.row_ids
             done = self._commit(table, mine, (stored, written), facts)
             if self.small.due:  # if that fails, the batch is found in the table
-                self.small.fold(self.spark, self.rows, self.spec, fields)
+                self.small.merge(self.spark, self.rows, self.spec, fields)
             return done
 
         # A batch that is only found is not in the index yet: the next batch catches up.

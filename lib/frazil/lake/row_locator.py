@@ -287,7 +287,7 @@ class Locator:
         self.index.marks |= {p: self.plan[p].mark for p in (*touched, *(path for path, _ in files))}
         self.index.snapshot = head.snapshotId()
 
-    def folded(self, rows: Table, new: list[NewFile], old: list[str], head: jvm.JavaSnapshot) -> None:
+    def merged(self, rows: Table, new: list[NewFile], old: list[str], head: jvm.JavaSnapshot) -> None:
         """Record a merge of small files: these existing rows fill the new files, one after the other, and the old files are removed."""
         for path in old:
             del self.plan[path]

@@ -43,7 +43,7 @@ class SmallFile:
     snapshot: int
 
 
-class Fold:
+class SmallFileMerge:
     """Collects one table's newest small files and their rows, and merges them after `after` commits; 0 = off.
 
     The tables of a run commit at the same pace. The first merge of the `nth` table comes earlier, so that no single
@@ -70,7 +70,7 @@ class Fold:
         """Whether enough commits were collected."""
         return 0 < self.after <= self.commits
 
-    def fold(self, spark: SparkSession, at: Locator, spec: TableSpec, fields: list[tuple[int, str, str]]) -> None:
+    def merge(self, spark: SparkSession, at: Locator, spec: TableSpec, fields: list[tuple[int, str, str]]) -> None:
         """Rewrite the collected files as one file per partition. If another writer commits first, they stay as they are."""
         young, self.files, self.commits = self.files, [], 0
         table = jvm.load_table(spark, at.name)
@@ -104,7 +104,7 @@ class Fold:
             jvm_rewrite.remove_files(table, files.new)
             return
         if head.parentId() == at.snapshot:  # otherwise another writer committed in between: the next batch catches up
-            at.folded(rows, new, [y.path for y in young], head)
+            at.merged(rows, new, [y.path for y in young], head)
 
 
 def _live(table: jvm.JavaTable, at: Locator, young: list[SmallFile]) -> Table:
