@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).parents[1]
 FIGURES = {
     "drain_changes_per_s",
+    "fullload_rss_mb",
     "fullload_vs_raw",
     "commit_40_vs_10",
     "ingest_p99_rise",
@@ -44,4 +45,4 @@ def test_groups_share_a_jvm_in_their_quick_form_and_one_that_fails_holds_no_othe
 
 def test_a_group_that_is_not_there_is_named(bench):
     ran = bench[0]("drain", "speed")
-    assert ran.returncode == 2 and ran.stderr.startswith("no group speed; there are: drain, fullload, growth")
+    assert ran.returncode == 2 and ran.stderr.startswith("no group speed; there are: bulk, compaction, drain,")
