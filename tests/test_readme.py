@@ -70,15 +70,10 @@ def default_of(field) -> str:
 
 def parameter_table() -> str:
     """Render all parameters: those that every notebook takes, then each notebook's own."""
-    common = settings.parameters(settings.Settings)
-    own = chain(
-        *[
-            [(f, n) for name, f in settings.parameters(c).items() if name not in common]
-            for n, c in settings.NOTEBOOKS.items()
-        ]
-    )
+    common = {f.name for f in fields(settings.Settings)}
+    own = chain(*[[(f, n) for f in fields(c) if f.name not in common] for n, c in settings.NOTEBOOKS.items()])
     lines = ["| name | type | default | notebooks | meaning |", "|---|---|---|---|---|"]
-    for f, notebook in [*((f, "all") for f in common.values()), *own]:
+    for f, notebook in [*((f, "all") for f in fields(settings.Settings)), *own]:
         meaning = f.metadata["help"].replace("|", "\\|")
         lines.append(f"| `{f.name}` | {f.type} | `{default_of(f)}` | {notebook} | {meaning} |")
     return "\n".join(lines) + "\n"

@@ -50,7 +50,7 @@ def _kind(hint: Any, declared: Mapping[str, Any]) -> Any:
 def model_of(cls: type, without: str = "") -> type[Parameters]:
     """Return the model of a dataclass of parameters, without one of them."""
     hints, entries = get_type_hints(cls), {}
-    for f in (f for f in fields(cls) if "help" in f.metadata and f.name != without):
+    for f in (f for f in fields(cls) if f.name != without):
         default = {"default": f.default} if f.default is not MISSING else {"default_factory": f.default_factory}
         entries[f.name] = (_kind(hints[f.name], f.metadata), Field(**default, description=f.metadata["help"]))
     return create_model(cls.__name__, __base__=Parameters, __doc__=cls.__doc__, **entries)

@@ -7,7 +7,7 @@ import os
 import types
 import warnings
 from collections.abc import Collection
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -422,11 +422,6 @@ GIVEN = "FRAZIL_GIVEN"
 """The environment variable in which `frazil run` passes on parameters that may hold a credential, as JSON."""
 
 
-def parameters(cls: type[Settings]) -> dict[str, Field]:
-    """Return the declared parameters of a dataclass by their names."""
-    return {f.name: f for f in fields(cls) if "help" in f.metadata}
-
-
 def find_params() -> Path:
     """Return the folder with the environment files: FRAZIL_PARAMS, else the nearest `params/` at or above the working directory."""
     if named := os.environ.get("FRAZIL_PARAMS"):
@@ -540,7 +535,7 @@ class Resolved:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per parameter: its value (secrets hidden) and where it comes from."""
-        values = {n: redaction.shown(n, getattr(self.settings, n)) for n in parameters(type(self.settings))}
+        values = {f.name: redaction.shown(f.name, getattr(self.settings, f.name)) for f in fields(self.settings)}
         return [{"parameter": n, "value": v, "from": self.origin[n]} for n, v in values.items()]
 
 
@@ -553,7 +548,7 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     from frazil.config.parameter_models import model_of
 
     cls, here = NOTEBOOKS[notebook], "the notebook's cell"
-    found = _up_to_date(notebook, _cell_values(cell, set(parameters(cls)), _earlier_names(notebook)), here)
+    found = _up_to_date(notebook, _cell_values(cell, {f.name for f in fields(cls)}, _earlier_names(notebook)), here)
     found = _checked(model_of(cls), found, here)
     file, sections = _environment(found.get("env", cls.env))
     sealed = _up_to_date(notebook, json.loads(os.environ.get(GIVEN, "{}")), "the command")
@@ -569,4 +564,4 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     settings = cls(**values)
     redaction.hide_credentials(settings)
     cell["_frazil_resolved"] = types.MappingProxyType(origin)
-    return Resolved(settings, {n: origin.get(n, "default") for n in parameters(cls)})
+    return Resolved(settings, {f.name: origin.get(f.name, "default") for f in fields(cls)})

@@ -134,10 +134,15 @@ def _summary(at: Locator, young: list[SmallFile], new: list[NewFile]) -> dict[st
     return {"frazil.kind": KIND, "frazil.counts": json.dumps(facts), ORDER: json.dumps(order)}
 
 
+def _is_old(snapshot: jvm.JavaSnapshot) -> bool:
+    """Return whether a snapshot is too old to show that ingestion is active."""
+    return time.time() - snapshot.timestampMillis() / 1000 > AT_WORK_S
+
+
 def is_ingesting(table: jvm.JavaTable) -> bool:
     """Return whether a batch of changes was committed in the last minute."""
     for snapshot in jvm.ancestors(table):
-        if time.time() - snapshot.timestampMillis() / 1000 > AT_WORK_S:
+        if _is_old(snapshot):
             return False
         if snapshot.summary().get("frazil.kind") == "changes":
             return True
@@ -148,7 +153,7 @@ def left_to_ingestion(spark: SparkSession, table: jvm.JavaTable) -> set[str]:
     """Return the files added since the last merge if ingestion is active: it will soon replace them itself."""
     behind: set[int] = set()
     for snapshot in islice(jvm.ancestors(table), LOOK_BACK):
-        if not behind and time.time() - snapshot.timestampMillis() / 1000 > AT_WORK_S:
+        if not behind and _is_old(snapshot):
             return set()
         if snapshot.summary().get("frazil.kind") == KIND:
             return set(jvm_rewrite.added_files(spark, table, behind))
