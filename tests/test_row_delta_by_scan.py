@@ -1,10 +1,13 @@
 """A row delta whose old rows a scan of the table's keys finds: no key index, and Spark's tasks write large batches."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from frazil.engine import scan_row_delta, small_batch
 from frazil.flows import cdc
+from frazil.lake import row_locator
 from helpers import FILE1, FILE2, FILE3, D, I, U
 from lake_reader import lake_rows
 
@@ -15,6 +18,7 @@ pytestmark = pytest.mark.spark
 def size(request, monkeypatch):
     """Let Spark's tasks read and write the batches, or this process."""
     monkeypatch.setattr(small_batch, "MOST_MB", request.param)
+    return request.param
 
 
 @pytest.fixture
@@ -38,6 +42,43 @@ def test_a_batch_is_one_snapshot_that_adds_rows_and_deletes_positions(loaded, ca
     assert sorted(lake_rows(catalog_options, f"{loaded.space}.t")) == sorted(expected.items())
 
 
+def test_deletes_of_format_v2_grow_with_each_batch(world, catalog_options, size):
+    world.given["query_engines"] = ["trino"]
+    world.table("t").load("t", *[(i, f"a{i}") for i in range(50)]).loaded()
+    world.changes("t", U(1, "b"), D(2), name=FILE1).merged(lane="scan")
+    world.changes("t", U(1, "c"), U(3, "d"), D(4), name=FILE2).merged(lane="scan")
+    assert (
+        summary(world)["total-position-deletes"] == "5"
+        and world.iceberg("t").operations().current().formatVersion() == 2
+    )
+    expected = {i: f"a{i}" for i in range(50) if i not in (2, 4)} | {1: "c", 3: "d"}
+    assert sorted(lake_rows(catalog_options, f"{world.space}.t")) == sorted(expected.items())
+
+
+def test_the_driver_collects_no_rows_of_a_batch_that_tasks_read(loaded, monkeypatch):
+    monkeypatch.setattr(small_batch, "MOST_MB", 0)
+    monkeypatch.setattr(scan_row_delta, "find_rows", None)
+    monkeypatch.setattr(row_locator, "arrow", None)
+    loaded.changes("t", U(1, "b"), D(2), I(90, "c"), U(60, "d", was=3), name=FILE1).merged(lane="scan")
+    expected = {i: f"a{i}" for i in range(50) if i not in (2, 3)} | {1: "b", 90: "c", 60: "d"}
+    assert sorted(loaded.rows("t")) == sorted(expected.items()) and summary(loaded)["frazil.lane"] == "scan"
+
+
+def test_a_damaged_deletion_vector_stops_the_batch_before_anything_is_lost(loaded, size):
+    loaded.changes("t", U(1, "b"), D(2), name=FILE1).merged(lane="scan")
+    (vectors,) = Path(loaded.catalog_options["warehouse"]).rglob(f"{loaded.space}/t/**/*.puffin")
+    whole = vectors.read_bytes()
+    content = bytearray(whole)
+    content[12] ^= 0xFF
+    vectors.write_bytes(bytes(content))
+    loaded.changes("t", U(1, "c"), D(4), name=FILE2)
+    assert loaded.merge(lane="scan")["t"].failed
+    vectors.write_bytes(whole)
+    assert not loaded.merge(lane="scan")["t"].failed
+    expected = {i: f"a{i}" for i in range(50) if i not in (2, 4)} | {1: "c"}
+    assert sorted(loaded.rows("t")) == sorted(expected.items())
+
+
 def test_an_updated_row_keeps_its_row_id_and_a_new_row_gets_one(loaded, size):
     def ids() -> dict:
         found = loaded.spark.sql(f"SELECT id, _row_id FROM {loaded.name('t')}").collect()
@@ -54,15 +95,16 @@ def test_an_updated_row_keeps_its_row_id_and_a_new_row_gets_one(loaded, size):
 
 
 def test_a_compaction_meanwhile_loses_no_change(loaded, monkeypatch, size):
-    write, turns = scan_row_delta._ScanDelta.write, []
+    by = scan_row_delta._InDriver if size else scan_row_delta._InTasks
+    write, turns = by.write, []
 
-    def and_compact(delta, found):
-        written = write(delta, found)
+    def and_compact(delta):
+        written = write(delta)
         turns.append(loaded.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')"))
         return written
 
     loaded.changes("t", U(1, "b"), D(2), name=FILE1).merged(lane="scan")
-    monkeypatch.setattr(scan_row_delta._ScanDelta, "write", and_compact)
+    monkeypatch.setattr(by, "write", and_compact)
     loaded.changes("t", U(1, "c"), U(3, "d"), D(4), name=FILE2).merged(lane="scan")
     assert len(turns) == 1 and summary(loaded)["frazil.lane"] == "scan"
     expected = {i: f"a{i}" for i in range(50) if i not in (2, 4)} | {1: "c", 3: "d"}
@@ -123,11 +165,14 @@ def test_a_merge_writes_tables_that_only_spark_can_write(loaded, size, propertie
     assert {r[0]: r[1] for r in loaded.rows("t")} == {i: f"a{i}" for i in range(50) if i != 2} | {1: "b", 90: "c"}
 
 
-def test_a_merge_writes_what_does_not_fit_a_broadcast(loaded, monkeypatch, size):
-    monkeypatch.setattr(scan_row_delta, "MOST_KEYS", 2)
+def test_tasks_join_keys_that_do_not_fit_a_broadcast(loaded, monkeypatch, size):
+    monkeypatch.setattr(scan_row_delta, "MOST_BROADCAST", 2)
     loaded.changes("t", U(1, "b"), D(2), I(90, "c"), name=FILE1).merged(lane="scan")
     told = summary(loaded)
-    assert (told["frazil.lane"], told["frazil.lane-reason"]) == ("merge", "3 keys are too many for a broadcast")
+    if size:
+        assert (told["frazil.lane"], told["frazil.lane-reason"]) == ("merge", "3 keys are too many for this process")
+    else:
+        assert told["frazil.lane"] == "scan"
     assert {r[0]: r[1] for r in loaded.rows("t")} == {i: f"a{i}" for i in range(50) if i != 2} | {1: "b", 90: "c"}
 
 

@@ -16,25 +16,27 @@ from frazil.engine.collapsed_batch import as_micros, merge_rows, micros_sql
 from frazil.engine.moved_rows import BUCKET_BITS
 from frazil.engine.row_form import PASSED, RowForm, in_batches
 from frazil.engine.shuffle import packed
+from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-Write = Callable[[Iterator[tuple[int, "pa.Table"]]], Any]
-"""Writes rows, given in parts with the number of each part's first row; JSON must be able to hold its result."""
+Write = Callable[[Iterator[tuple["pa.Table", "pa.Array | None"]]], Any]
+"""Writes rows, given in parts with the ids that they keep (None: the table has no row ids); JSON must hold its result."""
 
 
 @dataclass(frozen=True)
 class KeptBatch:
     """A frame of `kept_rows`, which Spark keeps, and the form of the rows in its blocks.
 
-    `old_keys` are the `moved_rows`, None if no key changed.
+    Spark has the rows in `partitions`. `old_keys` are the `moved_rows`, None if no key changed.
     """
 
     frame: DataFrame
     form: RowForm
+    partitions: int
     old_keys: pa.Table | None = None
 
     def facts(self) -> tuple[list[dict[str, Any]], int, tuple[Any, Any]]:
@@ -66,21 +68,43 @@ class KeptBatch:
     def _blocks(self) -> DataFrame:
         return self.frame.where("block is not null").select("n", "block")
 
-    def written(self, write: Write) -> list[Any]:
-        """Return what `write` returns for the rows of each task."""
+    def written(self, write: Write, row_ids: DataFrame | None) -> list[Any]:
+        """Return what `write` returns for the rows of each task; `row_ids` are the `kept_row_ids`, None without row ids."""
+        has_ids = row_ids is not None
+        blocks = self._with_row_ids(row_ids) if has_ids else self._blocks()
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
 
-            yield pa.RecordBatch.from_pydict({"result": [json.dumps(write(_rows_of_blocks(batches)))]})
+            parts = _rows_and_ids(batches) if has_ids else ((rows, None) for _, rows in _rows_of_blocks(batches))
+            yield pa.RecordBatch.from_pydict({"result": [json.dumps(write(parts))]})
 
-        return [json.loads(row.result) for row in self._blocks().mapInArrow(run, "result string").collect()]
+        return [json.loads(row.result) for row in blocks.mapInArrow(run, "result string").collect()]
 
-    def moved(self) -> dict[int, int]:
-        """Return, by the numbers of rows whose keys changed, those of the rows with the keys that they had before."""
+    def _with_row_ids(self, row_ids: DataFrame) -> DataFrame:
+        """Return blocks (`n`, `block`), each after the ids of its rows (`n`, `_row_id`) and in the same partition."""
+        from pyspark.sql import functions as F
+
+        ids = row_ids.select("n", F.lit(None).cast("binary").alias("block"), ROW_ID)
+        both = self._blocks().withColumn(ROW_ID, F.lit(None).cast("bigint")).unionByName(ids)
+        bucket = F.shiftright("n", BUCKET_BITS)
+        return both.repartition(self.partitions, bucket).sortWithinPartitions(bucket, F.isnotnull("block"), "n")
+
+    def kept_row_ids(self, found: DataFrame) -> DataFrame:
+        """Return the ids that rows keep (`n`, `_row_id`), of rows that `key_scan.found_rows` found by their keys.
+
+        A row whose key changed keeps the id that is stored under the old key.
+        """
+        from pyspark.sql import functions as F
+
+        ids = found.select("n", ROW_ID)
         if self.old_keys is None:
-            return {}
-        return dict(zip(self.old_keys["n"].to_pylist(), self.old_keys["before"].to_pylist(), strict=True))
+            return ids
+        moved = F.broadcast(of_arrow(ids.sparkSession, self.old_keys.select(["n", "before"]).combine_chunks()))
+        of_moved = moved.join(ids.withColumnRenamed("n", "before"), "before")
+        others = ids.join(of_moved.select(F.col("before").alias("n")), "n", "left_anti")
+        others = others.join(of_moved.select("n"), "n", "left_anti")
+        return others.unionByName(of_moved.select("n", ROW_ID))
 
     def rows(self) -> DataFrame:
         """Return the rows in the form of a MERGE; each use unpacks the blocks again."""
@@ -126,9 +150,9 @@ class DriverBatch:
         numbers = {key: n for n, key in enumerate(now)}
         return {n: numbers[key] for n, key in enumerate(then) if key in numbers}
 
-    def written(self, write: Write) -> list[Any]:
-        """Return what `write` returns for the rows."""
-        return [write(iter([(0, self.latest)]))]
+    def written(self, write: Write, row_ids: pa.Array | None) -> list[Any]:
+        """Return what `write` returns for the rows, which keep these ids; null: a new row."""
+        return [write(iter([(self.latest, row_ids)]))]
 
 
 def _with_typed_keys(rows: DataFrame, form: RowForm) -> DataFrame:
@@ -162,6 +186,24 @@ def _rows_of_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa
     for batch in batches:
         for number, block in zip(batch["n"].to_pylist(), batch["block"], strict=True):
             yield number, pa.ipc.open_stream(block.as_buffer()).read_all()
+
+
+def _rows_and_ids(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Array]]:
+    """Yield the rows of each block with their ids; the ids come first, in order, and blocks in order too."""
+    import numpy as np
+    import pyarrow as pa
+
+    numbers, ids = np.array([], "int64"), np.array([], "int64")
+    for batch in batches:
+        some = batch.filter(batch["block"].is_null())
+        numbers, ids = np.append(numbers, some["n"].to_numpy()), np.append(ids, some[ROW_ID].to_numpy())
+        for first, rows in _rows_of_blocks(iter([batch.filter(batch["block"].is_valid())])):
+            start, end = np.searchsorted(numbers, [first, first + len(rows)])
+            values, is_new = np.zeros(len(rows), "int64"), np.ones(len(rows), bool)
+            at = numbers[start:end] - first
+            values[at], is_new[at] = ids[start:end], False
+            numbers, ids = numbers[end:], ids[end:]
+            yield rows, pa.array(values, mask=is_new)
 
 
 def schema_of(form: RowForm) -> pa.Schema:

@@ -82,7 +82,7 @@ def collapse_blocks(read: DataFrame, form: RowForm, partitions: int, wanted: Wan
             arrow(exchanged.mapInArrow(collapsing(form), from_arrow_schema(form.with_facts))), form, wanted
         )
     job = exchanged.mapInArrow(_keeping(form), from_arrow_schema(schema_of(form)))
-    kept, found = KeptBatch(job.persist(), form), None
+    kept, found = KeptBatch(job.persist(), form, partitions), None
     try:
         facts, keys, ends = kept.facts()
         kept = replace(kept, old_keys=moved_rows(_moving(facts), form))

@@ -1,17 +1,19 @@
 """Commits a batch as a row delta without a key index: a scan of the table's keys finds the old rows.
 
-Spark's tasks write the new rows of a large batch. The time grows with the batch and with the table's key columns. A
-MERGE would shuffle the whole table.
+Spark's tasks write the new rows and the deletes of a large batch: the driver gets what grows with files, and nothing
+that grows with rows. The time grows with the batch and with the table's key columns. A MERGE would shuffle the whole
+table.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.engine.collapsed_batch import Collapsed
+from frazil.engine.deletes_in_tasks import Deleted, can_delete, delete_in_tasks, digest_of
 from frazil.engine.kept_batch import DriverBatch, KeptBatch, Write
 from frazil.engine.load_files import write_plan
 from frazil.engine.row_form import RowForm
@@ -19,18 +21,17 @@ from frazil.engine.write_rows import WritePlan, new_writer
 from frazil.lake import jvm, jvm_data_files, jvm_row_delta
 from frazil.lake.commit import Commit, Facts, MismatchError, commit_of, once, require_same_position
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
-from frazil.lake.key_scan import FoundRows, ScannedTable, find_rows
+from frazil.lake.key_scan import FoundRows, ScannedTable, find_rows, found_rows
 from frazil.lake.row_delta_files import deleted_rows, write_deletes
 from frazil.lake.row_locator import live_rows, require_no_equality_deletes
 from frazil.lake.tables import TableState, read_table_state
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-MOST_KEYS = 5_000_000
-"""The number of keys that a broadcast, and the driver, may hold."""
+MOST_BROADCAST = 5_000_000
+"""The number of keys that a broadcast, or the driver, may hold."""
 
 
 def commit_by_scan(
@@ -43,119 +44,173 @@ def commit_by_scan(
     """
     name, base = state
     written: list[dict[str, Any]] = []
-    kept: _RowIds | None = None  # the row ids in the files that are written
-    batch = found.kept or DriverBatch(spark, found.rows, RowForm(spec))
-    if found.keys > MOST_KEYS:
-        raise MismatchError(f"{found.keys:,} keys are too many for a broadcast", "a MERGE writes this batch")
+    digest: int | None = None  # of the row ids in the files that are written
+    if found.kept is None and found.keys > MOST_BROADCAST:
+        raise MismatchError(f"{found.keys:,} keys are too many for this process", "a MERGE writes this batch")
 
     def attempt(on: TableState) -> Commit:
-        nonlocal written, kept
+        nonlocal written, digest
         table = jvm.load_table(spark, name)
         require_same_position(table, name, base)
         if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
             read_table_state(spark, name)
-        delta = _ScanDelta(spark, name, table, batch)
-        old = delta.find(found.bounds)
-        ids = _row_ids(old, batch)
-        if kept is None or not ids.equals(kept):  # another writer may have moved rows to other keys
-            written, kept = delta.write(ids), ids
-        return delta.commit(old, written, facts)
+        delta = _delta_of(_Target(spark, name, table, spec), found)
+        try:
+            deleted = delta.delete()
+            if deleted.digest != digest:  # another writer may have moved rows to other keys
+                written, digest = delta.write(), deleted.digest
+            return _commit(delta.target, deleted, written, facts)
+        finally:
+            delta.release()
 
     return once(spark, name, base, facts.position.batch, attempt)
 
 
-class _ScanDelta:
-    """One attempt to commit a batch on the table's current snapshot."""
+class _Target:
+    """The table's current snapshot, to which one attempt commits the batch."""
 
-    def __init__(self, spark: SparkSession, name: str, table: jvm.JavaTable, batch: KeptBatch | DriverBatch):
-        self.spark, self.name, self.table, self.batch = spark, name, table, batch
+    def __init__(self, spark: SparkSession, name: str, table: jvm.JavaTable, spec: TableSpec):
+        self.spark, self.name, self.table, self.spec = spark, name, table, spec
         self.snapshot = table.currentSnapshot()
         require_no_equality_deletes(name, self.snapshot)
         self.plan = jvm_row_delta.plan(spark, table, self.snapshot.snapshotId())
+        self.has_row_ids = int(jvm_row_delta.format_version(table)) >= 3
 
-    def find(self, bounds: tuple[Any, Any]) -> FoundRows:
-        """Return the live rows of the batch's keys."""
-        has_row_ids = int(jvm_row_delta.format_version(self.table)) >= 3
-        spec, snapshot = self.batch.form.spec, self.snapshot.snapshotId()
-        state = ScannedTable(self.name, spec, snapshot, list(self.plan), has_row_ids)
-        return find_rows(self.spark, state, self.batch.keys(), bounds)
+    @property
+    def scanned(self) -> ScannedTable:
+        """The table as a scan of its keys reads it."""
+        return ScannedTable(self.name, self.spec, self.snapshot.snapshotId(), list(self.plan), self.has_row_ids)
 
-    def write(self, ids: _RowIds) -> list[dict[str, Any]]:
+    def writing(self) -> Write:
+        """Return the function that writes rows as data files of the table."""
+        return _writing(self.spec, write_plan(self.spark, self.table), self.has_row_ids)
+
+
+class _ScanDelta(ABC):
+    """One attempt to write a batch: the deletes of its old rows, and its new rows."""
+
+    def __init__(self, target: _Target, found: Collapsed):
+        self.target, self.bounds = target, found.bounds
+        self.kept: DataFrame | None = None
+
+    @abstractmethod
+    def delete(self) -> Deleted:
+        """Find the old rows of the batch's keys, and write their deletes."""
+
+    @abstractmethod
+    def write(self) -> list[dict[str, Any]]:
         """Write the batch's new rows as data files; return these in Iceberg's JSON form."""
-        write = _writing(self.batch.form.spec, write_plan(self.spark, self.table), ids)
-        return [entry for entries in self.batch.written(write) for entry in entries]
 
-    def commit(self, found: FoundRows, written: list[dict[str, Any]], facts: Facts) -> Commit:
-        """Commit new rows and deleted positions; raise MismatchError if the table would not have the expected rows."""
+    def release(self) -> None:
+        """Free what Spark keeps for the attempt."""
+        if self.kept is not None:
+            self.kept.unpersist()
+
+
+class _InDriver(_ScanDelta):
+    """A batch whose rows this process has."""
+
+    def __init__(self, target: _Target, found: Collapsed):
+        super().__init__(target, found)
+        self.batch = DriverBatch(target.spark, found.rows, RowForm(target.spec))
+        self.old: FoundRows | None = None
+
+    def delete(self) -> Deleted:
         from pyroaring import BitMap64
 
-        paths, vectors = list(self.plan), {}
-        for file, positions in found.by_file():
-            own = self.plan[paths[file]].own
-            vectors[paths[file]] = deleted_rows(self.spark, self.table, paths[file], own) | BitMap64(positions)
-        entries = write_deletes(self.spark, self.table, self.plan, vectors)
-        replaced = [d for path in vectors for d in self.plan[path].own]
-        live = live_rows(self.snapshot) - len(found.n) + sum(entry["record-count"] for entry in written)
+        target = self.target
+        old = self.old = find_rows(target.spark, target.scanned, self.batch.keys(), self.bounds)
+        paths, vectors = list(target.plan), {}
+        for file, positions in old.by_file():
+            path = paths[file]
+            before = deleted_rows(target.spark, target.table, path, target.plan[path].own)
+            vectors[path] = before | BitMap64(positions)
+        entries = write_deletes(target.spark, target.table, target.plan, vectors)
+        return Deleted(entries, len(old.n), digest_of(old.n, old.row_id))
 
-        def check(head: jvm.JavaSnapshot) -> None:
-            if live_rows(head) != live:
-                problem = f"{self.name} would have {live_rows(head):,} rows instead of {live:,}"
-                raise MismatchError(problem, "look for rows with the same key")
-
-        facts.before_commit()
-        new = jvm_data_files.from_json(self.spark, self.table, written)
-        delta = jvm_row_delta.Delta(new, list(entries.values()), replaced, list(vectors))
-        base = self.snapshot.snapshotId()
-        head = jvm_row_delta.commit(self.spark, self.table, base, delta, facts.stamp, check)
-        return commit_of(self.spark, head, facts.position.batch)
+    def write(self) -> list[dict[str, Any]]:
+        ids = None if self.old.row_id is None else _kept_row_ids(self.old, self.batch)
+        return [entry for entries in self.batch.written(self.target.writing(), ids) for entry in entries]
 
 
-@dataclass(frozen=True)
-class _RowIds:
-    """The numbers of rows that keep their ids, in order, and these ids; None for tables without row ids."""
+class _InTasks(_ScanDelta):
+    """A batch whose rows Spark keeps."""
 
-    numbers: np.ndarray
-    ids: np.ndarray | None
+    def __init__(self, target: _Target, found: Collapsed):
+        from pyspark.sql import functions as F
 
-    def equals(self, other: _RowIds) -> bool:
-        """Return whether the same rows keep the same ids."""
-        import numpy as np
+        super().__init__(target, found)
+        self.batch: KeptBatch = found.kept
+        keys = self.batch.keys()
+        keys = F.broadcast(keys) if found.keys <= MOST_BROADCAST else keys
+        self.kept = found_rows(target.spark, target.scanned, keys, self.bounds).persist()
 
-        if self.ids is None or other.ids is None:
-            return self.ids is other.ids
-        return np.array_equal(self.numbers, other.numbers) and np.array_equal(self.ids, other.ids)
+    def delete(self) -> Deleted:
+        target = self.target
+        plan = write_plan(target.spark, target.table)
+        deleted = delete_in_tasks(target.spark, self.kept, target.plan, plan, self.batch.partitions)
+        if deleted.problem:
+            raise MismatchError(f"{target.name}: {deleted.problem}", "run again")
+        return deleted
+
+    def write(self) -> list[dict[str, Any]]:
+        ids = self.batch.kept_row_ids(self.kept) if self.target.has_row_ids else None
+        return [entry for entries in self.batch.written(self.target.writing(), ids) for entry in entries]
 
 
-def _row_ids(found: FoundRows, batch: KeptBatch | DriverBatch) -> _RowIds:
-    """Return which rows keep their ids. A row whose key changed keeps the id that is stored under the old key."""
-    import numpy as np
+def _delta_of(target: _Target, found: Collapsed) -> _ScanDelta:
+    """Return the attempt for a batch; raise MismatchError if tasks cannot read the table's present deletes."""
+    if found.kept is None:
+        return _InDriver(target, found)
+    if not can_delete(target.plan):
+        raise MismatchError(f"{target.name} has deletes in Avro or ORC files", "a MERGE writes this batch")
+    return _InTasks(target, found)
 
-    if found.row_id is None:
-        return _RowIds(found.n, None)
-    order = np.argsort(found.n)
-    numbers, ids = found.n[order], found.row_id[order]
-    moved = batch.moved()
-    if not moved:
-        return _RowIds(numbers, ids)
-    known = dict(zip(numbers.tolist(), ids.tolist(), strict=True))
-    kept = {n: known[before] for n, before in moved.items() if before in known}
+
+def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], facts: Facts) -> Commit:
+    """Commit new rows and deletes; raise MismatchError if the table would not have the expected rows."""
+    spark, table, name = target.spark, target.table, target.name
+    replaced = [d for path in deleted.entries for d in target.plan[path].own]
+    live = live_rows(target.snapshot) - deleted.count + sum(entry["record-count"] for entry in written)
+
+    def check(head: jvm.JavaSnapshot) -> None:
+        if live_rows(head) != live:
+            problem = f"{name} would have {live_rows(head):,} rows instead of {live:,}"
+            raise MismatchError(problem, "look for rows with the same key")
+
+    facts.before_commit()
+    new = jvm_data_files.from_json(spark, table, written)
+    delta = jvm_row_delta.Delta(new, list(deleted.entries.values()), replaced, list(deleted.entries))
+    head = jvm_row_delta.commit(spark, table, target.snapshot.snapshotId(), delta, facts.stamp, check)
+    return commit_of(spark, head, facts.position.batch)
+
+
+def _kept_row_ids(found: FoundRows, batch: DriverBatch) -> pa.Array:
+    """Return the id that each row of a batch keeps, null for new rows.
+
+    A row whose key changed keeps the id that is stored under the old key.
+    """
+    import pyarrow as pa
+
+    known = dict(zip(found.n.tolist(), found.row_id.tolist(), strict=True))
+    kept = {n: known[before] for n, before in batch.moved().items() if before in known}
     taken = {*kept.values()}
     known = {n: row_id for n, row_id in known.items() if row_id not in taken} | kept
-    return _RowIds(np.array(sorted(known), "int64"), np.array([known[n] for n in sorted(known)], "int64"))
+    return pa.array([known.get(n) for n in range(len(batch.latest))], pa.int64())
 
 
-def _writing(spec: TableSpec, plan: WritePlan, known: _RowIds) -> Write:
+def _writing(spec: TableSpec, plan: WritePlan, has_row_ids: bool) -> Write:
     """Return the function that writes rows as data files. A row keeps its known `_row_id`."""
 
-    def write(parts: Iterator[tuple[int, pa.Table]]) -> list[dict[str, Any]]:
+    def write(parts: Iterator[tuple[pa.Table, pa.Array | None]]) -> list[dict[str, Any]]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        writer = new_writer(plan, lineage=known.ids is not None)
-        for number, rows in parts:
+        writer = new_writer(plan, lineage=has_row_ids)
+        for rows, ids in parts:
             named = rows.select([f"c{i}" for i in range(len(spec.names))]).rename_columns(list(spec.names))
-            if known.ids is not None:
-                named = named.append_column(ROW_ID, _kept_ids(number, len(rows), known))
+            if has_row_ids:
+                named = named.append_column(ROW_ID, pa.nulls(len(rows), pa.int64()) if ids is None else ids)
                 named = named.append_column(LAST_UPDATED, pa.nulls(len(rows), pa.int64()))
             upserts = named.filter(pc.not_equal(rows["op"], "D"))
             for some in upserts.combine_chunks().to_batches():
@@ -163,15 +218,3 @@ def _writing(spec: TableSpec, plan: WritePlan, known: _RowIds) -> Write:
         return writer.close()
 
     return write
-
-
-def _kept_ids(first: int, count: int, known: _RowIds) -> pa.Array:
-    """Return the `_row_id` of each row of a block, null for new rows."""
-    import numpy as np
-    import pyarrow as pa
-
-    start, end = np.searchsorted(known.numbers, [first, first + count])
-    values, is_new = np.zeros(count, "int64"), np.ones(count, bool)
-    at = known.numbers[start:end] - first
-    values[at], is_new[at] = known.ids[start:end], False
-    return pa.array(values, mask=is_new)

@@ -54,10 +54,24 @@ class FoundRows:
 
 
 def find_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds: tuple[Any, Any]) -> FoundRows:
-    """Return the live rows of `keys` (`n`, `k0` …) in a table; memory must hold the keys, and the rows that are found.
+    """Return the live rows of `keys` in this process, whose memory must hold them; see `found_rows`.
 
-    `bounds` are the smallest and the largest first key, if known: Iceberg then leaves out files without such keys. Raise
-    MismatchError for a row in a file that is not one of the table's.
+    Raise MismatchError for a row in a file that is not one of the table's.
+    """
+    from pyspark.sql import functions as F
+
+    rows = arrow(found_rows(spark, state, F.broadcast(keys), bounds))
+    if rows["file"].null_count:
+        raise unknown_file(state.name)
+    ids = rows[ROW_ID].to_numpy() if state.has_row_ids and not rows[ROW_ID].null_count else None
+    return FoundRows(rows["n"].to_numpy(), rows["file"].to_numpy(), rows["_pos"].to_numpy(), ids)
+
+
+def found_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds: tuple[Any, Any]) -> DataFrame:
+    """Return the live rows of `keys` (`n`, `k0` …) in a table: `n`, the file's place, `_pos` and, on v3, `_row_id`.
+
+    `bounds` are the smallest and the largest first key, if known: Iceberg then leaves out files without such keys. The
+    place is null for a row in a file that is not one of the table's.
     """
     import pyarrow as pa
     from pyspark.sql import functions as F
@@ -70,13 +84,10 @@ def find_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds:
     table = spark.sql(f"SELECT {columns} FROM {state.name} VERSION AS OF {state.snapshot} {where}")
     same = [F.col(f"key{i}") == F.col(f"k{i}") for i in range(len(key))]
     places = pa.table({"path": list(state.files), "file": pa.array(range(len(state.files)), pa.int32())})
-    found = (
-        table.join(F.broadcast(keys), same)
-        .join(F.broadcast(of_arrow(spark, places)), F.col("_file") == F.col("path"), "left")
-        .select("n", "file", "_pos", *own)
-    )
-    rows = arrow(found)
-    if rows["file"].null_count:
-        raise MismatchError(f"{state.name}: a scan names a data file that its plan lacks", "run again")
-    ids = rows[ROW_ID].to_numpy() if own and not rows[ROW_ID].null_count else None
-    return FoundRows(rows["n"].to_numpy(), rows["file"].to_numpy(), rows["_pos"].to_numpy(), ids)
+    found = table.join(keys, same).join(F.broadcast(of_arrow(spark, places)), F.col("_file") == F.col("path"), "left")
+    return found.select("n", "file", "_pos", *own)
+
+
+def unknown_file(name: str) -> MismatchError:
+    """Return the error of a scan that names a data file which the plan of the table lacks."""
+    return MismatchError(f"{name}: a scan names a data file that its plan lacks", "run again")

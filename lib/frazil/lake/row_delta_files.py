@@ -9,21 +9,25 @@ import struct
 import tempfile
 import uuid
 import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
 from frazil.lake import jvm, jvm_row_delta, jvm_schema
 from frazil.lake.data_file_writer import LINEAGE
+from frazil.lake.jvm_row_delta import LiveFile
 
 if TYPE_CHECKING:
     from pyarrow import Table
     from pyroaring import BitMap64
     from pyspark.sql import SparkSession
 
+Store = Callable[[str, bytes], tuple[str, int]]
+"""Stores a new file of a table under a name; returns its location and its size in bytes."""
 DELETE_PATH, DELETE_POS = 2147483546, 2147483545
 """Field ids that Iceberg reserves for the columns of a position delete file."""
 
@@ -55,8 +59,13 @@ def _local_vector(deletes: list[dict]) -> bytes | None:
     if not path:
         return None
     with open(path, "rb") as file:
-        file.seek(deletes[0]["content-offset"])
-        blob = file.read(deletes[0]["content-size-in-bytes"])
+        return bitmap_in(file, deletes[0])
+
+
+def bitmap_in(file: BinaryIO, entry: dict) -> bytes | None:
+    """Return the serialised bitmap of a deletion vector in its open Puffin file; None if it is damaged."""
+    file.seek(entry["content-offset"])
+    blob = file.read(entry["content-size-in-bytes"])
     return blob[8:-4] if zlib.crc32(blob[4:-4]) == int.from_bytes(blob[-4:], "big") else None
 
 
@@ -85,8 +94,8 @@ def _puffin(vectors: dict[str, Any], entries: dict[str, dict]) -> bytes:
     return out.getvalue()
 
 
-def _write_positions(path: str, data_file: str, vector: Any) -> None:
-    """Write a v2 position delete file: path and position of each row, sorted, with the field ids that readers use."""
+def _position_deletes(data_file: str, vector: Any) -> bytes:
+    """Render a v2 position delete file: path and position of each row, sorted, with the field ids that readers use."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -95,36 +104,45 @@ def _write_positions(path: str, data_file: str, vector: Any) -> None:
 
     schema = pa.schema([field("file_path", pa.string(), DELETE_PATH), field("pos", pa.int64(), DELETE_POS)])
     positions = pa.array(vector.to_array(), pa.int64())
-    paths = pa.repeat(pa.scalar(data_file), len(positions))
-    pq.write_table(pa.Table.from_arrays([paths, positions], schema=schema), path, compression="zstd")
+    paths, out = pa.repeat(pa.scalar(data_file), len(positions)), io.BytesIO()
+    pq.write_table(pa.Table.from_arrays([paths, positions], schema=schema), out, compression="zstd")
+    return out.getvalue()
 
 
 def write_deletes(spark: SparkSession, table: jvm.JavaTable, plan: dict, vectors: dict[str, Any]) -> dict[str, dict]:
-    """Write the deletes and return their entries: one Puffin file on v3, one Parquet file per data file on v2."""
-    if not vectors:
-        return {}
-    entries = {
-        p: {
-            "spec-id": plan[p].spec_id,
-            "content": "POSITION_DELETES",
-            "record-count": len(v),
-            "referenced-data-file": p,
-        }
-        | ({"partition": plan[p].partition} if plan[p].partition is not None else {})
-        for p, v in vectors.items()
-    }
-    if int(jvm_row_delta.format_version(table)) >= 3:
-        location, content = jvm_row_delta.new_location(table, f"{uuid.uuid4()}-deletes.puffin"), b""
-        content = _puffin(vectors, entries)
-        size = _write(spark, table, location, lambda path: Path(path).write_bytes(content))
+    """Write the deletes of data files in this process and return their entries; see `delete_entries`."""
+
+    def store(name: str, content: bytes) -> tuple[str, int]:
+        location = jvm_row_delta.new_location(table, name)
+        return location, _write(spark, table, location, lambda path: Path(path).write_bytes(content))
+
+    return delete_entries(int(jvm_row_delta.format_version(table)), plan, vectors, store)
+
+
+def delete_entries(
+    version: int, plan: Mapping[str, LiveFile], vectors: dict[str, Any], store: Store
+) -> dict[str, dict]:
+    """Store the deletes of data files; return an entry for each file, in Iceberg's JSON form.
+
+    `vectors` has the bitmap of each file's deleted rows. They become one Puffin file on format v3, and one Parquet file
+    for each data file on v2.
+    """
+    entries = {path: _delete_entry(path, plan[path], len(vector)) for path, vector in vectors.items()}
+    if version >= 3 and vectors:
+        location, size = store(f"{uuid.uuid4()}-deletes.puffin", _puffin(vectors, entries))
         for entry in entries.values():
             entry |= {"file-path": location, "file-format": "PUFFIN", "file-size-in-bytes": size}
         return entries
     for path, vector in vectors.items():
-        location = jvm_row_delta.new_location(table, f"{uuid.uuid4()}-deletes.parquet")
-        size = _write(spark, table, location, lambda to, p=path, v=vector: _write_positions(to, p, v))
+        location, size = store(f"{uuid.uuid4()}-deletes.parquet", _position_deletes(path, vector))
         entries[path] |= {"file-path": location, "file-format": "PARQUET", "file-size-in-bytes": size}
     return entries
+
+
+def _delete_entry(path: str, file: LiveFile, rows: int) -> dict[str, Any]:
+    """Return the entry of a data file's deletes without the place where they are stored."""
+    entry = {"spec-id": file.spec_id, "content": "POSITION_DELETES", "record-count": rows, "referenced-data-file": path}
+    return entry if file.partition is None else entry | {"partition": file.partition}
 
 
 @dataclass
