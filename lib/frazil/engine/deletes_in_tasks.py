@@ -145,7 +145,7 @@ def _rows_of_entry(io: FileIO, entry: dict[str, Any]) -> BitMap64 | None:
 
 
 def _store(io: FileIO, metadata: TableMetadata) -> Store:
-    """Return the function that stores a new file beside the table's data files."""
+    """Return the function that stores a new file in the folder of the table's data files."""
     from pyiceberg.table.locations import load_location_provider
 
     locations = load_location_provider(metadata.location, metadata.properties)
