@@ -269,22 +269,24 @@ def seen(interval, trigger, service, dms, wait, p50=5.0, p95=9.0, tables=4):
 
 
 def test_the_model_gives_back_what_it_was_fitted_on_and_queues_where_the_machine_is_full():
-    truth = replace(fit([seen(2, 3, 1.0, 1.5, 1.5)], 2.0), fixed_s=0.8, parallel=1.5, delta=0.3, epsilon=0.2)
+    truth = replace(fit(seen(2, 3, 1.0, 1.5, 1.5), 2.0), fixed_s=0.8, parallel=1.5, delta=0.3, epsilon=0.2)
     settings = [Setting(1, 32_000, 1), Setting(5, 32_000, 3), Setting(10, 32_000, 10)]
-    measured = [
-        seen(x.interval_s, x.trigger_s, truth.batch(x)[0], 0.3 + x.interval_s * (1 / (1 + x.interval_s) + x.interval_s / (1 + x.interval_s) / 2),
-             0.2 + truth.look_window(x, truth.batch(x)[0]) / 2) for x in settings
-    ]  # fmt: skip
-    found = fit(measured)
-    for x in (*settings, Setting(2, 32_000, 30), Setting(20, 32_000, 0)):
-        assert found.latency(x) == pytest.approx(truth.latency(x), rel=0.08)
-    assert found.delta == pytest.approx(0.3, abs=0.05)
+    for x in settings:
+        wait_dms = 0.3 + x.interval_s * (1 / (1 + x.interval_s) + x.interval_s / (1 + x.interval_s) / 2)
+        service = truth.batch(x)[0]
+        measured = seen(x.interval_s, x.trigger_s, service, wait_dms, 0.2 + truth.look_window(x, service) / 2)
+        found = fit(measured, 1.5)
+        assert found.fixed_s == pytest.approx(0.8, rel=0.01)
+        assert found.batch(x)[0] == pytest.approx(service, rel=0.01)
+        for other in (*settings, Setting(2, 32_000, 30), Setting(20, 32_000, 0)):
+            assert found.latency(other) == pytest.approx(truth.latency(other), rel=0.08)
+        assert (found.delta, found.epsilon) == pytest.approx((0.3, 0.2), abs=0.05)
     slow, quick = (replace(found, fixed_s=f).batch(Setting(1, 32_000, 0))[0] for f in (4.0, 0.1))
     assert slow > 4.0 * 2 > quick  # four tables share a machine that does one and a half at a time
 
 
 def test_cheaper_is_slower_and_prices_are_the_settings(tmp_path):
-    model, s = fit([seen(2, 3, 1.0, 1.5, 1.5)], 2.0), LatencySettings()
+    model, s = fit(seen(2, 3, 1.0, 1.5, 1.5), 2.0), LatencySettings()
     now = Setting(2, 32_000, 3)
     rare, large = replace(now, trigger_s=900), replace(now, speed=2.0)
     assert model.cost(rare, s) < model.cost(now, s) < model.cost(large, s)
