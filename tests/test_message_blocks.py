@@ -130,7 +130,7 @@ def collapse_messages(messages, reading, wanted):
     for order, rows in groupby(bad, key=lambda row: orders[row.number]):
         tally.bad.add(int(order), [*rows])
     rows = changes.rows.append_column("file_order", pa.array(orders[good]))
-    return message_batch._of_messages(rows, reading, wanted, tally)
+    return message_batch._of_messages(pa.Table.from_batches([rows]), reading, wanted, tally)
 
 
 def groups_of_messages(messages) -> list[Group]:

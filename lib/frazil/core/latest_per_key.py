@@ -87,11 +87,8 @@ def last_events(steps: pa.Table, spec: TableSpec) -> Latest:
 
     if not len(steps):
         return Latest(steps, steps)
-    codes = key_codes(steps, spec)
-    order = np.argsort(codes, kind="stable")
-    in_order = codes[order]
-    follows = np.append(False, in_order[1:] == in_order[:-1])
-    last = np.append(in_order[1:] != in_order[:-1], True)
+    order, follows = _by_key(steps, spec)
+    last = np.append(~follows[1:], True)
     passed = order[_passes(steps, order, follows) & last]
     kept = np.sort(order[last])
     return Latest(steps.take(pa.array(kept)), steps.take(pa.array(passed)), _out_of_sequence(steps, order, follows))
@@ -99,17 +96,23 @@ def last_events(steps: pa.Table, spec: TableSpec) -> Latest:
 
 def contradictions(steps: pa.Table, spec: TableSpec) -> tuple[pa.Table, int]:
     """Return all events by which a row left a key right after one arrived, and the number of events out of sequence."""
-    import numpy as np
     import pyarrow as pa
 
     if not len(steps):
         return steps, 0
+    order, follows = _by_key(steps, spec)
+    passed = order[_passes(steps, order, follows)]
+    return steps.take(pa.array(passed)), _out_of_sequence(steps, order, follows)
+
+
+def _by_key(steps: pa.Table, spec: TableSpec) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of steps in the order of their keys, and which step has the same key as the one before."""
+    import numpy as np
+
     codes = key_codes(steps, spec)
     order = np.argsort(codes, kind="stable")
     in_order = codes[order]
-    follows = np.append(False, in_order[1:] == in_order[:-1])
-    passed = order[_passes(steps, order, follows)]
-    return steps.take(pa.array(passed)), _out_of_sequence(steps, order, follows)
+    return order, np.append(False, in_order[1:] == in_order[:-1])
 
 
 def _passes(steps: pa.Table, order: np.ndarray, follows: np.ndarray) -> np.ndarray:
