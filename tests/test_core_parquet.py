@@ -9,10 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.endpoint import Endpoint, Mappings, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.dms.source_table import SourceTable
 from frazil.engine.read_files import read_changes
 from frazil.engine.read_plan import plan_files
 from frazil.errors import FrazilError

@@ -10,11 +10,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from frazil.cli import visible
 from frazil.config.settings import LatencySettings
 from frazil.dms.listing import DmsObject
 from frazil.engine import read_counts, small_batch
 from frazil.engine.collapsed_batch import Ages
-from frazil.flows import lateness, ledger, visibility
+from frazil.flows import lateness, ledger
 from frazil.lake import jvm
 from frazil.report import chart_captions, lake_charts, latency_charts
 from frazil.report.advice import Observed, Setting, fit
@@ -241,7 +242,7 @@ def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_
     world.changes("t", U(1, "b")).merged()
     book, stop = world.book(LatencySettings), threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        watching = pool.submit(visibility.watch, book, stop, 0.1)
+        watching = pool.submit(visible.watch, book, stop, 0.1)
         time.sleep(2)
         world.changes("t", I(2, "c"), name=FILE2).merged()
         time.sleep(1)

@@ -11,9 +11,8 @@ from frazil.config.spec import parse_spec
 from frazil.core.bad_rows import with_lines, with_values
 from frazil.core.changes import FieldRules, type_columns, type_records
 from frazil.core.csv import Dialect, records_of_lines
-from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.endpoint import Endpoint, Mappings, SourceTable
 from frazil.dms.listing import DmsObject
-from frazil.dms.source_table import SourceTable
 from frazil.engine.read_files import read_changes
 from frazil.engine.read_plan import plan_files
 from frazil.engine.reread_quarantined import NOT_ITS_OWN, Reread, present_layouts, reread

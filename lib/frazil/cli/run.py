@@ -18,8 +18,7 @@ import yaml
 from frazil.cli.child_process import end_child, pass_signals_on
 from frazil.cli.hooks import call_hooks
 from frazil.cli.notebook_process import Task
-from frazil.cli.run_folder import RunFolder
-from frazil.cli.run_lock import run_lock
+from frazil.cli.run_folder import RunFolder, run_lock
 from frazil.config import redaction
 from frazil.config.private_files import open_runs
 from frazil.config.settings import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import yaml
 
 from frazil.config import cell_parameters, redaction
-from frazil.config.policies import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
+from frazil.config.columns import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
 from frazil.errors import FrazilError, nearest
 
 if TYPE_CHECKING:

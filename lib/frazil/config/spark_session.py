@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.config import jars, jvm_attach, jvm_options, private_files, redaction
-from frazil.config.jvm_output import jvm_output_to
+from frazil.config import jars, jvm_start, private_files, redaction
+from frazil.config.jvm_start import jvm_output_to, lowered
 from frazil.config.paths import file_location
-from frazil.config.process_priority import lowered
 from frazil.config.session_per_catalog import session_for
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
@@ -180,8 +179,8 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     log = str(private_files.open_runs(settings) / "spark.log")
-    if jvm_attach.is_elsewhere():
-        return _started(lambda: jvm_attach.session(lambda master: _conf(settings, master)), log)
+    if jvm_start.is_elsewhere():
+        return _started(lambda: jvm_start.session_there(lambda master: _conf(settings, master)), log)
     master = os.environ.get("FRAZIL_MASTER", "local[*]")
     there = jars.conf(_line(), settings, needs_s3(settings), say)
     conf = {"spark.master": master, "spark.app.name": "frazil", **_conf(settings, master), **there}
@@ -190,7 +189,7 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
 
     def start() -> SparkSession:
-        with jvm_options.handed_over(conf):
+        with jvm_start.handed_over(conf):
             SparkContext._ensure_initialized()  # a builder with options would put them on the command line
         builder = SparkSession.builder
         for key, value in conf.items():

@@ -16,10 +16,9 @@ from frazil.core.field_roles import (
     field_roles,
     fields_by_role,
 )
-from frazil.dms.endpoint import Endpoint
+from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.mappings import SEQUENCE, added_kind
-from frazil.dms.source_table import SourceTable
 from frazil.errors import nearest
 from frazil.source.file_names import CHANGES, moment
 

@@ -12,14 +12,12 @@ from contextlib import closing
 from dataclasses import replace
 
 from frazil.core.csv import read_records
-from frazil.dms.csv_columns import file_layout
-from frazil.dms.damaged_files import refused_if_damaged
-from frazil.dms.endpoint import Endpoint
+from frazil.dms.endpoint import Endpoint, SourceTable
+from frazil.dms.file_checks import refused_if_damaged
+from frazil.dms.file_columns import file_layout, footer
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.dms.parquet_columns import footer
 from frazil.dms.position import REPLAY, Position, PositionError
-from frazil.dms.source_table import SourceTable
 from frazil.dms.storage import chunks, read
 from frazil.errors import FrazilError
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from frazil.config.columns import LOBS
 from frazil.config.spec import TableSpec
-from frazil.dms.aws_json import boolean, number
+from frazil.dms.aws_json import TableStatistics, boolean, number
 from frazil.dms.endpoint import Endpoint, endpoint_from
 from frazil.dms.mappings import INDICATOR, SEQUENCE, Mappings, added_kind
-from frazil.dms.task_statistics import TableStatistics
 
 LOSS, COST, NOTE = "loss", "cost", "note"
 """Severities: rows or values are lost or wrong; time, money or information is lost; good to know."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.core.changes import Changes
+from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.dms.source_table import SourceTable
 from frazil.engine.collapsed_batch import Collapsed, Wanted, bounds, with_stored_keys
 from frazil.engine.kept_batch import KeptBatch, fact_row, kept_rows, passed_rows, schema_of
 from frazil.engine.load_files import groups_of

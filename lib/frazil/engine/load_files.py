@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
+from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.dms.source_table import SourceTable
 from frazil.dms.storage import endpoint_url
 from frazil.engine.read_counts import every_of
 from frazil.engine.read_plan import FileToRead, plan_files

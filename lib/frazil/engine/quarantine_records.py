@@ -15,7 +15,7 @@ from frazil.core.bad_rows import BadRows
 from frazil.core.changes import TABLE, BadRow, KeptRow
 from frazil.core.messages import seconds_of
 from frazil.core.types import arrow_type, type_texts
-from frazil.dms.csv_columns import JSON, NAMED, PARQUET, SHARED, STATED
+from frazil.dms.file_columns import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql, time_sql
 from frazil.engine.read_plan import FileToRead, PartitionRead

@@ -13,7 +13,7 @@ from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
 from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
 from frazil.core.csv import BLOCK, Records, read_records, rows_by_table
 from frazil.core.parquet import with_valid_texts
-from frazil.dms.damaged_files import refused_if_damaged
+from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.listing import SourceError
 from frazil.dms.storage import chunks, is_s3, read
 from frazil.engine.read_plan import FileToRead, ReadPlan

@@ -10,11 +10,10 @@ from datetime import UTC
 from frazil.config.spec import TableSpec
 from frazil.core.changes import FieldRules
 from frazil.core.csv import Dialect
-from frazil.dms.csv_columns import NAMED, file_layout
+from frazil.dms.endpoint import SourceTable
+from frazil.dms.file_columns import NAMED, file_layout, footer, require_comparable
 from frazil.dms.file_layout import CHANGE_PHASE, named_layout
 from frazil.dms.listing import DmsObject
-from frazil.dms.parquet_columns import footer, require_comparable
-from frazil.dms.source_table import SourceTable
 from frazil.source.file_names import moment
 
 

@@ -12,10 +12,9 @@ from frazil.core.key_numbers import key_numbers
 from frazil.core.latest_per_key import contradictions, keys_at_first, latest_per_key
 from frazil.core.multiset import net_rows
 from frazil.core.partial_rows import fill
-from frazil.dms.endpoint import Endpoint
+from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.dms.source_table import SourceTable
 from frazil.engine.collapsed_batch import PLACE, Collapsed, Wanted, bounds, lake_columns, with_stored_keys
 from frazil.engine.read_counts import Tally
 from frazil.engine.read_files import read_changes

@@ -14,8 +14,8 @@ from frazil.config.sql import identifier
 from frazil.core.bad_rows import BadRows
 from frazil.core.key_numbers import has_numbers
 from frazil.core.time_sql import driver_rows
+from frazil.dms.file_checks import unpacked_bytes
 from frazil.dms.listing import SourceError
-from frazil.dms.unpacked_size import unpacked_bytes
 from frazil.engine import collapsed_batch, load_files, small_batch
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.read_plan import FileToRead

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.dms.changed_while_read import FileWatch
 from frazil.dms.endpoint import EndpointError
+from frazil.dms.file_checks import FileWatch
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes

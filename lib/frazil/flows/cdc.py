@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
-from frazil.dms.changed_while_read import ChangedWhileReadError, require_unchanged
+from frazil.dms.file_checks import ChangedWhileReadError, require_unchanged
 from frazil.dms.file_columns import first_alike
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects

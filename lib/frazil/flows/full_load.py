@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRowError
-from frazil.dms.changed_while_read import FileWatch
+from frazil.dms.file_checks import FileWatch, require_one_load
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.mixed_loads import require_one_load
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import (
     LoadChangedError,

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from frazil.config.spec import TableSpec, parse_spec, require_own_place
-from frazil.config.spec_writer import file_name, lake_name, spec_text
+from frazil.config.spec import TableSpec, file_name, lake_name, parse_spec, require_own_place, spec_text
 from frazil.dms.control_records import Definition
 from frazil.dms.stream_source import StreamError
 from frazil.errors import FrazilError, log

@@ -17,7 +17,7 @@ from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
-from frazil.dms.csv_columns import JSON
+from frazil.dms.file_columns import JSON
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.reread_quarantined import Reread, reread_frame
 from frazil.flows import quarantine, quarantine_status, unreadable_messages

@@ -9,10 +9,9 @@ from functools import cache
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import Column, TableSpec, rename_cure, unusable_name
 from frazil.dms.control_records import Definition
-from frazil.dms.file_columns import Shape, shapes
+from frazil.dms.file_columns import Shape, footer, has_only_other_texts, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.parquet_columns import footer, has_only_other_texts
 from frazil.dms.position import POSITION, Position
 from frazil.flows.control_schema import Difference, Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from frazil.core.field_roles import ColumnPlaceError
-from frazil.dms.aws_json import read_endpoint_document, read_task_settings, stream_settings
+from frazil.dms.aws_json import read_endpoint_document, read_statistics, read_task_settings, stream_settings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import folders_beside
 from frazil.dms.settings_check import Evidence, evidence, refuse
 from frazil.dms.settings_lint import LOSS, Finding, left_out, lint, unknown_settings
-from frazil.dms.task_statistics import read_statistics
 from frazil.flows import stream_check
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.workbook import Workbook

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
+from frazil.dms.aws_json import TableStatistics, read_statistics
 from frazil.dms.control_records import CREATE
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
-from frazil.dms.task_statistics import TableStatistics, read_statistics
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
 from frazil.engine.message_parts import Around
 from frazil.engine.quarantine_records import RecordOf, record_frame

@@ -24,13 +24,11 @@ from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, 
 from frazil.config.sql import identifier, table_name
 from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import read_task_settings
-from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
-from frazil.dms.incremental_listing import Begin
+from frazil.dms.endpoint import Endpoint, Mappings, SourceTable, read_endpoint, read_mappings
 from frazil.dms.late_files import clock_went_back
-from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
+from frazil.dms.listing import Begin, DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
 from frazil.dms.mappings import same_place, with_origins
 from frazil.dms.pending_changes import pending
-from frazil.dms.source_table import SourceTable
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, nearest, safe
