@@ -10,7 +10,7 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.core.latest_per_key import keys_at_first, latest_per_key
 from frazil.core.partial_rows import fill
-from frazil.engine.moved_rows import moved_rows, moving_of_bucket
+from frazil.engine.kept_batch import moved_rows, moving_of_bucket
 from frazil.engine.row_form import RowForm
 from frazil.engine.shuffle import from_blocks, to_blocks
 from helpers import spec_of

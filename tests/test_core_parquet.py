@@ -12,8 +12,7 @@ from frazil.config.spec import parse_spec
 from frazil.dms.endpoint import Endpoint, Mappings, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_files import plan_files, read_changes
 from frazil.errors import FrazilError
 from helpers import spec_of
 

@@ -13,7 +13,7 @@ import pytest
 from frazil.cli import visible
 from frazil.config.settings import LatencySettings
 from frazil.dms.listing import DmsObject
-from frazil.engine import read_counts, small_batch
+from frazil.engine import collapsed_batch, small_batch
 from frazil.engine.collapsed_batch import Ages
 from frazil.flows import lateness, ledger
 from frazil.lake import jvm
@@ -85,7 +85,7 @@ def test_a_large_batch_is_applied_and_told_of_as_a_small_one(world, monkeypatch)
     counts, sketches, rules = [], [], world.rules
     for table, most_mb in (("a", small_batch.MOST_MB), ("b", -1), ("c", -1)):
         monkeypatch.setattr(small_batch, "MOST_MB", most_mb)
-        monkeypatch.setattr(read_counts, "SAMPLED", 10**6 if table == "a" else 1)
+        monkeypatch.setattr(collapsed_batch, "SAMPLED", 10**6 if table == "a" else 1)
         world.rules = {"rules": []} if table == "c" else rules
         world.table(table).load(table, (1, "a"), (2, "b")).loaded()
         world.changes(table, *[U(1, f"v{n}") for n in range(60)], D(2), I(3, "c")).merged(tables=[f"public.{table}"])

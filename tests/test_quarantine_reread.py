@@ -13,8 +13,7 @@ from frazil.core.changes import FieldRules, type_columns, type_records
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.dms.endpoint import Endpoint, Mappings, SourceTable
 from frazil.dms.listing import DmsObject
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_files import plan_files, read_changes
 from frazil.engine.reread_quarantined import NOT_ITS_OWN, Reread, present_layouts, reread
 from frazil.errors import FrazilError
 from helpers import spec_of

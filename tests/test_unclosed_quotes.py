@@ -9,8 +9,7 @@ from frazil.core.csv import Dialect, RowBordersError, read_records
 from frazil.dms.endpoint import Endpoint, Mappings, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_files import plan_files, read_changes
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, pieces, spec_of
 
 spark = pytest.mark.spark

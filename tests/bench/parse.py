@@ -23,8 +23,7 @@ from frazil.dms.endpoint import (  # noqa: E402
 )
 from frazil.dms.file_layout import CHANGE_PHASE  # noqa: E402
 from frazil.dms.listing import DmsObject  # noqa: E402
-from frazil.engine.read_files import read_changes  # noqa: E402
-from frazil.engine.read_plan import plan_files  # noqa: E402
+from frazil.engine.read_files import plan_files, read_changes  # noqa: E402
 from helpers import spec_of  # noqa: E402
 
 ROWS, FILES, TIMES = 800_000, 4, 5

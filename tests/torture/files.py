@@ -25,8 +25,11 @@ from frazil.dms.endpoint import (  # noqa: E402
 )
 from frazil.dms.file_layout import CHANGE_PHASE  # noqa: E402
 from frazil.dms.listing import DmsObject  # noqa: E402
-from frazil.engine.read_files import Extent, read_blocks  # noqa: E402
-from frazil.engine.read_plan import plan_files  # noqa: E402
+from frazil.engine.read_files import (  # noqa: E402
+    Extent,
+    plan_files,  # noqa: E402
+    read_blocks,
+)
 from frazil.errors import FrazilError  # noqa: E402
 from frazil.flows import quarantine_replay  # noqa: E402
 from helpers import World, spec_of  # noqa: E402

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.equal_keys import key_codes
-from frazil.core.key_changes import ARRIVE, LEAVE, events
+from frazil.core.latest_per_key import ARRIVE, LEAVE, events, key_codes
 
 if TYPE_CHECKING:
     import pyarrow as pa

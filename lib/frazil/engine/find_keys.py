@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.core.masks import masked
 from frazil.core.types import type_texts
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import FileToRead, ReadPlan
+from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.core.changes import Changes, no_changes
-from frazil.core.multiset import net_rows
-from frazil.engine.collapsed_batch import EACH, PLACE, Collapsed, Wanted, as_micros, lake_columns, merge_rows
+from frazil.core.latest_per_key import net_rows
+from frazil.engine.collapsed_batch import (
+    BYTES_A_CHANGE,
+    EACH,
+    PLACE,
+    Collapsed,
+    Tally,
+    Wanted,
+    as_micros,
+    lake_columns,
+    merge_rows,
+)
 from frazil.engine.large_batch import BUCKET_BYTES, collapse_blocks, counted_blocks
-from frazil.engine.message_blocks import Blocks, of_table
-from frazil.engine.message_parts import PartReading
-from frazil.engine.read_counts import BYTES_A_CHANGE, Tally
+from frazil.engine.message_blocks import Blocks, PartReading, of_table
 from frazil.engine.row_form import ROWS_AT_ONCE, RowForm
 from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition
 from frazil.engine.small_batch import collapse_net, collapse_rows, collapsed_columns, numbered

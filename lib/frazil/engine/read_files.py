@@ -1,4 +1,4 @@
-"""Read one of DMS's files into changes, block by block; the same code runs in a Spark task and in the driver."""
+"""Read DMS's files into changes, block by block: how each is read, and the reading; the same code runs in a Spark task and in the driver."""
 
 from __future__ import annotations
 
@@ -6,22 +6,98 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC
 from typing import TYPE_CHECKING
 
+from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
 from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
-from frazil.core.csv import BLOCK, Records, read_records, rows_by_table
+from frazil.core.csv import BLOCK, Dialect, Records, read_records, rows_by_table
 from frazil.core.parquet import with_valid_texts
+from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_checks import refused_if_damaged
-from frazil.dms.listing import SourceError
+from frazil.dms.file_columns import NAMED, file_layout, footer, require_comparable
+from frazil.dms.file_layout import CHANGE_PHASE, named_layout
+from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import chunks, is_s3, read
-from frazil.engine.read_plan import FileToRead, ReadPlan
+from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True)
+class FileToRead:
+    """A file with its place in the order of its table's files, and the roles of its fields.
+
+    `written_at_s` is when DMS wrote it, in epoch seconds; NaN: unknown.
+    """
+
+    path: str
+    order: int
+    roles: tuple[str, ...]
+    dialect: Dialect = field(default_factory=Dialect)
+    written_at_s: float = math.nan
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the file is Parquet, by its name."""
+        return self.path.endswith(".parquet")
+
+
+@dataclass(frozen=True)
+class PartitionRead:
+    """A partition with messages of a batch, and its place in the order of all: what `FileToRead` is for files."""
+
+    path: str
+    order: int
+    name: str
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How the files of one table are read: its spec, and the meaning of the texts in its fields."""
+
+    spec: TableSpec
+    rules: FieldRules = field(default_factory=FieldRules)
+
+
+def plan_files(table: SourceTable, files: Sequence[DmsObject], phase: int) -> tuple[list[FileToRead], ReadPlan]:
+    """Return how to read load files (phase 0) or change files (phase 1), in their order.
+
+    Raises SourceError for a file whose columns contradict the spec, and LayoutError for an unknown layout.
+    """
+    found = [_file(file, order, table, phase) for order, file in enumerate(files)]
+    return found, ReadPlan(table.spec, field_rules(table, phase))
+
+
+def field_rules(table: SourceTable, phase: int) -> FieldRules:
+    """Return the meaning of the texts in a table's load files (phase 0) or change files (phase 1)."""
+    endpoint = table.endpoint
+    return FieldRules(
+        null=endpoint.null_value or "",
+        not_carried=endpoint.no_sup_value if phase == CHANGE_PHASE else None,
+        operations=endpoint.op_values,
+        origin=table.mappings.origin(table.spec),
+        table=table.target_name,
+        of_load=phase != CHANGE_PHASE,
+    )
+
+
+def _file(file: DmsObject, order: int, table: SourceTable, phase: int) -> FileToRead:
+    written = moment(file.name).replace(tzinfo=UTC).timestamp() if phase == CHANGE_PHASE else math.nan
+    if file.is_parquet:
+        schema = [(f.name, f.type) for f in footer(file)]
+        layout = named_layout([name for name, _ in schema], table, phase, file.path)
+        require_comparable(table.spec, layout.roles, schema, file.path)
+        return FileToRead(file.path, order, layout.roles, written_at_s=written)
+    layout, form = file_layout(table, phase, file)
+    dialect = replace(table.endpoint.dialect, header=form == NAMED)
+    return FileToRead(file.path, order, layout.roles, dialect, written)
+
 
 ROWS = 1 << 17
 """Rows of Parquet that are typed together."""

@@ -9,9 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.equal_keys import key_hashes
-from frazil.core.key_changes import events
-from frazil.core.latest_per_key import Latest, last_events, moving_events
+from frazil.core.latest_per_key import Latest, events, key_hashes, last_events, moving_events
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes, no_changes
 from frazil.core.key_numbers import key_numbers
-from frazil.core.latest_per_key import contradictions, keys_at_first, latest_per_key
-from frazil.core.multiset import net_rows
+from frazil.core.latest_per_key import contradictions, keys_at_first, latest_per_key, net_rows
 from frazil.core.partial_rows import fill
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.engine.collapsed_batch import PLACE, Collapsed, Wanted, bounds, lake_columns, with_stored_keys
-from frazil.engine.read_counts import Tally
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import plan_files
+from frazil.engine.collapsed_batch import PLACE, Collapsed, Tally, Wanted, bounds, lake_columns, with_stored_keys
+from frazil.engine.read_files import plan_files, read_changes
 
 if TYPE_CHECKING:
     import numpy as np

@@ -28,7 +28,7 @@ from frazil.engine import load_files as engine
 from frazil.engine.find_keys import files_of_keys
 from frazil.engine.load_files import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_files import plan_files
 from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_AGAIN, FrazilError
 from frazil.flows import quarantine
@@ -41,8 +41,7 @@ from frazil.lake import commit, jvm
 from frazil.lake.applied_files_store import Update, remember_same
 from frazil.lake.commit import Commit
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
-from frazil.lake.rollback import RolledBackError
-from frazil.lake.tables import LOAD, TableError, TableState, columns_of, load_of, read_table_state
+from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
 from frazil.source.applied_files import key_of
 

@@ -13,8 +13,7 @@ from frazil.config.spec import TableSpec, file_name, lake_name, parse_spec, requ
 from frazil.dms.control_records import Definition
 from frazil.dms.stream_source import StreamError
 from frazil.errors import FrazilError, log
-from frazil.flows.message_groups import Group
-from frazil.flows.stream_read import read_messages, records_of
+from frazil.flows.stream_read import Group, read_messages, records_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.jvm_process import require_alive

@@ -25,10 +25,10 @@ from frazil.dms.pending_changes import State, with_known_loads
 from frazil.engine import load_files as engine
 from frazil.engine.collapsed_batch import lake_columns
 from frazil.engine.preview_sample import Key, Place, Sample, SampleRecord, read_sample
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_files import plan_files
 from frazil.errors import HIDDEN, nearest
 from frazil.flows import quarantine
-from frazil.flows.batch import take_batch
+from frazil.flows.apply import take_batch
 from frazil.flows.preview_stages import Stage, failed, many, size, stage
 from frazil.flows.schema_changes import shape
 from frazil.flows.workbook import Workbook

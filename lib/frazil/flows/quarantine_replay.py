@@ -25,7 +25,7 @@ from frazil.flows.apply import RowsToMerge, commit_by_merge
 from frazil.flows.schema_changes import every_column, follow
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, merge, quarantine_obsolete
+from frazil.lake import commit, merge, quarantine_table
 from frazil.lake import quarantine_table as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import TableState, read_table_state
@@ -42,7 +42,7 @@ def _judged(book: Workbook, spec: TableSpec, waiting: DataFrame) -> Iterator[Dat
     how = Reread(book.source_table(spec), book.before_field)
 
     def judge(here: bool) -> DataFrame:
-        rows = quarantine_obsolete.judged(reread_frame(waiting, how, here), waiting, spec).persist()
+        rows = quarantine_table.judged(reread_frame(waiting, how, here), waiting, spec).persist()
         try:
             rows.count()  # here a task without Python fails
         except Exception:
@@ -195,12 +195,12 @@ def _now(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     status = F.expr(
-        f"case outcome when '{quarantine_obsolete.APPLY}' then '{quarantine_columns.REPLAYED}' when '{quarantine_columns.OBSOLETE}' then '{quarantine_columns.OBSOLETE}' "
+        f"case outcome when '{quarantine_table.APPLY}' then '{quarantine_columns.REPLAYED}' when '{quarantine_columns.OBSOLETE}' then '{quarantine_columns.OBSOLETE}' "
         f"when '{quarantine_columns.STILL_BAD}' then '{quarantine_columns.STILL_BAD}' else r.status end"
     )
     records = rows.select(
         "r.*",
-        F.expr(quarantine_obsolete.RECORD_PLACE).alias("place"),
+        F.expr(quarantine_table.RECORD_PLACE).alias("place"),
         "outcome",
         status.alias("new_status"),
         F.col("reason").alias("new_reason"),
@@ -219,7 +219,7 @@ def _apply(
 
     records = _now(rows)
     if spec.key:
-        changes = quarantine_obsolete.last_applied(rows, spec).persist()
+        changes = quarantine_table.last_applied(rows, spec).persist()
         bounds = tuple(changes.agg(*map(F.expr, merge.bounds_sql(spec))).first())
         is_open = F.col("status").isin(*quarantine_columns.OPEN)
         # A row that is still bad must not be applied later over a newer one that is applied now.
@@ -227,7 +227,7 @@ def _apply(
             records.where(~is_open)
             .drop("place")
             .unionByName(
-                quarantine_obsolete.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
+                quarantine_table.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
             )
         )
     else:
@@ -244,5 +244,5 @@ def _apply(
 def _appended(rows: DataFrame) -> DataFrame:
     """Return the rows that a table of all changes gains."""
     own = zip(("op", "commit_ts", "change_seq", "r.object", "cast(r.row_no as int)"), OPERATION_COLUMNS, strict=True)
-    good = rows.where(f"outcome = '{quarantine_obsolete.APPLY}'")
+    good = rows.where(f"outcome = '{quarantine_table.APPLY}'")
     return good.selectExpr("after.*", *[f"{value} as {name}" for value, name in own])

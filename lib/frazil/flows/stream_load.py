@@ -16,15 +16,14 @@ from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
-from frazil.engine.message_parts import Around
+from frazil.engine.message_blocks import Around
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.flows import quarantine
-from frazil.flows.message_groups import Group
 from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_check import only_topic
-from frazil.flows.stream_read import APART, Read, keep_position, messages, own, require_known
+from frazil.flows.stream_read import APART, Group, Read, keep_position, messages, own, require_known
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook

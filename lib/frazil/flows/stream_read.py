@@ -1,4 +1,7 @@
-"""One read of a stream for all tables: what it contains, and which part belongs to each table."""
+"""One read of a stream for all tables: what it contains, and which part belongs to each table.
+
+The driver sees groups of similar messages.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRows
-from frazil.core.messages import with_bytes
+from frazil.core.messages import is_readable, with_bytes
 from frazil.dms.control_records import CREATE, Definition, definition
 from frazil.dms.message_columns import known_columns, message_names
 from frazil.dms.position import Position
@@ -18,11 +21,9 @@ from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, St
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_batch import MOST
-from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Blocks
-from frazil.engine.message_parts import Around, Part, PartReading, latest
+from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Around, Blocks, Part, PartReading, latest
 from frazil.flows import unreadable_messages
 from frazil.flows.control_schema import names_in_messages
-from frazil.flows.message_groups import Group, groups_of_facts
 from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit
@@ -31,6 +32,68 @@ from frazil.lake.tables import TableState
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+
+BY = ("object", "kind", "operation", "schema", "table")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Similar messages of one partition.
+
+    It has their number, bytes, first and last place, first arrival, columns, and an unreadable one.
+    """
+
+    object: str
+    kind: str | None
+    operation: str | None
+    schema: str | None
+    table: str | None
+    readable: bool
+    count: int
+    bytes: int
+    first: int
+    last: int
+    arrived: int
+    sample: str | None
+    columns: tuple[str, ...]
+    records: tuple[tuple[str, int, str], ...] = ()
+    """Control records that may hold a definition: when DMS made each, its place, and its text."""
+
+    @property
+    def is_load(self) -> bool:
+        """Whether these are load records."""
+        return self.kind == "data" and self.operation == "load"
+
+    def is_after(self, position: Offsets) -> bool:
+        """Whether some of them are after a position."""
+        return self.last >= position.get(self.object, 0)
+
+
+def groups_of_facts(facts: Iterable[dict[str, Any]]) -> list[Group]:
+    """Return the groups of messages from the facts that `message_blocks` has about each part."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for part in facts:
+        found.setdefault(tuple(part[name] for name in BY), []).append(part)
+    return [_together(mine) for mine in found.values()]
+
+
+def _together(parts: list[dict[str, Any]]) -> Group:
+    first = min(parts, key=lambda part: part["first"])
+    readable = is_readable(*(first[name] for name in BY[1:]))
+    return Group(
+        *(first[name] for name in BY),
+        readable,
+        sum(p["count"] for p in parts),
+        sum(p["bytes"] for p in parts),
+        first["first"],
+        max(p["last"] for p in parts),
+        min(p["arrived"] for p in parts),
+        None if readable else first["sample"],
+        tuple({name for p in parts for name in p["columns"]}),
+        tuple(tuple(r) for p in parts for r in p["records"]),
+    )
+
 
 WAITS = "the full load is applied: run 01_full_load"
 APART = "load records came after the load that was applied: run 01_full_load with on_changed_load=reload"

@@ -15,7 +15,7 @@ from frazil.source import quarantine_columns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from frazil.flows.message_groups import Group
+    from frazil.flows.stream_read import Group
 
 
 def handle_unreadable(book: Workbook, read: Callable[[Iterable[str]], DataFrame], groups: Sequence[Group]) -> None:

@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from frazil.lake import jvm, jvm_repair, jvm_schema
+from frazil.lake import jvm, jvm_schema
 from frazil.lake.clock_checks import ALLOWED_S, ClockError, require_table_in_past, shown
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, moved_columns
 
@@ -32,7 +32,7 @@ def restore_columns(spark: SparkSession, name: str) -> str:
             f"{name}: the metadata no longer hold a schema with its recorded columns",
             "write all rows again: run 01_full_load with on_changed_load=replay",
         )
-    jvm_repair.set_schema(spark, table, max(fit))
+    jvm_schema.set_schema(spark, table, max(fit))
     shown = {f.name for f in ever[max(fit)]}
     hidden = [f.name for f in ever[max(ever)] if f.name not in shown]
     hides = f"; columns of the other writer are hidden: {', '.join(hidden)}" if hidden else ""
@@ -42,7 +42,7 @@ def restore_columns(spark: SparkSession, name: str) -> str:
 def retime(spark: SparkSession, name: str) -> str:
     """Set commit times in the future to the present time, in the order of the commits; rows, positions and ids stay."""
     table = jvm.load_table(spark, name)
-    now, metadata = round(time.time() * 1000), json.loads(jvm_repair.metadata_json(spark, table))
+    now, metadata = round(time.time() * 1000), json.loads(jvm_schema.metadata_json(spark, table))
     last = metadata["last-updated-ms"]
     if last <= now + ALLOWED_S * 1000:
         return ""
@@ -51,7 +51,7 @@ def retime(spark: SparkSession, name: str) -> str:
     for entry in logged:
         entry["timestamp-ms"] = min(entry["timestamp-ms"], now)
     metadata["last-updated-ms"] = now
-    jvm_repair.replace_metadata(spark, table, json.dumps(metadata))
+    jvm_schema.replace_metadata(spark, table, json.dumps(metadata))
     try:
         require_table_in_past(jvm.load_table(spark, name), name)
     except ClockError as e:  # a REST catalog accepts only single changes
