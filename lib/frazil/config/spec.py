@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from frazil.config.columns import POLICIES, TYPES, Changes, Column, PastLayout, SpecError
+from frazil.config.columns import Changes, Column, PastLayout, SpecError
 
 RESERVED = {
     "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number",
@@ -188,20 +188,6 @@ def load_specs(folder: Path, may_be_empty: bool = False) -> dict[str, TableSpec]
         require_own_place(spec, specs.values())
         specs[spec.source] = spec
     return specs
-
-
-__all__ = [
-    "POLICIES",
-    "TYPES",
-    "Changes",
-    "Column",
-    "PastLayout",
-    "SpecError",
-    "TableSpec",
-    "load_specs",
-    "parse_changes",
-    "parse_spec",
-]
 
 
 def file_name(spec: TableSpec) -> str:

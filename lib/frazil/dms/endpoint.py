@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect
 from frazil.dms.aws_json import EndpointError, read_endpoint_document
-from frazil.dms.mappings import BeforeImage, Mappings, read_mappings
+from frazil.dms.mappings import Mappings
 
 if TYPE_CHECKING:
     from frazil.dms.endpoint_entries import S3Settings
@@ -197,9 +197,6 @@ def _impossible(e: Endpoint, s: S3Settings) -> Iterable[tuple[bool, str, str]]:
             "PreserveTransactions and DatePartitionEnabled are both on",
             "DMS cannot combine them: turn one off",
         )
-
-
-__all__ = ["BeforeImage", "DatePartition", "Endpoint", "EndpointError", "Mappings", "read_endpoint", "read_mappings"]
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from frazil.config.columns import Column
-from frazil.config.spec import PastLayout, TableSpec
+from frazil.config.columns import Column, PastLayout
+from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect
 from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
 from frazil.core.types import MISFIT, judge
-from frazil.dms.endpoint import Endpoint, Mappings, SourceTable
+from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_layout import (
     CHANGE_PHASE,
@@ -32,6 +32,7 @@ from frazil.dms.file_layout import (
     stated_layout,
 )
 from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.mappings import Mappings
 from frazil.dms.storage import is_s3, open_text_head, read, read_tail
 from frazil.errors import LOAD_AGAIN
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from frazil.config.spec import Column, PastLayout, TableSpec
+from frazil.config.columns import PastLayout
+from frazil.config.spec import Column, TableSpec
 from frazil.core.field_roles import (
     ORIGIN,
     ORIGIN_AS,

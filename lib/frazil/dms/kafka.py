@@ -186,9 +186,6 @@ class MessageRange:
         return parts
 
 
-__all__ = ["MessageRange", "Reader"]
-
-
 PATIENCE_S = 20
 ELECTING = (5, 6, 74, 75)
 """Kafka's errors LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: a broker has just started."""

@@ -9,13 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import BadRowError
 from frazil.dms.file_checks import FileWatch, require_one_load
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import (
-    LoadChangedError,
     Position,
     after_load,
     is_other_load,
@@ -254,6 +252,3 @@ def _explain_duplicates(book: Workbook, spec: TableSpec, files: list[DmsObject],
         "then not loaded; nothing was applied",
         [f"  {line}" for line in lines],
     )
-
-
-__all__ = ["BadRowError", "DuplicateKeyError", "LoadChangedError", "run"]

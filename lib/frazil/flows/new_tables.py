@@ -160,6 +160,3 @@ def _conflict(book: Workbook, spec: TableSpec) -> tuple[str, str]:
     except FrazilError as e:
         return e.problem, another
     return "", ""
-
-
-__all__ = ["UnknownTablesError", "handle_new_tables"]

@@ -317,6 +317,3 @@ def run(book: Workbook) -> list[TableResult]:
     run.settle()
     book.lanes.save()
     return list(run.total.values())
-
-
-__all__ = ["run"]

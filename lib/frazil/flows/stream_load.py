@@ -316,6 +316,3 @@ def run(book: Workbook) -> list[TableResult]:
             found |= {r.table: r for r in book.each_table(lambda spec: load.take(spec, read), skip=failed)}
     again = {r.table: r for r in run(book)} if made else {}
     return list({**found, **new, **again}.values())
-
-
-__all__ = ["run"]

@@ -24,10 +24,10 @@ from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, 
 from frazil.config.sql import identifier, table_name
 from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import read_task_settings
-from frazil.dms.endpoint import Endpoint, Mappings, SourceTable, read_endpoint, read_mappings
+from frazil.dms.endpoint import Endpoint, SourceTable, read_endpoint
 from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import Begin, DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
-from frazil.dms.mappings import same_place, with_origins
+from frazil.dms.mappings import Mappings, read_mappings, same_place, with_origins
 from frazil.dms.pending_changes import pending
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
