@@ -10,9 +10,9 @@ from frazil.config.spec import parse_spec
 from frazil.dms import pending_changes
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_columns import header
-from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import DmsObject, SourceError, TableObjects, list_table
 from frazil.dms.mappings import Mappings
+from frazil.dms.pending_changes import clock_went_back
 from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
 from frazil.flows.apply import take_batch
 from frazil.source.applied_files import AppliedFiles

@@ -413,10 +413,10 @@ ELSEWHERE = {
     "preview_sample: is too large to be shown": "a preview; a run reads it",
     "load_files: …": "a task's error, raised again in the driver",
     "pending_work: came after 01_full_load found none": "the load is run; see test_empty_at_load",
-    "clock_checks: and the clock of host": "the host's clock is corrected; see test_clocks",
-    "clock_checks: the clock of host": "the host's clock is corrected; see test_clocks",
-    "other_writers: another writer changed its columns": "the schema is restored; see test_other_writers",
-    "other_writers: keys occur more than once": "a person decides which row is right; see test_other_writers",
+    "table_checks: and the clock of host": "the host's clock is corrected; see test_clocks",
+    "table_checks: the clock of host": "the host's clock is corrected; see test_clocks",
+    "table_checks: another writer changed its columns": "the schema is restored; see test_other_writers",
+    "table_checks: keys occur more than once": "a person decides which row is right; see test_other_writers",
     "repair: the metadata no longer hold a schema": "as the other writer's columns; see test_other_writers",
     "repair: …": "as the other writer's columns; see test_other_writers",
     "schema_changes: …": "the spec is corrected; see test_first_spec",
@@ -476,7 +476,7 @@ ELSEWHERE = {
     "ledger: none of the tables exists": "as `dropped`",
     "position: the load files are not those": "see test_commit",
     "position: are no longer there": "see test_commit",
-    "late_files: arrived late": "see test_commit",
+    "pending_changes: arrived late": "see test_commit",
 }
 """Messages that no entry here carries out, each with the reason or the test that does."""
 

@@ -1,7 +1,8 @@
 """The order of changes, and the last one per key: an update that changed the key is a delete and an upsert.
 
-Equal keys are found by numbers: codes within a table, and hashes that are the same everywhere. Tables without a key may
-be multisets, in which a change adds or removes one copy of a row.
+Equal keys are found by numbers: codes within a table, and hashes that are the same everywhere. For the key index a key
+is itself if it fits 64 bits, else two halves of a digest, as in `key_index.key_sql`. Tables without a key may be
+multisets, in which a change adds or removes one copy of a row.
 """
 
 from __future__ import annotations
@@ -282,3 +283,65 @@ def net_rows(changes: pa.Table, spec: TableSpec) -> pa.Table:
     for i, name in enumerate(names):
         rows = rows.set_column(i, name, one_zero(rows[name]))
     return rows
+
+
+PLAIN_SCALE = 6
+"""Maximum digits after the point.
+
+With more, Spark writes a decimal near zero with or without an exponent, by its ANSI mode.
+"""
+
+
+def has_numbers(spec: TableSpec) -> bool:
+    """Return whether the numbers of a table's keys can be computed here.
+
+    They cannot for reals, and for decimals with many digits after the point, which Spark writes in its own way.
+    """
+    from frazil.core.types import arrow_type
+
+    return all(spec.column(k).mask or _text_form(arrow_type(spec.column(k))) for k in spec.key)
+
+
+def key_numbers(keys: list[pa.Array]) -> list[np.ndarray]:
+    """Return the numbers of keys, given their columns with the lake's types: one column of numbers, or two.
+
+    None is null.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    kinds = [k.type for k in keys]
+    if len(kinds) == 1 and pa.types.is_integer(kinds[0]):
+        return [keys[0].cast(pa.int64()).to_numpy()]
+    if kinds == [pa.int32(), pa.int32()]:
+        high, low = (k.cast(pa.int64()).to_numpy() for k in keys)
+        return [(high << 32) | (low & 0xFFFF_FFFF)]
+    if kinds == [pa.date32()]:
+        return [keys[0].cast(pa.int32()).cast(pa.int64()).to_numpy()]
+    texts = [_text_form(k.type)(k).to_pylist() for k in keys]
+    digests = [_digest(row) for row in zip(*texts, strict=True)]
+    halves = np.frombuffer(b"".join(digests), ">i8").reshape(-1, 2)
+    return [halves[:, 0].astype("int64"), halves[:, 1].astype("int64")]
+
+
+def _digest(parts: tuple[str, ...]) -> bytes:
+    whole = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(whole.encode()).digest()[:16]
+
+
+def _text_form(kind: pa.DataType):
+    """Return the function that writes keys of a type as Spark writes them; None for a type without a known one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind):
+        return lambda values: values.cast(pa.string())
+    if pa.types.is_binary(kind):
+        return lambda values: pa.array([value.hex().upper() for value in values.to_pylist()], pa.string())
+    if pa.types.is_decimal(kind) and kind.scale <= PLAIN_SCALE:
+        return lambda values: values.cast(pa.string())
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return lambda values: values.cast(pa.int64()).cast(pa.string())
+    if pa.types.is_timestamp(kind):
+        return lambda values: pc.replace_substring_regex(values.cast(pa.string()), r"\.?0+$", "")
+    return None

@@ -33,7 +33,7 @@ from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_columns import JSON, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject
-from frazil.dms.message_columns import message_names
+from frazil.dms.mappings import message_names
 from frazil.engine.collapsed_batch import as_micros, lake_columns, micros_sql, time_sql
 from frazil.engine.read_files import FileToRead, field_rules, table_named
 from frazil.lake.small_frames import of_arrow

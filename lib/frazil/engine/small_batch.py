@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes, no_changes
-from frazil.core.key_numbers import key_numbers
-from frazil.core.latest_per_key import contradictions, keys_at_first, latest_per_key, net_rows
+from frazil.core.latest_per_key import contradictions, key_numbers, keys_at_first, latest_per_key, net_rows
 from frazil.core.partial_rows import fill
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.core.bad_rows import BadRows
-from frazil.core.key_numbers import has_numbers
+from frazil.core.latest_per_key import has_numbers
 from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import EndpointError
 from frazil.dms.file_checks import FileWatch, unpacked_bytes

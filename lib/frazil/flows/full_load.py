@@ -38,7 +38,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.applied_files_store import Update, remember_same
 from frazil.lake.commit import Commit
-from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
+from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
 from frazil.source.applied_files import key_of

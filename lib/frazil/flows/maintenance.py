@@ -16,10 +16,10 @@ from frazil.flows.preview_stages import Stage, many, size, stage
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_rewrite, maintenance_actions, retry
 from frazil.lake import quarantine_table as kept
-from frazil.lake.clock_checks import require_table_in_past
 from frazil.lake.compaction import file_groups
 from frazil.lake.maintenance_actions import Action
 from frazil.lake.maintenance_actions import health as measure
+from frazil.lake.table_checks import require_table_in_past
 from frazil.lake.tables import require_sound
 from frazil.results import TableResult
 

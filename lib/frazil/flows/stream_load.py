@@ -28,7 +28,7 @@ from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge
-from frazil.lake.other_writers import COLUMNS, OtherWriterError
+from frazil.lake.table_checks import COLUMNS, OtherWriterError
 from frazil.lake.tables import TableState, columns_of, read_table_state
 from frazil.report import latency
 from frazil.results import TableResult

@@ -15,7 +15,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.messages import is_readable, with_bytes
 from frazil.dms.control_records import CREATE, Definition, definition
-from frazil.dms.message_columns import known_columns, message_names
+from frazil.dms.mappings import known_columns, message_names
 from frazil.dms.position import Position
 from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, StreamRead, stream_name
 from frazil.engine import message_batch, message_blocks

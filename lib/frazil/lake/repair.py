@@ -7,8 +7,15 @@ import time
 from typing import TYPE_CHECKING
 
 from frazil.lake import jvm, jvm_schema
-from frazil.lake.clock_checks import ALLOWED_S, ClockError, require_table_in_past, shown
-from frazil.lake.other_writers import COLUMNS, OtherWriterError, moved_columns
+from frazil.lake.table_checks import (
+    ALLOWED_S,
+    COLUMNS,
+    ClockError,
+    OtherWriterError,
+    moved_columns,
+    require_table_in_past,
+    shown,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,9 +16,16 @@ from frazil.core.time_sql import key_text
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import applied_files_store, jvm, jvm_schema
-from frazil.lake.clock_checks import require_table_in_past
-from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
 from frazil.lake.stored_position import TAG, read_position, require_position
+from frazil.lake.table_checks import (
+    COLUMNS,
+    RELOAD,
+    REPLAY,
+    require_own_columns,
+    require_table_in_past,
+    require_unique_keys,
+    to_record,
+)
 from frazil.source.applied_files import AppliedFiles
 
 if TYPE_CHECKING:
@@ -249,7 +256,7 @@ class TableState:
     parquet: bool = True
     """Whether its new data files are Parquet."""
     columns: str | None = None
-    """The recorded field ids of its columns (`other_writers.COLUMNS`)."""
+    """The recorded field ids of its columns (`table_checks.COLUMNS`)."""
     record: AppliedFiles = field(default_factory=AppliedFiles, compare=False)
     """The files that the table has applied."""
 
