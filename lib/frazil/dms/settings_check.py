@@ -17,7 +17,7 @@ from frazil.core.csv import Dialect
 from frazil.core.field_roles import UNKNOWN, field_roles, fields_by_role
 from frazil.dms.aws_json import EndpointError
 from frazil.dms.endpoint import DatePartition, Endpoint, SourceTable
-from frazil.dms.file_columns import rows_of_text
+from frazil.dms.file_columns import first_and_last, rows_of_text
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE, field_names, op_is_stated, stated_layout
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.storage import read_head
@@ -59,7 +59,7 @@ def evidence(objects: TableObjects, table: SourceTable) -> list[Evidence]:
     return [
         Evidence(*shown, file.path, stated.get(shown[0]))
         for files, phase in filled
-        for file in dict.fromkeys((*files[:1], *files[-1:]))
+        for file in first_and_last(files)
         for shown in _of_file(file, phase, table)
     ]
 

@@ -14,7 +14,7 @@ from typing import Any
 from frazil.config.settings import CdcMergeSettings, Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.aws_json import read_endpoint_document, stream_settings
-from frazil.dms.file_columns import shapes
+from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import State, with_known_loads
@@ -155,8 +155,8 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
         require_one_age(loads, spec, there, base)
     pending = pending if table in books[-1].specs else []
     book.check_files(spec, replace(there, loads=tuple(files), changes=tuple(pending)))
-    steps = shape(loads, loads.specs.get(table, spec), base, _ends(files), LOAD_PHASE).steps
-    steps = shape(book, spec, base, _ends(pending), CHANGE_PHASE).steps or steps
+    steps = shape(loads, loads.specs.get(table, spec), base, first_and_last(files), LOAD_PHASE).steps
+    steps = shape(book, spec, base, first_and_last(pending), CHANGE_PHASE).steps or steps
     batches = _batches(pending, book.settings)
     taken = [o for batch in batches for o in batch]
     load_mb, changes_mb = (sum(o.size for o in some) / 1e6 for some in (files, taken))
@@ -254,10 +254,6 @@ def _how(book: Workbook, spec: TableSpec, exists: bool, batch_mb: float) -> dict
         "lane": spec.policy if spec.policy != "key" else lane if lane == "merge" else f"{lane}: {why}", "format": version,
         "deletes": "none" if spec.policy == "append" else "deletion vectors" if version > 2 else "position deletes",
     }  # fmt: skip
-
-
-def _ends(files: list[DmsObject]) -> list[DmsObject]:
-    return files if len(files) < 3 else [files[0], files[-1]]
 
 
 def _notes(book: Workbook, spec: TableSpec) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import Column, TableSpec, rename_cure, unusable_name
 from frazil.dms.control_records import Definition
-from frazil.dms.file_columns import Shape, footer, has_only_other_texts, shapes
+from frazil.dms.file_columns import Shape, first_and_last, footer, has_only_other_texts, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import POSITION, Position
@@ -151,7 +151,7 @@ def require_first_files(book: Workbook, spec: TableSpec, there: TableObjects) ->
     if position.loaded and not position.awaits_load:
         return
     files, phase = (list(there.loads), LOAD_PHASE) if there.loads else (list(there.changes[:1]), CHANGE_PHASE)
-    files = files if len(files) < 3 else [files[0], files[-1]]
+    files = first_and_last(files)
     book.check_files(spec, there if there.loads else replace(there, changes=tuple(files)))
     shape(book, spec, None, files, phase)
     for file in (f for f in files if f.is_parquet):

@@ -26,18 +26,12 @@ def files_by_table(book: Workbook) -> list[dict]:
     for spec in book.specs.values():
         there = book.objects(spec)
         size = sum(o.size for o in (*there.loads, *there.changes))
-        rows.append(
-            {
-                "table": spec.source,
-                "target": book.name(spec),
-                "key": ", ".join(spec.key) or f"none: {spec.policy}",
-                "columns": len(spec.columns),
-                "load_files": len(there.loads),
-                "change_files": len(there.changes),
-                "mb": round(size / 1e6, 2),
-                "ignored": there.ignored,
-            }
-        )
+        row = {
+            "table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key) or f"none: {spec.policy}",
+            "columns": len(spec.columns), "load_files": len(there.loads), "change_files": len(there.changes),
+            "mb": round(size / 1e6, 2), "ignored": there.ignored,
+        }  # fmt: skip
+        rows.append(row)
     return rows
 
 
@@ -77,18 +71,8 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     refuse(shown)
     for e in shown:
         verdict = "confirmed" if e.stated == e.proposed or (e.certain and e.agrees) else "proposed"
-        row = seen.setdefault(
-            (e.setting, e.proposed, verdict),
-            {
-                "setting": e.setting,
-                "value": e.stated,
-                "kind": verdict,
-                "files": 0,
-                "says": f"{e.proposed!r}: {e.evidence}",
-                "cure": "",
-                "example": e.file,
-            },
-        )
+        new = Finding(e.setting, e.stated, f"{e.proposed!r}: {e.evidence}", "", verdict)
+        row = seen.setdefault((e.setting, e.proposed, verdict), {**_row_of(new), "files": 0, "example": e.file})
         row["files"] += 1
     book.endpoint.check_order(book.mappings, specs)
     return rows + sorted(seen.values(), key=lambda r: r["kind"] == "confirmed")
