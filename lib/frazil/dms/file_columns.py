@@ -74,12 +74,12 @@ def require_comparable(
         )
 
 
-@lru_cache(maxsize=4096)
 def first_and_last(files: Sequence[DmsObject]) -> list[DmsObject]:
     """Return the first and the last of some files, once if they are the same."""
     return list(dict.fromkeys((*files[:1], *files[-1:])))
 
 
+@lru_cache(maxsize=4096)
 def footer(file: DmsObject) -> pa.Schema:
     """Return the columns of a Parquet file, from its footer; INT96 as microseconds, as Spark reads it."""
     import pyarrow as pa

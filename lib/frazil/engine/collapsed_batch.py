@@ -13,8 +13,8 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.changes import OPERATIONS, Changes
-from frazil.core.masks import masked
 from frazil.core.time_sql import wall_clock
+from frazil.core.types import masked
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake.small_frames import of_arrow
 

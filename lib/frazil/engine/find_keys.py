@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.core.masks import masked
-from frazil.core.types import type_texts
+from frazil.core.types import masked, type_texts
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 
 if TYPE_CHECKING:

@@ -25,10 +25,9 @@ from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_record
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
 from frazil.core.latest_per_key import moves
-from frazil.core.masks import masked
 from frazil.core.messages import parse_message, type_messages, with_bytes
 from frazil.core.time_sql import micros_type
-from frazil.core.types import arrow_type
+from frazil.core.types import arrow_type, masked
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_columns import JSON, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import shared_layout, stated_layout

@@ -11,7 +11,7 @@ from frazil.config.timestamps import instant
 from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.errors import FrazilError, nearest
 from frazil.flows.workbook import Workbook
-from frazil.lake import applied_files_store, commit, jvm, tables
+from frazil.lake import commit, jvm, stored_state, tables
 from frazil.source.applied_files import AppliedFiles
 from frazil.source.file_names import CHANGES, SHARED, moment
 
@@ -51,7 +51,7 @@ def adopt(book: Workbook, table: str, position: str) -> str:
         stated = replace(stated, load_digest=ADOPTED)
     tables.adopt(book.spark, book.name(spec), spec, stated)
     table = jvm.load_table(book.spark, book.name(spec))
-    applied_files_store.Update(table, AppliedFiles(), stated.batch, (*there.loads, *there.changes)).load(
+    stored_state.Update(table, AppliedFiles(), stated.batch, (*there.loads, *there.changes)).load(
         last, there, {}, False
     ).publish()
     pending = sum(name > last for name in names)

@@ -34,8 +34,8 @@ from frazil.flows.quarantine import OfBatch
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge
-from frazil.lake.applied_files_store import Update
 from frazil.lake.commit import Commit, Facts, RowDeltaUnsupportedError
+from frazil.lake.stored_state import Update
 from frazil.lake.tables import TableState
 from frazil.report import latency
 

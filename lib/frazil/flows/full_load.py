@@ -36,8 +36,8 @@ from frazil.flows.source_catalog import follow_source
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
-from frazil.lake.applied_files_store import Update, remember_same
 from frazil.lake.commit import Commit
+from frazil.lake.stored_state import Update, remember_same
 from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult

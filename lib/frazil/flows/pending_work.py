@@ -23,7 +23,7 @@ from frazil.errors import FrazilError
 from frazil.flows.quarantine_status import waiting
 from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import applied_files_store, pyiceberg_catalog
+from frazil.lake import pyiceberg_catalog, stored_state
 from frazil.lake.storage_errors import require_metadata
 from frazil.lake.tables import LOAD, TableState
 from frazil.source.file_names import moment
@@ -80,7 +80,7 @@ def state_of(
     if book.stream:
         return position, *_messages_after(book, spec, position, retention)
     state = State(
-        book.name(spec), spec.source, position, table.metadata.properties[POSITION], applied_files_store.of_table(table)
+        book.name(spec), spec.source, position, table.metadata.properties[POSITION], stored_state.of_table(table)
     )
     there = book.objects(spec, position, watch=True, record=state.record)
     there, same = with_known_loads(there, state)

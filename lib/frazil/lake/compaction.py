@@ -29,7 +29,7 @@ from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, names_of, order_of, remapped_deletes
 from frazil.lake.retry import MainMovedError, is_known_failure, may_try_again, until_committed
 from frazil.lake.small_file_merge import is_ingesting, left_to_ingestion
-from frazil.lake.stored_position import BRANCH_PREFIX
+from frazil.lake.stored_state import BRANCH_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from frazil.dms.position import POSITION, Position, PositionError
 from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
 from frazil.lake.self_test import PREFIX
-from frazil.lake.stored_position import TAG, damaged, stamped
+from frazil.lake.stored_state import TAG, damaged, stamped
 from frazil.lake.table_checks import (
     COLUMNS,
     RELOAD,

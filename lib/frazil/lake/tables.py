@@ -15,8 +15,8 @@ from frazil.config.sql import identifier, literal
 from frazil.core.time_sql import key_text
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
-from frazil.lake import applied_files_store, jvm, jvm_schema
-from frazil.lake.stored_position import TAG, read_position, require_position
+from frazil.lake import jvm, jvm_schema, stored_state
+from frazil.lake.stored_state import TAG, read_position, require_position
 from frazil.lake.table_checks import (
     COLUMNS,
     RELOAD,
@@ -306,7 +306,7 @@ def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> Ta
         copy_on_write=table.properties().get("write.merge.mode") == "copy-on-write",
         parquet=table.properties().get("write.format.default") in (None, "parquet"),
         columns=table.properties().get(COLUMNS),
-        record=applied_files_store.of_java(table),
+        record=stored_state.of_java(table),
     )
 
 
