@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from frazil.flows import adopt
+from frazil.flows import setup
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, U, World
 from lake_reader import lake_rows
 
@@ -174,7 +174,7 @@ def foreign_table(w: World, table: str) -> None:
 
 def take_over(w: World, table: str, cure: str) -> None:
     assert "frazil adopt" in cure
-    adopt.adopt(w.book(), f"public.{table}", "load")
+    setup.adopt(w.book(), f"public.{table}", "load")
 
 
 def past_layouts(w: World, table: str, cure: str) -> None:
@@ -417,8 +417,8 @@ ELSEWHERE = {
     "table_checks: the clock of host": "the host's clock is corrected; see test_clocks",
     "table_checks: another writer changed its columns": "the schema is restored; see test_other_writers",
     "table_checks: keys occur more than once": "a person decides which row is right; see test_other_writers",
-    "repair: the metadata no longer hold a schema": "as the other writer's columns; see test_other_writers",
-    "repair: …": "as the other writer's columns; see test_other_writers",
+    "table_checks: the metadata no longer hold a schema": "as the other writer's columns; see test_other_writers",
+    "table_checks: …": "as the other writer's columns; see test_other_writers",
     "schema_changes: …": "the spec is corrected; see test_first_spec",
     "schema_changes: has texts, none": "the spec is corrected; see test_first_spec",
     "kafka: its position names": "a topic created again; see test_kafka",
@@ -445,7 +445,7 @@ ELSEWHERE = {
     "listing: source folder": "a parameter that a person typed",
     "file_columns: Parquet type": "no file of DMS",
     "position: was written by a newer Frazil": "a newer version is installed",
-    "session_per_catalog: nothing says what the catalog": "a parameter that a person types; see test_two_lakes",
+    "spark_session: nothing says what the catalog": "a parameter that a person types; see test_two_lakes",
     "apply: a row was given the key of another one": "only a new load by DMS has the rows; see test_order",
     "new_tables: cannot be created": "a spec is written by hand; see test_kafka",
     "new_tables: messages of tables without a spec": "a spec is written; see test_kafka",
@@ -462,7 +462,7 @@ ELSEWHERE = {
     "control_schema: whose type DMS did not send": "as `brings`, in a stream; see test_control_records",
     "control_schema: was dropped and added again": "a new load by DMS; see test_control_records",
     "control_schema: from here on: no promotion": "the table is loaded again; see test_control_records",
-    "unreadable_messages: messages that are none of DMS's": "a person looks at them; see test_kafka",
+    "stream_read: messages that are none of DMS's": "a person looks at them; see test_kafka",
     "workbook: which parameter 'source' does not name": "a parameter that a person typed",
     "schema_evolution: the source's primary key is": "the table is loaded again by its new key; see test_source",
     "schema_evolution: is partitioned or sorted by it": "the column is kept; see test_schema_changes",

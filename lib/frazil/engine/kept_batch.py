@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.sql import literal
 from frazil.core.latest_per_key import Latest, keys_at_first
 from frazil.engine.collapsed_batch import as_micros, merge_rows, micros_sql
-from frazil.engine.row_form import PASSED, RowForm, in_batches
-from frazil.engine.shuffle import ORDER, packed
+from frazil.engine.row_form import ORDER, PASSED, RowForm, in_batches, packed
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:

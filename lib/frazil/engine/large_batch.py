@@ -30,8 +30,15 @@ from frazil.engine.kept_batch import (
 )
 from frazil.engine.load_files import groups_of
 from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_changes
-from frazil.engine.row_form import PASSED, RowForm, in_batches
-from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, from_blocks, to_blocks
+from frazil.engine.row_form import (
+    BLOCK_SCHEMA,
+    PASSED,
+    RowForm,
+    bucket_of_each_partition,
+    from_blocks,
+    in_batches,
+    to_blocks,
+)
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:

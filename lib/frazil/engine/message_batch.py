@@ -24,8 +24,7 @@ from frazil.engine.collapsed_batch import (
 )
 from frazil.engine.large_batch import BUCKET_BYTES, collapse_blocks, counted_blocks
 from frazil.engine.message_blocks import Blocks, PartReading, of_table
-from frazil.engine.row_form import ROWS_AT_ONCE, RowForm
-from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition
+from frazil.engine.row_form import BLOCK_SCHEMA, ROWS_AT_ONCE, RowForm, bucket_of_each_partition
 from frazil.engine.small_batch import collapse_net, collapse_rows, collapsed_columns, numbered
 
 if TYPE_CHECKING:

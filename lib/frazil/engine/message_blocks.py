@@ -19,7 +19,7 @@ from frazil.core.messages import Key, MessageNames, columns_of, gather, is_reada
 from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED, Messages, Offsets, Place, StreamError, Work
 from frazil.engine.read_files import PartitionRead
-from frazil.engine.shuffle import packed
+from frazil.engine.row_form import packed
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from frazil.dms.position import (
     require_same_load,
 )
 from frazil.engine import load_files as engine
-from frazil.engine.find_keys import files_of_keys
 from frazil.engine.load_files import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
-from frazil.engine.read_files import plan_files
+from frazil.engine.read_files import files_of_keys, plan_files
 from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_AGAIN, FrazilError
 from frazil.flows import quarantine

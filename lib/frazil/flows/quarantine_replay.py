@@ -20,7 +20,7 @@ from frazil.config.sql import literal
 from frazil.dms.file_columns import JSON
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.reread_quarantined import Reread, reread_frame
-from frazil.flows import quarantine, quarantine_status, unreadable_messages
+from frazil.flows import quarantine, quarantine_status, stream_read
 from frazil.flows.apply import RowsToMerge, commit_by_merge
 from frazil.flows.schema_changes import every_column, follow
 from frazil.flows.tasks_or_driver import in_tasks_or_here
@@ -152,7 +152,7 @@ def run(book: Workbook) -> list[TableResult]:
     """
     todo = {"replay": _replay, "discard": _discard}.get(book.settings.quarantine)
     done = _each(book, lambda *of_table: todo(book, *of_table)) if todo else []
-    if todo is _discard and not book.settings.tables and (count := unreadable_messages.discard(book)):
+    if todo is _discard and not book.settings.tables and (count := stream_read.discard(book)):
         done.append(TableResult(quarantine_status.NO_TABLE, "discarded", counts={"discarded": count}))
     return done
 

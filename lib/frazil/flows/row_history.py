@@ -12,8 +12,7 @@ from frazil.core.time_sql import key_text
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.position import Position
-from frazil.engine.find_keys import FoundRow, rows_of_key, typed_key
-from frazil.engine.read_files import plan_files
+from frazil.engine.read_files import FoundRow, plan_files, rows_of_key, typed_key
 from frazil.errors import FrazilError
 from frazil.flows.explore import ExploreError, spec_of
 from frazil.flows.schema_changes import as_carried

@@ -33,8 +33,18 @@ from frazil.flows.control_schema import require_one_meaning
 from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_check import begin_of, only_topic
-from frazil.flows.stream_read import APART, WAITS, Group, Read, definitions, keep_position, messages, own, require_known
-from frazil.flows.unreadable_messages import require_readable
+from frazil.flows.stream_read import (
+    APART,
+    WAITS,
+    Group,
+    Read,
+    definitions,
+    keep_position,
+    messages,
+    own,
+    require_known,
+    require_readable,
+)
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError

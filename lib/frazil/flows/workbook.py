@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config import private_files, redaction
 from frazil.config.lake_types import OPERATION_COLUMNS
-from frazil.config.session_per_catalog import require_catalog
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
-from frazil.config.spark_session import get_spark, missing_python, without_python
+from frazil.config.spark_session import get_spark, missing_python, require_catalog, without_python
 from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
 from frazil.config.sql import identifier, table_name
 from frazil.core.time_sql import driver_rows
