@@ -29,7 +29,7 @@ from frazil.engine.read_files import plan_files
 from frazil.errors import HIDDEN, nearest
 from frazil.flows import quarantine
 from frazil.flows.apply import take_batch
-from frazil.flows.preview_stages import Stage, failed, many, size, stage
+from frazil.flows.preview_stages import Stage, beside, failed, many, size, stage
 from frazil.flows.schema_changes import shape
 from frazil.flows.workbook import Workbook
 from frazil.lake.lane_choice import LANES
@@ -124,14 +124,14 @@ class _Preview:
                 masked = column in self.spec.names and self.spec.column(column).mask
                 values[name] = HIDDEN if unsure or masked else _text(value)
         reason = {BAD: record.bad.reason} if record.bad else {}
-        return _beside({**self._place(record.place), **reason}, values)
+        return beside({**self._place(record.place), **reason}, values)
 
     def _change(self, record: SampleRecord, values: dict[str, Any]) -> dict[str, Any]:
         facts = self._place(record.place)
         if record.bad:
             return {**facts, BAD: record.bad.reason}
         typed = {f"{c.name}: {lake_type(c)}": values[c.name] for c in self.spec.columns}
-        return _beside({**facts, **self._facts(record)}, typed)
+        return beside({**facts, **self._facts(record)}, typed)
 
     def _facts(self, record: SampleRecord) -> dict[str, Any]:
         return {}
@@ -215,7 +215,7 @@ class Batch(_Preview):
     def _key_row(self, values: dict[str, Any], op: str, places: list[Place]) -> dict[str, Any]:
         facts = {"changes": len(places), "last": "row {row} of {file}".format(**self._place(places[-1]))}
         facts["then"] = "delete the row" if op == "D" else "write the row"
-        return _beside(facts, {n: v for n, v in values.items() if op != "D" or n in self.spec.key})
+        return beside(facts, {n: v for n, v in values.items() if op != "D" or n in self.spec.key})
 
     def _without_latest(self) -> Stage | None:
         """Return why no row per key is shown; None if one is."""
@@ -353,11 +353,6 @@ def _sample(preview: _Preview, base: TableState | None, files: list[DmsObject]) 
 
 
 # --- texts
-
-
-def _beside(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Add a row's values to facts; a column with the name of a fact says that it is one."""
-    return facts | {f"{c} (column)" if c in facts else c: value for c, value in values.items()}
 
 
 def _text(value: Any, single: bool = False) -> str | None:
