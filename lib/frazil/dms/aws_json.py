@@ -57,7 +57,7 @@ def _names(
 
 def _endpoint(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return a document with its top-level names in the spelling of the API."""
-    return _names(raw, (*ENDPOINT, *S3, *STREAM), str(path))[0]
+    return _names(raw, (*ENDPOINT_NAMES, *S3_NAMES, *STREAM_NAMES), str(path))[0]
 
 
 def read_endpoint_document(path: Path) -> dict[str, Any]:
@@ -84,13 +84,13 @@ def read_endpoint_document(path: Path) -> dict[str, Any]:
                 f"{path}: contains {sorted(wrong)[0]} and no S3Settings",
                 "give the output of aws dms describe-endpoints",
             )
-        raw = {"S3Settings": {k: v for k, v in raw.items() if k not in ENDPOINT}}
+        raw = {"S3Settings": {k: v for k, v in raw.items() if k not in ENDPOINT_NAMES}}
     attributes, unknown_attributes = _names(
-        _attributes(raw.get("ExtraConnectionAttributes") or ""), S3, f"{path}: ExtraConnectionAttributes"
+        _attributes(raw.get("ExtraConnectionAttributes") or ""), S3_NAMES, f"{path}: ExtraConnectionAttributes"
     )
-    settings, unknown = _names(raw.get("S3Settings") or {}, S3, f"{path}: S3Settings")
+    settings, unknown = _names(raw.get("S3Settings") or {}, S3_NAMES, f"{path}: S3Settings")
     twice = sorted(n for n in attributes.keys() & settings.keys() if _plain(attributes[n]) != _plain(settings[n]))
-    own = named(raw.get("FrazilSettings") or extra or {}, OWN).settings
+    own = named(raw.get("FrazilSettings") or extra or {}, OWN_NAMES).settings
     return {
         **raw, "S3Settings": {**attributes, **settings}, "FrazilSettings": own, "SourceEngineName": engine,
         "UnknownSettings": sorted({*unknown_attributes, *unknown}), "StatedTwice": twice,
@@ -114,10 +114,10 @@ def stream_settings(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     raw, where = _endpoint(read_json(path, "endpoint settings"), path), str(path)
     targets = [t for t in _endpoints(raw, path) if any(n in t for n in _STREAM_TARGETS)]
     if not targets and "Endpoints" not in raw:
-        return _names({k: v for k, v in raw.items() if k not in ENDPOINT}, STREAM, where)
+        return _names({k: v for k, v in raw.items() if k not in ENDPOINT_NAMES}, STREAM_NAMES, where)
     cure = "print one: aws dms describe-endpoints --filters Name=endpoint-id,Values=<the stream's>"
     target = the_only(targets, "EndpointIdentifier", path, "stream target", cure)
-    return next(_names(target[n] or {}, STREAM, f"{where}: {n}") for n in _STREAM_TARGETS if n in target)
+    return next(_names(target[n] or {}, STREAM_NAMES, f"{where}: {n}") for n in _STREAM_TARGETS if n in target)
 
 
 _STREAM_TARGETS = ("KafkaSettings", "KinesisSettings")
@@ -270,7 +270,7 @@ def _one(e: dict) -> TableStatistics:
     )
 
 
-S3 = (
+S3_NAMES = (
     "AddColumnName", "AddTrailingPaddingCharacter", "BucketFolder", "BucketName", "CannedAclForObjects", "CdcInsertsAndUpdates",
     "CdcInsertsOnly", "CdcMaxBatchInterval", "CdcMinFileSize", "CdcPath", "CompressionType", "CsvDelimiter", "CsvNoSupValue",
     "CsvNullValue", "CsvRowDelimiter", "DataFormat", "DataPageSize", "DatePartitionDelimiter", "DatePartitionEnabled",
@@ -280,7 +280,7 @@ S3 = (
     "ServerSideEncryptionKmsKeyId", "ServiceAccessRoleArn", "TimestampColumnName", "UseCsvNoSupValue",
     "UseTaskStartTimeForFullLoadTimestamp",
 )  # fmt: skip
-STREAM = (
+STREAM_NAMES = (
     "Broker", "IncludeControlDetails", "IncludeNullAndEmpty", "IncludePartitionValue", "IncludeTableAlterOperations",
     "IncludeTransactionDetails", "MessageFormat", "MessageMaxBytes", "NoHexPrefix", "PartitionIncludeSchemaTable",
     "SaslMechanism", "SaslPassword", "SaslUsername", "SecurityProtocol", "ServiceAccessRoleArn", "SslCaCertificateArn",
@@ -288,9 +288,9 @@ STREAM = (
     "Topic", "UseLargeIntegerValue",
 )  # fmt: skip
 """Settings of Kafka and Kinesis targets."""
-OWN = ("OpColumnName", "OpValues", "CdcHasOp")
+OWN_NAMES = ("OpColumnName", "OpValues", "CdcHasOp")
 """Entries of `FrazilSettings`: DMS does not have these settings."""
-ENDPOINT = (
+ENDPOINT_NAMES = (
     "$schema", "CertificateArn", "DatabaseName", "Endpoint", "EndpointArn", "EndpointIdentifier", "EndpointType", "Endpoints",
     "EngineDisplayName", "EngineName", "ExternalId", "ExtraConnectionAttributes", "FrazilSettings", "IsReadOnly",
     "KafkaSettings", "KinesisSettings", "KmsKeyId", "Marker", "Password", "Port", "ReplicationTasks", "ResourceIdentifier",

@@ -58,13 +58,8 @@ def record_frame(
     kinds = {"string": pa.string(), "binary": pa.binary(), "timestamp": pa.int64(), "bigint": pa.int64(), "int": pa.int32(),
              "boolean": pa.bool_(), "array<string>": pa.list_(pa.string())}  # fmt: skip
     fields = [(name, kinds[kind]) for name, kind in RECORD.items() if name not in _KEYS]
-    own = [
-        (PLACE[0], pa.int32()),
-        (PLACE[1], pa.int64()),
-        ("has_key", pa.bool_()),
-        ("has_old", pa.bool_()),
-        ("written", pa.string()),
-    ]
+    places = list(zip(PLACE, (pa.int32(), pa.int64()), strict=True))
+    own = [*places, ("has_key", pa.bool_()), ("has_old", pa.bool_()), ("written", pa.string())]
     table = pa.Table.from_pylist(records, pa.schema([*fields, *own]))
     for side in ("key", "old_key"):
         for i, name in enumerate(of.spec.key):
