@@ -190,9 +190,7 @@ def _quick_bytes(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
         return None
     raw = binascii.unhexlify(memoryview(data)[offsets[0] : offsets[-1]])
     return pa.Array.from_buffers(
-        target,
-        len(texts),
-        [known, pa.py_buffer(((offsets - offsets[0]) // 2).astype("int32")), pa.py_buffer(raw)],
+        target, len(texts), [known, pa.py_buffer(((offsets - offsets[0]) // 2).astype("int32")), pa.py_buffer(raw)]
     )
 
 

@@ -8,15 +8,7 @@ from datetime import datetime
 
 from frazil.config.columns import PastLayout
 from frazil.config.spec import Column, TableSpec
-from frazil.core.field_roles import (
-    ORIGIN,
-    ORIGIN_AS,
-    SEQUENCE_AS,
-    UNKNOWN,
-    FieldNames,
-    field_roles,
-    fields_by_role,
-)
+from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, UNKNOWN, FieldNames, field_roles, fields_by_role
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.mappings import SEQUENCE, added_kind

@@ -218,11 +218,7 @@ def list_table(
 
 
 def with_transactions(
-    objects: TableObjects,
-    root: Path | str,
-    cdc_path: str,
-    begin: Begin | None = None,
-    recorded: Recorded | None = None,
+    objects: TableObjects, root: Path | str, cdc_path: str, begin: Begin | None = None, recorded: Recorded | None = None
 ) -> TableObjects:
     """Add the files of all tables (PreserveTransactions), in the folder `cdc_path`, to a table's objects.
 

@@ -23,7 +23,7 @@ from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import endpoint_url
 from frazil.engine.collapsed_batch import Tally, as_micros, every_of
 from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_changes
-from frazil.engine.write_rows import WritePlan, Written, lake_rows, write_elsewhere, write_files
+from frazil.engine.write_rows import WritePlan, Written, lake_rows, write_files
 from frazil.errors import FrazilError
 from frazil.lake import jvm_data_files, merge
 from frazil.lake.small_frames import of_arrow
@@ -112,13 +112,6 @@ def write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, eve
 
     to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
     return WritePlan(to_json(table.operations().current()), storage_properties(table), most_bad, every)
-
-
-def write_sample(
-    spark: SparkSession, table: JavaTable, spec: TableSpec, rows: pa.Table, folder: str
-) -> list[dict[str, Any]]:
-    """Write rows as data files of a table, but into a local folder; return them in Iceberg's JSON form."""
-    return write_elsewhere(rows, spec, write_plan(spark, table), folder)
 
 
 def storage_properties(table: JavaTable) -> dict[str, str]:

@@ -294,7 +294,5 @@ def require_no_decision(rows: list[dict[str, Any]]) -> None:
     """Raise DecisionNeededError that names every table that needs a decision; do nothing if none does."""
     if open_ones := [f"{r['table']}: {r['decision']}" for r in rows if r["decision"]]:
         raise DecisionNeededError(
-            f"{len(open_ones)} of {len(rows)} tables need a decision",
-            "decide, then plan again",
-            open_ones,
+            f"{len(open_ones)} of {len(rows)} tables need a decision", "decide, then plan again", open_ones
         )

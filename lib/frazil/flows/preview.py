@@ -26,6 +26,7 @@ from frazil.engine import load_files as engine
 from frazil.engine.collapsed_batch import lake_columns
 from frazil.engine.preview_sample import Key, Place, Sample, SampleRecord, read_sample
 from frazil.engine.read_files import plan_files
+from frazil.engine.write_rows import write_elsewhere
 from frazil.errors import HIDDEN, nearest
 from frazil.flows import quarantine
 from frazil.flows.apply import take_batch
@@ -265,8 +266,9 @@ class Load(_Preview):
         table = load(self.book.spark, self.book.name(self.spec))
         if reason := engine.why_spark_writes(table):
             return Stage(f"Spark writes the data files of this load: {reason}")
+        plan = engine.write_plan(self.book.spark, table)
         with tempfile.TemporaryDirectory() as folder:
-            entries = engine.write_sample(self.book.spark, table, self.spec, self.sample.changes, folder)
+            entries = write_elsewhere(self.sample.changes, self.spec, plan, folder)
         parts = [e["file-path"].split(folder, 1)[1].removeprefix("/data/").rpartition("/")[0] for e in entries]
         rows = [
             {"partition": part or "none", "rows": e["record-count"], "size": size(e["file-size-in-bytes"])}
