@@ -96,10 +96,10 @@ def world(new_world):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Spark's tasks are not to be asked for a row."""
-    from frazil.engine import large_batch, load_on_spark
+    from frazil.engine import large_batch, load_files
 
     def read(*_):
         raise AssertionError("a task reads a file")
 
     monkeypatch.setattr(large_batch, "collapse_files", read)
-    monkeypatch.setattr(load_on_spark, "write_in_tasks", read)
+    monkeypatch.setattr(load_files, "write_in_tasks", read)

@@ -10,9 +10,9 @@ import yaml
 
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
 from frazil.config.spec import parse_spec
-from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
+from frazil.dms.endpoint import Endpoint, SourceTable, read_endpoint
 from frazil.dms.listing import list_table
-from frazil.dms.source_table import SourceTable
+from frazil.dms.mappings import Mappings, read_mappings
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.small_batch import collapse_files
 from frazil.flows import cdc, full_load, setup

@@ -10,8 +10,8 @@ from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.dms.kafka import Kafka
 from frazil.dms.position import Position
 from frazil.flows import ledger, maintenance
-from frazil.flows.adopt import AdoptError, adopt
 from frazil.flows.ledger import LedgerError
+from frazil.flows.setup import AdoptError, adopt
 from frazil.lake.tables import TableError
 from frazil.report import runs
 from helpers import FILE1, FILE2, FILE3, D, I, U

@@ -16,8 +16,7 @@ from frazil.config.settings import FullLoadSettings, MaintenanceSettings
 from frazil.flows import cdc, maintenance
 from frazil.flows.plan import plan
 from frazil.lake import commit, compaction, jvm, merge
-from frazil.lake.rollback import RolledBackError
-from frazil.lake.tables import format_version, read_table_state
+from frazil.lake.tables import RolledBackError, format_version, read_table_state
 from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, Killed, U
 
 pytestmark = pytest.mark.spark

@@ -10,9 +10,8 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.core.latest_per_key import keys_at_first, latest_per_key
 from frazil.core.partial_rows import fill
-from frazil.engine.moved_rows import moved_rows, moving_of_bucket
-from frazil.engine.row_form import RowForm
-from frazil.engine.shuffle import from_blocks, to_blocks
+from frazil.engine.kept_batch import moved_rows, moving_of_bucket
+from frazil.engine.row_form import RowForm, from_blocks, to_blocks
 from helpers import spec_of
 
 ONE = parse_spec(spec_of("public.t", "id INT4", "v WSTRING(9)", "w WSTRING(9)"))

@@ -9,12 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.dms.source_table import SourceTable
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import plan_files
+from frazil.dms.mappings import Mappings
+from frazil.engine.read_files import plan_files, read_changes
 from frazil.errors import FrazilError
 from helpers import spec_of
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import reference
-from frazil.config import session_per_catalog
+from frazil.config import spark_session
 from frazil.report import runs
 from frazil.results import TablesFailedError
 
@@ -49,9 +49,7 @@ def cells(notebook: str, **parameters) -> list[str]:
 @pytest.mark.slow
 def test_the_notebooks_run_beside_a_session_that_is_there_and_without_ipython(spark, tmp_path, monkeypatch):
     """The catalog is the session's own, so the parameters tell of none."""
-    monkeypatch.setattr(
-        session_per_catalog, "_opened", []
-    )  # the session counts as Livy's, not as one that Frazil has made
+    monkeypatch.setattr(spark_session, "_opened", [])  # the session counts as Livy's, not as one that Frazil has made
     place = reference.workspace(tmp_path)
     params = place / "params/demo.yml"
     head, _, tail = params.read_text().partition("  catalog_options:")

@@ -7,10 +7,10 @@ import pytest
 from frazil.config.settings import SetupSettings
 from frazil.config.spec import parse_spec
 from frazil.dms import mappings as kinds
-from frazil.dms.aws_json import read_task_settings
-from frazil.dms.endpoint import Endpoint, EndpointError, Mappings, read_endpoint, read_mappings
+from frazil.dms.aws_json import EndpointError, TableStatistics, read_statistics, read_task_settings
+from frazil.dms.endpoint import Endpoint, read_endpoint
+from frazil.dms.mappings import Mappings, read_mappings
 from frazil.dms.settings_lint import COST, LOSS, NOTE, lint
-from frazil.dms.task_statistics import TableStatistics, read_statistics
 from frazil.flows import setup
 from helpers import WITH_BEFORE_IMAGE_AND_SEQUENCE, I, World, spec_of
 

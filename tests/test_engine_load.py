@@ -9,8 +9,8 @@ import yaml
 
 from frazil.config.spec import parse_spec
 from frazil.engine import load_files as load_files_module
-from frazil.engine.load_on_spark import write_in_tasks
-from frazil.engine.read_plan import FileToRead, ReadPlan
+from frazil.engine.load_files import write_in_tasks
+from frazil.engine.read_files import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan
 from frazil.lake import jvm, jvm_data_files
 from helpers import FILE1, LOAD1, ONE_COMMIT, D, U

@@ -2,7 +2,7 @@
 
 import pytest
 
-from frazil.flows import cdc, ignored_rows
+from frazil.flows import cdc
 from frazil.flows.plan import plan
 from frazil.flows.reconcile import compare
 from helpers import FILE1, FILE2, I, U
@@ -45,7 +45,7 @@ def test_each_table_takes_its_rows_from_the_files_of_all(shared):
 
 
 def test_rows_that_no_table_takes_are_counted_by_tasks_of_a_large_batch(shared, monkeypatch):
-    monkeypatch.setattr(ignored_rows, "are_small", lambda files: False)
+    monkeypatch.setattr(cdc, "are_small", lambda files: False)
     put(shared, TXN1, f"I,other,public,{TS},1\nI,t,public,{TS},3,c\n")
     put(shared, TXN2, f"I,other,public,{TS},1\nI,t,elsewhere,{TS},7,no\n").merged()
     (told,) = [line for line in shared.said if "ignored" in line]

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from frazil.engine import small_batch
-from frazil.engine.shuffle import bucket_of_each_partition, spark_hash
+from frazil.engine.row_form import bucket_of_each_partition, spark_hash
 from helpers import D, I, U
 from lake_reader import lake_rows
 

@@ -10,11 +10,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from frazil.cli import visible
 from frazil.config.settings import LatencySettings
 from frazil.dms.listing import DmsObject
-from frazil.engine import read_counts, small_batch
+from frazil.engine import collapsed_batch, small_batch
 from frazil.engine.collapsed_batch import Ages
-from frazil.flows import lateness, ledger, visibility
+from frazil.flows import lateness, ledger
 from frazil.lake import jvm
 from frazil.report import chart_captions, lake_charts, latency_charts
 from frazil.report.advice import Observed, Setting, fit
@@ -84,7 +85,7 @@ def test_a_large_batch_is_applied_and_told_of_as_a_small_one(world, monkeypatch)
     counts, sketches, rules = [], [], world.rules
     for table, most_mb in (("a", small_batch.MOST_MB), ("b", -1), ("c", -1)):
         monkeypatch.setattr(small_batch, "MOST_MB", most_mb)
-        monkeypatch.setattr(read_counts, "SAMPLED", 10**6 if table == "a" else 1)
+        monkeypatch.setattr(collapsed_batch, "SAMPLED", 10**6 if table == "a" else 1)
         world.rules = {"rules": []} if table == "c" else rules
         world.table(table).load(table, (1, "a"), (2, "b")).loaded()
         world.changes(table, *[U(1, f"v{n}") for n in range(60)], D(2), I(3, "c")).merged(tables=[f"public.{table}"])
@@ -241,7 +242,7 @@ def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_
     world.changes("t", U(1, "b")).merged()
     book, stop = world.book(LatencySettings), threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        watching = pool.submit(visibility.watch, book, stop, 0.1)
+        watching = pool.submit(visible.watch, book, stop, 0.1)
         time.sleep(2)
         world.changes("t", I(2, "c"), name=FILE2).merged()
         time.sleep(1)
@@ -269,22 +270,24 @@ def seen(interval, trigger, service, dms, wait, p50=5.0, p95=9.0, tables=4):
 
 
 def test_the_model_gives_back_what_it_was_fitted_on_and_queues_where_the_machine_is_full():
-    truth = replace(fit([seen(2, 3, 1.0, 1.5, 1.5)], 2.0), fixed_s=0.8, parallel=1.5, delta=0.3, epsilon=0.2)
+    truth = replace(fit(seen(2, 3, 1.0, 1.5, 1.5), 2.0), fixed_s=0.8, parallel=1.5, delta=0.3, epsilon=0.2)
     settings = [Setting(1, 32_000, 1), Setting(5, 32_000, 3), Setting(10, 32_000, 10)]
-    measured = [
-        seen(x.interval_s, x.trigger_s, truth.batch(x)[0], 0.3 + x.interval_s * (1 / (1 + x.interval_s) + x.interval_s / (1 + x.interval_s) / 2),
-             0.2 + truth.look_window(x, truth.batch(x)[0]) / 2) for x in settings
-    ]  # fmt: skip
-    found = fit(measured)
-    for x in (*settings, Setting(2, 32_000, 30), Setting(20, 32_000, 0)):
-        assert found.latency(x) == pytest.approx(truth.latency(x), rel=0.08)
-    assert found.delta == pytest.approx(0.3, abs=0.05)
+    for x in settings:
+        wait_dms = 0.3 + x.interval_s * (1 / (1 + x.interval_s) + x.interval_s / (1 + x.interval_s) / 2)
+        service = truth.batch(x)[0]
+        measured = seen(x.interval_s, x.trigger_s, service, wait_dms, 0.2 + truth.look_window(x, service) / 2)
+        found = fit(measured, 1.5)
+        assert found.fixed_s == pytest.approx(0.8, rel=0.01)
+        assert found.batch(x)[0] == pytest.approx(service, rel=0.01)
+        for other in (*settings, Setting(2, 32_000, 30), Setting(20, 32_000, 0)):
+            assert found.latency(other) == pytest.approx(truth.latency(other), rel=0.08)
+        assert (found.delta, found.epsilon) == pytest.approx((0.3, 0.2), abs=0.05)
     slow, quick = (replace(found, fixed_s=f).batch(Setting(1, 32_000, 0))[0] for f in (4.0, 0.1))
     assert slow > 4.0 * 2 > quick  # four tables share a machine that does one and a half at a time
 
 
 def test_cheaper_is_slower_and_prices_are_the_settings(tmp_path):
-    model, s = fit([seen(2, 3, 1.0, 1.5, 1.5)], 2.0), LatencySettings()
+    model, s = fit(seen(2, 3, 1.0, 1.5, 1.5), 2.0), LatencySettings()
     now = Setting(2, 32_000, 3)
     rare, large = replace(now, trigger_s=900), replace(now, speed=2.0)
     assert model.cost(rare, s) < model.cost(now, s) < model.cost(large, s)

@@ -12,8 +12,8 @@ import pytest
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
 from frazil.flows import cdc, ledger
 from frazil.flows import maintenance as flow
-from frazil.lake import commit, compaction, jvm, jvm_expire, jvm_rewrite, maintenance_actions
-from frazil.lake.table_health import health, states_to_tag
+from frazil.lake import commit, compaction, jvm, jvm_rewrite, maintenance_actions
+from frazil.lake.maintenance_actions import health, states_to_tag
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -330,7 +330,7 @@ def test_expiry_keeps_a_puffin_file_of_which_one_deletion_vector_is_live(world, 
         world.changes("t", *some, name=name).merged(lane=lane)
     live = {r.file_path for r in world.spark.sql(f"select file_path from {world.name('t')}.files").collect()}
     assert len(live) < len(world.spark.sql(f"select 1 from {world.name('t')}.files").collect())  # one is shared
-    assert jvm_expire.expire_snapshots(world.iceberg("t"), 0.0, 1) == len(changes) + 2
+    assert jvm_rewrite.expire_snapshots(world.iceberg("t"), 0.0, 1) == len(changes) + 2
     news = {1, 101, 102, 103, 104, 301}
     assert sorted(world.rows("t")) == [(i, "new" if i in news else "old") for i in range(400)]
     data = Path(world.iceberg("t").location().removeprefix("file:")) / "data"
@@ -357,7 +357,7 @@ def test_tags_keep_the_last_state_of_full_hours_and_survive_expiry(world):
     assert states_to_tag(world.spark, world.name("t"), s) == []  # this hour is not over
     load = next(iter(world.history("t"))).parentId()
     jvm.tag(world.spark, world.name("t"), [("hour_20260101T10", load, 3_600_000)])
-    jvm_expire.expire_snapshots(world.iceberg("t"), 0.0, 1)
+    jvm_rewrite.expire_snapshots(world.iceberg("t"), 0.0, 1)
     kept = world.spark.sql(f"select v from {world.name('t')} version as of 'hour_20260101T10'").collect()
     assert [r.v for r in kept] == ["a"]
 

@@ -12,7 +12,7 @@ from frazil.dms.kinesis import COLUMNS as COLUMNS_OF_KINESIS
 from frazil.dms.kinesis import CachedMessages
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Wanted, frame_of
-from frazil.engine.message_parts import Part, PartReading
+from frazil.engine.message_blocks import Part, PartReading
 from frazil.flows import stream_cdc, stream_read
 from frazil.report.latency import QUANTILES
 from helpers import spec_of

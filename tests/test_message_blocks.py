@@ -15,13 +15,12 @@ from frazil.core.changes import Changes
 from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, type_messages
 from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED
-from frazil.engine import message_batch, message_blocks, message_parts
-from frazil.engine.collapsed_batch import Wanted
+from frazil.engine import message_batch, message_blocks
+from frazil.engine.collapsed_batch import Tally, Wanted
 from frazil.engine.large_batch import collapsed_rows, collapsing, counted_blocks
-from frazil.engine.message_parts import Part, PartReading
-from frazil.engine.read_counts import Tally
+from frazil.engine.message_blocks import Part, PartReading
 from frazil.engine.row_form import RowForm
-from frazil.flows.message_groups import Group, groups_of_facts
+from frazil.flows.stream_read import Group, groups_of_facts
 from frazil.report.latency import QUANTILES
 from helpers import spec_of
 
@@ -130,7 +129,7 @@ def collapse_messages(messages, reading, wanted):
     for order, rows in groupby(bad, key=lambda row: orders[row.number]):
         tally.bad.add(int(order), [*rows])
     rows = changes.rows.append_column("file_order", pa.array(orders[good]))
-    return message_batch._of_messages(rows, reading, wanted, tally)
+    return message_batch._of_messages(pa.Table.from_batches([rows]), reading, wanted, tally)
 
 
 def groups_of_messages(messages) -> list[Group]:
@@ -298,7 +297,7 @@ def test_blocks_of_load_records_have_only_the_places_of_changes():
     for loads in (True, False):
         part = Part(("public", "t"), {"s/0": 120, "s/1": 0}, loads=loads)
         held = messages_of(sent, ("public", "t"), part.begin, loads=loads)
-        latest = message_blocks.find_places(parsed, part, message_parts.latest)
+        latest = message_blocks.find_places(parsed, part, message_blocks.latest)
         assert sum(count for *_, count in latest) == len(held) > 3
         assert max(at for _, at, _ in latest) == max(m.arrived_ms for m in held)
     names = {
@@ -319,7 +318,7 @@ def test_changes_around_load_records_are_found_in_blocks_as_in_few_messages(digi
         ({"s/1": 20}, {"s/1": 30}, 0),
         ({"s/0": 90}, {}, 0),
     ):
-        around = message_parts.Around(last, seen, newest)
+        around = message_blocks.Around(last, seen, newest)
         found = message_blocks.find_places(parsed, part, around)
         few = [(p, *around(p, rows)) for p, rows in places_of(held)]
         after = [

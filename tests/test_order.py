@@ -7,7 +7,7 @@ import pytest
 from frazil.engine import read_files, small_batch
 from frazil.engine.large_batch import LEAST_GROUP
 from frazil.engine.load_files import groups_of
-from frazil.engine.read_plan import FileToRead
+from frazil.engine.read_files import FileToRead
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark

@@ -3,7 +3,7 @@
 import pytest
 
 from frazil.engine.preview_sample import read_sample
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_files import plan_files
 from frazil.flows import preview
 from frazil.report import notebook_output
 from helpers import FILE1, FILE2, D, I, U, World

@@ -11,11 +11,10 @@ from frazil.config.spec import parse_spec
 from frazil.core.bad_rows import with_lines, with_values
 from frazil.core.changes import FieldRules, type_columns, type_records
 from frazil.core.csv import Dialect, records_of_lines
-from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.listing import DmsObject
-from frazil.dms.source_table import SourceTable
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import plan_files
+from frazil.dms.mappings import Mappings
+from frazil.engine.read_files import plan_files, read_changes
 from frazil.engine.reread_quarantined import NOT_ITS_OWN, Reread, present_layouts, reread
 from frazil.errors import FrazilError
 from helpers import spec_of

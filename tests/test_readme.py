@@ -24,12 +24,13 @@ sys.path.insert(0, str(ROOT / "lib"))
 
 from frazil.cli import commands as cli  # noqa: E402
 from frazil.config import settings  # noqa: E402
-from frazil.config.columns import UNREPRESENTABLE  # noqa: E402
+from frazil.config.columns import TYPES, UNREPRESENTABLE  # noqa: E402
 from frazil.config.lake_types import lake_type  # noqa: E402
-from frazil.config.spec import TYPES, Column, TableSpec, load_specs  # noqa: E402
+from frazil.config.spec import Column, TableSpec, load_specs  # noqa: E402
 from frazil.config.spec_entries import ColumnEntries, TableEntries  # noqa: E402
 from frazil.config.validation import Entries, flow  # noqa: E402
-from frazil.dms.endpoint import read_endpoint, read_mappings  # noqa: E402
+from frazil.dms.endpoint import read_endpoint  # noqa: E402
+from frazil.dms.mappings import read_mappings  # noqa: E402
 from frazil.report.notebook_output import Grid  # noqa: E402
 from test_plain_prose import PLAIN  # noqa: E402
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from frazil.flows import adopt
+from frazil.flows import setup
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, U, World
 from lake_reader import lake_rows
 
@@ -174,7 +174,7 @@ def foreign_table(w: World, table: str) -> None:
 
 def take_over(w: World, table: str, cure: str) -> None:
     assert "frazil adopt" in cure
-    adopt.adopt(w.book(), f"public.{table}", "load")
+    setup.adopt(w.book(), f"public.{table}", "load")
 
 
 def past_layouts(w: World, table: str, cure: str) -> None:
@@ -244,9 +244,9 @@ REMEDIES = [
     Remedy("operation", "bad_rows: bad row(s)", "correct OpValues in the FrazilSettings", lambda w, t: w.write(t, FILE2, f"U,{TS},2,b\nX,{TS},1,a2\n") and None,
            new_operation, rows={1: "a2", 2: "b"}),
     Remedy("quote", "csv: which hides where rows end", "fetch the file again, if it was cut off", open_quote, fetch_again(FILE2), rows={1: "cut off", 2: "b"}),
-    Remedy("forgotten", "rollback: the history of its position is gone", "run 01_full_load with on_changed_load=replay", forget_history, nothing,
+    Remedy("forgotten", "tables: the history of its position is gone", "run 01_full_load with on_changed_load=replay", forget_history, nothing,
            ("replay", "merge"), {1: "a1", 2: "b"}),
-    Remedy("rolled_back", "rollback: was rolled back to snapshot", "to continue from", roll_back, statement, rows={1: "a2", 2: "b", 3: "c"}),
+    Remedy("rolled_back", "tables: was rolled back to snapshot", "to continue from", roll_back, statement, rows={1: "a2", 2: "b", 3: "c"}),
     Remedy("dropped", "tables: does not exist", "run 00_setup first", drop, nothing, ANEW, {1: "a1", 2: "b"}),
     Remedy("foreign", "tables: exists and was not created by Frazil", "take it over by `frazil adopt`", foreign_table, take_over, ("setup", "full_load", "merge"),
            {1: "a1", 2: "b"}, needs=(), shows="setup"),
@@ -261,7 +261,7 @@ REMEDIES = [
            rows={1: "a2", 2: "b"}, world="header"),
 ]  # fmt: skip
 REMEDIES += [
-    Remedy("layout", "csv_columns: fields, and", "the nearest layout is that of", lambda w, t: w.write(t, FILE2, f"U,{TS},1,a2,5,x\n") and None,
+    Remedy("layout", "file_columns: fields, and", "the nearest layout is that of", lambda w, t: w.write(t, FILE2, f"U,{TS},1,a2,5,x\n") and None,
            lambda w, t, cure: edit(w, t, columns=[*w.specs[t]["columns"], {"name": "x", "type": "WSTRING(9)"}],
                                    layouts=past(FILE1, "id", "v", "w", load=True)),
            rows={1: ("a2", 5, "x"), 2: ("b", 2, None)}, columns=("id INT8", "v WSTRING(99)", "w INT4"),
@@ -270,10 +270,10 @@ REMEDIES += [
            lambda w, t, cure: w.write(t, FILE2, f'U,{TS},1,"a ""2"" b"\n') and None, rows={1: 'a "2" b', 2: "b"}),
     Remedy("unlisted", "schema_evolution: the lake has a column", "list it again in", no_longer_lists,
            lambda w, t, cure: edit(w, t, columns=[*w.specs[t]["columns"], {"name": "v", "type": "WSTRING(99)"}]), rows={1: "a2", 2: "b"}, world="header"),
-    Remedy("pair", "parquet_columns: none of its values can have the spec's type", "correct the type in",
+    Remedy("pair", "file_columns: none of its values can have the spec's type", "correct the type in",
            as_it_is, truth_type, ("setup", "full_load"), {1: True, 2: False}, columns=("id INT8", "v INT4"), world="parquet",
            needs=(), shows="full_load", makes=lambda w, t: parquet(w, t, LOAD1, "", {1: True, 2: False})),
-    Remedy("torn", "damaged_files: cannot be read", "fetch it again", torn, fetch_again(FILE2.replace(".csv", ".parquet")),
+    Remedy("torn", "file_checks: cannot be read", "fetch it again", torn, fetch_again(FILE2.replace(".csv", ".parquet")),
            rows={1: "a2", 2: "b"}, world="parquet", makes=parquet_start),
 ]  # fmt: skip
 WORLDS = {
@@ -388,21 +388,21 @@ ELSEWHERE = {
     "field_roles: may be the source's own or the one of that name that DMS adds": "the rule renames one; see test_columns_by_place",
     "field_roles: and nothing shows which one is meant": "the file is written again; see test_columns_by_place",
     "field_roles: has the name of a before-image column": "the rule renames it; see test_columns_by_place",
-    "parquet_columns: which cannot be a commit time": "the file is written again; see test_core_parquet",
-    "parquet_columns: Frazil reads Parquet columns by name": "the file is written again; see test_columns_by_place",
+    "file_columns: which cannot be a commit time": "the file is written again; see test_core_parquet",
+    "file_columns: Frazil reads Parquet columns by name": "the file is written again; see test_columns_by_place",
     "schema_changes: there is another column than the source's": "the spec lists it; see test_columns_by_place",
     "listing: not a file": "it holds nothing that DMS wrote; see test_late_and_changed_files",
     "listing: DMS does not write such names": "DMS's own name is given back; see test_late_and_changed_files",
     "pending_changes: have names more than a day in the future": "a statement restores the position; see test_late_and_changed_files",
     "pending_changes: are gone that were listed and never applied": "the file is put back; see test_late_and_changed_files",
     "pending_changes: is in the future": "a statement restores the position; see test_late_and_changed_files",
-    "mixed_loads: load files were not written with the others": "the older file is left out; see test_late_and_changed_files",
-    "changed_while_read: vanished after they were listed": "the file is put back; see test_late_and_changed_files",
-    "changed_while_read: changed while they were read": "the next run takes them; see test_late_and_changed_files",
+    "file_checks: load files were not written with the others": "the older file is left out; see test_late_and_changed_files",
+    "file_checks: vanished after they were listed": "the file is put back; see test_late_and_changed_files",
+    "file_checks: changed while they were read": "the next run takes them; see test_late_and_changed_files",
     "pending_work: files are gone, or have another time": "a run names them one by one; see test_late_and_changed_files",
-    "stored_position: and no snapshot has one": "a replay; see test_late_and_changed_files",
-    "stored_position: property": "a statement restores the position; see test_late_and_changed_files",
-    "csv_columns: …": "the file is written again; see test_files",
+    "stored_state: and no snapshot has one": "a replay; see test_late_and_changed_files",
+    "stored_state: property": "a statement restores the position; see test_late_and_changed_files",
+    "file_columns: …": "the file is written again; see test_files",
     "pending_changes: …: ……": "late, changed and vanished files; see test_late_and_changed_files",
     "large_batch: …": "a task's error, raised again in the driver",
     "validation: …: …": "an entry that a person typed",
@@ -411,14 +411,14 @@ ELSEWHERE = {
     "validation: no …": "an entry that a person typed",
     "read_files: a row is too long to be shown": "a preview; a run reads it",
     "preview_sample: is too large to be shown": "a preview; a run reads it",
-    "load_on_spark: …": "a task's error, raised again in the driver",
+    "load_files: …": "a task's error, raised again in the driver",
     "pending_work: came after 01_full_load found none": "the load is run; see test_empty_at_load",
-    "clock_checks: and the clock of host": "the host's clock is corrected; see test_clocks",
-    "clock_checks: the clock of host": "the host's clock is corrected; see test_clocks",
-    "other_writers: another writer changed its columns": "the schema is restored; see test_other_writers",
-    "other_writers: keys occur more than once": "a person decides which row is right; see test_other_writers",
-    "repair: the metadata no longer hold a schema": "as the other writer's columns; see test_other_writers",
-    "repair: …": "as the other writer's columns; see test_other_writers",
+    "table_checks: and the clock of host": "the host's clock is corrected; see test_clocks",
+    "table_checks: the clock of host": "the host's clock is corrected; see test_clocks",
+    "table_checks: another writer changed its columns": "the schema is restored; see test_other_writers",
+    "table_checks: keys occur more than once": "a person decides which row is right; see test_other_writers",
+    "table_checks: the metadata no longer hold a schema": "as the other writer's columns; see test_other_writers",
+    "table_checks: …": "as the other writer's columns; see test_other_writers",
     "schema_changes: …": "the spec is corrected; see test_first_spec",
     "schema_changes: has texts, none": "the spec is corrected; see test_first_spec",
     "kafka: its position names": "a topic created again; see test_kafka",
@@ -426,7 +426,7 @@ ELSEWHERE = {
     "kafka: partition … is new": "messages have expired; see test_kafka",
     "kafka: …: …": "messages have expired; see test_kafka",
     "stream_source: was created again": "a topic created again; see test_kafka",
-    "kafka_reader: messages expired, or the topic was created again": "messages have expired; see test_few_messages",
+    "kafka: messages expired, or the topic was created again": "messages have expired; see test_few_messages",
     "message_blocks: has no message": "the run is repeated; see test_few_messages",
     "kinesis: has none of its": "a stream created again; see test_kinesis",
     "kinesis: the stream was last read": "messages may have expired; see test_kinesis",
@@ -443,9 +443,9 @@ ELSEWHERE = {
     "listing: contains DMS's own records": "a spec that a person wrote for no table",
     "listing: two change files are named": "two tasks write one table: a person ends one",
     "listing: source folder": "a parameter that a person typed",
-    "parquet_columns: Parquet type": "no file of DMS",
+    "file_columns: Parquet type": "no file of DMS",
     "position: was written by a newer Frazil": "a newer version is installed",
-    "session_per_catalog: nothing says what the catalog": "a parameter that a person types; see test_two_lakes",
+    "spark_session: nothing says what the catalog": "a parameter that a person types; see test_two_lakes",
     "apply: a row was given the key of another one": "only a new load by DMS has the rows; see test_order",
     "new_tables: cannot be created": "a spec is written by hand; see test_kafka",
     "new_tables: messages of tables without a spec": "a spec is written; see test_kafka",
@@ -462,7 +462,7 @@ ELSEWHERE = {
     "control_schema: whose type DMS did not send": "as `brings`, in a stream; see test_control_records",
     "control_schema: was dropped and added again": "a new load by DMS; see test_control_records",
     "control_schema: from here on: no promotion": "the table is loaded again; see test_control_records",
-    "unreadable_messages: messages that are none of DMS's": "a person looks at them; see test_kafka",
+    "stream_read: messages that are none of DMS's": "a person looks at them; see test_kafka",
     "workbook: which parameter 'source' does not name": "a parameter that a person typed",
     "schema_evolution: the source's primary key is": "the table is loaded again by its new key; see test_source",
     "schema_evolution: is partitioned or sorted by it": "the column is kept; see test_schema_changes",
@@ -476,7 +476,7 @@ ELSEWHERE = {
     "ledger: none of the tables exists": "as `dropped`",
     "position: the load files are not those": "see test_commit",
     "position: are no longer there": "see test_commit",
-    "late_files: arrived late": "see test_commit",
+    "pending_changes: arrived late": "see test_commit",
 }
 """Messages that no entry here carries out, each with the reason or the test that does."""
 
@@ -524,7 +524,7 @@ ONLY_A_NEW_LOAD = {
     "listing: … contains DMS's own records": "a spec for no table is removed",
     "listing: …: … is …, not a file": "what is moved away holds no changes",
     "listing: …: … is named like a change file": "what is moved away is not of DMS",
-    "mixed_loads: …: … of … load files": "rows of an older load are in the newer one",
+    "file_checks: …: … of … load files": "rows of an older load are in the newer one",
 }
 """Messages whose first remedy discards something, since no other exists."""
 

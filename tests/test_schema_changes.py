@@ -13,9 +13,10 @@ from dataclasses import replace
 import pytest
 
 import ddl
+from frazil.config.columns import Changes, PastLayout
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
 from frazil.config.source_database import Connection
-from frazil.config.spec import Changes, PastLayout, TableSpec
+from frazil.config.spec import TableSpec
 from frazil.flows import cdc, full_load, setup
 from frazil.flows.reconcile import compare, read_source
 from frazil.flows.source_catalog import as_declared, read_catalog

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.core.key_numbers import has_numbers, key_numbers
+from frazil.core.latest_per_key import has_numbers, key_numbers
 from frazil.lake.key_index import key_sql
 from frazil.lake.row_locator import arrow
 from frazil.lake.small_frames import of_arrow

@@ -12,15 +12,13 @@ import pytest
 
 from frazil.cli import main
 from frazil.config import source_database
-from frazil.config.columns import TYPES, Column
-from frazil.config.policies import Changes
+from frazil.config.columns import TYPES, Changes, Column
 from frazil.config.settings import resolve
 from frazil.config.source_database import Connection, SourceDatabaseError, engine_of, source_connection
 from frazil.config.spec import TableSpec, load_specs
-from frazil.dms.source_types import DMS_TYPES, dms_type
 from frazil.flows import cdc, full_load, reconcile, setup
 from frazil.flows.plan import plan
-from frazil.flows.source_catalog import QUERIES, CatalogTable, as_declared, read_catalog
+from frazil.flows.source_catalog import DMS_TYPES, QUERIES, CatalogTable, as_declared, dms_type, read_catalog
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema, schema_evolution
 from frazil.lake.schema_evolution import SchemaError

@@ -20,8 +20,7 @@ from frazil.config.spark_session import get_spark, needs_s3, s3_conf
 from frazil.config.spec import parse_spec
 from frazil.dms import position, storage
 from frazil.dms.endpoint import DELIMITERS, SEQUENCES, DatePartition
-from frazil.dms.incremental_listing import Begin
-from frazil.dms.listing import DmsObject, Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
+from frazil.dms.listing import Begin, DmsObject, Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
 from frazil.dms.pending_changes import State, pending
 from frazil.dms.position import POSITION
 from frazil.dms.storage import StorageError

@@ -6,12 +6,11 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.csv import Dialect, RowBordersError, read_records
-from frazil.dms.endpoint import Endpoint, Mappings
+from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.dms.source_table import SourceTable
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import plan_files
+from frazil.dms.mappings import Mappings
+from frazil.engine.read_files import plan_files, read_changes
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, pieces, spec_of
 
 spark = pytest.mark.spark

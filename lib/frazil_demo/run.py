@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from frazil.cli import visible
 from frazil.config.settings import find_params, resolve
 from frazil.config.spec import TableSpec, load_specs
 from frazil.errors import FrazilError
-from frazil.flows import visibility
 from frazil.flows.workbook import Workbook
 from frazil.report.notebook_output import Grid, read_record
 from frazil_demo import engines, shop
@@ -129,7 +129,7 @@ def _seen_by_pyiceberg():
     """Let a second engine watch for commits while the block runs, for the last stage of the latency notebook."""
     book, stop = Workbook(resolve("latency", {"env": "demo"}).settings), threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        watching = pool.submit(visibility.watch, book, stop)
+        watching = pool.submit(visible.watch, book, stop)
         try:
             yield
         finally:

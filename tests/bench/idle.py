@@ -15,8 +15,8 @@ from statistics import median
 from bench._lake import stop_spark, tiny, tiny_lake
 from frazil.config.settings import CdcMergeSettings
 from frazil.lake import jvm
-from frazil.lake.applied_files_store import Update
 from frazil.lake.commit import new_batch
+from frazil.lake.stored_state import Update
 from frazil.lake.tables import read_table_state
 from frazil.report import runs
 from frazil.source.applied_files import AppliedFile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -12,8 +13,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from bench._lake import tiny, tiny_lake
 from frazil.config.settings import (
@@ -27,7 +29,7 @@ from frazil.flows import cdc, full_load, ledger, maintenance, setup
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.tables import create_namespaces
-from frazil.report.advice import Observed, Setting, fit, observed
+from frazil.report.advice import Model, Observed, Setting, fit, observed
 from frazil.report.latency import OF_FILES, QUANTILES, Analysis
 from frazil.results import raise_if_failed
 from frazil_demo import shop
@@ -191,6 +193,21 @@ def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> Obser
     return found
 
 
+def _model_of(measured: list[Observed]) -> Model:
+    """Return the model of several settings: the m by which their models agree best on how long each one's batches take."""
+
+    def of(parallel: float) -> tuple[float, Model]:
+        models = [fit(x, parallel) for x in measured]
+        middle = sorted(models, key=lambda x: x.observed.setting.interval_s)[len(models) // 2]
+        means = {
+            name: mean(getattr(x, name) for x in models) for name in ("delta", "epsilon", "fixed_s", "per_change_s")
+        }
+        model = replace(middle, **means)
+        return sum(math.log(model.batch(x.setting)[0] / x.service_s) ** 2 for x in measured), model
+
+    return min((of(0.5 * 1.1**i) for i in range(32)), key=lambda found: found[0])[1]
+
+
 def _advice(quick: bool) -> list[dict]:
     """Fit the model on three measured settings and hold its predictions of others against measurements."""
     seconds, fitted, predicted = (5.0, QUICK, PREDICTED[:1]) if quick else (18.0, FITTED, PREDICTED)
@@ -200,7 +217,7 @@ def _advice(quick: bool) -> list[dict]:
         measured = {x: _measure(world, x, seconds, seed) for seed, x in enumerate((*fitted, *predicted))}
     (ROOT / "runs/bench").mkdir(parents=True, exist_ok=True)
     (ROOT / "runs/bench/advice.txt").write_text("\n".join(map(repr, measured.values())) + "\n")
-    model, errors = fit([measured[x] for x in fitted]), []
+    model, errors = _model_of([measured[x] for x in fitted]), []
     for x in (*fitted, *predicted):
         p50, p95 = model.latency(x)
         real, off = measured[x], (p50 / measured[x].p50 - 1, p95 / measured[x].p95 - 1)

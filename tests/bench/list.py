@@ -12,8 +12,7 @@ from statistics import median
 
 from frazil.config.spec import parse_spec
 from frazil.dms import storage
-from frazil.dms.incremental_listing import Begin
-from frazil.dms.listing import Recorded, list_table
+from frazil.dms.listing import Begin, Recorded, list_table
 from frazil.dms.position import LOOK_BACK
 from frazil.source.file_names import moment, name_at
 from frazil_demo.seaweed import Seaweed

@@ -16,12 +16,11 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spark_session import get_spark  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
-from frazil.dms.endpoint import Endpoint, Mappings  # noqa: E402
+from frazil.dms.endpoint import Endpoint, SourceTable  # noqa: E402
 from frazil.dms.file_layout import CHANGE_PHASE  # noqa: E402
 from frazil.dms.listing import DmsObject  # noqa: E402
-from frazil.dms.source_table import SourceTable  # noqa: E402
-from frazil.engine.read_files import read_changes  # noqa: E402
-from frazil.engine.read_plan import plan_files  # noqa: E402
+from frazil.dms.mappings import Mappings  # noqa: E402
+from frazil.engine.read_files import plan_files, read_changes  # noqa: E402
 from helpers import spec_of  # noqa: E402
 
 ROWS, FILES, TIMES = 800_000, 4, 5

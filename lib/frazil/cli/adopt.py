@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from frazil.config.settings import resolve
-from frazil.flows.adopt import adopt
+from frazil.flows.setup import adopt
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
 

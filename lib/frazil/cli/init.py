@@ -17,8 +17,7 @@ from frazil.config.jars import PACKAGES
 from frazil.config.settings import ParameterError, Settings, find_params
 from frazil.config.source_database import ENGINES, SourceDatabaseError, source_connection
 from frazil.config.spark_session import get_spark
-from frazil.config.spec import TableSpec
-from frazil.config.spec_writer import file_name, lake_name, spec_text
+from frazil.config.spec import TableSpec, file_name, lake_name, spec_text
 from frazil.dms.aws_json import read_endpoint_document, read_json, stream_address
 from frazil.dms.endpoint import endpoint_from
 from frazil.dms.mappings import Mappings, read_mappings

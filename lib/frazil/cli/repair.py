@@ -6,7 +6,7 @@ import argparse
 
 from frazil.config.settings import resolve
 from frazil.flows.workbook import Workbook
-from frazil.lake.repair import repair
+from frazil.lake.table_checks import repair
 from frazil.report import runs
 
 

@@ -1,25 +1,29 @@
-"""`frazil run`: check the parameters, run a notebook under papermill in a child process, store and index the result."""
+"""`frazil run`: check the parameters, run a notebook under papermill in a child process, store and index the result.
+
+Signals are passed on to the notebook, and the end of its process takes all that it started.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, get_type_hints
+from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints
 
 import yaml
 
-from frazil.cli.child_process import end_child, pass_signals_on
 from frazil.cli.hooks import call_hooks
 from frazil.cli.notebook_process import Task
-from frazil.cli.run_folder import RunFolder
-from frazil.cli.run_lock import run_lock
+from frazil.cli.run_folder import RunFolder, run_lock
 from frazil.config import redaction
 from frazil.config.private_files import open_runs
 from frazil.config.settings import (
@@ -38,6 +42,10 @@ from frazil.flows import lateness, pending_work, quarantine_status
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
 from frazil.report.notebook_output import read_record
+
+if TYPE_CHECKING:
+    import psutil
+
 
 NOTEBOOK_FILES = Path(__file__).parent.parent / "notebooks"
 """The notebooks that are installed with Frazil."""
@@ -225,3 +233,60 @@ def _error(out: Path) -> tuple[str, str]:
     outputs = [o for c in json.loads(out.read_text(encoding="utf-8"))["cells"] for o in c.get("outputs", ())]
     errors = [o for o in outputs if o["output_type"] == "error"]
     return (errors[-1]["ename"], errors[-1]["evalue"]) if errors else ("", "")
+
+
+@contextmanager
+def pass_signals_on(child: subprocess.Popen) -> Iterator[list[int]]:
+    """Pass the first SIGTERM or SIGINT on to the notebook, and yield the signals; the second one ends papermill and its children.
+
+    A service manager signals this process alone, and papermill would die of the signal. A long-running cell completes
+    its work in progress (`flows.interrupts`), and the notebook continues to its end. At any other moment the kernel ends.
+    """
+    import psutil
+
+    came: list[int] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        came.append(number)
+        if len(came) > 1:
+            raise SystemExit(128 + number)
+        for process in [p for p in _below(child) if is_kernel(p)] or [child]:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+
+    def is_kernel(process: psutil.Process) -> bool:
+        with suppress(psutil.NoSuchProcess):  # ended since, or a zombie
+            return "ipykernel_launcher" in " ".join(process.cmdline())
+        return False
+
+    main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, on_signal) for n in (signal.SIGTERM, signal.SIGINT) if main}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _below(child: subprocess.Popen) -> list[psutil.Process]:
+    """Return all descendants of a child process; none if it has ended."""
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
+    return []
+
+
+def end_child(child: subprocess.Popen) -> None:
+    """End papermill, its kernel (which has its own process group), and the kernel's Spark."""
+    import psutil
+
+    family = _below(child)
+    child.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(5)
+    child.kill()
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    child.wait()

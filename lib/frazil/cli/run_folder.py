@@ -1,15 +1,19 @@
-"""The folder of a run: below `runs/<env>`, or a temporary folder if that cannot be written."""
+"""The folder of a run: below `runs/<env>`, or a temporary folder if that cannot be written. Its lock: one run proceeds."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import os
 import secrets
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from frazil.config.jars import CACHE
 from frazil.report import runs
 
 
@@ -75,3 +79,31 @@ def _new_folder(home: Path, name: str) -> Path:
             return folder
         except FileExistsError:
             time.sleep(0.2)
+
+
+@contextmanager
+def run_lock(file: Path):
+    """Hold a lock until this process and the child that inherits it have ended; yield None if another run holds it.
+
+    The kernel frees it however they end; the process id in the file is only for people.
+    """
+    with _opened(file) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        with suppress(OSError):
+            os.ftruncate(lock.fileno(), 0)
+            os.write(lock.fileno(), f"{os.getpid()}\n".encode())
+        yield lock
+
+
+def _opened(file: Path) -> BinaryIO:
+    """Open a lock file as far as its disk allows; if it cannot be created, use one in the user's own folder."""
+    with suppress(OSError):
+        return open(file, "ab")
+    with suppress(OSError):
+        return open(file, "rb")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    return open(CACHE / f"{hashlib.sha256(str(file).encode()).hexdigest()}.lock", "ab")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import yaml
 
 from frazil.config import cell_parameters, redaction
-from frazil.config.policies import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
+from frazil.config.columns import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
 from frazil.errors import FrazilError, nearest
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ class Settings:
         choices=POLICIES,
     )
     follow_source: bool = parameter(
-        False,
-        "Read each table's present columns from the source's catalog, over JDBC (environment: FRAZIL_SOURCE_*).",
+        False, "Read each table's present columns from the source's catalog, over JDBC (environment: FRAZIL_SOURCE_*)."
     )
     on_bad_rows: str = parameter(
         "stop",
@@ -108,8 +107,7 @@ class Settings:
     )
     parallel_tables: int = parameter(2, "Number of tables to process at the same time.", least=1)
     spark_options: dict[str, str] = parameter(
-        {},
-        "Spark settings for a session that Frazil builds. `spark.jars.packages` adds to Frazil's own jars.",
+        {}, "Spark settings for a session that Frazil builds. `spark.jars.packages` adds to Frazil's own jars."
     )
     ops_namespace: str = parameter(
         "ops", "Namespace in the catalog of the tables `commits`, `maintenance` and `quarantine`."
@@ -216,8 +214,7 @@ class CdcMergeSettings(Settings):
     )
     trigger_s: float = parameter(3.0, "Seconds between two polls with `run_for_s`; 0: no pause.")
     full_listing_every: int = parameter(
-        100,
-        "Do a full listing every N polls and report files that disappeared, changed or arrived late; 0 = off.",
+        100, "Do a full listing every N polls and report files that disappeared, changed or arrived late; 0 = off."
     )
     late_files: str = parameter(
         "refuse",
@@ -243,8 +240,7 @@ class MaintenanceSettings(Settings):
     """Parameters of 03_maintenance."""
 
     dry_run: bool = parameter(
-        None,
-        "Only show the plan and change nothing. Default: true in an interactive notebook, false otherwise.",
+        None, "Only show the plan and change nothing. Default: true in an interactive notebook, false otherwise."
     )
     max_small_files: int = parameter(5, "Compact a table that has more small files than this.")
     max_deleted_share: float = parameter(

@@ -1,4 +1,7 @@
-"""The Spark session: the active one, or a new one with the Iceberg catalog of the settings."""
+"""The Spark session: the active one, or a new one with the Iceberg catalog of the settings.
+
+In one process, catalogs of the same name each get their own session.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,70 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.config import jars, jvm_attach, jvm_options, private_files, redaction
-from frazil.config.jvm_output import jvm_output_to
+from frazil.config import jars, jvm_start, private_files, redaction
+from frazil.config.jvm_start import jvm_output_to, lowered
 from frazil.config.paths import file_location
-from frazil.config.process_priority import lowered
-from frazil.config.session_per_catalog import session_for
 from frazil.config.settings import Settings
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class UnknownCatalogError(FrazilError):
+    """An environment does not define its catalog, and the session has another environment's catalog of that name."""
+
+
+@dataclass(frozen=True)
+class _Lake:
+    session: SparkSession
+    catalog: str
+    conf: dict[str, str]
+    ours: bool
+    """Whether Frazil configured the catalog in this session, rather than somebody before it."""
+
+
+_opened: list[_Lake] = []
+
+
+def require_catalog(session: SparkSession, catalog: str) -> None:
+    """Raise UnknownCatalogError if the session has no settings for the catalog."""
+    if session.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
+        raise UnknownCatalogError(
+            f"nothing says what the catalog '{catalog}' is: this Spark session has none, or it has another environment's",
+            "set catalog_options in the parameters of this environment, or restart the kernel",
+        )
+
+
+def session_for(spark: SparkSession, catalog: str, conf: dict[str, str], built: bool = False) -> SparkSession:
+    """Return a session in which `catalog` has the settings `conf`: the first one, one opened before, or a new one.
+
+    A session keeps a catalog as it was at its first use. Sessions share everything except settings, catalogs and views.
+    `built`: `spark` was just created with this `conf`.
+    """
+    _opened[:] = [lake for lake in _opened if lake.session.sparkContext is spark.sparkContext]
+    for lake in _opened:
+        if (lake.catalog, lake.conf) == (catalog, conf):
+            return lake.session
+    session, name = (_opened[0].session if _opened else spark), f"spark.sql.catalog.{catalog}"
+    taken = [lake for lake in _opened if lake.session is session and lake.catalog == catalog]
+    if taken and not conf and not taken[0].ours:
+        return session
+    ours = built or session.conf.get(name, None) is None
+    if taken or any(session.conf.get(key, None) not in (None, value) for key, value in conf.items()):
+        session, ours = session.newSession(), True
+        for row in session.sql("SET").collect():
+            if row.key == name or row.key.startswith(f"{name}."):
+                session.conf.unset(row.key)
+    for key, value in conf.items():
+        session.conf.set(key, value)
+    _opened.append(_Lake(session, catalog, conf, ours))
+    return session
+
 
 DEFAULT_CHAIN = {
     "4.1": "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
@@ -180,8 +234,8 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     log = str(private_files.open_runs(settings) / "spark.log")
-    if jvm_attach.is_elsewhere():
-        return _started(lambda: jvm_attach.session(lambda master: _conf(settings, master)), log)
+    if jvm_start.is_elsewhere():
+        return _started(lambda: jvm_start.session_there(lambda master: _conf(settings, master)), log)
     master = os.environ.get("FRAZIL_MASTER", "local[*]")
     there = jars.conf(_line(), settings, needs_s3(settings), say)
     conf = {"spark.master": master, "spark.app.name": "frazil", **_conf(settings, master), **there}
@@ -190,7 +244,7 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers find what this process finds
 
     def start() -> SparkSession:
-        with jvm_options.handed_over(conf):
+        with jvm_start.handed_over(conf):
             SparkContext._ensure_initialized()  # a builder with options would put them on the command line
         builder = SparkSession.builder
         for key, value in conf.items():

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.equal_keys import key_codes
-from frazil.core.key_changes import APPLY, ARRIVE, LEAVE, events
+from frazil.core.latest_per_key import ARRIVE, LEAVE, events, key_codes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,6 +92,3 @@ def _gathered(steps: pa.Table, spec: TableSpec, rows: list[_Row], order) -> Fill
                 missing[n].append(name)
     stored_as = steps.take(pa.array([row.stored for row in rows], pa.int64()))
     return Filled(pa.table(columns), missing, stored_as, steps)
-
-
-__all__ = ["APPLY", "Filled", "fill"]

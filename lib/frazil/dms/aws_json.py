@@ -1,14 +1,19 @@
-"""Reads the JSON documents that describe a DMS task: bare settings, or the output of the AWS CLI."""
+"""Reads the JSON documents that describe a DMS task: bare settings, or the output of the AWS CLI.
+
+The names of settings are in the spelling of AWS's API; DMS accepts any case.
+"""
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from frazil.errors import FrazilError, nearest
-from frazil.source.setting_names import ENDPOINT, OWN, S3, STREAM, named
 
 
 class EndpointError(FrazilError):
@@ -52,7 +57,7 @@ def _names(
 
 def _endpoint(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return a document with its top-level names in the spelling of the API."""
-    return _names(raw, (*ENDPOINT, *S3, *STREAM), str(path))[0]
+    return _names(raw, (*ENDPOINT_NAMES, *S3_NAMES, *STREAM_NAMES), str(path))[0]
 
 
 def read_endpoint_document(path: Path) -> dict[str, Any]:
@@ -79,13 +84,13 @@ def read_endpoint_document(path: Path) -> dict[str, Any]:
                 f"{path}: contains {sorted(wrong)[0]} and no S3Settings",
                 "give the output of aws dms describe-endpoints",
             )
-        raw = {"S3Settings": {k: v for k, v in raw.items() if k not in ENDPOINT}}
+        raw = {"S3Settings": {k: v for k, v in raw.items() if k not in ENDPOINT_NAMES}}
     attributes, unknown_attributes = _names(
-        _attributes(raw.get("ExtraConnectionAttributes") or ""), S3, f"{path}: ExtraConnectionAttributes"
+        _attributes(raw.get("ExtraConnectionAttributes") or ""), S3_NAMES, f"{path}: ExtraConnectionAttributes"
     )
-    settings, unknown = _names(raw.get("S3Settings") or {}, S3, f"{path}: S3Settings")
+    settings, unknown = _names(raw.get("S3Settings") or {}, S3_NAMES, f"{path}: S3Settings")
     twice = sorted(n for n in attributes.keys() & settings.keys() if _plain(attributes[n]) != _plain(settings[n]))
-    own = named(raw.get("FrazilSettings") or extra or {}, OWN).settings
+    own = named(raw.get("FrazilSettings") or extra or {}, OWN_NAMES).settings
     return {
         **raw, "S3Settings": {**attributes, **settings}, "FrazilSettings": own, "SourceEngineName": engine,
         "UnknownSettings": sorted({*unknown_attributes, *unknown}), "StatedTwice": twice,
@@ -109,10 +114,10 @@ def stream_settings(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     raw, where = _endpoint(read_json(path, "endpoint settings"), path), str(path)
     targets = [t for t in _endpoints(raw, path) if any(n in t for n in _STREAM_TARGETS)]
     if not targets and "Endpoints" not in raw:
-        return _names({k: v for k, v in raw.items() if k not in ENDPOINT}, STREAM, where)
+        return _names({k: v for k, v in raw.items() if k not in ENDPOINT_NAMES}, STREAM_NAMES, where)
     cure = "print one: aws dms describe-endpoints --filters Name=endpoint-id,Values=<the stream's>"
     target = the_only(targets, "EndpointIdentifier", path, "stream target", cure)
-    return next(_names(target[n] or {}, STREAM, f"{where}: {n}") for n in _STREAM_TARGETS if n in target)
+    return next(_names(target[n] or {}, STREAM_NAMES, f"{where}: {n}") for n in _STREAM_TARGETS if n in target)
 
 
 _STREAM_TARGETS = ("KafkaSettings", "KinesisSettings")
@@ -220,3 +225,110 @@ def number(settings: Mapping[str, Any], name: str, default: int, where: str) -> 
     if isinstance(value, bool) or not str(value).isdigit():
         raise EndpointError(f"{where}: {name} = {value!r} is not a whole number", "correct it")
     return int(value)
+
+
+LISTS = ("TableStatistics", "ReplicationTableStatistics")
+"""The list's name for a task, and for a serverless one (`describe-replication-table-statistics`)."""
+
+
+@dataclass(frozen=True)
+class TableStatistics:
+    """One table's state, and the numbers of rows of its load; names in comments are DMS's own."""
+
+    state: str = ""  # TableState
+    full_load_rows: int = 0  # FullLoadRows
+    full_load_errors: int = 0  # FullLoadErrorRows
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the table's full load has ended without an error: its load files are complete."""
+        return self.state.lower() == "table completed"
+
+    @property
+    def failed(self) -> bool:
+        """Whether DMS stopped replicating the table: neither its load nor its changes continue."""
+        return "error" in self.state.lower() or "cancel" in self.state.lower()
+
+
+def read_statistics(path: Path) -> dict[str, TableStatistics]:
+    """Read the document that describes a task's tables; return {source schema.table: its statistics}."""
+    raw = read_json(path, "table statistics")
+    entries = next((raw[name] for name in LISTS if name in raw), None)
+    if entries is None:
+        raise EndpointError(
+            f"{path}: contains no TableStatistics",
+            "save the output of: aws dms describe-table-statistics --replication-task-arn <the task's>",
+        )
+    return {f"{e.get('SchemaName', '')}.{e.get('TableName', '')}": _one(e) for e in entries}
+
+
+def _one(e: dict) -> TableStatistics:
+    return TableStatistics(
+        state=e.get("TableState") or "",
+        full_load_rows=int(e.get("FullLoadRows") or 0),
+        full_load_errors=int(e.get("FullLoadErrorRows") or 0),
+    )
+
+
+S3_NAMES = (
+    "AddColumnName", "AddTrailingPaddingCharacter", "BucketFolder", "BucketName", "CannedAclForObjects", "CdcInsertsAndUpdates",
+    "CdcInsertsOnly", "CdcMaxBatchInterval", "CdcMinFileSize", "CdcPath", "CompressionType", "CsvDelimiter", "CsvNoSupValue",
+    "CsvNullValue", "CsvRowDelimiter", "DataFormat", "DataPageSize", "DatePartitionDelimiter", "DatePartitionEnabled",
+    "DatePartitionSequence", "DatePartitionTimezone", "DictPageSizeLimit", "EnableStatistics", "EncodingType", "EncryptionMode",
+    "ExpectedBucketOwner", "ExternalTableDefinition", "GlueCatalogGeneration", "IgnoreHeaderRows", "IncludeOpForFullLoad",
+    "MaxFileSize", "ParquetTimestampInMillisecond", "ParquetVersion", "PreserveTransactions", "Rfc4180", "RowGroupLength",
+    "ServerSideEncryptionKmsKeyId", "ServiceAccessRoleArn", "TimestampColumnName", "UseCsvNoSupValue",
+    "UseTaskStartTimeForFullLoadTimestamp",
+)  # fmt: skip
+STREAM_NAMES = (
+    "Broker", "IncludeControlDetails", "IncludeNullAndEmpty", "IncludePartitionValue", "IncludeTableAlterOperations",
+    "IncludeTransactionDetails", "MessageFormat", "MessageMaxBytes", "NoHexPrefix", "PartitionIncludeSchemaTable",
+    "SaslMechanism", "SaslPassword", "SaslUsername", "SecurityProtocol", "ServiceAccessRoleArn", "SslCaCertificateArn",
+    "SslClientCertificateArn", "SslClientKeyArn", "SslClientKeyPassword", "SslEndpointIdentificationAlgorithm", "StreamArn",
+    "Topic", "UseLargeIntegerValue",
+)  # fmt: skip
+"""Settings of Kafka and Kinesis targets."""
+OWN_NAMES = ("OpColumnName", "OpValues", "CdcHasOp")
+"""Entries of `FrazilSettings`: DMS does not have these settings."""
+ENDPOINT_NAMES = (
+    "$schema", "CertificateArn", "DatabaseName", "Endpoint", "EndpointArn", "EndpointIdentifier", "EndpointType", "Endpoints",
+    "EngineDisplayName", "EngineName", "ExternalId", "ExtraConnectionAttributes", "FrazilSettings", "IsReadOnly",
+    "KafkaSettings", "KinesisSettings", "KmsKeyId", "Marker", "Password", "Port", "ReplicationTasks", "ResourceIdentifier",
+    "S3Settings", "ServerName", "SslMode", "Status", "TableStatistics", "Tags", "Username", "rules",
+)  # fmt: skip
+"""Keys of the documents with such settings."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """Settings under their API names, if these are known."""
+
+    settings: dict[str, Any]
+    unknown: tuple[str, ...] = ()
+    misspelt: tuple[tuple[str, str], ...] = ()
+    """Names that differ from a known one in more than case, with the right spelling."""
+    contradicting: tuple[str, ...] = ()
+    """Names that occur twice, in different spellings and with different values."""
+
+
+def named(given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Iterable[str]) -> Named:
+    """Return settings under their API names, whatever their case; unknown names stay as they are."""
+    right = {name.lower(): name for name in known}
+    settings, unknown, misspelt, contradicting = {}, [], [], []
+    for name, value in given.items() if isinstance(given, Mapping) else given:
+        found = right.get(name.lower())
+        if found is None and (near := _nearest(name, right)):
+            misspelt.append((name, near))
+        elif found is None:
+            unknown.append(name)
+        if found in settings and settings[found] != value:
+            contradicting.append(found)
+        settings[found or name] = value
+    return Named(settings, tuple(unknown), tuple(misspelt), tuple(contradicting))
+
+
+def _nearest(name: str, right: Mapping[str, str]) -> str:
+    """Return the known name that a misspelt one most likely means, with at most a few other letters; empty if none."""
+    letters = re.sub(r"[^a-z0-9]", "", name.lower())
+    near = difflib.get_close_matches(letters, right, n=1, cutoff=0.85)
+    return right[near[0]] if near else ""

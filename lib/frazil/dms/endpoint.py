@@ -1,4 +1,4 @@
-"""Reads the settings of a DMS S3 target from the JSON that DMS accepts and prints."""
+"""The settings of a DMS S3 target, from the JSON that DMS accepts and prints, and a table as DMS delivers it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from zoneinfo import ZoneInfo
 from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect
 from frazil.dms.aws_json import EndpointError, read_endpoint_document
-from frazil.dms.mappings import BeforeImage, Mappings, read_mappings
+from frazil.dms.mappings import Mappings
 
 if TYPE_CHECKING:
     from frazil.dms.endpoint_entries import S3Settings
+
 
 OPERATIONS = ("I", "U", "D")
 SEQUENCES = {
@@ -198,4 +199,15 @@ def _impossible(e: Endpoint, s: S3Settings) -> Iterable[tuple[bool, str, str]]:
         )
 
 
-__all__ = ["BeforeImage", "DatePartition", "Endpoint", "EndpointError", "Mappings", "read_endpoint", "read_mappings"]
+@dataclass(frozen=True)
+class SourceTable:
+    """A table's spec, and the endpoint settings and mappings by which DMS writes its files and messages."""
+
+    spec: TableSpec
+    endpoint: Endpoint
+    mappings: Mappings
+
+    @property
+    def target_name(self) -> tuple[str, str]:
+        """Return the schema and the table by which DMS names it in files and messages."""
+        return self.mappings.target_name(self.spec)

@@ -23,9 +23,7 @@ def _word(*known: str) -> Any:
     words = {w.lower(): w for w in known}
     schema = {"enum": list(known)}, {"pattern": f"^({'|'.join(map(in_any_case, known))})$", "type": "string"}
     return Annotated[
-        Literal[known],
-        BeforeValidator(lambda v: words.get(str(v).lower(), v)),
-        WithJsonSchema({"anyOf": list(schema)}),
+        Literal[known], BeforeValidator(lambda v: words.get(str(v).lower(), v)), WithJsonSchema({"anyOf": list(schema)})
     ]
 
 

@@ -1,16 +1,262 @@
-"""Reads the columns of each file of a table, from the file or a declared layout. They show schema changes."""
+"""The columns of each file of a table. They show schema changes.
+
+CSV: by its header, the settings, or a declared layout. Parquet: by its footer; the types of the spec must fit them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
+from frazil.config.columns import Column, PastLayout
+from frazil.config.spec import TableSpec
+from frazil.core.csv import Dialect
 from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
-from frazil.dms.csv_columns import file_layout, header, require_fit
-from frazil.dms.file_layout import CHANGE_PHASE, Layout, field_names, op_is_stated, past_layout
-from frazil.dms.listing import DmsObject
-from frazil.dms.parquet_columns import footer, lake_kind
-from frazil.dms.source_table import SourceTable
+from frazil.core.types import MISFIT, judge
+from frazil.dms.endpoint import Endpoint, SourceTable
+from frazil.dms.file_checks import refused_if_damaged
+from frazil.dms.file_layout import (
+    CHANGE_PHASE,
+    Layout,
+    as_written,
+    field_names,
+    layout_of,
+    named_layout,
+    op_is_stated,
+    past_layout,
+    shared_layout,
+    stated_layout,
+)
+from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.mappings import Mappings
+from frazil.dms.storage import is_s3, open_text_head, read, read_tail
+from frazil.errors import LOAD_AGAIN
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+WRITE_A_TIME = "have DMS write the file again, with a timestamp or a text in this column"
+
+
+def _tail(file: DmsObject) -> bytes:
+    """Return the end of a file, from its footer on."""
+    tail = read_tail(file.path, file.size, 1 << 16)
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    return b"PAR1" + (tail if length <= len(tail) else read_tail(file.path, file.size, length))
+
+
+def require_comparable(
+    spec: TableSpec, roles: tuple[str, ...], schema: list[tuple[str, pa.DataType]], where: str
+) -> None:
+    """Raise SourceError for columns whose type in the file cannot have any value of the spec's type."""
+    from frazil.core.changes import COMMIT_TS
+    from frazil.core.parquet import can_be_compared
+
+    wrong = []
+    for role, (name, kind) in zip(roles, schema, strict=True):
+        if role == "ts" and not can_be_compared(COMMIT_TS, kind):
+            raise SourceError(f"{where}: column '{name}' is {kind}, which cannot be a commit time", WRITE_A_TIME)
+        image, _, of = role.partition(":")
+        if image not in ("after", "before"):
+            continue
+        column = spec.column(of)
+        if not can_be_compared(column, kind):
+            wrong.append(f"column '{name}' is {kind} in the file and {column.type} in {spec.file}")
+    if wrong:
+        raise SourceError(
+            f"{where}: {'; '.join(dict.fromkeys(wrong))}: none of its values can have the spec's type",
+            f"correct the type in {spec.file}, {LOAD_AGAIN}",
+        )
+
+
+def first_and_last(files: Sequence[DmsObject]) -> list[DmsObject]:
+    """Return the first and the last of some files, once if they are the same."""
+    return list(dict.fromkeys((*files[:1], *files[-1:])))
+
+
+@lru_cache(maxsize=4096)
+def footer(file: DmsObject) -> pa.Schema:
+    """Return the columns of a Parquet file, from its footer; INT96 as microseconds, as Spark reads it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with refused_if_damaged(file.path):
+        found = pq.read_metadata(pa.BufferReader(_tail(file)) if is_s3(file.path) else file.path).schema
+        kinds, schema = {c.path: c.physical_type for c in found}, found.to_arrow_schema()
+        schema = pa.schema([f.with_type(pa.timestamp("us")) if kinds.get(f.name) == "INT96" else f for f in schema])
+    if twice := next((n for n in schema.names if schema.names.count(n) > 1), None):
+        positions = ", ".join(str(i) for i, n in enumerate(schema.names, 1) if n == twice)
+        raise SourceError(
+            f"{file.path}: column '{twice}' occurs twice, at positions {positions}: Frazil reads Parquet columns by name",
+            "rename one of them by a rule of the task or by the endpoint's TimestampColumnName, or have DMS write CSV, "
+            "whose columns are read by position; then have it write the file again",
+        )
+    return schema
+
+
+FIRST_ROWS = 1000
+"""Number of values to check whether a column's texts have the spec's type."""
+
+
+def has_only_other_texts(file: DmsObject, name: str, column: Column) -> bool:
+    """Return whether a file's column has texts, and none of the first ones is a value of the spec's type."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not pa.types.is_string(footer(file).field(name).type):
+        return False
+    source = pa.BufferReader(read(file.path)) if is_s3(file.path) else file.path
+    with pq.ParquetFile(source) as opened:
+        first = next(opened.iter_batches(FIRST_ROWS, columns=[name]), None)
+    texts = pa.array([]) if first is None else first.column(0).drop_null()
+    return len(texts) > 0 and all(judge(column, text) is MISFIT for text in texts.to_pylist())
+
+
+def lake_kind(kind: pa.DataType, where: str) -> str:
+    """Return the lake's type for a Parquet column's values: there are no integers below `int`, and TIME becomes text."""
+    import pyarrow as pa
+
+    plain = {
+        pa.bool_(): "boolean", pa.int8(): "int", pa.int16(): "int", pa.int32(): "int", pa.int64(): "bigint",
+        pa.uint8(): "int", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)",
+        pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.large_string(): "string",
+        pa.binary(): "binary", pa.date32(): "date",
+    }  # fmt: skip
+    if kind in plain:
+        return plain[kind]
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_time(kind):
+        return "string"
+    if pa.types.is_fixed_size_binary(kind):
+        return "binary"
+    raise SourceError(f"{where}: Parquet type {kind} is not one that DMS writes", "check that DMS wrote the file")
+
+
+STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
+"""Where a row's layout comes from: the settings, its file's header, or a file of all tables; else the file format."""
+HEAD = 1 << 20
+"""Bytes of a file to read at first for its first row."""
+LONGEST_NAME = 10_000
+"""No database has longer column names."""
+FIELD_END, ROW_END = "\x1f", "\x1e"
+"""Replacements for delimiters that Python's csv module cannot read."""
+
+
+class LayoutError(SourceError):
+    """A headerless file fits none of its table's layouts: its columns must be declared."""
+
+    decision = True
+
+
+@lru_cache(maxsize=4096)
+def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
+    """Return the fields of the first line: the column names of a file with a header."""
+    line = open_text_head(file.path, HEAD).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
+    names = next(rows_of_text(line, endpoint.dialect), [])
+    if "\r" in line or any(len(name) > LONGEST_NAME for name in names):
+        problem = (
+            f"{file.path} line 1 is not a CSV line: it has a line break, or a name of over {LONGEST_NAME:,} characters"
+        )
+        raise SourceError(
+            problem, "check that DMS wrote it and that CsvRowDelimiter is the task's; then fetch it again"
+        )
+    return names
+
+
+def rows_of_text(text: str, dialect: Dialect) -> Iterator[list[str]]:
+    """Yield the rows of a text; line breaks within a row become blanks."""
+    for mark, instead in ((dialect.row_delimiter, ROW_END), ("\r", " "), ("\n", " "), (ROW_END, "\n")):
+        text = text.replace(mark, instead)
+    delimiter = dialect.delimiter
+    if len(delimiter) > 1:
+        text, delimiter = text.replace(delimiter, FIELD_END), FIELD_END
+    csv.field_size_limit(2**31 - 1)
+    quoting = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
+    return csv.reader(io.StringIO(text), delimiter=delimiter, quoting=quoting)
+
+
+def first_row(file: DmsObject, endpoint: Endpoint) -> list[str]:
+    """Return the fields of a file's first row, whatever its length."""
+    size = HEAD
+    while True:
+        rows = (row for row in rows_of_text(open_text_head(file.path, size).read(), endpoint.dialect) if row)
+        row = next(rows, [])
+        if next(rows, None) or size >= file.size:  # another row follows, so this one is complete
+            return row
+        size *= 8
+
+
+@lru_cache(maxsize=4096)
+def first_width(file: DmsObject, endpoint: Endpoint) -> int:
+    """Return the number of fields in a file's first row."""
+    return len(first_row(file, endpoint))
+
+
+def require_fit(file: DmsObject, table: SourceTable, phase: int) -> None:
+    """Raise LayoutError if a headerless file's first row is not as wide as the layout that was valid when it was written."""
+    spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
+    width = first_width(file, endpoint)
+    wanted = len(stated_layout(table, phase, file, width).roles)
+    if width in (0, wanted):
+        return
+    layout_then = past_layout(spec, file, phase)
+    known = {f"until {past.until}": past for past in spec.layouts} | {"now": None}
+    widths = {name: len(layout_of(past, table, phase, width).roles) for name, past in known.items()}
+    near = min(widths, key=lambda name: abs(widths[name] - width))
+    columns = (known[near] and known[near].columns) or tuple(mappings.file_columns(spec))
+    shown = (
+        "a row with masked or excluded columns" if spec.has_hidden_columns else repr(first_row(file, endpoint))[:200]
+    )
+    raise LayoutError(
+        f"{file.path} row 1: {width} fields, and {wanted} in the layout that was valid when it was written: {shown}",
+        f"the nearest layout is that of '{near}' ({', '.join(columns)}): correct layouts in {spec.file}"
+        + _later_rule(spec, mappings, layout_then, wanted - width),
+    )
+
+
+def _later_rule(spec: TableSpec, mappings: Mappings, layout_then: PastLayout | None, missing: int) -> str:
+    """Return how to declare that a rule began later, if that explains a row's missing fields."""
+    image = mappings.before_image(spec)
+    rules = [[n] for n in mappings.added(spec)] + (
+        [[*image.names(as_written(spec, layout_then)).values()]] if image else []
+    )
+    all_names = [n for names in rules for n in names]
+    fitting = [", ".join(names) for names in (*rules, all_names) if missing > 0 and len(names) == missing]
+    if not fitting:
+        return ""
+    entries = " or ".join(f"{{until: <the last file without>, without: [{names}]}}" for names in dict.fromkeys(fitting))
+    return f"; if a rule of the task that adds columns began later: {entries}"
+
+
+def file_layout(table: SourceTable, phase: int, file: DmsObject) -> tuple[Layout, str]:
+    """Return the layout of a file and its origin (`STATED`, `NAMED`, `SHARED`)."""
+    endpoint = table.endpoint
+    if endpoint.header and file.size and not file.is_shared:
+        where = f"{file.path} line 1"
+        return named_layout(header(file, endpoint), table, phase, where), NAMED
+    width = 0
+    if file.size and table.mappings.listed(table.spec):  # otherwise all rows have the same width
+        width = _width_of(file, endpoint, table.target_name) if file.is_shared else first_width(file, endpoint)
+    layout = stated_layout(table, phase, file, width)
+    return (shared_layout(layout), SHARED) if file.is_shared else (layout, STATED)
+
+
+def _width_of(file: DmsObject, endpoint: Endpoint, table: tuple[str, str]) -> int:
+    """Return the number of fields that a table's rows have in its own files; 0 if it is unknown.
+
+    The table's first row near the beginning of a file of all tables shows it.
+    """
+    rows = rows_of_text(open_text_head(file.path, HEAD).read(), endpoint.dialect)
+    extra = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that is always present
+    return next((len(row) - extra for row in rows if tuple(row[2:0:-1]) == table), 0)
 
 
 @dataclass(frozen=True)

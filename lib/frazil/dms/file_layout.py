@@ -6,20 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from frazil.config.spec import Column, PastLayout, TableSpec
-from frazil.core.field_roles import (
-    ORIGIN,
-    ORIGIN_AS,
-    SEQUENCE_AS,
-    UNKNOWN,
-    FieldNames,
-    field_roles,
-    fields_by_role,
-)
-from frazil.dms.endpoint import Endpoint
+from frazil.config.columns import PastLayout
+from frazil.config.spec import Column, TableSpec
+from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, UNKNOWN, FieldNames, field_roles, fields_by_role
+from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.mappings import SEQUENCE, added_kind
-from frazil.dms.source_table import SourceTable
 from frazil.errors import nearest
 from frazil.source.file_names import CHANGES, moment
 

@@ -1,4 +1,7 @@
-"""Reads the table mappings of a DMS task: which tables it selects and renames, and which columns it adds or removes."""
+"""Reads the table mappings of a DMS task: which tables it selects and renames, and which columns it adds or removes.
+
+So they also give the names that a table's columns have in DMS's JSON messages.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 from frazil.config.columns import LOBS, SpecError
 from frazil.config.spec import TableSpec
+from frazil.core.messages import MessageNames
 from frazil.dms.aws_json import EndpointError, read_rules
 from frazil.errors import nearest
 
@@ -229,3 +233,31 @@ def read_mappings(path: Path | None) -> Mappings:
     Accepts `{"rules": [...]}`, or the output of `aws dms describe-replication-tasks`, where the rules are a string.
     """
     return Mappings(tuple(read_rules(path))) if path else Mappings()
+
+
+def message_names(spec: TableSpec, mappings: Mappings) -> MessageNames:
+    """Return the names of a table's columns in its messages."""
+    rule = mappings.before_image(spec)
+    names = {column: name for column, name in mappings.file_columns(spec).items() if column in spec.names}
+    images = {column: name for column, name in rule.names(spec).items() if column in spec.row_identity} if rule else {}
+    listed, origin = frozenset(mappings.listed(spec)), dict(mappings.origin(spec))
+    return MessageNames(names, images, former_names(spec, mappings), listed, origin)
+
+
+def known_columns(spec: TableSpec, mappings: Mappings) -> set[str]:
+    """Return the names that may occur in a message's data."""
+    rule = mappings.before_image(spec)
+    former = {n for names in former_names(spec, mappings).values() for n in names}
+    return {
+        *mappings.file_columns(spec).values(),
+        *former,
+        *mappings.added(spec),
+        *(rule.names(spec).values() if rule else ()),
+    }
+
+
+def former_names(spec: TableSpec, mappings: Mappings) -> dict[str, list[str]]:
+    """Return {column: its former names in messages, unless another column has them now}."""
+    now = set(mappings.file_columns(spec).values())
+    named = {c.name: [mappings.column_name(spec, old) for old in c.renamed_from] for c in spec.file_columns}
+    return {c: [n for n in names if n not in now] for c, names in named.items()}

@@ -1,4 +1,4 @@
-"""Checks the settings against DMS's files.
+"""Checks the settings against DMS's files: what do the first rows of a CSV file show?
 
 If a file proves a setting wrong, that is an error, before any table is changed. If it only suggests another value, that
 is a proposal. Files prove little about nulls, so the user sets the null token.
@@ -7,16 +7,19 @@ is a proposal. Files prove little about nulls, so the user sets the null token.
 from __future__ import annotations
 
 import codecs
+import re
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from frazil.core.changes import HAVE_EMPTY
+from frazil.core.csv import Dialect
+from frazil.core.field_roles import UNKNOWN, field_roles, fields_by_role
 from frazil.dms.aws_json import EndpointError
-from frazil.dms.endpoint import DatePartition, Endpoint
-from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.endpoint import DatePartition, Endpoint, SourceTable
+from frazil.dms.file_columns import first_and_last, rows_of_text
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE, field_names, op_is_stated, stated_layout
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.settings_evidence import ANY_NAME, Fields, Shown, read_rows
-from frazil.dms.source_table import SourceTable
 from frazil.dms.storage import read_head
 
 
@@ -56,7 +59,7 @@ def evidence(objects: TableObjects, table: SourceTable) -> list[Evidence]:
     return [
         Evidence(*shown, file.path, stated.get(shown[0]))
         for files, phase in filled
-        for file in dict.fromkeys((*files[:1], *files[-1:]))
+        for file in first_and_last(files)
         for shown in _of_file(file, phase, table)
     ]
 
@@ -149,3 +152,231 @@ def _unpacked(file: DmsObject) -> tuple[bytes, str, bool]:
         return inflate.decompress(data), "gzip", whole and inflate.eof
     except zlib.error:
         return b"", "gzip", False
+
+
+DELIMITERS = (",", ";", "|", "\t", "\x01", "~", "^")
+"""The delimiters to try if the endpoint's does not fit."""
+TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
+NUMBER = re.compile(r"[+-]?\d[\d.eE+-]*")
+SEQUENCE_DIGITS = re.compile(r"\d{35}")
+NULL_WORDS = ("NULL", "null", "\\N")
+OPERATION_WORDS = {"INSERT", "UPDATE", "DELETE", "I", "U", "D"}
+ANY_NAME = "any name"
+LONGEST = 40
+"""Maximum number of a value's characters in evidence."""
+
+Shown = tuple[str, str, str, bool]
+"""A setting, the value that a file shows, how it shows that, and whether no other value can have produced the file."""
+
+
+@dataclass(frozen=True)
+class RowsRead:
+    """The complete rows at the beginning of a CSV file, if they have equal lengths, and the settings that give these rows."""
+
+    rows: list[list[str]]
+    row_delimiter: str
+    delimiter: str = ""
+    """Empty if no delimiter gives rows with enough fields."""
+    quotes: tuple[bool, ...] = ()
+    """The values of Rfc4180 that give such rows."""
+    is_only_other: bool = False
+    """Whether it is the only delimiter that gives such rows, and not the endpoint's."""
+
+    def evidence(self, endpoint: Endpoint, columns: int) -> Iterator[Shown]:
+        """Yield what the rows show without the fields' roles; `columns` is the number of the table's columns."""
+        if self.delimiter:
+            width, begin = len(self.rows[0]), {r[0] for r in self.rows}
+            certain = self.is_only_other and (begin <= {*endpoint.op_values} or width >= columns > 1)
+            yield "CsvDelimiter", self.delimiter, f"{width} fields in each of {len(self.rows)} rows", certain
+        if self.row_delimiter:
+            yield "CsvRowDelimiter", self.row_delimiter, f"{self.row_delimiter!r} ends every line", True
+        if len(self.quotes) == 1:
+            how = "with" if self.quotes[0] else "without"
+            yield "Rfc4180", str(self.quotes[0]).lower(), f"rows have equal length only if read {how} quotes", True
+
+
+def read_rows(text: str, whole: bool, endpoint: Endpoint, least: int) -> RowsRead:
+    """Read a text with the endpoint's delimiter if that gives equally long rows of `least` fields or more, else with another."""
+    end, stated = _row_delimiter(text, endpoint.row_delimiter), endpoint.delimiter
+
+    def rows(delimiter: str, quotes: bool) -> list[list[str]]:
+        found = list(rows_of_text(text, Dialect(delimiter, end or "\n", quotes)))
+        found = [row for row in (found if whole else found[:-1]) if any(row)]
+        return found if len({len(row) for row in found}) == 1 else []
+
+    def fitting_rows(delimiter: str) -> dict[bool, list[list[str]]]:
+        both = {quotes: rows(delimiter, quotes) for quotes in (True, False)}
+        return {quotes: found for quotes, found in both.items() if found and len(found[0]) >= least}
+
+    fitting = {stated: fitting_rows(stated)}
+    if not fitting[stated]:
+        fitting = {d: found for d in DELIMITERS if d != stated and (found := fitting_rows(d))}
+    if not fitting:
+        return RowsRead(rows(stated, True), end)
+    best = max(fitting, key=lambda d: len(next(iter(fitting[d].values()))[0]))
+    return RowsRead(
+        next(iter(fitting[best].values())), end, best, tuple(fitting[best]), best != stated and len(fitting) == 1
+    )
+
+
+def _row_delimiter(text: str, stated: str) -> str:
+    """Return the endpoint's delimiter if it is not a line break and the text has it, else the line break of all lines.
+
+    It is empty if line breaks differ, or there are none.
+    """
+    if stated not in ("\n", "\r\n", "\r") and stated in text:
+        return stated
+    newlines, both = text.count("\n"), text.count("\r\n")
+    if newlines:
+        return "\r\n" if both == newlines else "" if both else "\n"
+    return "\r" if "\r" in text else ""
+
+
+# --- what the fields show
+
+
+class Fields:
+    """The rows of a CSV file: whether the first is a header, which fields are DMS's own, and the role of each."""
+
+    def __init__(self, rows: list[list[str]], file: DmsObject, phase: int, table: SourceTable):
+        spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
+        self.spec, self.mappings, self.endpoint, self.phase = spec, mappings, endpoint, phase
+        self.first, self.width = rows[0], len(rows[0])
+        self.columns = {*mappings.file_columns(spec).values()}
+        known = self.columns & {*self.first}
+        begins_with_op = self.first[0].lower() in ("op", endpoint.op_column.lower())
+        then_op = len(rows) > 1 and rows[1][0] in endpoint.op_values
+        has_header = (begins_with_op and (known or then_op)) or (len(known) > 1 and known == self.columns)
+        self.is_data = not known and any(TIME.fullmatch(f) or NUMBER.fullmatch(f) for f in self.first)
+        self.header, self.body = (self.first, rows[1:]) if has_header else ([], rows)
+        self.roles: tuple[str, ...] = ()
+        if self.header:
+            names = field_names(table)
+            self.roles = tuple(field_roles(self.header, names, op_is_stated(endpoint, phase), file.path))
+        self.op = self._op()
+        self.time = self._time()
+        self.own = (self.op is not None) + (self.time is not None)
+        self.expected = 0
+        if not self.header:
+            observed = replace(
+                endpoint,
+                op_in_load=self.op is not None,
+                cdc_has_op=self.op is not None,
+                timestamp_column="" if self.time is None else ANY_NAME,
+            )
+            roles = stated_layout(replace(table, endpoint=observed), phase, width=self.width).roles
+            self.expected = len(roles) - self.own
+            self.roles = roles if len(roles) == self.width else ()
+
+    def _op(self) -> int | None:
+        """Return the index of the operation; None if there is none."""
+        if self.header:
+            return self.roles.index("op") if "op" in self.roles else None
+        return 0 if self.body and all(r[0] in self.endpoint.op_values for r in self.body) else None
+
+    def _time(self) -> int | None:
+        """Return the index of the commit time; without a header, only if there are more fields than the spec has columns."""
+        at = 0 if self.op is None else 1
+        if self.header and self.endpoint.timestamp_column:
+            return self.roles.index("ts") if "ts" in self.roles else None
+        if self.header:
+            may_be = not self.columns.issuperset(self.header[at : at + 1])
+        else:
+            may_be = self.width > len(self.columns) + at
+        return at if may_be and self._matches(TIME, at) else None
+
+    def _matches(self, form: re.Pattern[str], at: int) -> bool:
+        """Return whether a field has this form in every row."""
+        return bool(self.body) and at < self.width and all(form.fullmatch(r[at]) for r in self.body)
+
+    def _shown(self, value: str) -> str:
+        """Return a value in a form that messages may show: short, and hidden if columns are masked or left out."""
+        if self.spec.has_hidden_columns and value not in self.endpoint.op_values:
+            return "…"
+        return value if len(value) <= LONGEST else f"{value[:LONGEST]}…"
+
+    def evidence(self) -> Iterator[Shown]:
+        """Yield what header, operations, times, nulls and added columns show."""
+        if self.header:
+            yield "AddColumnName", "true", f"first line is column names: {', '.join(self.header[:4])}", True
+        else:
+            shown = ", ".join(map(self._shown, self.first[:4]))
+            yield "AddColumnName", "false", f"first line is data: {shown}", self.is_data
+        if self.body:
+            yield from self._from_header() if self.header else self._from_positions()
+            yield from self._of_nulls()
+            yield from self._of_sequence()
+
+    def _from_header(self) -> Iterator[Shown]:
+        """Yield what a header shows."""
+        has_op, setting = self.op is not None, self._op_setting
+        seen = f"header {'has' if has_op else 'lacks'} the column {self.endpoint.op_column} that DMS adds"
+        yield setting, str(has_op).lower(), seen, True
+        unknown = [i for i, role in enumerate(self.roles) if role.startswith(UNKNOWN)]
+        for at in () if has_op else unknown:
+            if (words := {r[at] for r in self.body}) and {w.upper() for w in words} <= OPERATION_WORDS:
+                yield "OpColumnName", self.header[at], f"has the values {', '.join(sorted(words))}", False
+        name_set, index = self.endpoint.timestamp_column, self.time
+        if index is not None:
+            seen = f"field {index + 1} is a time: {self.body[0][index]}"
+            yield "TimestampColumnName", self.header[index], seen, True
+        elif name_set:
+            elsewhere = f" at position {has_op + 1}, where DMS writes it" if name_set in self.header else ""
+            name = next((self.header[i] for i in unknown if self._matches(TIME, i)), "")
+            other = f", and its column {name} has times" if name else ""
+            yield "TimestampColumnName", name, f"header lacks {name_set}{elsewhere}{other}", True
+        names = self.mappings.file_columns(self.spec)
+        for column in (names.get(key, key) for key in self.spec.key):
+            for name in (self.header[i] for i in unknown):
+                if name.startswith(column) or name.endswith(column):
+                    prefix, _, suffix = name.partition(column)
+                    rule = " and ".join(f"column-{k} {v}" for k, v in (("prefix", prefix), ("suffix", suffix)) if v)
+                    yield "add-before-image-columns", rule, f"header has {name} next to the key {column}", False
+
+    def _from_positions(self) -> Iterator[Shown]:
+        """Yield what fields without names show."""
+        first, fits, setting = sorted({r[0] for r in self.body}), bool(self.roles), self._op_setting
+        if self.op is not None:
+            seen = f"first field is {', '.join(first)} in all {len(self.body)} rows of {self.width} fields"
+            yield setting, "true", seen, fits
+        elif not {*first} & {*self.endpoint.op_values}:
+            seen = f"first field is {self._shown(first[0])!r}, which is not an operation in OpValues"
+            yield setting, "false", seen, len(self.body) > 1  # a single row may be damaged
+        at = 0 if self.op is None else 1
+        if self.time is not None:
+            yield "TimestampColumnName", ANY_NAME, f"field {at + 1} is a time: {self.body[0][at]}", fits
+        elif at < self.width and not any(TIME.fullmatch(r[at]) for r in self.body):
+            seen = f"field {at + 1} is {self._shown(self.body[0][at])!r}, not a time"
+            yield "TimestampColumnName", "", seen, self.op is not None
+        if not fits:
+            expected = f"spec and mappings give {self.expected} columns besides {self.own} of DMS's own"
+            hint = "" if self.mappings.sequence_column(self.spec) else " (no sequence column is mapped)"
+            seen = f"rows have {self.width} fields; {expected}{hint}"
+            yield "columns", str(self.width - self.own), seen, False
+
+    @property
+    def _op_setting(self) -> str:
+        return "CdcHasOp" if self.phase == CHANGE_PHASE else "IncludeOpForFullLoad"
+
+    def _of_nulls(self) -> Iterator[Shown]:
+        """Yield the null token, which can be seen in columns whose type has neither texts nor empty values."""
+        fields = [{r[i] for r in self.body} for i in range(self.width)]
+        by_role = fields_by_role(self.roles, fields) if self.roles else {}
+        columns = [c for c in self.spec.columns if c.dms_type not in HAVE_EMPTY and f"after:{c.name}" in by_role]
+        for word in (w for w in NULL_WORDS if w != self.endpoint.no_sup_value):
+            for c in columns:
+                if word in by_role[f"after:{c.name}"]:
+                    yield "CsvNullValue", word, f"column {c.name} ({c.type}) has {word}", True
+                    return
+        for c in columns:
+            if "" in by_role[f"after:{c.name}"]:
+                seen = f"column {c.name} ({c.type}) has empty fields; if these are its nulls, this is the token, and empty texts are nulls too"
+                yield "CsvNullValue", "", seen, False
+                return
+
+    def _of_sequence(self) -> Iterator[Shown]:
+        for i in range(self.width):
+            values = {r[i] for r in self.body} - {""}
+            if values and all(SEQUENCE_DIGITS.fullmatch(v) for v in values):
+                name = self.header[i] if self.header else f"field {i + 1}"
+                yield "$AR_H_CHANGE_SEQ", name, f"35 digits in every row: {min(values)}", False

@@ -9,10 +9,9 @@ from typing import Any
 
 from frazil.config.columns import LOBS
 from frazil.config.spec import TableSpec
-from frazil.dms.aws_json import boolean, number
+from frazil.dms.aws_json import TableStatistics, boolean, number
 from frazil.dms.endpoint import Endpoint, endpoint_from
 from frazil.dms.mappings import INDICATOR, SEQUENCE, Mappings, added_kind
-from frazil.dms.task_statistics import TableStatistics
 
 LOSS, COST, NOTE = "loss", "cost", "note"
 """Severities: rows or values are lost or wrong; time, money or information is lost; good to know."""
@@ -95,144 +94,65 @@ def _names(specs: Iterable[TableSpec]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> Iterator[Finding]:
+def _applying(rules: Iterable[tuple[Any, ...]]) -> list[Finding]:
+    """Return the findings of the rules that apply: each has whether it does, then the fields of a finding."""
+    return [Finding(*finding) for applies, *finding in rules if applies]
+
+
+def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> list[Finding]:
     """Check the effect of the endpoint's settings on the content of the files."""
-    yield from _of_dropped_changes(e)
-    yield from _of_file_names(e)
-    if boolean(s3, "AddTrailingPaddingCharacter", False, "endpoint settings"):
-        yield Finding(
-            "AddTrailingPaddingCharacter", "true", "texts are padded, and stay so in the lake", "turn it off", LOSS
-        )
-    yield from _of_shared_files(e)
-    yield from _of_commit_times(e)
-    yield from _of_parquet(e) if e.data_format == "parquet" else _of_csv(e, source)
+    is_padded = boolean(s3, "AddTrailingPaddingCharacter", False, "endpoint settings")
+    rules = [
+        (e.inserts_only, "CdcInsertsOnly", "true", "updates and deletes never reach the files", "turn it off", LOSS),
+        (e.inserts_and_updates, "CdcInsertsAndUpdates", "true", "deletes never reach the files", "turn it off", LOSS),
+        (e.date_partition.repeats_an_hour, "DatePartitionTimezone", e.date_partition.timezone,
+         "file names repeat an hour each autumn, and names give the order of changes",
+         "remove it: names are then in UTC", LOSS),
+        (is_padded, "AddTrailingPaddingCharacter", "true", "texts are padded, and stay so in the lake",
+         "turn it off", LOSS),
+        (e.cdc_path and not e.preserve_transactions, "CdcPath", e.cdc_path,
+         "AWS documents it with PreserveTransactions only", "remove it, or turn both on", NOTE),
+        (e.preserve_transactions, "PreserveTransactions", "true",
+         "the changes of all tables share their files: each table reads them all",
+         "keep it only if readers need whole transactions", COST),
+        (not e.timestamp_column, "TimestampColumnName", "not set", "no commit times: latency cannot be measured",
+         "set a name that no source column has", COST),
+    ]  # fmt: skip
+    return [*_applying(rules), *(_of_parquet(e) if e.data_format == "parquet" else _of_csv(e, source))]
 
 
-def _of_dropped_changes(e: Endpoint) -> Iterator[Finding]:
-    """Check which operations never reach the files."""
-    if e.inserts_only:
-        yield Finding("CdcInsertsOnly", "true", "updates and deletes never reach the files", "turn it off", LOSS)
-    if e.inserts_and_updates:
-        yield Finding("CdcInsertsAndUpdates", "true", "deletes never reach the files", "turn it off", LOSS)
-
-
-def _of_file_names(e: Endpoint) -> Iterator[Finding]:
-    """Check whether the names of the files show their order."""
-    if e.date_partition.repeats_an_hour:
-        yield Finding(
-            "DatePartitionTimezone",
-            e.date_partition.timezone,
-            "file names repeat an hour each autumn, and names give the order of changes",
-            "remove it: names are then in UTC",
-            LOSS,
-        )
-
-
-def _of_shared_files(e: Endpoint) -> Iterator[Finding]:
-    """Check change files with whole transactions of all tables."""
-    if e.cdc_path and not e.preserve_transactions:
-        yield Finding(
-            "CdcPath", e.cdc_path, "AWS documents it with PreserveTransactions only", "remove it, or turn both on", NOTE
-        )
-    if e.preserve_transactions:
-        yield Finding(
-            "PreserveTransactions",
-            "true",
-            "the changes of all tables share their files: each table reads them all",
-            "keep it only if readers need whole transactions",
-            COST,
-        )
-
-
-def _of_commit_times(e: Endpoint) -> Iterator[Finding]:
-    """Check whether rows have the time of their commit."""
-    if not e.timestamp_column:
-        yield Finding(
-            "TimestampColumnName",
-            "not set",
-            "no commit times: latency cannot be measured",
-            "set a name that no source column has",
-            COST,
-        )
-
-
-def _of_parquet(e: Endpoint) -> Iterator[Finding]:
+def _of_parquet(e: Endpoint) -> list[Finding]:
     """Check what Parquet files lose."""
-    if e.parquet_timestamp_ms:
-        yield Finding("ParquetTimestampInMillisecond", "true", "times lose their microseconds", "turn it off", LOSS)
+    lossy = e.parquet_timestamp_ms
+    return _applying(
+        [(lossy, "ParquetTimestampInMillisecond", "true", "times lose their microseconds", "turn it off", LOSS)]
+    )
 
 
-def _of_csv(e: Endpoint, source: str) -> Iterator[Finding]:
-    """Check what CSV files lose."""
-    yield from _of_quoting(e)
-    yield from _of_null_token(e)
-    yield from _of_unlogged_values(e, source)
-    yield from _of_row_layout(e)
-
-
-def _of_quoting(e: Endpoint) -> Iterator[Finding]:
-    """Check whether a text can break its row."""
-    if not e.rfc4180:
-        yield Finding(
-            "Rfc4180",
-            "false",
-            "a text with the delimiter or a newline breaks its row, and the file cannot be repaired",
-            "turn it on",
-            LOSS,
-        )
-
-
-def _of_null_token(e: Endpoint) -> Iterator[Finding]:
-    """Check whether a text can be mistaken for a null."""
-    if not e.null_value:
-        yield Finding(
-            "CsvNullValue",
-            '""',
-            "DMS may write an empty text without quotes, which looks like a null and becomes one",
-            "set a token that no text equals, such as a word of your own",
-            LOSS,
-        )
-    elif _is_plausible(e.null_value):
-        yield Finding(
-            "CsvNullValue",
-            repr(e.null_value),
-            "a text that equals it becomes a null: the files do not distinguish the two",
-            "for a new target set a word that no text equals, such as __DMS_NULL__; a running task's files keep the old one",
-            COST,
-        )
-
-
-def _of_unlogged_values(e: Endpoint, source: str) -> Iterator[Finding]:
-    """Check whether the files distinguish a null from a value that the source's log leaves out."""
-    if e.no_sup_value is None and source.lower() not in _WHOLE_ROWS:
-        yield Finding(
-            "UseCsvNoSupValue",
-            "false",
-            "a column that the source's log leaves out of an update arrives as null and overwrites the stored value",
-            "turn it on and set CsvNoSupValue, or have the source log whole rows (Oracle: supplemental logging of all "
-            "columns; MySQL: binlog_row_image=FULL)",
-            LOSS if source else NOTE,
-        )
-
-
-def _of_row_layout(e: Endpoint) -> Iterator[Finding]:
-    """Check whether the files name their fields, and whether load rows and change rows have the same ones."""
-    if not e.header and not e.preserve_transactions:
-        yield Finding(
-            "AddColumnName",
-            "false",
-            "fields are identified by position only: after a column is added or dropped, you must declare the layout",
-            "turn it on",
-            COST,
-        )
-    if not e.op_in_load:
-        yield Finding(
-            "IncludeOpForFullLoad",
-            "false",
-            "load files have one field fewer than change files: other readers of the folder see shifted columns",
-            "turn it on",
-            NOTE,
-        )
+def _of_csv(e: Endpoint, source: str) -> list[Finding]:
+    """Check what CSV files lose: texts, nulls, values that the source's log leaves out, and the names of fields."""
+    rules = [
+        (not e.rfc4180, "Rfc4180", "false",
+         "a text with the delimiter or a newline breaks its row, and the file cannot be repaired", "turn it on", LOSS),
+        (not e.null_value, "CsvNullValue", '""',
+         "DMS may write an empty text without quotes, which looks like a null and becomes one",
+         "set a token that no text equals, such as a word of your own", LOSS),
+        (e.null_value and _is_plausible(e.null_value), "CsvNullValue", repr(e.null_value),
+         "a text that equals it becomes a null: the files do not distinguish the two",
+         "for a new target set a word that no text equals, such as __DMS_NULL__; a running task's files keep the old "
+         "one", COST),
+        (e.no_sup_value is None and source.lower() not in _WHOLE_ROWS, "UseCsvNoSupValue", "false",
+         "a column that the source's log leaves out of an update arrives as null and overwrites the stored value",
+         "turn it on and set CsvNoSupValue, or have the source log whole rows (Oracle: supplemental logging of all "
+         "columns; MySQL: binlog_row_image=FULL)", LOSS if source else NOTE),
+        (not e.header and not e.preserve_transactions, "AddColumnName", "false",
+         "fields are identified by position only: after a column is added or dropped, you must declare the layout",
+         "turn it on", COST),
+        (not e.op_in_load, "IncludeOpForFullLoad", "false",
+         "load files have one field fewer than change files: other readers of the folder see shifted columns",
+         "turn it on", NOTE),
+    ]  # fmt: skip
+    return _applying(rules)
 
 
 def _is_plausible(token: str) -> bool:
@@ -241,71 +161,45 @@ def _is_plausible(token: str) -> bool:
     return token.isalnum() or token in ("-", "--", "?") or word in ("null", "none", "nil", "na", "nan", "n")
 
 
-def _of_timing(e: Endpoint) -> Iterator[Finding]:
+def _of_timing(e: Endpoint) -> list[Finding]:
     """Check how long changes wait for their file, and how many files there will be."""
-    wait, per_hour = e.max_batch_interval_s, 3600 / max(e.max_batch_interval_s, 1)
-    if wait > 60:
-        yield Finding(
-            "CdcMaxBatchInterval",
-            f"{wait:g} s",
-            f"a change waits up to {wait:g} s, {wait / 2:g} s on average, before its file is written",
-            "60 s or less",
-            COST,
-        )
-    elif wait < 10:
-        yield Finding(
-            "CdcMaxBatchInterval",
-            f"{wait:g} s",
-            f"up to {per_hour:,.0f} change files per table and hour",
-            "keep it if seconds count, and delete files that were applied",
-            NOTE,
-        )
-    if e.min_file_kb < 1000:
-        yield Finding(
-            "CdcMinFileSize",
-            f"{e.min_file_kb} KB",
-            f"a busy table gets {1_000_000 / max(e.min_file_kb, 1):,.0f} files for each GB of changes",
-            "the default, 32000 KB",
-            COST,
-        )
-    elif e.min_file_kb > 128_000 and e.data_format == "csv":
-        yield Finding(
-            "CdcMinFileSize",
-            f"{e.min_file_kb} KB",
-            f"a change file may hold {e.min_file_kb / 1000:,.0f} MB, and one task reads it",
-            "the default, 32000 KB",
-            COST,
-        )
-    if e.max_file_kb > 262_144 and e.data_format == "csv":
-        yield Finding(
-            "MaxFileSize",
-            f"{e.max_file_kb} KB",
-            f"a load file may hold {e.max_file_kb / 1000:,.0f} MB, and one task reads it from end to end",
-            "100000 to 250000 KB: load files are read in parallel",
-            NOTE,
-        )
+    wait, is_csv = e.max_batch_interval_s, e.data_format == "csv"
+    small, large = f"{e.min_file_kb} KB", f"{e.max_file_kb} KB"
+    rules = [
+        (wait > 60, "CdcMaxBatchInterval", f"{wait:g} s",
+         f"a change waits up to {wait:g} s, {wait / 2:g} s on average, before its file is written",
+         "60 s or less", COST),
+        (wait < 10, "CdcMaxBatchInterval", f"{wait:g} s",
+         f"up to {3600 / max(wait, 1):,.0f} change files per table and hour",
+         "keep it if seconds count, and delete files that were applied", NOTE),
+        (e.min_file_kb < 1000, "CdcMinFileSize", small,
+         f"a busy table gets {1_000_000 / max(e.min_file_kb, 1):,.0f} files for each GB of changes",
+         "the default, 32000 KB", COST),
+        (e.min_file_kb > 128_000 and is_csv, "CdcMinFileSize", small,
+         f"a change file may hold {e.min_file_kb / 1000:,.0f} MB, and one task reads it",
+         "the default, 32000 KB", COST),
+        (e.max_file_kb > 262_144 and is_csv, "MaxFileSize", large,
+         f"a load file may hold {e.max_file_kb / 1000:,.0f} MB, and one task reads it from end to end",
+         "100000 to 250000 KB: load files are read in parallel", NOTE),
+    ]  # fmt: skip
+    return _applying(rules)
 
 
 def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) -> Iterator[Finding]:
     """Check which columns the rules add or remove, and which tables they select."""
-    if out := [s for s in specs if not mappings.selects(s)]:
-        yield Finding("selection", _names(out), "the task does not select these tables", "add a selection rule", LOSS)
-    if blind := [s for s in specs if s.key and not mappings.before_image(s)]:
-        yield Finding(
-            "add-before-image-columns",
-            f"none for {_names(blind)}",
-            "an update that changes a key has the new key only: the old row stays",
-            "add the transformation rule with column-filter pk-only; not needed if keys never change",
-            LOSS,
-        )
-    if bare := [s for s in specs if not mappings.sequence_column(s)]:
-        yield Finding(
-            "add-column",
-            f"no $AR_H_CHANGE_SEQ for {_names(bare)}",
-            "only file names and row order show the order of changes: a wrong order cannot be detected",
-            "add the transformation rule add-column with the expression $AR_H_CHANGE_SEQ",
-            COST,
-        )
+    out = [s for s in specs if not mappings.selects(s)]
+    blind = [s for s in specs if s.key and not mappings.before_image(s)]
+    bare = [s for s in specs if not mappings.sequence_column(s)]
+    rules = [
+        (out, "selection", _names(out), "the task does not select these tables", "add a selection rule", LOSS),
+        (blind, "add-before-image-columns", f"none for {_names(blind)}",
+         "an update that changes a key has the new key only: the old row stays",
+         "add the transformation rule with column-filter pk-only; not needed if keys never change", LOSS),
+        (bare, "add-column", f"no $AR_H_CHANGE_SEQ for {_names(bare)}",
+         "only file names and row order show the order of changes: a wrong order cannot be detected",
+         "add the transformation rule add-column with the expression $AR_H_CHANGE_SEQ", COST),
+    ]  # fmt: skip
+    yield from _applying(rules)
     for s in specs:
         gone = [n for n in s.names if n not in mappings.file_columns(s)]
         if gone:
@@ -331,67 +225,51 @@ def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
     def of(section: str) -> Mapping[str, Any]:
         return task.get(section) or {}
 
-    if boolean(of("TargetMetadata"), "BatchApplyEnabled", False, "task settings"):
-        yield Finding(
-            "BatchApplyEnabled", "true", "S3 targets do not support it: changes are lost", "turn it off", LOSS
-        )
+    def is_on(section: str, name: str) -> bool:
+        return boolean(of(section), name, False, "task settings")
+
+    keeps_files = of("FullLoadSettings").get("TargetTablePrepMode") == "DO_NOTHING"
+    batch_apply = [
+        (is_on("TargetMetadata", "BatchApplyEnabled"), "BatchApplyEnabled", "true",
+         "S3 targets do not support it: changes are lost", "turn it off", LOSS),
+    ]  # fmt: skip
+    yield from _applying(batch_apply)
     yield from _of_lobs(of("TargetMetadata"), specs)
-    if of("FullLoadSettings").get("TargetTablePrepMode") == "DO_NOTHING":
-        yield Finding(
-            "TargetTablePrepMode",
-            "DO_NOTHING",
-            "a second load does not remove the files of the first one: both are read as one",
-            "DROP_AND_CREATE or TRUNCATE_BEFORE_LOAD",
-            LOSS,
-        )
-    yield from _of_failed_rows(of("ErrorBehavior"))
-    if boolean(of("ChangeProcessingDdlHandlingPolicy"), "HandleSourceTableTruncated", False, "task settings"):
-        yield Finding(
-            "HandleSourceTableTruncated",
-            "true",
-            "a TRUNCATE removes the table's files and is not recorded: rows stay in the lake",
-            "reload a table that was truncated",
-            NOTE,
-        )
-    if of("BeforeImageSettings"):
-        yield Finding(
-            "BeforeImageSettings", "set", "works for streams only", "use the rule add-before-image-columns", NOTE
-        )
+    rules = [
+        (keeps_files, "TargetTablePrepMode", "DO_NOTHING",
+         "a second load does not remove the files of the first one: both are read as one",
+         "DROP_AND_CREATE or TRUNCATE_BEFORE_LOAD", LOSS),
+        *[(of("ErrorBehavior").get(name) in ("LOG_ERROR", "IGNORE_RECORD"), name, of("ErrorBehavior").get(name),
+           "rows that fail are left out or truncated, and at most the task's log shows it",
+           "SUSPEND_TABLE or STOP_TASK", LOSS) for name in ("DataErrorPolicy", "DataTruncationErrorPolicy")],
+        (is_on("ChangeProcessingDdlHandlingPolicy", "HandleSourceTableTruncated"), "HandleSourceTableTruncated", "true",
+         "a TRUNCATE removes the table's files and is not recorded: rows stay in the lake",
+         "reload a table that was truncated", NOTE),
+        (of("BeforeImageSettings"), "BeforeImageSettings", "set", "works for streams only",
+         "use the rule add-before-image-columns", NOTE),
+    ]  # fmt: skip
+    yield from _applying(rules)
 
 
-def _of_lobs(meta: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Finding]:
+def _of_lobs(meta: Mapping[str, Any], specs: Sequence[TableSpec]) -> list[Finding]:
     """Check whether the values of LOB columns arrive whole; `meta` is the section TargetMetadata."""
     lobs = [s for s in specs if any(c.dms_type in LOBS for c in s.columns)]
     if not lobs or not meta:
-        return
+        return []
     size = number(meta, "LobMaxSize", 32, "task settings")
-    if not boolean(meta, "SupportLobs", True, "task settings"):
-        yield Finding("SupportLobs", "false", f"LOB columns of {_names(lobs)} are left out", "turn it on", LOSS)
-    elif boolean(meta, "FullLobMode", False, "task settings"):
-        yield Finding(
-            "FullLobMode", "true", "S3 targets do not support it", "use LimitedSizeLobMode with a LobMaxSize", LOSS
-        )
-    else:
-        yield Finding(
-            "LobMaxSize",
-            f"{size} KB",
-            f"longer values in {_names(lobs)} are truncated; only the task's log shows it",
-            "set it above the longest value of the source",
-            LOSS,
-        )
-
-
-def _of_failed_rows(errors: Mapping[str, Any]) -> Iterator[Finding]:
-    """Check what happens to rows that DMS cannot write; `errors` is the section ErrorBehavior."""
-    for name in ("DataErrorPolicy", "DataTruncationErrorPolicy"):
-        if errors.get(name) in ("LOG_ERROR", "IGNORE_RECORD"):
-            yield Finding(
-                name,
-                errors[name],
-                "rows that fail are left out or truncated, and at most the task's log shows it",
-                "SUSPEND_TABLE or STOP_TASK",
-                LOSS,
-            )
+    has_lobs, is_full = (
+        boolean(meta, "SupportLobs", True, "task settings"),
+        boolean(meta, "FullLobMode", False, "task settings"),
+    )
+    rules = [
+        (not has_lobs, "SupportLobs", "false", f"LOB columns of {_names(lobs)} are left out", "turn it on", LOSS),
+        (has_lobs and is_full, "FullLobMode", "true", "S3 targets do not support it",
+         "use LimitedSizeLobMode with a LobMaxSize", LOSS),
+        (has_lobs and not is_full, "LobMaxSize", f"{size} KB",
+         f"longer values in {_names(lobs)} are truncated; only the task's log shows it",
+         "set it above the longest value of the source", LOSS),
+    ]  # fmt: skip
+    return _applying(rules)
 
 
 def _of_statistics(statistics: Mapping[str, TableStatistics], specs: Sequence[TableSpec]) -> Iterator[Finding]:

@@ -1,10 +1,10 @@
-"""A collapsed batch, with only the last change of each key: its rows, in the driver or as a frame, and its figures."""
+"""A collapsed batch, with only the last change of each key: its rows, in the driver or as a frame, and what was read."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,10 @@ from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.bad_rows import SHOWN, BadRows
-from frazil.core.masks import masked
+from frazil.core.changes import OPERATIONS, Changes
 from frazil.core.time_sql import wall_clock
-from frazil.engine.read_plan import FileToRead, PartitionRead
+from frazil.core.types import masked
+from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from frazil.engine.kept_batch import KeptBatch
+
 
 PLACE = ("file_order", "number")
 """The columns with the place of a key's last change in its batch."""
@@ -269,3 +271,54 @@ def _points(delays: list[np.ndarray], quantiles: Sequence[float]) -> list[int]:
         return []
     places = [max(math.ceil(q * len(ordered)), 1) - 1 for q in quantiles]
     return [int(ordered[p]) for p in places]
+
+
+SAMPLED = 250_000
+"""About this many changes count for the quantiles of delays; of n times as many, every n-th."""
+BYTES_A_CHANGE = 64
+
+
+def every_of(size: int) -> int:
+    """Return that every n-th change in files of this size counts for the delays."""
+    return max(1, size // BYTES_A_CHANGE // SAMPLED)
+
+
+class Tally:
+    """A count of what was read: `most_bad` bad rows of each file are kept, and every `every`-th change has its delays."""
+
+    def __init__(self, most_bad: int = SHOWN, every: int = 1):
+        self.good = dict.fromkeys(OPERATIONS, 0)
+        self.bad, self.ages = BadRows(most_bad), Ages(every)
+
+    @property
+    def rows(self) -> int:
+        """The number of good rows."""
+        return sum(self.good.values())
+
+    def add(self, order: int, changes: Changes, written_at_s: float | np.ndarray) -> None:
+        """Add a block of changes: its file's place in the order, and when DMS wrote them."""
+        import pyarrow.compute as pc
+
+        self.bad.add(order, changes.bad)
+        self.ages.add(changes.rows, written_at_s)
+        for found in pc.value_counts(changes.rows["op"]).to_pylist():
+            self.good[found["values"]] += found["counts"]
+
+    def seen(self, quantiles: Sequence[float]) -> dict[str, Any]:
+        """Return the counts of a batch, bad rows included, and the points of its delays."""
+        ops = {op: self.good[op] + self.bad.operations.get(op, 0) for op in OPERATIONS}
+        counts = {"changes": self.rows + self.bad.count, "bad": self.bad.count, **ops}
+        return counts | {"out_of_sequence": 0, "passed": 0} | self.ages.points(quantiles)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a form that JSON can hold."""
+        return {"good": self.good, "bad": self.bad.to_dict(), "ages": self.ages.to_dict()}
+
+    @staticmethod
+    def together(parts: Iterable[Mapping[str, Any]]) -> Tally:
+        """Return several tallies as one, given as the results of `to_dict`."""
+        whole, parts = Tally(), list(parts)
+        whole.good = {op: sum(part["good"][op] for part in parts) for op in OPERATIONS}
+        whole.bad = BadRows.together(part["bad"] for part in parts)
+        whole.ages = Ages.together([part["ages"] for part in parts])
+        return whole

@@ -14,18 +14,31 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.core.changes import Changes
+from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.dms.source_table import SourceTable
-from frazil.engine.collapsed_batch import Collapsed, Wanted, bounds, with_stored_keys
-from frazil.engine.kept_batch import KeptBatch, fact_row, kept_rows, passed_rows, schema_of
+from frazil.engine.collapsed_batch import Collapsed, Tally, Wanted, bounds, every_of, with_stored_keys
+from frazil.engine.kept_batch import (
+    BUCKET_BITS,
+    KeptBatch,
+    fact_row,
+    kept_rows,
+    moved_rows,
+    moving_of_bucket,
+    passed_rows,
+    schema_of,
+)
 from frazil.engine.load_files import groups_of
-from frazil.engine.moved_rows import BUCKET_BITS, moved_rows, moving_of_bucket
-from frazil.engine.read_counts import Tally, every_of
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import FileToRead, ReadPlan, plan_files
-from frazil.engine.row_form import PASSED, RowForm, in_batches
-from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition, from_blocks, to_blocks
+from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_changes
+from frazil.engine.row_form import (
+    BLOCK_SCHEMA,
+    PASSED,
+    RowForm,
+    bucket_of_each_partition,
+    from_blocks,
+    in_batches,
+    to_blocks,
+)
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:

@@ -5,28 +5,35 @@ Where Spark has to write the data files, the rows are a frame. Nothing is commit
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 from frazil.core.bad_rows import SHOWN
+from frazil.core.time_sql import from_micros, micros_type
+from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.listing import DmsObject
-from frazil.dms.source_table import SourceTable
+from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import endpoint_url
-from frazil.engine.read_counts import every_of
-from frazil.engine.read_plan import FileToRead, plan_files
-from frazil.engine.write_rows import WritePlan, Written, write_elsewhere, write_files
+from frazil.engine.collapsed_batch import Tally, as_micros, every_of
+from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_changes
+from frazil.engine.write_rows import WritePlan, Written, lake_rows, write_files
+from frazil.errors import FrazilError
 from frazil.lake import jvm_data_files, merge
+from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from frazil.lake.jvm import JavaTable
+
 
 IN_PROCESS = 32 << 20
 """Maximum bytes of load files that this process reads itself.
@@ -83,15 +90,11 @@ def write_data_files(spark: SparkSession, table: JavaTable, given: FilesToWrite)
     groups = groups_of(planned, [f.size for f in files], spark.sparkContext.defaultParallelism)
     is_here = given.in_process or size <= IN_PROCESS
     if why_spark_writes(table):
-        from frazil.engine import row_frame
-
         if is_here:
-            return row_frame.in_process(spark, planned, read, write)
-        return row_frame.by_tasks(spark, groups, read, write)
+            return frame_here(spark, planned, read, write)
+        return frame_by_tasks(spark, groups, read, write)
     if is_here:
         return write_files(planned, read, write)
-    from frazil.engine.load_on_spark import write_in_tasks
-
     return write_in_tasks(spark, groups, read, write)
 
 
@@ -109,13 +112,6 @@ def write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, eve
 
     to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
     return WritePlan(to_json(table.operations().current()), storage_properties(table), most_bad, every)
-
-
-def write_sample(
-    spark: SparkSession, table: JavaTable, spec: TableSpec, rows: pa.Table, folder: str
-) -> list[dict[str, Any]]:
-    """Write rows as data files of a table, but into a local folder; return them in Iceberg's JSON form."""
-    return write_elsewhere(rows, spec, write_plan(spark, table), folder)
 
 
 def storage_properties(table: JavaTable) -> dict[str, str]:
@@ -149,3 +145,105 @@ def delete_written(table: JavaTable, written: Written) -> None:
     """Delete data files that nothing will reference."""
     for entry in written.entries:
         table.io().deleteFile(entry["file-path"])
+
+
+Groups = Sequence[Sequence[FileToRead]]
+"""Files to read, in a group for each task."""
+
+
+def write_in_tasks(spark: SparkSession, groups: Groups, read: ReadPlan, write: WritePlan) -> Written:
+    """Write the rows of files as data files of a table, a task for each group of files. Nothing is committed."""
+    results = of_tasks(spark, groups, lambda files: write_files(files, read, write).to_dict())
+    return Written.together(results, [file for group in groups for file in group])
+
+
+def of_tasks(
+    spark: SparkSession, groups: Groups, work: Callable[[Sequence[FileToRead]], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what `work` returns for each group of files, in a task for each; JSON must be able to hold it.
+
+    Raises SourceError for a file that cannot be read.
+    """
+    job = spark.range(0, len(groups), 1, len(groups)).mapInArrow(_task(groups, work), "result string")
+    results = [json.loads(row.result) for row in job.collect()]
+    if errors := sorted(result["error"] for result in results if "error" in result):
+        raise SourceError(errors[0][1], errors[0][2])
+    return results
+
+
+def _task(groups: Groups, work: Callable[[Sequence[FileToRead]], dict[str, Any]]) -> Callable:
+    """Return the function of a task: from the numbers of its groups to one JSON text for each."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                try:
+                    result = work(groups[number])
+                except FrazilError as error:  # its class would not survive the way to the driver
+                    result = {"error": [groups[number][0].order, error.problem, error.cure]}
+                yield pa.RecordBatch.from_pydict({"result": [json.dumps(result)]})
+
+    return run
+
+
+def frame_by_tasks(spark: SparkSession, groups: Groups, read: ReadPlan, write: WritePlan) -> Written:
+    """Return the good rows of files as a frame. Tasks read the files twice: for the figures, then for the rows."""
+    figures = of_tasks(spark, groups, lambda files: _count_rows(files, read, write).to_dict())
+    kinds = ", ".join(f"c{i} {micros_type(kind)}" for i, (_, kind) in enumerate(_columns(read.spec)))
+    rows = spark.range(0, len(groups), 1, len(groups)).mapInArrow(_reading_rows(groups, read), kinds)
+    files = [file for group in groups for file in group]
+    return Written([], Tally.together(figures), files, _named(rows, read.spec))
+
+
+def frame_here(spark: SparkSession, files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Written:
+    """Return the good rows of a few files as a frame, read by this process."""
+    import pyarrow as pa
+
+    tally = Tally(write.most_bad, write.every)
+    rows = list(_rows_of(files, read, tally))
+    return Written([], tally, files, _named(of_arrow(spark, pa.Table.from_batches(rows)), read.spec))
+
+
+def _count_rows(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Tally:
+    tally = Tally(write.most_bad, write.every)
+    for _ in _rows_of(files, read, tally):
+        pass
+    return tally
+
+
+def _reading_rows(groups: Groups, read: ReadPlan) -> Callable:
+    """Return the function of a task: from the numbers of its groups to the rows of their files."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from _rows_of(groups[number], read, Tally())
+
+    return run
+
+
+def _rows_of(files: Sequence[FileToRead], read: ReadPlan, tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files as `c0` …, with times as microseconds: Spark would shift them by its session's zone."""
+    import pyarrow as pa
+
+    names = [name for name, _ in _columns(read.spec)]
+    for file in files:
+        for changes in read_changes(file, read):
+            tally.add(file.order, changes, file.written_at_s)
+            columns = lake_rows(changes.rows, read.spec, names, file.path).columns
+            columns = [*map(as_micros, columns)]
+            yield pa.RecordBatch.from_arrays(columns, [f"c{i}" for i in range(len(columns))])
+
+
+def _columns(spec: TableSpec) -> list[tuple[str, str]]:
+    """Return the names and the Spark types of the columns of a table's rows."""
+    more = [(name, kind) for name, (kind, _) in OPERATION_COLUMNS.items()] if spec.policy == "append" else []
+    return [(column.name, lake_type(column)) for column in spec.columns] + more
+
+
+def _named(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """Return rows under their own names, with times."""
+    columns = enumerate(_columns(spec))
+    return rows.selectExpr(*[f"{from_micros(kind, f'c{i}')} as {identifier(name)}" for i, (name, kind) in columns])

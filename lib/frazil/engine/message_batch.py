@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.core.changes import Changes, no_changes
-from frazil.core.multiset import net_rows
-from frazil.engine.collapsed_batch import EACH, PLACE, Collapsed, Wanted, as_micros, lake_columns, merge_rows
+from frazil.core.latest_per_key import net_rows
+from frazil.engine.collapsed_batch import (
+    BYTES_A_CHANGE,
+    EACH,
+    PLACE,
+    Collapsed,
+    Tally,
+    Wanted,
+    as_micros,
+    lake_columns,
+    merge_rows,
+)
 from frazil.engine.large_batch import BUCKET_BYTES, collapse_blocks, counted_blocks
-from frazil.engine.message_blocks import Blocks, of_table
-from frazil.engine.message_parts import PartReading
-from frazil.engine.read_counts import BYTES_A_CHANGE, Tally
-from frazil.engine.row_form import ROWS_AT_ONCE, RowForm
-from frazil.engine.shuffle import BLOCK_SCHEMA, bucket_of_each_partition
-from frazil.engine.small_batch import collapse_net, collapse_rows, collapsed_columns
+from frazil.engine.message_blocks import Blocks, PartReading, of_table
+from frazil.engine.row_form import BLOCK_SCHEMA, ROWS_AT_ONCE, RowForm, bucket_of_each_partition
+from frazil.engine.small_batch import collapse_net, collapse_rows, collapsed_columns, numbered
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,30 +60,19 @@ def collapse_part(blocks: Blocks, reading: PartReading, count: int, wanted: Want
 
 def _collapse_here(parts: Iterable[tuple[Changes, int, np.ndarray]], reading: PartReading, wanted: Wanted) -> Collapsed:
     """Collapse the messages of `PartReading.changes_of`, in any order, in this process."""
-    import numpy as np
-    import pyarrow as pa
-
     tally = Tally(wanted.most_bad, reading.every)
-    blocks = [no_changes(reading.spec).append_column("file_order", pa.array([], pa.int32()))]
-    for changes, order, built in parts:
-        tally.add(order, changes, built)
-        orders = pa.array(np.full(changes.rows.num_rows, order, "int32"))
-        blocks.append(changes.rows.append_column("file_order", orders))
-    rows = pa.Table.from_batches(blocks).sort_by([(name, "ascending") for name in PLACE])
-    arrays = [column.combine_chunks() for column in rows.columns]
-    return _of_messages(pa.RecordBatch.from_arrays(arrays, rows.column_names), reading, wanted, tally)
+    rows = numbered(parts, reading.spec, tally).sort_by([(name, "ascending") for name in PLACE])
+    return _of_messages(rows, reading, wanted, tally)
 
 
-def _of_messages(rows: pa.RecordBatch, reading: PartReading, wanted: Wanted, tally: Tally) -> Collapsed:
-    import pyarrow as pa
-
+def _of_messages(rows: pa.Table, reading: PartReading, wanted: Wanted, tally: Tally) -> Collapsed:
     spec = reading.spec
     if spec.policy == "key":
-        found = collapse_rows([rows], spec, wanted, tally)
+        found = collapse_rows(rows, spec, wanted, tally)
     elif spec.policy == "multiset" and not reading.part.loads:
-        found = collapse_net([rows], spec, wanted, tally)
+        found = collapse_net(rows, spec, wanted, tally)
     else:
-        every = _each_as_row(pa.Table.from_batches([rows]), spec, [*reading.order])
+        every = _each_as_row(rows, spec, [*reading.order])
         found = Collapsed(tally.seen(wanted.quantiles), len(every), tally.bad, rows=every)
     return replace(found, files=reading.partitions)
 

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import BadRow, Changes
-from frazil.core.key_changes import LEAVE, events
-from frazil.core.latest_per_key import Latest, last_events
+from frazil.core.latest_per_key import LEAVE, Latest, events, last_events
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import is_s3
-from frazil.engine.read_files import Block, Extent, read_blocks
-from frazil.engine.read_plan import FileToRead, ReadPlan
+from frazil.engine.read_files import Block, Extent, FileToRead, ReadPlan, read_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,12 +15,12 @@ from frazil.core.bad_rows import BadRows
 from frazil.core.changes import TABLE, BadRow, KeptRow
 from frazil.core.messages import seconds_of
 from frazil.core.types import arrow_type, type_texts
-from frazil.dms.csv_columns import JSON, NAMED, PARQUET, SHARED, STATED
+from frazil.dms.file_columns import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql, time_sql
-from frazil.engine.read_plan import FileToRead, PartitionRead
+from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake import quarantine_table
-from frazil.lake.quarantine_obsolete import key_texts_sql
+from frazil.lake.quarantine_table import key_texts_sql
 from frazil.lake.small_frames import of_arrow
 from frazil.source.quarantine_columns import LATER, RECORD, UNREADABLE, WAITING
 
@@ -58,13 +58,8 @@ def record_frame(
     kinds = {"string": pa.string(), "binary": pa.binary(), "timestamp": pa.int64(), "bigint": pa.int64(), "int": pa.int32(),
              "boolean": pa.bool_(), "array<string>": pa.list_(pa.string())}  # fmt: skip
     fields = [(name, kinds[kind]) for name, kind in RECORD.items() if name not in _KEYS]
-    own = [
-        (PLACE[0], pa.int32()),
-        (PLACE[1], pa.int64()),
-        ("has_key", pa.bool_()),
-        ("has_old", pa.bool_()),
-        ("written", pa.string()),
-    ]
+    places = list(zip(PLACE, (pa.int32(), pa.int64()), strict=True))
+    own = [*places, ("has_key", pa.bool_()), ("has_old", pa.bool_()), ("written", pa.string())]
     table = pa.Table.from_pylist(records, pa.schema([*fields, *own]))
     for side in ("key", "old_key"):
         for i, name in enumerate(of.spec.key):

@@ -1,4 +1,7 @@
-"""Read one of DMS's files into changes, block by block; the same code runs in a Spark task and in the driver."""
+"""Read DMS's files into changes, block by block; the same code runs in a Spark task and in the driver.
+
+Errors and histories that name keys find their rows here, too.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,99 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
 
+from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
 from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
-from frazil.core.csv import BLOCK, Records, read_records, rows_by_table
+from frazil.core.csv import BLOCK, Dialect, Records, read_records, rows_by_table
 from frazil.core.parquet import with_valid_texts
-from frazil.dms.damaged_files import refused_if_damaged
-from frazil.dms.listing import SourceError
+from frazil.core.types import masked, type_texts
+from frazil.dms.endpoint import SourceTable
+from frazil.dms.file_checks import refused_if_damaged
+from frazil.dms.file_columns import NAMED, file_layout, footer, require_comparable
+from frazil.dms.file_layout import CHANGE_PHASE, named_layout
+from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import chunks, is_s3, read
-from frazil.engine.read_plan import FileToRead, ReadPlan
+from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True)
+class FileToRead:
+    """A file with its place in the order of its table's files, and the roles of its fields.
+
+    `written_at_s` is when DMS wrote it, in epoch seconds; NaN: unknown.
+    """
+
+    path: str
+    order: int
+    roles: tuple[str, ...]
+    dialect: Dialect = field(default_factory=Dialect)
+    written_at_s: float = math.nan
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the file is Parquet, by its name."""
+        return self.path.endswith(".parquet")
+
+
+@dataclass(frozen=True)
+class PartitionRead:
+    """A partition with messages of a batch, and its place in the order of all: what `FileToRead` is for files."""
+
+    path: str
+    order: int
+    name: str
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How the files of one table are read: its spec, and the meaning of the texts in its fields."""
+
+    spec: TableSpec
+    rules: FieldRules = field(default_factory=FieldRules)
+
+
+def plan_files(table: SourceTable, files: Sequence[DmsObject], phase: int) -> tuple[list[FileToRead], ReadPlan]:
+    """Return how to read load files (phase 0) or change files (phase 1), in their order.
+
+    Raises SourceError for a file whose columns contradict the spec, and LayoutError for an unknown layout.
+    """
+    found = [_file(file, order, table, phase) for order, file in enumerate(files)]
+    return found, ReadPlan(table.spec, field_rules(table, phase))
+
+
+def field_rules(table: SourceTable, phase: int) -> FieldRules:
+    """Return the meaning of the texts in a table's load files (phase 0) or change files (phase 1)."""
+    endpoint = table.endpoint
+    return FieldRules(
+        null=endpoint.null_value or "",
+        not_carried=endpoint.no_sup_value if phase == CHANGE_PHASE else None,
+        operations=endpoint.op_values,
+        origin=table.mappings.origin(table.spec),
+        table=table.target_name,
+        of_load=phase != CHANGE_PHASE,
+    )
+
+
+def _file(file: DmsObject, order: int, table: SourceTable, phase: int) -> FileToRead:
+    written = moment(file.name).replace(tzinfo=UTC).timestamp() if phase == CHANGE_PHASE else math.nan
+    if file.is_parquet:
+        schema = [(f.name, f.type) for f in footer(file)]
+        layout = named_layout([name for name, _ in schema], table, phase, file.path)
+        require_comparable(table.spec, layout.roles, schema, file.path)
+        return FileToRead(file.path, order, layout.roles, written_at_s=written)
+    layout, form = file_layout(table, phase, file)
+    dialect = replace(table.endpoint.dialect, header=form == NAMED)
+    return FileToRead(file.path, order, layout.roles, dialect, written)
+
 
 ROWS = 1 << 17
 """Rows of Parquet that are typed together."""
@@ -150,3 +230,111 @@ def _pieces(path: str, extent: Extent) -> Iterator[bytes]:
             )
         left -= len(piece)
         yield piece
+
+
+@dataclass(frozen=True)
+class FoundRow:
+    """A row of a key: its number in its file, operation, commit time, old key (None: unchanged), and the lake's values.
+
+    Times are texts, those of instants in UTC.
+    """
+
+    file: str
+    number: int
+    op: str
+    commit_ts: str | None
+    old_key: tuple[Any, ...] | None
+    values: dict[str, Any]
+
+
+def files_of_keys(files: Sequence[FileToRead], read: ReadPlan, keys: Sequence[Sequence[Any]]) -> list[list[str]]:
+    """Return, for each key as the driver collects it (times as texts), the paths of the files that have a row of it."""
+    import pyarrow.compute as pc
+
+    found: list[list[str]] = [[] for _ in keys]
+    for file in files:
+        for changes in read_changes(file, read):
+            for paths, key in zip(found, keys, strict=True):
+                if file.path not in paths and pc.any(_has_key(changes.rows, read, key, "new_")).as_py():
+                    paths.append(file.path)
+    return [sorted(paths) for paths in found]
+
+
+def rows_of_key(file: FileToRead, read: ReadPlan, key: Sequence[Any]) -> Iterator[FoundRow]:
+    """Yield a file's good rows of a key: those that have it, and those that an update moved away from it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    spec = read.spec
+    for changes in read_changes(file, read):
+        of_key = pc.or_kleene(
+            pc.fill_null(_has_key(changes.rows, read, key, "new_"), False),
+            pc.fill_null(_has_key(changes.rows, read, key, "old_"), False),
+        )
+        rows = changes.rows.filter(of_key)
+        if not rows.num_rows:
+            continue
+        values = [_shown(masked(c, rows[f"new_{i}"])) for i, c in enumerate(spec.columns)]
+        old = [_shown(masked(spec.column(k), rows[f"old_{i}"])) for i, k in enumerate(spec.key)]
+        times = rows["commit_ts"].cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
+        for i, (number, op) in enumerate(zip(rows["number"].to_pylist(), rows["op"].to_pylist(), strict=True)):
+            was = tuple(part[i] for part in old)
+            moved = op == "U" and None not in was
+            row = dict(zip(spec.names, (column[i] for column in values), strict=True))
+            yield FoundRow(file.path.rsplit("/", 1)[-1], number, op, times[i], was if moved else None, row)
+
+
+def typed_key(spec: TableSpec, key: Sequence[str]) -> list[pa.Scalar] | None:
+    """Return a key that a person typed, in the types of its columns: bytes as hex digits, a masked value as its hash.
+
+    None if a part is no value of its type.
+    """
+    import pyarrow as pa
+
+    found = []
+    for name, text in zip(spec.key, key, strict=True):
+        column, texts = spec.column(name), pa.array([str(text)])
+        values, misfit = (texts, None) if column.mask else type_texts(column, texts)
+        if misfit is not None:
+            return None
+        found.append(values[0])
+    return found
+
+
+def _has_key(rows: pa.RecordBatch, read: ReadPlan, key: Sequence[Any], side: str) -> pa.Array:
+    """Return which rows have a key in their new or old values."""
+    import pyarrow.compute as pc
+
+    same = None
+    for i, (name, value) in enumerate(zip(read.spec.key, key, strict=True)):
+        place = i if side == "old_" else read.spec.names.index(name)
+        column = masked(read.spec.column(name), rows[f"{side}{place}"])
+        part = pc.equal(column, _scalar(value, column.type))
+        same = part if same is None else pc.and_(same, part)
+    return same
+
+
+def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return a value as the driver collects it in a column's type; a typed one stays as it is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(value, pa.Scalar):
+        return value
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return pc.assume_timezone(pa.scalar(value).cast(pa.timestamp("us")), "UTC")
+    if isinstance(value, str):
+        return pa.scalar(value).cast(kind)
+    return pa.scalar(bytes(value) if isinstance(value, bytearray) else value, kind)
+
+
+def _shown(values: pa.Array) -> list[Any]:
+    """Return values for the driver: times as texts without zeros at their end."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(values.type):
+        texts = values.cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
+        return [t and t.rstrip("0").rstrip(".") if t and "." in t else t for t in texts]
+    if pa.types.is_date(values.type):
+        return values.cast(pa.string()).to_pylist()
+    return values.to_pylist()

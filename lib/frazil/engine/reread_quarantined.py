@@ -24,19 +24,17 @@ from frazil.config.sql import literal
 from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_records, wrong_width
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
-from frazil.core.key_changes import moves
-from frazil.core.masks import masked
+from frazil.core.latest_per_key import moves
 from frazil.core.messages import parse_message, type_messages, with_bytes
 from frazil.core.time_sql import micros_type
-from frazil.core.types import arrow_type
-from frazil.dms.csv_columns import JSON, PARQUET, SHARED, STATED
+from frazil.core.types import arrow_type, masked
+from frazil.dms.endpoint import SourceTable
+from frazil.dms.file_columns import JSON, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject
-from frazil.dms.message_columns import message_names
-from frazil.dms.source_table import SourceTable
+from frazil.dms.mappings import message_names
 from frazil.engine.collapsed_batch import as_micros, lake_columns, micros_sql, time_sql
-from frazil.engine.read_files import table_named
-from frazil.engine.read_plan import FileToRead, field_rules
+from frazil.engine.read_files import FileToRead, field_rules, table_named
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:

@@ -1,19 +1,25 @@
-"""The columns of a large batch's rows between Spark's tasks and the driver."""
+"""The rows of a large batch: their columns in tasks, and blocks of them.
+
+All changes of a key are brought together: Spark shuffles blocks of Arrow by bucket, and no row enters the JVM.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from itertools import count
 from typing import TYPE_CHECKING
 
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
+from frazil.core.latest_per_key import Latest, events, key_hashes, last_events, moving_events
 from frazil.core.time_sql import is_time
 from frazil.engine.collapsed_batch import PLACE, as_micros, lake_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 ROWS_AT_ONCE = 1 << 16
 PASSED = "P"
@@ -87,3 +93,84 @@ def in_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
     for batch in rows.combine_chunks().to_batches(ROWS_AT_ONCE):
         if batch.num_rows:
             yield batch
+
+
+BLOCK_SCHEMA = "bucket int, block binary"
+ORDER = ("file_order", "number", "step")
+"""The columns that restore the order of changes after an exchange."""
+_MASK = 0xFFFF_FFFF
+SEED = 42
+"""The seed of Spark's hash partitioning."""
+
+
+def to_blocks(changes: pa.RecordBatch, file_order: int, spec: TableSpec, buckets: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the events of a file's changes as one block of Arrow for each bucket of keys.
+
+    A changed key is split first, as its old and its new key may belong to different buckets.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    steps = events(pa.Table.from_batches([changes]), spec)
+    steps = steps.append_column("file_order", pa.array(np.full(len(steps), file_order, "int32")))
+    bucket = (key_hashes(steps, spec) % np.uint64(buckets)).astype("int32")
+    order = np.argsort(bucket, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(bucket[order])) + 1):
+        if len(places):
+            yield int(bucket[places[0]]), packed(steps.take(pa.array(places)))
+
+
+def from_blocks(blocks: Iterable[bytes], spec: TableSpec) -> Latest:
+    """Return the last event per key of one bucket's blocks, which may come in any order.
+
+    Its moving events have the columns of ORDER, too: others of the same rows may be in other buckets.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    tables = [pa.ipc.open_stream(block).read_all() for block in blocks]
+    steps = pa.concat_tables(tables, promote_options="default")
+    keys = [steps[name].to_numpy() for name in reversed(ORDER)]
+    steps = steps.take(pa.array(np.lexsort(keys)))
+    latest, moving = last_events(steps, spec), moving_events(steps, spec)
+    if moving is None:
+        return latest
+    for name in ORDER[:2]:
+        moving = moving.append_column(name, steps[name].take(moving["event"].combine_chunks()))
+    return replace(latest, moving=moving)
+
+
+def packed(rows: pa.Table) -> bytes:
+    """Return rows as one block."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
+@cache
+def bucket_of_each_partition(partitions: int) -> list[int]:
+    """Return, for each partition of `repartition(partitions, "bucket")`, the smallest number that Spark puts there."""
+    found: dict[int, int] = {}
+    for number in count():
+        found.setdefault(spark_hash(number) % partitions, number)
+        if len(found) == partitions:
+            return [found[p] for p in range(partitions)]
+    raise AssertionError("unreachable")
+
+
+def spark_hash(number: int) -> int:
+    """Return Spark's hash of an `int`: Murmur3 of its four bytes, as a signed 32-bit number."""
+    block = _turned(number * 0xCC9E_2D51 & _MASK, 15) * 0x1B87_3593 & _MASK
+    mixed = _turned(SEED ^ block, 13) * 5 + 0xE654_6B64 & _MASK
+    mixed ^= 4  # bytes
+    mixed = (mixed ^ mixed >> 16) * 0x85EB_CA6B & _MASK
+    mixed = (mixed ^ mixed >> 13) * 0xC2B2_AE35 & _MASK
+    mixed ^= mixed >> 16
+    return mixed - (1 << 32) if mixed >> 31 else mixed
+
+
+def _turned(number: int, bits: int) -> int:
+    return (number << bits | number >> (32 - bits)) & _MASK

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.changes import no_changes
-from frazil.core.key_numbers import key_numbers
-from frazil.core.latest_per_key import contradictions, keys_at_first, latest_per_key
-from frazil.core.multiset import net_rows
+from frazil.core.changes import Changes, no_changes
+from frazil.core.latest_per_key import contradictions, key_numbers, keys_at_first, latest_per_key, net_rows
 from frazil.core.partial_rows import fill
-from frazil.dms.endpoint import Endpoint
+from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.dms.source_table import SourceTable
-from frazil.engine.collapsed_batch import PLACE, Collapsed, Wanted, bounds, lake_columns, with_stored_keys
-from frazil.engine.read_counts import Tally
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import plan_files
+from frazil.engine.collapsed_batch import PLACE, Collapsed, Tally, Wanted, bounds, lake_columns, with_stored_keys
+from frazil.engine.read_files import plan_files, read_changes
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 MOST_MB, MOST_PACKED_MB = 32, 4
@@ -44,29 +40,34 @@ def collapse_files(table: SourceTable, files: Sequence[DmsObject], wanted: Wante
 
     Raises FrazilError for a file that cannot be read.
     """
-    import numpy as np
-    import pyarrow as pa
-
-    spec, in_order = table.spec, sorted(files, key=lambda f: f.name)
-    planned, read = plan_files(table, in_order, CHANGE_PHASE)
-    blocks, tally = [], Tally(wanted.most_bad)
-    for file in planned:
-        for changes in read_changes(file, read):
-            tally.add(file.order, changes, file.written_at_s)
-            order = pa.array(np.full(changes.rows.num_rows, file.order, "int32"))
-            blocks.append(changes.rows.append_column("file_order", order))
-    blocks = blocks or [no_changes(spec).append_column("file_order", pa.array([], pa.int32()))]
+    planned, read = plan_files(table, sorted(files, key=lambda f: f.name), CHANGE_PHASE)
+    spec, tally = table.spec, Tally(wanted.most_bad)
+    parts = ((changes, f.order, f.written_at_s) for f in planned for changes in read_changes(f, read))
+    changes = numbered(parts, spec, tally)
     collapse = (
         collapse_net if spec.policy == "multiset" else collapse_rows if read.rules.not_carried is None else _filled
     )
-    return replace(collapse(blocks, spec, wanted, tally), files=planned)
+    return replace(collapse(changes, spec, wanted, tally), files=planned)
 
 
-def collapse_rows(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
-    """Return the last change per key of blocks of changes, which are in order and have their `file_order`."""
+def numbered(parts: Iterable[tuple[Changes, int, float | np.ndarray]], spec: TableSpec, tally: Tally) -> pa.Table:
+    """Return good changes with their `file_order`, and count all of them.
+
+    Each part is some changes, their place in the order, and when DMS wrote them.
+    """
     import pyarrow as pa
 
-    changes = pa.Table.from_batches(blocks)
+    tables = []
+    for changes, order, written_at_s in parts:
+        tally.add(order, changes, written_at_s)
+        orders = pa.repeat(pa.scalar(order, pa.int32()), changes.rows.num_rows)
+        tables.append(pa.Table.from_batches([changes.rows.append_column("file_order", orders)]))
+    none = pa.Table.from_batches([no_changes(spec).append_column("file_order", pa.array([], pa.int32()))])
+    return pa.concat_tables(tables or [none], promote_options="default")
+
+
+def collapse_rows(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
+    """Return the last change per key of changes, which are in order and have their `file_order`."""
     latest = latest_per_key(changes, spec)
     seen = tally.seen(wanted.quantiles) | {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed)}
     rows = collapsed_columns(latest.rows, spec, PLACE if wanted.places else ())
@@ -77,11 +78,10 @@ def collapse_rows(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted,
     return Collapsed(seen, len(rows), tally.bad, rows=rows, bounds=bounds(rows, spec), passed=passed)
 
 
-def _filled(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
+def _filled(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     """Return the same for rows that may lack columns: what no change of the batch carries stays as it is stored."""
     import pyarrow as pa
 
-    changes = pa.concat_tables([pa.Table.from_batches([block]) for block in blocks], promote_options="default")
     filled = fill(changes, spec)
     passed, out_of_sequence = contradictions(filled.steps, spec)
     seen = tally.seen(wanted.quantiles) | {"out_of_sequence": out_of_sequence, "passed": len(passed)}
@@ -93,11 +93,10 @@ def _filled(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally
     return Collapsed(seen, len(rows), tally.bad, rows=rows, passed=collapsed_columns(passed, spec, ()))
 
 
-def collapse_net(blocks: list[pa.RecordBatch], spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
+def collapse_net(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     """Return the distinct rows of a table without a key, each with the number of copies that it gains or loses (`net`)."""
     import pyarrow as pa
 
-    changes = pa.Table.from_batches(blocks)
     seen = tally.seen(wanted.quantiles)
     rows = net_rows(changes, spec)
     names = [f"c{i}" for i in range(len(spec.names))]

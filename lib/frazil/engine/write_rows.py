@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
-from frazil.core.masks import masked
-from frazil.engine.read_counts import Tally
-from frazil.engine.read_files import read_changes
-from frazil.engine.read_plan import FileToRead, ReadPlan
+from frazil.core.types import masked
+from frazil.engine.collapsed_batch import Tally
+from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 
 if TYPE_CHECKING:
     import pyarrow as pa

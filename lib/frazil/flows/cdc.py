@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
-from frazil.dms.changed_while_read import ChangedWhileReadError, require_unchanged
+from frazil.dms.file_checks import ChangedWhileReadError, require_unchanged
 from frazil.dms.file_columns import first_alike
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import Position, is_other_load
-from frazil.engine.small_batch import MOST_MB, must_be_small
+from frazil.engine.load_files import groups_of, of_tasks
+from frazil.engine.read_files import FileToRead, count_tables
+from frazil.engine.small_batch import MOST_MB, are_small, must_be_small
 from frazil.errors import FrazilError
-from frazil.flows import ignored_rows, pending_work, quarantine
-from frazil.flows.apply import apply_batch
-from frazil.flows.batch import FileBatch, require_whole_rows, take_batch
+from frazil.flows import pending_work, quarantine
+from frazil.flows.apply import FileBatch, apply_batch, require_whole_rows, take_batch
 from frazil.flows.continuous import process_continuously, show
 from frazil.flows.schema_changes import follow
 from frazil.flows.source_catalog import follow_source
+from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
-from frazil.lake.applied_files_store import await_files, remember_same
 from frazil.lake.commit import PositionMovedError
+from frazil.lake.stored_state import await_files, remember_same
 from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
 from frazil.results import TableResult
@@ -172,7 +175,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, report: Callable[[Ta
             if not end or unread > 3:
                 break
             continue
-        ignored_rows.report(book, files)
+        report_ignored(book, files)
         done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
         done.live["pending"] = len(waiting) - len(files)  # including files that arrived since
@@ -206,3 +209,30 @@ def _last_unchanged(
     if files[0].name in error.changed:
         return ""
     return max((o.name for o in files if o.name < min(error.changed)), default="")
+
+
+def report_ignored(book: Workbook, files: Sequence[DmsObject]) -> None:
+    """Report, once per file, the tables that this run does not take, and how many rows of theirs are ignored."""
+    new = book.not_yet_reported([f for f in files if f.is_shared])
+    if not new:
+        return
+    counts = tasks_or_here(book, "this process counts ignored rows", lambda here: _counts(book, new, here))
+    for taken in book.specs.values():
+        counts.pop(book.mappings.target_name(taken), None)
+    if counts:
+        named = ", ".join(f"{count:,} of {schema}.{table}" for (schema, table), count in sorted(counts.items()))
+        book.progress(
+            f"{new[0].name} … {new[-1].name}: rows of tables that this run does not process are ignored: {named}"
+        )
+
+
+def _counts(book: Workbook, files: Sequence[DmsObject], in_process: bool) -> Counter[tuple[str, str]]:
+    """Return the number of rows by schema and table: counted in this process, or in a task for each group of files."""
+    planned = [FileToRead(f.path, i, (), book.endpoint.dialect) for i, f in enumerate(files)]
+    if in_process or are_small(files):
+        return count_tables(planned)
+    groups = groups_of(planned, [f.size for f in files], book.spark.sparkContext.defaultParallelism)
+    counts: Counter[tuple[str, str]] = Counter()
+    for found in of_tasks(book.spark, groups, lambda group: {"tables": [*count_tables(group).items()]}):
+        counts.update({tuple(name): count for name, count in found["tables"]})
+    return counts

@@ -9,8 +9,7 @@ from frazil.config.lake_types import value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.control_records import MAY_DROP, MAY_RETYPE, RENAME, Definition
 from frazil.dms.file_columns import Shape
-from frazil.dms.mappings import Mappings
-from frazil.dms.message_columns import former_names
+from frazil.dms.mappings import Mappings, former_names
 from frazil.lake.schema_evolution import SchemaError, require_source_key
 
 Event = tuple[str, ...]

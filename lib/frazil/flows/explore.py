@@ -16,7 +16,7 @@ from frazil.errors import FrazilError, nearest
 from frazil.flows.pending_work import pending_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import maintenance_actions, table_history
-from frazil.lake.table_health import health
+from frazil.lake.maintenance_actions import health
 from frazil.lake.table_history import Snapshot
 from frazil.lake.tables import TableState, read_table_state
 from frazil.report.latency import QUANTILES

@@ -9,14 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import BadRowError
-from frazil.dms.changed_while_read import FileWatch
+from frazil.dms.file_checks import FileWatch, require_one_load
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.mixed_loads import require_one_load
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import (
-    LoadChangedError,
     Position,
     after_load,
     is_other_load,
@@ -26,10 +23,9 @@ from frazil.dms.position import (
     require_same_load,
 )
 from frazil.engine import load_files as engine
-from frazil.engine.find_keys import files_of_keys
 from frazil.engine.load_files import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_files import files_of_keys, plan_files
 from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_AGAIN, FrazilError
 from frazil.flows import quarantine
@@ -39,11 +35,10 @@ from frazil.flows.source_catalog import follow_source
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
-from frazil.lake.applied_files_store import Update, remember_same
 from frazil.lake.commit import Commit
-from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
-from frazil.lake.rollback import RolledBackError
-from frazil.lake.tables import LOAD, TableError, TableState, columns_of, load_of, read_table_state
+from frazil.lake.stored_state import Update, remember_same
+from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
+from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
 from frazil.source.applied_files import key_of
 
@@ -256,6 +251,3 @@ def _explain_duplicates(book: Workbook, spec: TableSpec, files: list[DmsObject],
         "then not loaded; nothing was applied",
         [f"  {line}" for line in lines],
     )
-
-
-__all__ = ["BadRowError", "DuplicateKeyError", "LoadChangedError", "run"]

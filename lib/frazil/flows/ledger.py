@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.sql import literal
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, jvm_expire
+from frazil.lake import jvm, jvm_rewrite
 from frazil.lake.pyiceberg_catalog import VISIBLE
 from frazil.lake.retry import until_committed
 from frazil.lake.small_frames import frame
@@ -186,7 +186,7 @@ def tidy(book: Workbook) -> None:
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
                 catalog, table = name.split(".", 1)
                 book.spark.sql(f"CALL {catalog}.system.rewrite_data_files({literal(table)})").collect()
-            jvm_expire.expire_snapshots(jvm.load_table(book.spark, name), 24.0, 10)
+            jvm_rewrite.expire_snapshots(jvm.load_table(book.spark, name), 24.0, 10)
 
 
 def actions(book: Workbook) -> DataFrame:

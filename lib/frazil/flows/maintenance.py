@@ -14,12 +14,12 @@ from frazil.errors import FrazilError
 from frazil.flows import ledger
 from frazil.flows.preview_stages import Stage, many, size, stage
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, jvm_expire, maintenance_actions, retry
+from frazil.lake import jvm, jvm_rewrite, maintenance_actions, retry
 from frazil.lake import quarantine_table as kept
-from frazil.lake.clock_checks import require_table_in_past
 from frazil.lake.compaction import file_groups
 from frazil.lake.maintenance_actions import Action
-from frazil.lake.table_health import health as measure
+from frazil.lake.maintenance_actions import health as measure
+from frazil.lake.table_checks import require_table_in_past
 from frazil.lake.tables import require_sound
 from frazil.results import TableResult
 
@@ -97,7 +97,7 @@ def expiring(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "")
     if not spec:
         return Stage("no snapshot expires")
     s, there = book.settings, jvm.load_table(book.spark, book.name(spec))
-    gone = jvm_expire.expirable(there, s.keep_hours, s.min_snapshots)
+    gone = jvm_rewrite.expirable(there, s.keep_hours, s.min_snapshots)
     rows = [
         {"snapshot": str(x.snapshotId()), "committed": clock(x.timestampMillis()), "by": x.summary().get("frazil.kind") or x.operation()}
         for x in gone[:SHOWN]

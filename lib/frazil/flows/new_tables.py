@@ -9,13 +9,11 @@ from pathlib import Path
 
 import yaml
 
-from frazil.config.spec import TableSpec, parse_spec, require_own_place
-from frazil.config.spec_writer import file_name, lake_name, spec_text
+from frazil.config.spec import TableSpec, file_name, lake_name, parse_spec, require_own_place, spec_text
 from frazil.dms.control_records import Definition
 from frazil.dms.stream_source import StreamError
 from frazil.errors import FrazilError, log
-from frazil.flows.message_groups import Group
-from frazil.flows.stream_read import read_messages, records_of
+from frazil.flows.stream_read import Group, read_messages, records_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.jvm_process import require_alive
@@ -162,6 +160,3 @@ def _conflict(book: Workbook, spec: TableSpec) -> tuple[str, str]:
     except FrazilError as e:
         return e.problem, another
     return "", ""
-
-
-__all__ = ["UnknownTablesError", "handle_new_tables"]

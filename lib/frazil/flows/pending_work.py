@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.dms.file_columns import shapes
+from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import TABLE_WITHOUT_SPEC, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
@@ -23,7 +23,7 @@ from frazil.errors import FrazilError
 from frazil.flows.quarantine_status import waiting
 from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import applied_files_store, pyiceberg_catalog
+from frazil.lake import pyiceberg_catalog, stored_state
 from frazil.lake.storage_errors import require_metadata
 from frazil.lake.tables import LOAD, TableState
 from frazil.source.file_names import moment
@@ -80,7 +80,7 @@ def state_of(
     if book.stream:
         return position, *_messages_after(book, spec, position, retention)
     state = State(
-        book.name(spec), spec.source, position, table.metadata.properties[POSITION], applied_files_store.of_table(table)
+        book.name(spec), spec.source, position, table.metadata.properties[POSITION], stored_state.of_table(table)
     )
     there = book.objects(spec, position, watch=True, record=state.record)
     there, same = with_known_loads(there, state)
@@ -108,7 +108,7 @@ def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], chan
     """Raise what a run would report from the names and first rows of the first and the last file of each kind."""
     book.check_files(spec, TableObjects(tuple(loads), tuple(changes)))
     for files, phase in ((loads, LOAD_PHASE), (changes, CHANGE_PHASE)):
-        shapes(book.source_table(spec), list(dict.fromkeys((*files[:1], *files[-1:]))), phase)
+        shapes(book.source_table(spec), first_and_last(files), phase)
 
 
 def pending_of(book: Workbook, spec: TableSpec, base: TableState) -> tuple[int, float]:

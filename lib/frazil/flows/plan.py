@@ -14,7 +14,7 @@ from typing import Any
 from frazil.config.settings import CdcMergeSettings, Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.aws_json import read_endpoint_document, stream_settings
-from frazil.dms.file_columns import shapes
+from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import State, with_known_loads
@@ -22,7 +22,7 @@ from frazil.dms.position import Position, require_replayable, require_same_load
 from frazil.dms.settings_lint import LOSS, left_out, lint, unknown_settings
 from frazil.errors import FrazilError
 from frazil.flows import pending_work, quarantine_status, stream_check
-from frazil.flows.batch import megabytes, take_batch
+from frazil.flows.apply import megabytes, take_batch
 from frazil.flows.full_load import require_one_age, verdict
 from frazil.flows.schema_changes import FromStream, shape
 from frazil.flows.source_catalog import follow_source
@@ -155,8 +155,8 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
         require_one_age(loads, spec, there, base)
     pending = pending if table in books[-1].specs else []
     book.check_files(spec, replace(there, loads=tuple(files), changes=tuple(pending)))
-    steps = shape(loads, loads.specs.get(table, spec), base, _ends(files), LOAD_PHASE).steps
-    steps = shape(book, spec, base, _ends(pending), CHANGE_PHASE).steps or steps
+    steps = shape(loads, loads.specs.get(table, spec), base, first_and_last(files), LOAD_PHASE).steps
+    steps = shape(book, spec, base, first_and_last(pending), CHANGE_PHASE).steps or steps
     batches = _batches(pending, book.settings)
     taken = [o for batch in batches for o in batch]
     load_mb, changes_mb = (sum(o.size for o in some) / 1e6 for some in (files, taken))
@@ -256,10 +256,6 @@ def _how(book: Workbook, spec: TableSpec, exists: bool, batch_mb: float) -> dict
     }  # fmt: skip
 
 
-def _ends(files: list[DmsObject]) -> list[DmsObject]:
-    return files if len(files) < 3 else [files[0], files[-1]]
-
-
 def _notes(book: Workbook, spec: TableSpec) -> str:
     """Name the columns added by DMS that the lake leaves out, and the unknown settings of the endpoint."""
     found = [*left_out(book.mappings, [spec]), *unknown_settings(unknown_names(book))]
@@ -298,7 +294,5 @@ def require_no_decision(rows: list[dict[str, Any]]) -> None:
     """Raise DecisionNeededError that names every table that needs a decision; do nothing if none does."""
     if open_ones := [f"{r['table']}: {r['decision']}" for r in rows if r["decision"]]:
         raise DecisionNeededError(
-            f"{len(open_ones)} of {len(rows)} tables need a decision",
-            "decide, then plan again",
-            open_ones,
+            f"{len(open_ones)} of {len(rows)} tables need a decision", "decide, then plan again", open_ones
         )

@@ -17,7 +17,7 @@ from frazil.config.lake_types import lake_type
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.timestamps import clock
-from frazil.core.masks import java_real
+from frazil.core.types import java_real
 from frazil.dms.file_columns import first_alike
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
@@ -25,11 +25,12 @@ from frazil.dms.pending_changes import State, with_known_loads
 from frazil.engine import load_files as engine
 from frazil.engine.collapsed_batch import lake_columns
 from frazil.engine.preview_sample import Key, Place, Sample, SampleRecord, read_sample
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_files import plan_files
+from frazil.engine.write_rows import write_elsewhere
 from frazil.errors import HIDDEN, nearest
 from frazil.flows import quarantine
-from frazil.flows.batch import take_batch
-from frazil.flows.preview_stages import Stage, failed, many, size, stage
+from frazil.flows.apply import take_batch
+from frazil.flows.preview_stages import Stage, beside, failed, many, size, stage
 from frazil.flows.schema_changes import shape
 from frazil.flows.workbook import Workbook
 from frazil.lake.lane_choice import LANES
@@ -124,14 +125,14 @@ class _Preview:
                 masked = column in self.spec.names and self.spec.column(column).mask
                 values[name] = HIDDEN if unsure or masked else _text(value)
         reason = {BAD: record.bad.reason} if record.bad else {}
-        return _beside({**self._place(record.place), **reason}, values)
+        return beside({**self._place(record.place), **reason}, values)
 
     def _change(self, record: SampleRecord, values: dict[str, Any]) -> dict[str, Any]:
         facts = self._place(record.place)
         if record.bad:
             return {**facts, BAD: record.bad.reason}
         typed = {f"{c.name}: {lake_type(c)}": values[c.name] for c in self.spec.columns}
-        return _beside({**facts, **self._facts(record)}, typed)
+        return beside({**facts, **self._facts(record)}, typed)
 
     def _facts(self, record: SampleRecord) -> dict[str, Any]:
         return {}
@@ -215,7 +216,7 @@ class Batch(_Preview):
     def _key_row(self, values: dict[str, Any], op: str, places: list[Place]) -> dict[str, Any]:
         facts = {"changes": len(places), "last": "row {row} of {file}".format(**self._place(places[-1]))}
         facts["then"] = "delete the row" if op == "D" else "write the row"
-        return _beside(facts, {n: v for n, v in values.items() if op != "D" or n in self.spec.key})
+        return beside(facts, {n: v for n, v in values.items() if op != "D" or n in self.spec.key})
 
     def _without_latest(self) -> Stage | None:
         """Return why no row per key is shown; None if one is."""
@@ -265,8 +266,9 @@ class Load(_Preview):
         table = load(self.book.spark, self.book.name(self.spec))
         if reason := engine.why_spark_writes(table):
             return Stage(f"Spark writes the data files of this load: {reason}")
+        plan = engine.write_plan(self.book.spark, table)
         with tempfile.TemporaryDirectory() as folder:
-            entries = engine.write_sample(self.book.spark, table, self.spec, self.sample.changes, folder)
+            entries = write_elsewhere(self.sample.changes, self.spec, plan, folder)
         parts = [e["file-path"].split(folder, 1)[1].removeprefix("/data/").rpartition("/")[0] for e in entries]
         rows = [
             {"partition": part or "none", "rows": e["record-count"], "size": size(e["file-size-in-bytes"])}
@@ -353,11 +355,6 @@ def _sample(preview: _Preview, base: TableState | None, files: list[DmsObject]) 
 
 
 # --- texts
-
-
-def _beside(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Add a row's values to facts; a column with the name of a fact says that it is one."""
-    return facts | {f"{c} (column)" if c in facts else c: value for c, value in values.items()}
 
 
 def _text(value: Any, single: bool = False) -> str | None:

@@ -40,6 +40,11 @@ def failed(error: Exception) -> Stage:
     return Stage(f"cannot be shown: {why}", failed=True)
 
 
+def beside(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Add a row's values to facts; a column with the name of a fact says that it is one."""
+    return facts | {f"{c} (column)" if c in facts else c: value for c, value in values.items()}
+
+
 def size(n: float) -> str:
     """Return a number of bytes as kB or MB."""
     return f"{n / 1e6:,.1f} MB" if n >= 1e6 else f"{n / 1e3:,.1f} kB"

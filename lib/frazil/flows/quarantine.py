@@ -13,7 +13,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRowError, BadRows, ShownRow, explained
 from frazil.core.changes import BadRow
 from frazil.dms.position import Position
-from frazil.engine.read_plan import FileToRead, PartitionRead
+from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.commit import Facts, kept_under_way
@@ -163,8 +163,7 @@ def quarantined_with_commit(
         yield facts
         book.waiting[spec.source] = batch, 0
         return
-    from frazil.lake.quarantine_obsolete import NO_PLACE
-    from frazil.lake.quarantine_table import QuarantineError
+    from frazil.lake.quarantine_table import NO_PLACE, QuarantineError
 
     kept: list[DataFrame] = []
 
@@ -234,8 +233,7 @@ def _records(
     """
     from pyspark.sql import functions as F
 
-    from frazil.lake.quarantine_obsolete import overtaken
-    from frazil.lake.quarantine_table import changed
+    from frazil.lake.quarantine_table import changed, overtaken
 
     if of.is_load:
         old = both.where("place is null")

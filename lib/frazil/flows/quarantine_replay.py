@@ -17,20 +17,20 @@ from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
-from frazil.dms.csv_columns import JSON
+from frazil.dms.file_columns import JSON
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.reread_quarantined import Reread, reread_frame
-from frazil.flows import quarantine, quarantine_status, unreadable_messages
+from frazil.flows import quarantine, quarantine_status, stream_read
 from frazil.flows.apply import RowsToMerge, commit_by_merge
 from frazil.flows.schema_changes import every_column, follow
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, merge, quarantine_obsolete
+from frazil.lake import commit, merge
 from frazil.lake import quarantine_table as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import TableState, read_table_state
 from frazil.results import TableResult
-from frazil.source import quarantine_columns
+from frazil.source import quarantine_columns as columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -42,7 +42,7 @@ def _judged(book: Workbook, spec: TableSpec, waiting: DataFrame) -> Iterator[Dat
     how = Reread(book.source_table(spec), book.before_field)
 
     def judge(here: bool) -> DataFrame:
-        rows = quarantine_obsolete.judged(reread_frame(waiting, how, here), waiting, spec).persist()
+        rows = kept.judged(reread_frame(waiting, how, here), waiting, spec).persist()
         try:
             rows.count()  # here a task without Python fails
         except Exception:
@@ -152,7 +152,7 @@ def run(book: Workbook) -> list[TableResult]:
     """
     todo = {"replay": _replay, "discard": _discard}.get(book.settings.quarantine)
     done = _each(book, lambda *of_table: todo(book, *of_table)) if todo else []
-    if todo is _discard and not book.settings.tables and (count := unreadable_messages.discard(book)):
+    if todo is _discard and not book.settings.tables and (count := stream_read.discard(book)):
         done.append(TableResult(quarantine_status.NO_TABLE, "discarded", counts={"discarded": count}))
     return done
 
@@ -162,7 +162,7 @@ def _discard(book: Workbook, spec: TableSpec, base: TableState, waiting: DataFra
     kept.add(
         book.spark,
         book.ops("quarantine"),
-        kept.changed(waiting, batch, quarantine.before(base), status=quarantine_columns.DISCARDED),
+        kept.changed(waiting, batch, quarantine.before(base), status=columns.DISCARDED),
         batch,
     )
     book.waiting.pop(spec.source, None)
@@ -195,19 +195,19 @@ def _now(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     status = F.expr(
-        f"case outcome when '{quarantine_obsolete.APPLY}' then '{quarantine_columns.REPLAYED}' when '{quarantine_columns.OBSOLETE}' then '{quarantine_columns.OBSOLETE}' "
-        f"when '{quarantine_columns.STILL_BAD}' then '{quarantine_columns.STILL_BAD}' else r.status end"
+        f"case outcome when '{kept.APPLY}' then '{columns.REPLAYED}' when '{columns.OBSOLETE}' then '{columns.OBSOLETE}' "
+        f"when '{columns.STILL_BAD}' then '{columns.STILL_BAD}' else r.status end"
     )
     records = rows.select(
         "r.*",
-        F.expr(quarantine_obsolete.RECORD_PLACE).alias("place"),
+        F.expr(kept.RECORD_PLACE).alias("place"),
         "outcome",
         status.alias("new_status"),
         F.col("reason").alias("new_reason"),
         F.col("r.status").alias("was_status"),
         F.col("r.reason").alias("was_reason"),
     )
-    reason = F.when(F.col("outcome") == quarantine_columns.STILL_BAD, F.col("new_reason")).otherwise(F.col("reason"))
+    reason = F.when(F.col("outcome") == columns.STILL_BAD, F.col("new_reason")).otherwise(F.col("reason"))
     return records.withColumns({"status": F.col("new_status"), "reason": reason})
 
 
@@ -219,16 +219,14 @@ def _apply(
 
     records = _now(rows)
     if spec.key:
-        changes = quarantine_obsolete.last_applied(rows, spec).persist()
+        changes = kept.last_applied(rows, spec).persist()
         bounds = tuple(changes.agg(*map(F.expr, merge.bounds_sql(spec))).first())
-        is_open = F.col("status").isin(*quarantine_columns.OPEN)
+        is_open = F.col("status").isin(*columns.OPEN)
         # A row that is still bad must not be applied later over a newer one that is applied now.
         records = (
             records.where(~is_open)
             .drop("place")
-            .unionByName(
-                quarantine_obsolete.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
-            )
+            .unionByName(kept.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True)
         )
     else:
         changes, bounds = _appended(rows), (None, None)
@@ -244,5 +242,5 @@ def _apply(
 def _appended(rows: DataFrame) -> DataFrame:
     """Return the rows that a table of all changes gains."""
     own = zip(("op", "commit_ts", "change_seq", "r.object", "cast(r.row_no as int)"), OPERATION_COLUMNS, strict=True)
-    good = rows.where(f"outcome = '{quarantine_obsolete.APPLY}'")
+    good = rows.where(f"outcome = '{kept.APPLY}'")
     return good.selectExpr("after.*", *[f"{value} as {name}" for value, name in own])

@@ -12,10 +12,10 @@ from frazil.core.time_sql import key_text
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.position import Position
-from frazil.engine.find_keys import FoundRow, rows_of_key, typed_key
-from frazil.engine.read_plan import plan_files
+from frazil.engine.read_files import FoundRow, plan_files, rows_of_key, typed_key
 from frazil.errors import FrazilError
 from frazil.flows.explore import ExploreError, spec_of
+from frazil.flows.preview_stages import beside
 from frazil.flows.schema_changes import as_carried
 from frazil.flows.workbook import Workbook
 from frazil.lake import table_history
@@ -83,7 +83,7 @@ def key_history(book: Workbook, table: str, key: list[str]) -> list[dict[str, An
             word = "load" if made else "older than the kept snapshots"
         lies = {"_file": v.file.rsplit("/", 1)[-1], "_pos": v.position, "_row_id": v.row_id}
         values = {c: x for c, x in v.row.items() if c not in spec.key}
-        events.append(_with_values({"operation": word, **_recorded(states, made), **lies}, values))
+        events.append(beside({"operation": word, **_recorded(states, made), **lies}, values))
         after = place.get(behind.get(found[n + 1].sequence, 0), len(states)) if n + 1 < len(found) else len(states)
         end = table_history.first_without(book.spark, name, states[0 if at is None else at + 1 : after], where)
         gone = end is not None
@@ -113,11 +113,6 @@ def _end(position: Position) -> str:
     return ", ".join(f"{p}: {offset}" for p, offset in position.stream.items()) or position.last or "the load"
 
 
-def _with_values(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Add a row's values to facts; a column with the name of a fact is distinguished."""
-    return facts | {f"{c} (column)" if c in facts else c: value for c, value in values.items()}
-
-
 def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "") -> list[dict[str, Any]]:
     """Return the rows that DMS wrote for a key in the batch of one commit.
 
@@ -142,19 +137,11 @@ def origin(book: Workbook, table: str, key: list[str], snapshot: int | str = "")
     files, read = plan_files(book.source_table(spec), files, phase)
     wanted = typed_key(spec, key)
     rows = [row for file in files for row in rows_of_key(file, read, wanted)] if wanted else []
-    return [
-        _with_values(
-            {
-                "file": r.file,
-                "row": r.number,
-                "operation": r.op,
-                "source_commit": r.commit_ts or "–",
-                **_moved(r, spec),
-            },
-            r.values,
-        )
-        for r in rows
-    ]
+    found = []
+    for r in rows:
+        facts = {"file": r.file, "row": r.number, "operation": r.op, "source_commit": r.commit_ts or "–"}
+        found.append(beside({**facts, **_moved(r, spec)}, r.values))
+    return found
 
 
 def _moved(row: FoundRow, spec: TableSpec) -> dict[str, str]:

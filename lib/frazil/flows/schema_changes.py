@@ -9,17 +9,16 @@ from functools import cache
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import Column, TableSpec, rename_cure, unusable_name
 from frazil.dms.control_records import Definition
-from frazil.dms.file_columns import Shape, shapes
+from frazil.dms.file_columns import Shape, first_and_last, footer, has_only_other_texts, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.parquet_columns import footer, has_only_other_texts
 from frazil.dms.position import POSITION, Position
 from frazil.flows.control_schema import Difference, Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm_schema, schema_evolution, tables
-from frazil.lake.other_writers import record_columns, recorded
 from frazil.lake.retry import may_try_again, until_committed
 from frazil.lake.schema_evolution import SchemaChange, SchemaError, TableColumns
+from frazil.lake.table_checks import record_columns, recorded
 from frazil.lake.tables import TableState, read_table_state
 
 
@@ -152,7 +151,7 @@ def require_first_files(book: Workbook, spec: TableSpec, there: TableObjects) ->
     if position.loaded and not position.awaits_load:
         return
     files, phase = (list(there.loads), LOAD_PHASE) if there.loads else (list(there.changes[:1]), CHANGE_PHASE)
-    files = files if len(files) < 3 else [files[0], files[-1]]
+    files = first_and_last(files)
     book.check_files(spec, there if there.loads else replace(there, changes=tuple(files)))
     shape(book, spec, None, files, phase)
     for file in (f for f in files if f.is_parquet):

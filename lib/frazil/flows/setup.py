@@ -1,22 +1,33 @@
-"""Setup: check the environment, create missing tables, and show what is in the source."""
+"""Setup: check the environment, create missing tables, and show what is in the source.
+
+A table that another pipeline has fed is taken over at a position that the operator gives.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+from frazil.config.settings import ParameterError
+from frazil.config.spec import TableSpec
+from frazil.config.timestamps import instant
 from frazil.core.field_roles import ColumnPlaceError
-from frazil.dms.aws_json import read_endpoint_document, read_task_settings, stream_settings
+from frazil.dms.aws_json import read_endpoint_document, read_statistics, read_task_settings, stream_settings
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import folders_beside
+from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.dms.settings_check import Evidence, evidence, refuse
 from frazil.dms.settings_lint import LOSS, Finding, left_out, lint, unknown_settings
-from frazil.dms.task_statistics import read_statistics
+from frazil.errors import FrazilError, nearest
 from frazil.flows import stream_check
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, retry, tables
+from frazil.lake import commit, jvm, retry, stored_state, tables
 from frazil.results import TableResult
+from frazil.source.applied_files import AppliedFiles
+from frazil.source.file_names import CHANGES, SHARED, moment
 
 
 def files_by_table(book: Workbook) -> list[dict]:
@@ -27,18 +38,12 @@ def files_by_table(book: Workbook) -> list[dict]:
     for spec in book.specs.values():
         there = book.objects(spec)
         size = sum(o.size for o in (*there.loads, *there.changes))
-        rows.append(
-            {
-                "table": spec.source,
-                "target": book.name(spec),
-                "key": ", ".join(spec.key) or f"none: {spec.policy}",
-                "columns": len(spec.columns),
-                "load_files": len(there.loads),
-                "change_files": len(there.changes),
-                "mb": round(size / 1e6, 2),
-                "ignored": there.ignored,
-            }
-        )
+        row = {
+            "table": spec.source, "target": book.name(spec), "key": ", ".join(spec.key) or f"none: {spec.policy}",
+            "columns": len(spec.columns), "load_files": len(there.loads), "change_files": len(there.changes),
+            "mb": round(size / 1e6, 2), "ignored": there.ignored,
+        }  # fmt: skip
+        rows.append(row)
     return rows
 
 
@@ -78,18 +83,8 @@ def check_source(book: Workbook) -> list[dict[str, Any]]:
     refuse(shown)
     for e in shown:
         verdict = "confirmed" if e.stated == e.proposed or (e.certain and e.agrees) else "proposed"
-        row = seen.setdefault(
-            (e.setting, e.proposed, verdict),
-            {
-                "setting": e.setting,
-                "value": e.stated,
-                "kind": verdict,
-                "files": 0,
-                "says": f"{e.proposed!r}: {e.evidence}",
-                "cure": "",
-                "example": e.file,
-            },
-        )
+        new = Finding(e.setting, e.stated, f"{e.proposed!r}: {e.evidence}", "", verdict)
+        row = seen.setdefault((e.setting, e.proposed, verdict), {**_row_of(new), "files": 0, "example": e.file})
         row["files"] += 1
     book.endpoint.check_order(book.mappings, specs)
     return rows + sorted(seen.values(), key=lambda r: r["kind"] == "confirmed")
@@ -122,3 +117,65 @@ def create_tables(book: Workbook) -> list[TableResult]:
         return TableResult(spec.source, "created" if created else "exists", "; ".join(notes))
 
     return book.each_table(work)
+
+
+ADOPTED = "adopted"
+"""Replaces the digest of a load that another pipeline applied."""
+
+
+class AdoptError(FrazilError):
+    """A position at which a table cannot be adopted."""
+
+
+def adopt(book: Workbook, table: str, position: str) -> str:
+    """Take over a table that holds all changes up to `position` and none after it; return what was done.
+
+    `position` is the name of the last change file applied, a UTC time up to which all files were applied, or `load` for
+    no change file. For a stream it is any value of `stream_start`, such as the first offsets not applied, as JSON.
+    Everything before it counts as applied. The rows are not checked: the position is the operator's word for it. The
+    other pipeline must have stopped.
+    """
+    spec = book.specs[table]
+    if book.stream:
+        begin = book.stream.start(position)
+        stated = Position(
+            batch=commit.new_batch(),
+            load_digest=STREAM_LOAD,
+            stream=begin,
+            stream_load=begin,
+            stream_ids=book.stream.stream_ids(),
+        )
+        tables.adopt(book.spark, book.name(spec), spec, stated)
+        return f"{book.name(spec)} continues from " + ", ".join(f"{p}: {offset}" for p, offset in begin.items())
+    there = book.objects(spec)
+    names = [o.name for o in there.changes]
+    last = _last(spec, names, position)
+    stated = after_load(Position(last=last, recent=(last,) if last else ()), there, commit.new_batch())
+    if not there.loads:  # the rows exist already: load files that arrive later are another load
+        stated = replace(stated, load_digest=ADOPTED)
+    tables.adopt(book.spark, book.name(spec), spec, stated)
+    table = jvm.load_table(book.spark, book.name(spec))
+    stored_state.Update(table, AppliedFiles(), stated.batch, (*there.loads, *there.changes)).load(
+        last, there, {}, False
+    ).publish()
+    pending = sum(name > last for name in names)
+    return f"{book.name(spec)} continues from {last or 'its load'}: {pending} change file(s) are pending"
+
+
+def _last(spec: TableSpec, names: list[str], position: str) -> str:
+    """Return the change file that a given position means; empty: the load."""
+    if position == "load":
+        return ""
+    is_name = CHANGES.match(position) or SHARED.match(position)
+    # A file older than all existing ones has been deleted since.
+    if position in names or (is_name and position < min(names, default="9")):
+        return position
+    if is_name:
+        raise AdoptError(f"{spec.source}: no change file {position}", nearest(position, names[-20:]))
+    try:
+        when = instant(position)
+    except ParameterError as e:
+        raise AdoptError(
+            f"{spec.source}: '{position}' is no position", f"name a change file or write load; a time: {e.cure}"
+        ) from None
+    return max((n for n in names if moment(n).replace(tzinfo=UTC).timestamp() * 1000 <= when), default="")

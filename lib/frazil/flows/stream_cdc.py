@@ -27,16 +27,24 @@ from frazil.dms.stream_source import (
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
-from frazil.flows.apply import apply_batch
-from frazil.flows.batch import Batch
+from frazil.flows.apply import Batch, apply_batch
 from frazil.flows.continuous import LONGEST_PAUSE_S, show
 from frazil.flows.control_schema import require_one_meaning
-from frazil.flows.message_groups import Group
 from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_check import begin_of, only_topic
-from frazil.flows.stream_read import APART, WAITS, Read, definitions, keep_position, messages, own, require_known
-from frazil.flows.unreadable_messages import require_readable
+from frazil.flows.stream_read import (
+    APART,
+    WAITS,
+    Group,
+    Read,
+    definitions,
+    keep_position,
+    messages,
+    own,
+    require_known,
+    require_readable,
+)
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
@@ -319,6 +327,3 @@ def run(book: Workbook) -> list[TableResult]:
     run.settle()
     book.lanes.save()
     return list(run.total.values())
-
-
-__all__ = ["run"]

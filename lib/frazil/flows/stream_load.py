@@ -10,26 +10,24 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
+from frazil.dms.aws_json import TableStatistics, read_statistics
 from frazil.dms.control_records import CREATE
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
-from frazil.dms.task_statistics import TableStatistics, read_statistics
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
-from frazil.engine.message_parts import Around
+from frazil.engine.message_blocks import Around
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.flows import quarantine
-from frazil.flows.message_groups import Group
 from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_check import only_topic
-from frazil.flows.stream_read import APART, Read, keep_position, messages, own, require_known
+from frazil.flows.stream_read import APART, Group, Read, keep_position, messages, own, require_known, require_readable
 from frazil.flows.tasks_or_driver import in_tasks_or_here
-from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge
-from frazil.lake.other_writers import COLUMNS, OtherWriterError
+from frazil.lake.table_checks import COLUMNS, OtherWriterError
 from frazil.lake.tables import TableState, columns_of, read_table_state
 from frazil.report import latency
 from frazil.results import TableResult
@@ -317,6 +315,3 @@ def run(book: Workbook) -> list[TableResult]:
             found |= {r.table: r for r in book.each_table(lambda spec: load.take(spec, read), skip=failed)}
     again = {r.table: r for r in run(book)} if made else {}
     return list({**found, **new, **again}.values())
-
-
-__all__ = ["run"]

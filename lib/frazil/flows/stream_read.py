@@ -1,36 +1,190 @@
-"""One read of a stream for all tables: what it contains, and which part belongs to each table."""
+"""One read of a stream for all tables: what it contains, and which part belongs to each table.
+
+The driver sees groups of similar messages. Those that name no table stop the tables they may belong to, are quarantined,
+or are ignored.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRows
-from frazil.core.messages import with_bytes
+from frazil.core.messages import is_readable, with_bytes
 from frazil.dms.control_records import CREATE, Definition, definition
-from frazil.dms.message_columns import known_columns, message_names
+from frazil.dms.mappings import known_columns, message_names
 from frazil.dms.position import Position
 from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, StreamRead, stream_name
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_batch import MOST
-from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Blocks
-from frazil.engine.message_parts import Around, Part, PartReading, latest
-from frazil.flows import unreadable_messages
+from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Around, Blocks, Part, PartReading, latest
+from frazil.engine.quarantine_records import unreadable_records
 from frazil.flows.control_schema import names_in_messages
-from frazil.flows.message_groups import Group, groups_of_facts
 from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit
+from frazil.lake import commit, quarantine_table
 from frazil.lake.tables import TableState
+from frazil.source import quarantine_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+
+def handle_unreadable(book: Workbook, read: Callable[[Iterable[str]], DataFrame], groups: Sequence[Group]) -> None:
+    """Quarantine messages that name no table, before any table passes them, or report that they are ignored.
+
+    `read` returns those in some partitions.
+    """
+    lost = [g for g in groups if not g.readable]
+    going = [g for g in lost if not _stays(book, g)]
+    if going and book.settings.on_unreadable == "quarantine":
+        _set_aside(book, read({g.object for g in going}), going, sum(g.count for g in groups))
+    elif going:
+        book.progress(f"ignored, as none of DMS's: {_places(going)}")
+
+
+def require_readable(book: Workbook, spec: TableSpec, groups: Iterable[Group], at: Offsets, only: str) -> None:
+    """Raise StreamError if a message after the table's position names no table and may be this table's.
+
+    `only` is the topic of all its messages; empty: any.
+    """
+    lost = [g for g in groups if not g.readable and g.is_after(at) and only in ("", stream_name(g.object))]
+    if not (lost := [g for g in lost if _stays(book, g)]):
+        return
+    hidden = any(_hidden(book, g) for g in lost)
+    sample = "" if hidden else f", such as {lost[0].sample!r}"
+    why = ": they are not quarantined, since columns are masked or left out, and their bytes may show them"
+    raise StreamError(
+        f"{spec.source}: messages that are none of DMS's ({_places(lost)}){sample}"
+        f"{why if hidden and book.settings.on_unreadable == 'quarantine' else ''}",
+        f"see what writes there; to {'' if hidden else 'quarantine them, run with on_unreadable=quarantine, to '}"
+        "ignore them, run with on_unreadable=report",
+    )
+
+
+def _stays(book: Workbook, group: Group) -> bool:
+    """Return whether tables stop at such messages: as the settings say, or because their bytes may not be kept.
+
+    In a topic of no table they stop nothing.
+    """
+    policy = book.settings.on_unreadable
+    if policy == "quarantine":
+        return _hidden(book, group)
+    return policy == "stop" and any(
+        book.may_have_messages_in(s, stream_name(group.object)) for s in book.every.values()
+    )
+
+
+def _hidden(book: Workbook, group: Group) -> bool:
+    """Return whether a message may reveal what a table masks or leaves out."""
+    return any(
+        s.has_hidden_columns and book.may_have_messages_in(s, stream_name(group.object)) for s in book.every.values()
+    )
+
+
+def _places(groups: Sequence[Group]) -> str:
+    return ", ".join(f"{g.count} in {g.object} from offset {g.first}" for g in groups)
+
+
+def _set_aside(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: int) -> None:
+    most, share = book.settings.max_bad_rows, book.settings.max_bad_percent
+
+    def admit(count: int) -> None:
+        if count > most or count * 100 > share * total:
+            raise StreamError(
+                f"messages that are none of DMS's ({_places(groups)}), such as {groups[0].sample!r}: {count:,} of {total:,} messages "
+                f"are more than max_bad_rows={most:,} and max_bad_percent={share:g} allow",
+                "see what writes there, or raise the limit; no table has passed them",
+            )
+
+    records = unreadable_records(lost, book.stream.scheme, commit.new_batch())
+    count, first = quarantine_table.add_once(book.spark, book.ops("quarantine"), records, admit)
+    if count:
+        book.progress(f"{count:,} message(s) that name no table quarantined: {', '.join(first)}")
+
+
+def discard(book: Workbook) -> int:
+    """Discard the messages that name no table, and return their number."""
+    name, batch = book.ops("quarantine"), commit.new_batch()
+    if not book.spark.catalog.tableExists(name):
+        return 0
+    records = quarantine_table.changed(
+        quarantine_table.unreadable(book.spark, name), batch, 1, status=quarantine_columns.DISCARDED
+    ).persist()
+    try:
+        if count := records.count():
+            quarantine_table.add(book.spark, name, records, batch)
+        return count
+    finally:
+        records.unpersist()
+
+
+BY = ("object", "kind", "operation", "schema", "table")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Similar messages of one partition.
+
+    It has their number, bytes, first and last place, first arrival, columns, and an unreadable one.
+    """
+
+    object: str
+    kind: str | None
+    operation: str | None
+    schema: str | None
+    table: str | None
+    readable: bool
+    count: int
+    bytes: int
+    first: int
+    last: int
+    arrived: int
+    sample: str | None
+    columns: tuple[str, ...]
+    records: tuple[tuple[str, int, str], ...] = ()
+    """Control records that may hold a definition: when DMS made each, its place, and its text."""
+
+    @property
+    def is_load(self) -> bool:
+        """Whether these are load records."""
+        return self.kind == "data" and self.operation == "load"
+
+    def is_after(self, position: Offsets) -> bool:
+        """Whether some of them are after a position."""
+        return self.last >= position.get(self.object, 0)
+
+
+def groups_of_facts(facts: Iterable[dict[str, Any]]) -> list[Group]:
+    """Return the groups of messages from the facts that `message_blocks` has about each part."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for part in facts:
+        found.setdefault(tuple(part[name] for name in BY), []).append(part)
+    return [_together(mine) for mine in found.values()]
+
+
+def _together(parts: list[dict[str, Any]]) -> Group:
+    first = min(parts, key=lambda part: part["first"])
+    readable = is_readable(*(first[name] for name in BY[1:]))
+    return Group(
+        *(first[name] for name in BY),
+        readable,
+        sum(p["count"] for p in parts),
+        sum(p["bytes"] for p in parts),
+        first["first"],
+        max(p["last"] for p in parts),
+        min(p["arrived"] for p in parts),
+        None if readable else first["sample"],
+        tuple({name for p in parts for name in p["columns"]}),
+        tuple(tuple(r) for p in parts for r in p["records"]),
+    )
+
 
 WAITS = "the full load is applied: run 01_full_load"
 APART = "load records came after the load that was applied: run 01_full_load with on_changed_load=reload"
@@ -108,7 +262,7 @@ def messages(book: Workbook, *taken: StreamRead, loads: bool = False) -> Iterato
     read = None
     try:
         read = read_messages(book, taken, loads)
-        unreadable_messages.handle_unreadable(book, read.unreadable, read.groups)
+        handle_unreadable(book, read.unreadable, read.groups)
         _report_ignored(book, read.groups)
         yield read
     finally:

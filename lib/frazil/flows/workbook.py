@@ -17,29 +17,25 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config import private_files, redaction
 from frazil.config.lake_types import OPERATION_COLUMNS
-from frazil.config.session_per_catalog import require_catalog
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
-from frazil.config.spark_session import get_spark, missing_python, without_python
+from frazil.config.spark_session import get_spark, missing_python, require_catalog, without_python
 from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
 from frazil.config.sql import identifier, table_name
 from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import read_task_settings
-from frazil.dms.endpoint import Endpoint, Mappings, read_endpoint, read_mappings
-from frazil.dms.incremental_listing import Begin
-from frazil.dms.late_files import clock_went_back
-from frazil.dms.listing import DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
-from frazil.dms.mappings import same_place, with_origins
-from frazil.dms.pending_changes import pending
-from frazil.dms.source_table import SourceTable
+from frazil.dms.endpoint import Endpoint, SourceTable, read_endpoint
+from frazil.dms.listing import Begin, DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
+from frazil.dms.mappings import Mappings, read_mappings, same_place, with_origins
+from frazil.dms.pending_changes import clock_went_back, pending
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.lake import jvm, retry
-from frazil.lake.clock_checks import require_right_clock
 from frazil.lake.jvm_executors import watch_executors
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.storage_errors import explained, require_metadata
+from frazil.lake.table_checks import require_right_clock
 from frazil.lake.tables import format_version
 from frazil.report.live_status import heartbeat
 from frazil.results import TableResult

@@ -29,7 +29,7 @@ from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, names_of, order_of, remapped_deletes
 from frazil.lake.retry import MainMovedError, is_known_failure, may_try_again, until_committed
 from frazil.lake.small_file_merge import is_ingesting, left_to_ingestion
-from frazil.lake.stored_position import BRANCH_PREFIX
+from frazil.lake.stored_state import BRANCH_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,9 +116,9 @@ class Job:
     tag: str = field(default_factory=lambda: f"compaction-{uuid.uuid4()}")
     """The tag of its Spark jobs. Their job group may also have jobs of ingestion."""
 
-    def others_since(self, snapshot: int) -> bool:
+    def others_since(self, snapshot: int, table: jvm.JavaTable) -> bool:
         """Return whether main has a commit after this snapshot that is not of this compaction."""
-        newer = takewhile(lambda s: s.snapshotId() != snapshot, jvm.ancestors(jvm.load_table(self.spark, self.name)))
+        newer = takewhile(lambda s: s.snapshotId() != snapshot, jvm.ancestors(table))
         return any(not (s.summary().get(FILE_GROUP) or "").startswith(f"{self.run}/") for s in newer)
 
     def cancel(self, running: set[Future]) -> None:
@@ -150,16 +150,17 @@ def compact(
     with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
         try:
             for number, group in enumerate(planned, 1):
-                running = _settled(running, counts, at_once(spark, jvm.load_table(spark, name)) - 1)
+                running = _settled(running, counts, at_once(spark, table) - 1)
                 if started and (time.monotonic() - began > s.max_run_s or started + group.bytes > s.max_run_mb << 20):
                     say(
                         f"{name}: stopped at the run's bounds before file group {number} of {len(planned)}; the next run continues"
                     )
                     break
+                table = jvm.load_table(spark, name)
                 # Another writer commits too: let a batch go first and catch up.
-                if head and job.others_since(head):
-                    _until_somebody_commits(spark, name)
-                head = _head(spark, name).snapshotId()
+                if head and job.others_since(head, table):
+                    table = _until_somebody_commits(spark, name)
+                head = table.currentSnapshot().snapshotId()
                 running.add(pool.submit(_in_thread, job, job_properties(spark), group, number))
                 started += group.bytes
             _settled(running, counts, 0)
@@ -241,7 +242,7 @@ class _Swap:
         if self.job.stopped.is_set():
             raise CancelledError(name)
         self.attempts += 1
-        if self.attempts > 1 or self.job.others_since(self.start.snapshotId()):
+        if self.attempts > 1 or self.job.others_since(self.start.snapshotId(), jvm.load_table(spark, name)):
             _until_somebody_commits(spark, name)
         table = _after_the_batch_in_flight(spark, name, self.job.settings.wait_for_writer_s)
         head = table.currentSnapshot().snapshotId()
@@ -356,15 +357,17 @@ def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) 
         time.sleep(0.05)
 
 
-def _head(spark: SparkSession, name: str) -> jvm.JavaSnapshot:
-    return jvm.load_table(spark, name).currentSnapshot()
+def _until_somebody_commits(spark: SparkSession, name: str, patience: float = 2.0) -> jvm.JavaTable:
+    """Wait for the next commit, and return the table: after it, the time until another one is longest.
 
-
-def _until_somebody_commits(spark: SparkSession, name: str, patience: float = 2.0) -> None:
-    """Wait for the next commit: after it, the time until another one is longest, and no batch has to be written again."""
-    until, last = time.monotonic() + patience, _head(spark, name).snapshotId()
-    while time.monotonic() < until and _head(spark, name).snapshotId() == last:
+    So no batch has to be written again.
+    """
+    until, table = time.monotonic() + patience, jvm.load_table(spark, name)
+    last = table.currentSnapshot().snapshotId()
+    while time.monotonic() < until and table.currentSnapshot().snapshotId() == last:
         time.sleep(0.05)
+        table = jvm.load_table(spark, name)
+    return table
 
 
 def _happened(spark: SparkSession, name: str, mark: str) -> bool | None:

@@ -17,7 +17,9 @@ from frazil.lake.retry import MainMovedError, causes, failure, is_no_answer, ste
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from pyarrow import Table
     from pyspark.sql import DataFrame, SparkSession
+
 
 JavaTable = Any
 JavaSnapshot = Any
@@ -281,3 +283,17 @@ def release(frame: DataFrame) -> None:
     session waits for it.
     """
     frame._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+
+def arrow_frame(spark: SparkSession, rows: Table) -> DataFrame:
+    """Return an Arrow table as a DataFrame."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    utils = spark._jvm.PythonSQLUtils
+    batches = spark.sparkContext._serialize_to_jvm(
+        rows.to_batches(), ArrowStreamSerializer(), utils.readArrowStreamFromFile, spark._jvm.ArrowIteratorServer
+    )
+    schema = from_arrow_schema(rows.schema).json()
+    return DataFrame(utils.toDataFrame(batches, schema, spark._jsparkSession), spark)

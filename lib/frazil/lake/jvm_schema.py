@@ -1,6 +1,7 @@
 """Iceberg's schemas and their evolution, through the Java API: columns by field id, allowed promotions, and changes.
 
-`Table.updateSchema()` collects changes and commits them as one new schema; names in it are those before the change.
+`Table.updateSchema()` collects changes and commits them as one new schema; names in it are those before the change. Where
+no other call repairs a table, its metadata are read, changed and swapped in as a whole.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frazil.lake.data_file_writer import Partitioning
 from frazil.lake.jvm import JavaTable, package
-from frazil.lake.partition_values import Partitioning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
+
 
 AUTO_COLUMNS = "frazil.auto-columns"
 """Table property: the columns that were added because files carry them, as a JSON list of names."""
@@ -165,3 +167,22 @@ def change(
             update.remove(_FORMER[name])
         update.commit()
     tx.commitTransaction()
+
+
+def metadata_json(spark: SparkSession, table: JavaTable) -> str:
+    """Return a table's metadata as JSON."""
+    return package(spark, "org.apache.iceberg").TableMetadataParser.toJson(table.operations().current())
+
+
+def set_schema(spark: SparkSession, table: JavaTable, schema: int) -> None:
+    """Make one of a table's schemas the current one."""
+    operations = table.operations()
+    now = operations.current()
+    builder = package(spark, "org.apache.iceberg").TableMetadata.buildFrom(now)
+    operations.commit(now, builder.setCurrentSchema(schema).build())
+
+
+def replace_metadata(spark: SparkSession, table: JavaTable, text: str) -> None:
+    """Replace the table's metadata, if it is still as loaded in `table`."""
+    operations = table.operations()
+    operations.commit(operations.current(), package(spark, "org.apache.iceberg").TableMetadataParser.fromJson(text))

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from frazil.lake.row_delta import RowDelta
 
-MERGE_S, MERGE_S_PER_ROW, MERGE_S_PER_MB = 0.5, 0.8e-6, 0.15
-SCAN_S, SCAN_S_PER_ROW, SCAN_S_PER_MB = 0.8, 0.2e-6, 0.1
-ROWDELTA_S, ROWDELTA_S_PER_MB = 0.4, 0.15
-INDEX_S, INDEX_S_PER_ROW, AMORTISED = 2.0, 2e-6, 100
-"""Seconds on one core for a batch, by the table's rows and the batch's MB, and for an index, shared by a long run's batches.
+SECONDS = {"merge": (0.5, 0.8e-6, 0.15), "scan": (0.8, 0.2e-6, 0.1)}
+"""Seconds of a batch that Spark writes: in any case, and on one core per row of the table and per MB of the batch.
 
 They only order the lanes. `plan` estimates from a table's commits, and `advice` fits a model of queues to the ledger.
 """
+ROWDELTA_S, ROWDELTA_S_PER_MB = 0.4, 0.15
+INDEX_S, INDEX_S_PER_ROW, AMORTISED = 2.0, 2e-6, 100
+"""Seconds of a row delta by index, and of its index, which the batches of a long run share."""
 
 LANES = {"merge": "MERGE", "scan": "row delta by scan", "rowdelta": "row delta"}
 """How messages name each lane."""
@@ -109,10 +109,9 @@ class Lanes:
         """Return the expected seconds: from rows and MB, times the ratio that this run measured."""
         costs, cores = self._costs(name), self.spark.sparkContext.defaultParallelism
         factor = costs.factor.get(lane) or next(iter(costs.factor.values()), 1.0) if measured else 1.0
-        if lane == "merge":
-            return factor * (MERGE_S + (costs.rows * MERGE_S_PER_ROW + megabytes * MERGE_S_PER_MB) / cores)
-        if lane == "scan":
-            return factor * (SCAN_S + (costs.rows * SCAN_S_PER_ROW + megabytes * SCAN_S_PER_MB) / cores)
+        if lane in SECONDS:
+            fixed, per_row, per_mb = SECONDS[lane]
+            return factor * (fixed + (costs.rows * per_row + megabytes * per_mb) / cores)
         index = 0.0
         if measured and name not in self.open:
             known = (self.folder / name / "manifest.json").exists()

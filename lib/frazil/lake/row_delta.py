@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyarrow import Table
     from pyspark.sql import SparkSession
 
-    from frazil.lake.partition_values import Partitioning
+    from frazil.lake.data_file_writer import Partitioning
 
 
 class RowDelta:

@@ -30,7 +30,7 @@ def of_arrow(spark: SparkSession, rows: Table) -> DataFrame:
     rows = _without_empty_batches(rows) if rows.num_rows else rows
     if hasattr(DataFrame, "toArrow"):  # Spark 4 accepts an Arrow table
         return spark.createDataFrame(rows)
-    from frazil.lake.jvm_frames import arrow_frame
+    from frazil.lake.jvm import arrow_frame
 
     return arrow_frame(spark, rows)
 

@@ -1,4 +1,7 @@
-"""The Iceberg table as Frazil keeps it: its creation, its properties, and its position."""
+"""The Iceberg table as Frazil keeps it: its creation, its properties, and its position.
+
+A table that was rolled back below its position stops, as further batches would lose changes.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,22 @@ from frazil.config.sql import identifier, literal
 from frazil.core.time_sql import key_text
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
-from frazil.lake import applied_files_store, jvm, jvm_schema
-from frazil.lake.clock_checks import require_table_in_past
-from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
-from frazil.lake.rollback import require_not_rolled_back
-from frazil.lake.stored_position import TAG, read_position, require_position
+from frazil.lake import jvm, jvm_schema, stored_state
+from frazil.lake.stored_state import TAG, read_position, require_position
+from frazil.lake.table_checks import (
+    COLUMNS,
+    RELOAD,
+    REPLAY,
+    require_own_columns,
+    require_table_in_past,
+    require_unique_keys,
+    to_record,
+)
 from frazil.source.applied_files import AppliedFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 LOAD = "frazil.load"
 """Property: the load files that were applied; valid if its digest equals that of the position."""
@@ -246,7 +256,7 @@ class TableState:
     parquet: bool = True
     """Whether its new data files are Parquet."""
     columns: str | None = None
-    """The recorded field ids of its columns (`other_writers.COLUMNS`)."""
+    """The recorded field ids of its columns (`table_checks.COLUMNS`)."""
     record: AppliedFiles = field(default_factory=AppliedFiles, compare=False)
     """The files that the table has applied."""
 
@@ -296,7 +306,7 @@ def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> Ta
         copy_on_write=table.properties().get("write.merge.mode") == "copy-on-write",
         parquet=table.properties().get("write.format.default") in (None, "parquet"),
         columns=table.properties().get(COLUMNS),
-        record=applied_files_store.of_java(table),
+        record=stored_state.of_java(table),
     )
 
 
@@ -305,3 +315,47 @@ def require_sound(spark: SparkSession, name: str) -> None:
     table = load(spark, name)
     require_table_in_past(table, name)
     require_own_columns(spark, table, name)
+
+
+class RolledBackError(FrazilError):
+    """A table was rolled back below its position: further batches would lose changes silently."""
+
+    decision = True
+
+
+def require_not_rolled_back(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> list[jvm.JavaSnapshot]:
+    """Walk back from the current snapshot to the position's own; an older one on the way means a rollback.
+
+    Return the snapshots since the position, newest first.
+    """
+    since: list[jvm.JavaSnapshot] = []
+    for snapshot in jvm.ancestors(table):
+        if snapshot.snapshotId() == stamp["snapshot"]:
+            return since
+        since.append(snapshot)
+        if snapshot.sequenceNumber() < stamp["sequence"]:
+            raise RolledBackError(
+                f"{name} was rolled back to snapshot {snapshot.snapshotId()}, below its position",
+                _statement_to_go_on(table, name, snapshot),
+            )
+    tagged = table.refs().get(TAG)
+    if tagged is None or tagged.snapshotId() != stamp["snapshot"]:
+        raise RolledBackError(
+            f"{name}: the history of its position is gone",
+            "run 01_full_load with on_changed_load=replay, which reads all load and change files again; if change files are gone, "
+            "have DMS load the table again and write reload",
+        )
+    return since
+
+
+def _statement_to_go_on(table: jvm.JavaTable, name: str, snapshot: jvm.JavaSnapshot) -> str:
+    """Return the statement that sets the position to the one of the nearest snapshot at or below this one."""
+    while snapshot is not None:
+        theirs, parent = snapshot.summary().get(POSITION), snapshot.parentId()
+        if theirs or parent is None:
+            there = Position.from_json(theirs)[0] if theirs else Position()
+            stamped = there.to_json(snapshot=snapshot.snapshotId(), sequence=snapshot.sequenceNumber())
+            where = there.last or ("the load" if there.loaded else "the start")
+            return f"to continue from {where}: ALTER TABLE {name} SET TBLPROPERTIES ('{POSITION}' = {literal(stamped)})"
+        snapshot = table.snapshot(parent)
+    return "run 01_full_load with on_changed_load=replay"

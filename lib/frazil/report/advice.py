@@ -11,16 +11,14 @@ For one of K changing tables, with λ transactions and g changes a second of b b
     W2 = ε + U(0, T), or U(0, max(T, R)) if files come faster than batches are done
     latency = W1 + W2 + R · (its measured spread)
 
-δ, ε, a, c and m are fitted. A worker `speed` times as large is assumed, not measured, to do m · speed batches at full
-speed. Each batch then takes:
+δ, ε and a are fitted, c is measured, m is assumed. A worker `speed` times as large is assumed, not measured, to do
+m · speed batches at full speed. Each batch then takes:
 
     a · (FIXED + (1 - FIXED) / speed) + c g B / speed
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -190,46 +188,21 @@ class Model:
         return worker + (puts * price("put_1000") + gets * price("get_1000")) / 1000
 
 
-def fit(measured: Sequence[Observed], parallel: float | None = None) -> Model:
-    """Fit the model to measured settings; with a single one, `parallel` (m) is required.
+def fit(now: Observed, parallel: float) -> Model:
+    """Fit the model to one measured setting, on a machine that does `parallel` batches at full speed (m).
 
-    δ and ε are the differences between the measured mean waits and the formulas. a and m minimise the squared
-    differences of log R.
+    δ and ε are the differences between the measured mean waits and the formulas; a is what gives the measured R.
     """
-    middle = sorted(measured, key=lambda x: x.setting.interval_s)[len(measured) // 2]
-
-    def mean(values: list[float]) -> float:
-        return sum(values) / len(values)
-
-    def dms_wait(x: Observed) -> float:
-        first = 1 / (1 + middle_rate * x.open_s)
-        return x.open_s * (first + (1 - first) / 2)
-
-    middle_rate = mean([x.transactions_s for x in measured])
-    spread = tuple(mean([x.spread[i] for x in measured]) for i in range(len(LEVELS)))
-    load = replace(
-        middle,
-        files_s=1 / (middle.open_s + 1 / middle_rate),
-        changes_s=mean([x.changes_s for x in measured]),
-        bytes_change=mean([x.bytes_change for x in measured]),
-        spread=spread,
-    )
-    delta = mean([x.dms_s - dms_wait(x) for x in measured])
-    per_change_s = mean([x.per_change_s for x in measured])
-    best, least = None, math.inf
-    for m in [parallel] if parallel else [0.5 * 1.1**i for i in range(32)]:
-        low, high = 1e-3, 1e3
-        for _ in range(40):
-            model = Model(load, delta, 0.0, math.sqrt(low * high), per_change_s, m)
-            off = [math.log(model.batch(x.setting)[0] / x.service_s) for x in measured]
-            low, high = (low, model.fixed_s) if mean(off) > 0 else (model.fixed_s, high)
-        if sum(o * o for o in off) < least - 1e-9:
-            best, least = model, sum(o * o for o in off)
-
-    def look_wait(x: Observed) -> float:
-        return best.look_window(x.setting, best.batch(x.setting)[0]) / 2
-
-    return replace(best, epsilon=mean([x.wait_s - look_wait(x) for x in measured]))
+    apart = now.open_s + 1 / now.transactions_s
+    r, k = now.service_s, now.tables
+    between = max(now.look_s, apart, r)
+    alone = r / (1 + (k - 1) / k * min(k * r / between, k) / parallel)
+    fixed_s = max(alone - now.per_change_s * now.changes_s * between, 1e-3)
+    first = 1 / (1 + now.transactions_s * now.open_s)
+    delta = now.dms_s - now.open_s * (first + (1 - first) / 2)
+    model = Model(replace(now, files_s=1 / apart), delta, 0.0, fixed_s, now.per_change_s, parallel)
+    look_wait = model.look_window(now.setting, model.batch(now.setting)[0]) / 2
+    return replace(model, epsilon=now.wait_s - look_wait)
 
 
 class Advice:
@@ -246,7 +219,7 @@ class Advice:
             return
         if s.trigger_s is None:
             now = replace(now, setting=replace(now.setting, trigger_s=round(2 * max(now.wait_s, 0.0), 1)))
-        self.now, self.model = now, fit([now], parallel)
+        self.now, self.model = now, fit(now, parallel)
         self.rows = [self._row(now.setting, self.model, "now")]
         for interval, trigger, speed in product(INTERVALS_S, TRIGGERS_S, SPEEDS):
             self.rows.append(self._row(Setting(interval, now.setting.min_file_kb, trigger, speed), self.model))

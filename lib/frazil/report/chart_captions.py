@@ -168,15 +168,15 @@ def advice(found: Advice) -> str:
     same = [r for r in found.rows if r["worker"] == 1 and r["usd_a_day"] <= now["usd_a_day"] * 1.02]
     quicker = min(same, key=lambda r: r["p95_s"])
     cheaper = min((r for r in found.rows if r["p95_s"] <= now["p95_s"] * 1.02), key=lambda r: r["usd_a_day"])
+    better = []
     if quicker["p95_s"] < 0.9 * now["p95_s"]:
-        text += f" Quicker for no more money, on the same worker: {sentence(quicker)}."
+        better.append(f"Quicker for no more money, on the same worker: {sentence(quicker)}.")
     if cheaper["usd_a_day"] < 0.9 * now["usd_a_day"]:
-        text += (
-            f" As quick and cheaper: {sentence(cheaper)}; of another worker's size that is a model, not a measurement."
+        better.append(
+            f"As quick and cheaper: {sentence(cheaper)}; of another worker's size that is a model, not a measurement."
         )
-    if text.endswith(f"{found.settings.prices_of}."):
-        text += " No setting tried is a tenth better in latency or cost without being worse in the other."
-    return text
+    none = ["No setting tried is a tenth better in latency or cost without being worse in the other."]
+    return " ".join([text, *(better or none)])
 
 
 def timeline(a: Analysis, actions: pd.DataFrame) -> str:

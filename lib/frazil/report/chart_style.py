@@ -44,6 +44,11 @@ def new_figure(title: str, width: float = 9.0, height: float = 3.6):
     return figure, axes
 
 
+def label(axes, text: str, at: tuple, shift: tuple[float, float], **style) -> None:
+    """Write a text at a place of the data, shifted by points."""
+    axes.annotate(text, at, textcoords="offset points", xytext=shift, **{"fontsize": 9, **style})
+
+
 def clock(axes, label: str = "committed at (UTC)") -> None:
     """Show times on the horizontal axis, each no longer than needed."""
     import matplotlib.dates as dates

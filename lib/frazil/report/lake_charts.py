@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake.maintenance_actions import MAX_MANIFESTS
-from frazil.report.chart_style import COLOURS, clock, seconds_axis, styled, times
+from frazil.report.chart_style import COLOURS, clock, label, seconds_axis, styled, times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,15 +91,8 @@ def health(before: list[dict[str, Any]], after: list[dict[str, Any]], s: Mainten
         for y, table in enumerate(tables):
             old, new = was.get(table, now[table])[field] * factor, now[table][field] * factor
             axes.plot([old, new], [y, y], color="#bbbbbb", linewidth=2, zorder=1)
-            axes.plot(
-                old,
-                y,
-                "o",
-                markerfacecolor="white",
-                markeredgecolor=COLOURS[3],
-                markersize=7,
-                label="before" if not y else None,
-            )
+            hollow = {"markerfacecolor": "white", "markeredgecolor": COLOURS[3], "markersize": 7}
+            axes.plot(old, y, "o", label="before" if not y else None, **hollow)
             axes.plot(new, y, "o", color=COLOURS[0], markersize=6, label="after" if not y else None)
         high = max(max(was.get(t, now[t])[field], now[t][field]) for t in tables) * factor
         if limit is not None:
@@ -125,33 +118,14 @@ def file_sizes(rows: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | N
     axes = figure.subplots()
     axes.set_title("Sizes of data files, MB (p10, median, p90)")
     for y, r in enumerate(known):
-        axes.plot(
-            [r["file_mb_p10"], r["file_mb_p90"]],
-            [y, y],
-            color=COLOURS[0],
-            linewidth=5,
-            alpha=0.4,
-            solid_capstyle="butt",
-        )
+        bar = {"linewidth": 5, "alpha": 0.4, "solid_capstyle": "butt"}
+        axes.plot([r["file_mb_p10"], r["file_mb_p90"]], [y, y], color=COLOURS[0], **bar)
         axes.plot(r["file_mb_p50"], y, "o", color=COLOURS[0])
-        axes.annotate(
-            f"{r['data_files']:,} files, {r['mb']:,.1f} MB",
-            (r["file_mb_p90"], y),
-            textcoords="offset points",
-            xytext=(8, 0),
-            va="center",
-            fontsize=8,
-        )
-    for at, label in ((s.small_file_mb, "small below"), (s.target_file_mb, "target")):
+        text = f"{r['data_files']:,} files, {r['mb']:,.1f} MB"
+        label(axes, text, (r["file_mb_p90"], y), (8, 0), va="center", fontsize=8)
+    for at, text in ((s.small_file_mb, "small below"), (s.target_file_mb, "target")):
         axes.axvline(at * 1.048576, color="black", linestyle=":", linewidth=1.2)
-        axes.annotate(
-            label,
-            (at * 1.048576, 1),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            xytext=(3, -9),
-            fontsize=8,
-        )
+        label(axes, text, (at * 1.048576, 1), (3, -9), xycoords=("data", "axes fraction"), fontsize=8)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     axes.set_yticks(range(len(known)), [r["table"] for r in known], fontsize=9)

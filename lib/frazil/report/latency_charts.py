@@ -10,6 +10,7 @@ from frazil.report.chart_style import (
     clock,
     colour_of,
     durations,
+    label,
     new_figure,
     seconds_axis,
     span,
@@ -73,15 +74,8 @@ def heat(a: Analysis) -> Figure | None:
     lines = lines.set_index("slice").reindex(every)  # no line where nothing was committed
     middle = times(every + width // 2)
     for name, colour, style in (("p95", RED, "-"), ("p50", "black", "--")):
-        axes.plot(
-            middle,
-            lines[name],
-            color=colour,
-            linestyle=style,
-            linewidth=1.5,
-            label=name,
-            marker="." if lines[name].count() < 30 else "",
-        )
+        marker = "." if lines[name].count() < 30 else ""
+        axes.plot(middle, lines[name], color=colour, linestyle=style, linewidth=1.5, label=name, marker=marker)
     axes.set_yscale("log")
     durations(axes.yaxis)
     axes.set_ylabel("source commit → committed")
@@ -114,15 +108,8 @@ def ecdf(a: Analysis) -> Figure | None:
     for level in (50, 95, 99):
         at = seconds[(percent >= level - 1e-9).argmax()]
         axes.plot([at], [level], "o", color=RED, zorder=5)
-        axes.annotate(
-            f"p{level}  {span(at)}",
-            (at, level),
-            textcoords="offset points",
-            xytext=(9, 6 if level == 99 else -11),
-            fontsize=9,
-            color=RED,
-            bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
-        )
+        box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1}
+        label(axes, f"p{level}  {span(at)}", (at, level), (9, 6 if level == 99 else -11), color=RED, bbox=box)
     axes.set_xlabel("from source commit to commit in the lake")
     axes.set_ylabel("% of changes")
     axes.set_ylim(0, 112)
@@ -150,15 +137,8 @@ def tables_by_hour(a: Analysis) -> Figure | None:
     axes.imshow(grid, aspect="auto", cmap="YlOrRd", norm=LogNorm(max(low, 1e-3) * 0.7, max(high * 1.5, 2e-3)))
     for (y, x), value in np.ndenumerate(grid.to_numpy()) if grid.shape[1] <= 26 else ():
         if not np.isnan(value):
-            axes.text(
-                x,
-                y,
-                f"{value:.3g}",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color="white" if value > high * 0.6 else "black",
-            )
+            colour = "white" if value > high * 0.6 else "black"
+            axes.text(x, y, f"{value:.3g}", ha="center", va="center", fontsize=8, color=colour)
     axes.set_yticks(range(len(grid)), grid.index)
     every = max(1, grid.shape[1] // 12)
     labels = times(grid.columns.to_numpy())[::every]
@@ -190,10 +170,10 @@ def stages(a: Analysis) -> Figure | None:
         ends = dict.fromkeys((1, -1), pd.Series(0.0, index=frame.index))
         for stage in [s for s in STAGES if s in frame]:
             value = frame[stage].fillna(0)
-            label = STAGES[stage] if axes is top else None
+            name = STAGES[stage] if axes is top else None
             for sign in (1, -1):  # a negative stage is drawn to the other side, not hidden
                 part = value.where(value * sign > 0, 0)
-                look = {"color": STAGE_COLOURS[stage], "label": label if sign == 1 else None}
+                look = {"color": STAGE_COLOURS[stage], "label": name if sign == 1 else None}
                 if sign == -1:
                     look |= {"hatch": "////", "edgecolor": RED, "linewidth": 0}
                 if draw == "bar":
@@ -209,16 +189,8 @@ def stages(a: Analysis) -> Figure | None:
         top.set_ylim(top.get_ylim()[0] if (slices.filter(list(STAGES)) < 0).any().any() else 0, limit)
         for at, height in heights[heights > limit].nlargest(5).items():
             when = times([at + a.width_s * 500])[0]
-            top.annotate(
-                f"↑ {span(height)}",
-                (when, limit),
-                ha="center",
-                va="top",
-                fontsize=8,
-                xytext=(0, -2),
-                textcoords="offset points",
-                bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1},
-            )
+            box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1}
+            label(top, f"↑ {span(height)}", (when, limit), (0, -2), ha="center", va="top", fontsize=8, bbox=box)
     top.set_title("Where do the seconds go? (mean of each stage)")
     durations(top.yaxis)
     clock(top)
@@ -239,19 +211,14 @@ def slowest_commit(commit: dict[str, Any]) -> Figure | None:
     figure, axes = new_figure(title, height=1.2 + 0.36 * len(steps))
     low, high = min(s[1] for s in steps), max(s[2] for s in steps)
     least = (high - low) / 250 or 0.01
-    for y, (label, begin, end, colour) in enumerate(reversed(steps)):
-        axes.barh(y, max(end - begin, least), left=begin, color=colour, height=0.6)
-        text = f"{label}  {span(end - begin)}" if end - begin >= 0.001 else label
-        right = begin + max(end - begin, least) < low + 0.62 * (high - low)
-        axes.annotate(
-            text,
-            (begin + max(end - begin, least), y) if right else (begin, y),
-            textcoords="offset points",
-            xytext=(5, 0) if right else (-5, 0),
-            va="center",
-            ha="left" if right else "right",
-            fontsize=9,
-        )
+    for y, (step, begin, end, colour) in enumerate(reversed(steps)):
+        length = max(end - begin, least)
+        axes.barh(y, length, left=begin, color=colour, height=0.6)
+        text = f"{step}  {span(end - begin)}" if end - begin >= 0.001 else step
+        if begin + length < low + 0.62 * (high - low):
+            label(axes, text, (begin + length, y), (5, 0), va="center", ha="left")
+        else:
+            label(axes, text, (begin, y), (-5, 0), va="center", ha="right")
     axes.axvline(0, color="black", linewidth=1)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
@@ -267,14 +234,8 @@ def commit_steps(c: dict[str, Any]) -> list[tuple[str, float, float, str]]:
         return []
     picked, colour, steps = (c["picked_up_ms"] - c["committed_ms"]) / 1000, STAGE_COLOURS, []
     if c["age_ms"]:
-        steps.append(
-            (
-                "committed at the source",
-                picked - c["age_ms"][-1] / 1000,
-                picked - c["age_ms"][0] / 1000,
-                colour["source_to_dms"],
-            )
-        )
+        first, last = picked - c["age_ms"][-1] / 1000, picked - c["age_ms"][0] / 1000
+        steps.append(("committed at the source", first, last, colour["source_to_dms"]))
     if c["wait_ms"]:
         first, last = picked - c["wait_ms"][-1] / 1000, picked - c["wait_ms"][0] / 1000
         late = c["land_ms"][1] / 1000
@@ -291,6 +252,10 @@ def commit_steps(c: dict[str, Any]) -> list[tuple[str, float, float, str]]:
     return steps
 
 
+def _costs_and_p95(rows: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    return [r["usd_a_day"] for r in rows], [r["p95_s"] for r in rows]
+
+
 @styled
 def advice(found: Advice) -> Figure | None:
     """Draw p95 against the cost of a day: every setting tried, the front, and the present setting by the model and as measured."""
@@ -304,58 +269,19 @@ def advice(found: Advice) -> Figure | None:
     shades = dict(zip(SPEEDS, ("#c9d8e8", "#8fb3d9", "#3b6ea5", "#1f3d5c"), strict=True))
     for speed in SPEEDS:
         some = [r for r in found.rows if r["worker"] == speed and not r["label"]]
-        axes.scatter(
-            [r["usd_a_day"] for r in some],
-            [r["p95_s"] for r in some],
-            s=22,
-            color=shades[speed],
-            label=f"worker × {speed:g}",
-            linewidth=0,
-            alpha=0.55,
-        )
+        look = {"s": 22, "color": shades[speed], "linewidth": 0, "alpha": 0.55}
+        axes.scatter(*_costs_and_p95(some), label=f"worker × {speed:g}", **look)
     front = found.front
-    axes.step(
-        [r["usd_a_day"] for r in front],
-        [r["p95_s"] for r in front],
-        where="post",
-        color=COLOURS[2],
-        linewidth=1.8,
-        label="Pareto front",
-    )
+    axes.step(*_costs_and_p95(front), where="post", color=COLOURS[2], linewidth=1.8, label="Pareto front")
     steps = found.steps
     for r in steps[:: max(1, len(steps) // 6)]:
         text = f"batch {r['max_batch_interval_s']:g} s, trigger {r['trigger_s']:g} s, × {r['worker']:g}"
-        axes.annotate(
-            text,
-            (r["usd_a_day"], r["p95_s"]),
-            textcoords="offset points",
-            xytext=(-6, -5),
-            ha="right",
-            va="top",
-            fontsize=7.5,
-            color="#2f6b43",
-        )
-    now = found.rows[0]
-    axes.plot(
-        now["usd_a_day"],
-        now["p95_s"],
-        "*",
-        color=COLOURS[3],
-        markersize=17,
-        markeredgecolor="white",
-        label="now, by the model",
-        linestyle="",
-    )
-    axes.plot(
-        now["usd_a_day"],
-        found.now.p95,
-        "x",
-        color=COLOURS[3],
-        markersize=9,
-        markeredgewidth=2,
-        label="now, measured",
-        linestyle="",
-    )
+        look = {"ha": "right", "va": "top", "fontsize": 7.5, "color": "#2f6b43"}
+        label(axes, text, (r["usd_a_day"], r["p95_s"]), (-6, -5), **look)
+    now, point = found.rows[0], {"color": RED, "linestyle": ""}
+    by_model, measured = {"markersize": 17, "markeredgecolor": "white"}, {"markersize": 9, "markeredgewidth": 2}
+    axes.plot(now["usd_a_day"], now["p95_s"], "*", label="now, by the model", **point, **by_model)
+    axes.plot(now["usd_a_day"], found.now.p95, "x", label="now, measured", **point, **measured)
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):

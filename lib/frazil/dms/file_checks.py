@@ -1,0 +1,206 @@
+"""Checks of single files: damaged, too large once unpacked, changed while they were read, or loads of different times."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from frazil.dms.listing import DmsObject, SourceError, TableObjects
+from frazil.dms.position import PositionError, named
+from frazil.dms.storage import chunks, heads, is_s3, read
+from frazil.errors import FrazilError
+from frazil.source.applied_files import digest
+from frazil.source.file_names import moment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@contextmanager
+def refused_if_damaged(path: str) -> Iterator[None]:
+    """Raise a SourceError that names the file and quotes its reader, if the block finds the file damaged."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise SourceError(f"{path} cannot be read: {type(error).__name__}: {reason}", "fetch it again") from None
+
+
+GZIP_MOST = 1032
+"""The maximum compression factor of gzip."""
+ROWS = 10_000
+"""Rows of a Parquet file that are read together."""
+
+
+def unpacked_bytes(files: Iterable[DmsObject], most: int) -> int | None:
+    """Return the size of the rows of files in bytes, counted until it exceeds `most`; None if no file is packed.
+
+    Files too small to hold more than `most` are not unpacked: a small batch costs nothing. Raise SourceError for a
+    damaged file.
+    """
+    files = list(files)
+    packed = [f for f in files if f.is_parquet or f.name.endswith(".gz")]
+    if not packed or (not any(f.is_parquet for f in packed) and sum(f.size for f in packed) * GZIP_MOST <= most):
+        return None
+    total = sum(f.size for f in files if f not in packed)
+    for file in packed:
+        for size in _sizes(file):
+            total += size
+            if total > most:
+                return total
+    return total
+
+
+def _sizes(file: DmsObject) -> Iterator[int]:
+    with refused_if_damaged(file.path):
+        yield from _parquet(file) if file.is_parquet else map(len, chunks(file.path))
+
+
+def _parquet(file: DmsObject) -> Iterator[int]:
+    """Yield the bytes of a Parquet file's values, batch by batch; texts stay dictionary-encoded meanwhile."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    place: Any = io.BytesIO(read(file.path)) if is_s3(file.path) else file.path
+    with pq.ParquetFile(place) as whole:
+        texts = [f.name for f in whole.schema_arrow if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
+    if is_s3(file.path):
+        place.seek(0)
+    with pq.ParquetFile(place, read_dictionary=texts) as whole:
+        for batch in whole.iter_batches(batch_size=ROWS):
+            yield sum(_bytes(column) for column in batch.columns)
+
+
+def _bytes(column: pa.Array) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type):
+        return column.nbytes
+    lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
+    return pc.sum(lengths).as_py() or 0
+
+
+class ChangedWhileReadError(PositionError):
+    """Files changed after they were listed: nothing of the batch was applied."""
+
+    decision = False
+
+    def __init__(self, problem: str, cure: str, changed: list[str], gone: list[str]):
+        super().__init__(problem, cure)
+        self.changed, self.gone = changed, gone
+
+
+class FileWatch:
+    """Computes digests of local files while they are read, and checks afterwards that no file has changed."""
+
+    def __init__(self, files: Sequence[DmsObject], source: str):
+        self.files, self.source = files, source
+        local = [f.path for f in files if not is_s3(f.path)]
+        self._pool = ThreadPoolExecutor(1) if local else None
+        self._digests = {p: self._pool.submit(_digest, p) for p in local} if self._pool else {}
+        if self._pool:
+            self._pool.shutdown(wait=False)
+
+    def contents(self) -> dict[str, str]:
+        """Return the digests by path."""
+        return {path: found.result() for path, found in self._digests.items()}
+
+    def require_unchanged(self) -> None:
+        """Raise ChangedWhileReadError for files that vanished or changed since they were listed."""
+        self.contents()
+        require_unchanged(self.files, self.source)
+
+
+def require_unchanged(files: Sequence[DmsObject], source: str) -> None:
+    """Raise ChangedWhileReadError for files that vanished or changed since they were listed."""
+    now = heads([f.path for f in files])
+    gone = [f.name for f, h in zip(files, now, strict=True) if h is None]
+    changed = [f.name for f, h in zip(files, now, strict=True) if h and h.etag != f.etag]
+    if gone:
+        raise ChangedWhileReadError(
+            f"{source}: {named(gone)}: {len(gone)} file(s) vanished after they were listed: their changes are not applied",
+            "fetch them again, and run again: nothing is lost; or continue without them by the parameter go_on_without, which loses "
+            "their changes. If all files of the table are gone: a TRUNCATE at the source may have deleted them",
+            changed,
+            gone,
+        )
+    if changed:
+        raise ChangedWhileReadError(
+            f"{source}: {named(changed)}: {len(changed)} file(s) changed while they were read: nothing of the batch was applied",
+            "run again when DMS has finished writing them",
+            changed,
+            gone,
+        )
+
+
+def _digest(path: str) -> str:
+    try:
+        return digest(chunks(path, packed=True))
+    except OSError:  # the file is gone: require_unchanged reports it
+        return ""
+
+
+class MixedLoadError(FrazilError):
+    """Some load files were not written with the others."""
+
+    decision = True
+
+
+def require_one_load(objects: TableObjects, applied: set[str], source: str) -> None:
+    """Raise MixedLoadError for load files that seem to belong to an older load than the others.
+
+    These are the files applied by an earlier load, or older than a change file that is itself older than other load
+    files. `applied` are the paths of the load files that an earlier load has applied.
+    """
+    before = [o for o in objects.loads if o.path in applied]
+    old = before if len(before) < len(objects.loads) else []
+    old = old or _before_a_change(objects)
+    if not old:
+        return
+    shown = "; ".join(f"{o.path} of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(o.landed))} UTC" for o in old[:3])
+    newest = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(max(o.landed for o in objects.loads)))
+    raise MixedLoadError(
+        f"{source}: {len(old)} of {len(objects.loads)} load files were not written with the others, the newest of {newest} UTC: "
+        f"{shown}{' …' if old[3:] else ''}",
+        "move files of an older load away: the new load has their rows, and rows deleted since stay deleted; or have DMS load the table into "
+        "an empty folder; if all belong to one load, set old_load_files=accept: then rows that were deleted since an older load come back",
+    )
+
+
+ZONES_S = 15 * 3600.0
+"""A time in a file name differs from UTC by less than this."""
+COPIED_S = 26 * 3600.0
+"""A file whose name and arrival differ by more than this was copied."""
+
+
+def _before_a_change(objects: TableObjects) -> list[DmsObject]:
+    """Return load files older than a change file that is itself older than the newest load file.
+
+    They belong to an older load, as DMS ends a load before it writes changes.
+    """
+    if len(objects.loads) < 2:
+        return []
+    newest = max(o.landed for o in objects.loads)
+    for c in objects.changes:
+        written = _utc(c.name)
+        # A copied file has the time of the copy: times that are close together then prove nothing.
+        slack = 1.0 if abs(c.landed - written) < COPIED_S else 600.0
+        for at, margin in ((c.landed, slack), (written, ZONES_S)):
+            old = [o for o in objects.loads if o.landed < at - margin]
+            if old and newest > at + margin:
+                return old
+    return []
+
+
+def _utc(name: str) -> float:
+    return moment(name).replace(tzinfo=UTC).timestamp()
