@@ -5,18 +5,15 @@ Where Spark has to write the data files, the rows are a frame. Nothing is commit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.source_table import SourceTable
-from frazil.dms.storage import endpoint_url
 from frazil.engine.read_counts import every_of
 from frazil.engine.read_plan import FileToRead, plan_files
 from frazil.engine.write_rows import WritePlan, Written, write_elsewhere, write_files
@@ -42,19 +39,7 @@ Each task writes its own data file: fewer bytes make small files, more make slow
 
 def why_spark_writes(table: JavaTable) -> str:
     """Return why Spark has to write this table's data files; empty: PyIceberg writes them."""
-    if table.sortOrder().isSorted():
-        return "the table is sorted"
-    properties = table.properties()
-    form, places = properties.get("write.format.default"), properties.get("write.location-provider.impl")
-    if form not in (None, "parquet") or places:
-        return "its data files are not written in the usual way"
-    return "" if _is_plain(table.location()) else "its location is none that PyIceberg writes to as Spark does"
-
-
-def _is_plain(location: str) -> bool:
-    """Return whether PyIceberg reads a location as Spark does: a folder or S3, with no characters that a URI escapes."""
-    known = local_path(location) is not None or location.startswith(("s3://", "s3a://"))
-    return known and not re.search("[?#%]", location)
+    return "the table is sorted" if table.sortOrder().isSorted() else jvm_data_files.why_not_pyiceberg(table)
 
 
 @dataclass(frozen=True)
@@ -105,10 +90,8 @@ def put(spark: SparkSession, branch: str, written: Written, summary: dict[str, s
 
 def write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, every: int = 1) -> WritePlan:
     """Return what a task needs to write data files of a table."""
-    from frazil.lake.jvm import package
-
-    to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
-    return WritePlan(to_json(table.operations().current()), storage_properties(table), most_bad, every)
+    metadata, storage = jvm_data_files.metadata_json(spark, table), jvm_data_files.storage_properties(table)
+    return WritePlan(metadata, storage, most_bad, every)
 
 
 def write_sample(
@@ -116,15 +99,6 @@ def write_sample(
 ) -> list[dict[str, Any]]:
     """Write rows as data files of a table, but into a local folder; return them in Iceberg's JSON form."""
     return write_elsewhere(rows, spec, write_plan(spark, table), folder)
-
-
-def storage_properties(table: JavaTable) -> dict[str, str]:
-    """Return how PyIceberg opens a table's storage: as the catalog says, at the S3 endpoint that the environment names.
-
-    Credentials from the catalog are included; others are found where AWS's libraries look for them.
-    """
-    found = {k: v for k, v in dict(table.io().properties()).items() if k.startswith(("s3.", "client."))}
-    return ({"s3.endpoint": endpoint_url()} if endpoint_url() else {}) | found
 
 
 def groups_of(

@@ -7,6 +7,7 @@ Iceberg's JSON form, with its partition and column metrics, and the driver commi
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,17 @@ class DataFileWriter:
         self._open = {}
         return self._done
 
+    def discard(self) -> None:
+        """Close all files and delete them: nothing will name them."""
+        for file in self._open.values():
+            if file.writer is not None:
+                with suppress(Exception):  # it may be what failed
+                    file.writer.close()
+                self.io.delete(file.output.location)
+        for entry in self._done:
+            self.io.delete(entry["file-path"])
+        self._open, self._done = {}, []
+
     def _by_partition(self, rows: pa.RecordBatch) -> list[tuple[tuple, Any, pa.RecordBatch]]:
         """Split rows by the table's partition spec."""
         import numpy as np
@@ -129,7 +141,7 @@ class DataFileWriter:
 
         if not file.waiting:
             return
-        table = pa.Table.from_batches(file.waiting).cast(self._file_schema)
+        table = pa.Table.from_batches(file.waiting).cast(self.file_schema)
         if file.writer is None:
             path = self._locations.new_data_location(
                 f"{uuid.uuid4()}.parquet",
@@ -143,7 +155,7 @@ class DataFileWriter:
         file.waiting, file.waiting_bytes = [], 0
 
     @cached_property
-    def _file_schema(self) -> pa.Schema:
+    def file_schema(self) -> pa.Schema:
         """The Arrow schema of the files, with Iceberg's field ids."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
