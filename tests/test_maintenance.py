@@ -7,12 +7,14 @@ import sys
 import threading
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
 from frazil.flows import cdc, ledger
 from frazil.flows import maintenance as flow
 from frazil.lake import commit, compaction, jvm, jvm_rewrite, maintenance_actions
+from frazil.lake.data_file_writer import DataFileWriter
 from frazil.lake.maintenance_actions import health, states_to_tag
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
@@ -77,7 +79,7 @@ def test_a_table_without_a_key_is_compacted_with_its_equal_rows(world, monkeypat
     monkeypatch.setattr(compaction, "_rewrite", slow)
     rows = f"select a, v, count(*) n from {name} group by a, v"
     before = {r.a: r.n for r in world.spark.sql(rows).collect()}
-    assert compaction.compact(world.spark, name, (), S, "r", quiet)["file_groups"] == 1
+    assert compaction.compact(world.spark, name, S, "r", quiet)["file_groups"] == 1
     assert {r.a: r.n for r in world.spark.sql(rows).collect()} == {a: n for a, n in before.items() if a != 3}
 
 
@@ -92,7 +94,7 @@ def test_a_compaction_carries_deletes_over_that_arrived_during_the_rewrite(table
 
     monkeypatch.setattr(compaction, "_rewrite", slow)
     before = table.rows("t")
-    done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    done = compaction.compact(table.spark, table.name("t"), S, "r", quiet)
     assert (done["file_groups"], done["carried_deletes"], done["attempts"]) == (1, 6, 1)
     changed = {7: "later", 399: "later"}
     assert table.rows("t") == sorted(((i, changed.get(i, v)) for i, v in before if i not in (4, 5, 151, 250)), key=repr)
@@ -102,7 +104,7 @@ def test_a_compaction_carries_deletes_over_that_arrived_during_the_rewrite(table
 def test_a_file_group_that_loses_a_race_computes_its_deletes_again(table, monkeypatch):
     before = table.rows("t")
     meanwhile(monkeypatch, lambda: table.spark.sql(f"delete from {table.name('t')} where id = 9"))
-    done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    done = compaction.compact(table.spark, table.name("t"), S, "r", quiet)
     assert (done["file_groups"], done["attempts"], done["carried_deletes"]) == (1, 2, 1)
     assert table.rows("t") == [r for r in before if r[0] != 9]
 
@@ -111,10 +113,10 @@ def test_a_file_group_that_loses_three_races_is_left_to_the_next_run_and_leaves_
     steps = [lambda i=i: table.spark.sql(f"delete from {table.name('t')} where id = {i}") for i in (9, 10, 11)]
     meanwhile(monkeypatch, *steps)
     head = table.spark.sql(f"select count(*) from {table.name('t')}").first()[0]
-    done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    done = compaction.compact(table.spark, table.name("t"), S, "r", quiet)
     assert (done["file_groups"], done["given_up"], done["attempts"]) == (0, 1, 3)
     assert table.spark.table(table.name("t")).count() == head - 3
-    again = compaction.compact(table.spark, table.name("t"), ("id",), S, "r2", quiet)
+    again = compaction.compact(table.spark, table.name("t"), S, "r2", quiet)
     assert again["file_groups"] == 1
     assert table.spark.table(table.name("t")).count() == head - 3
 
@@ -133,12 +135,12 @@ def test_the_new_files_stay_after_a_commit_of_unknown_outcome(table, monkeypatch
 
     monkeypatch.setattr(jvm_rewrite, "commit_rewrite", lost)
     if asked == "answers":
-        done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+        done = compaction.compact(table.spark, table.name("t"), S, "r", quiet)
         assert (done["file_groups"], done["attempts"]) == (1, 1)
     else:
         monkeypatch.setattr(compaction, "_happened", down)
         with pytest.raises(OSError, match="the catalog is down"):
-            compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+            compaction.compact(table.spark, table.name("t"), S, "r", quiet)
     assert table.rows("t") == before
 
 
@@ -148,27 +150,34 @@ def test_a_batch_in_flight_wins_and_a_dead_one_does_not_count(world):
     head, branch = world.head("t"), "frazil_" + commit.new_batch()
     jvm.fork(world.spark, world.name("t"), branch, head)
     s = MaintenanceSettings(wait_for_writer_s=0.0)
-    done = compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)
+    done = compaction.compact(world.spark, world.name("t"), s, "r", quiet)
     assert (done["file_groups"], done["given_up"], world.head("t")) == (0, 1, head)
     jvm.drop_branch(world.spark, world.name("t"), branch)
     dead = re.sub(r"_\d+_(?=[0-9a-f]{6}$)", "_99999999_", branch)
     jvm.fork(world.spark, world.name("t"), dead, head)
-    assert compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["file_groups"] == 1
+    assert compaction.compact(world.spark, world.name("t"), s, "r", quiet)["file_groups"] == 1
 
 
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
 @pytest.mark.parametrize("lost", [False, True], ids=["changed", "lost"])
 def test_a_rewrite_that_would_change_a_row_is_not_committed(table, monkeypatch, lost):
-    real, head = jvm_rewrite.write_staged, table.head("t")
+    real, head, folder = (
+        DataFileWriter.write,
+        table.head("t"),
+        Path(table.iceberg("t").location().removeprefix("file:")) / "data",
+    )
+    before = {p.name for p in folder.iterdir()}
 
-    def spoilt(spark, java, group, rows, size):
-        rows = rows.withColumn("v", rows.v.substr(1, 2))
-        return [] if lost else real(spark, java, group, rows, size)
+    def spoilt(writer, rows):
+        if lost and len(rows) < 100:  # the rows of one file
+            return
+        short = pc.utf8_slice_codeunits(rows["v"], 0, 2)
+        real(writer, rows if lost else rows.set_column(rows.schema.names.index("v"), rows.schema.field("v"), short))
 
-    monkeypatch.setattr(jvm_rewrite, "write_staged", spoilt)
-    with pytest.raises(compaction.CompactionError):
-        compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
-    assert table.head("t") == head
+    monkeypatch.setattr(DataFileWriter, "write", spoilt)
+    with pytest.raises(compaction.CompactionError, match="in both" if lost else "is not the same"):
+        compaction.compact(table.spark, table.name("t"), S, "r", quiet)
+    assert table.head("t") == head and {p.name for p in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("lane", ["rowdelta", "merge"])
@@ -177,7 +186,7 @@ def test_of_rows_that_are_all_deleted_no_file_is_left_and_ingestion_goes_on(tabl
     table.changes("t", *[D(i) for i in range(400) if i not in (3, 150)]).merged(lane=lane)
     assert table.rows("t") == [] and files(table)
     book = table.book(lane="rowdelta")
-    done = compaction.compact(table.spark, table.name("t"), ("id",), S, "r", quiet)
+    done = compaction.compact(table.spark, table.name("t"), S, "r", quiet)
     assert done["file_groups"] == 1 and done["added_files"] == 0 and files(table) == 0
     table.changes("t", I(7, "back"), I(8, "new"), name=FILE2)
     assert not [r.note for r in cdc.run(book) if r.failed]
@@ -189,10 +198,10 @@ def test_of_rows_that_are_all_deleted_no_file_is_left_and_ingestion_goes_on(tabl
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
 def test_file_groups_stop_at_the_bounds_and_the_next_run_goes_on(table):
     s = MaintenanceSettings(file_group_files=2, max_run_mb=0)
-    first = compaction.compact(table.spark, table.name("t"), ("id",), s, "r", quiet)
+    first = compaction.compact(table.spark, table.name("t"), s, "r", quiet)
     assert first["file_groups"] == 1
     before = table.rows("t")
-    rest = compaction.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r2", quiet)
+    rest = compaction.compact(table.spark, table.name("t"), MaintenanceSettings(), "r2", quiet)
     assert rest["file_groups"] == 1
     assert files(table) == 1
     assert table.rows("t") == before
@@ -203,7 +212,7 @@ def test_a_file_group_gets_the_cores_that_ingestion_leaves(table, monkeypatch):
     monkeypatch.setattr(
         compaction, "compact_group", lambda *a: seen.append(context.getLocalProperty("spark.scheduler.pool")) or {}
     )
-    compaction.compact(table.spark, table.name("t"), ("id",), MaintenanceSettings(), "r", print)
+    compaction.compact(table.spark, table.name("t"), MaintenanceSettings(), "r", print)
     assert set(seen) == {"maintenance"} and context.getLocalProperty("spark.scheduler.pool") is None
     pools = [context._jsc.sc().getPoolForName(name).get() for name in ("default", "maintenance")]
     assert pools[0].weight() > 10 * pools[1].weight()
@@ -214,7 +223,7 @@ def test_compaction_sorts_by_choice(world):
     world.spark.sql(f"insert into {world.name('t')} select id, '50' from range(100, 110)")
     s = MaintenanceSettings(sort_by=["v", "id"])
     before = world.rows("t")
-    assert compaction.compact(world.spark, world.name("t"), ("id",), s, "r", quiet)["file_groups"] == 1
+    assert compaction.compact(world.spark, world.name("t"), s, "r", quiet)["file_groups"] == 1
     values = [r.v for r in world.spark.table(world.name("t")).collect()]
     assert world.rows("t") == before
     assert values == sorted(values)
@@ -233,7 +242,7 @@ def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
         while not stop.is_set():
             number += 1
             try:
-                done.append(compaction.compact(spark, world.name("t"), ("id",), S, f"r{number}", quiet))
+                done.append(compaction.compact(spark, world.name("t"), S, f"r{number}", quiet))
             except Exception as e:
                 troubles.append(e)
                 return

@@ -11,7 +11,7 @@ import pytest
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.flows import maintenance as flow
-from frazil.lake import compaction, jvm_rewrite
+from frazil.lake import compaction
 from helpers import FILE2, D, I, U
 from lake_reader import duckdb_rows, lake_rows
 
@@ -62,28 +62,34 @@ def row_ids(world) -> dict[int, int]:
 
 
 def compact(world, s=PAIRS, say=quiet) -> dict:
-    return compaction.compact(world.spark, world.name("t"), ("id",), s, "r", say)
+    return compaction.compact(world.spark, world.name("t"), s, "r", say)
 
 
 def around_writes(monkeypatch, before=quiet, after=quiet):
-    """Call `before` and `after` the write of each file group, in its thread, with the number of the write; they may change its rows."""
-    real, lock, count = jvm_rewrite.write_staged, threading.Lock(), [0]
+    """Call `before` and `after` the write of each file group, in its thread, with the number of the write.
 
-    def write(spark, java, group, rows, size):
+    `before` may return a function that waits; it takes the one that says whether the compaction was stopped.
+    """
+    real, lock, count = compaction.rewrite_files, threading.Lock(), [0]
+
+    def write(plan, stopped):
         with lock:
             count[0] += 1
             number = count[0]
-        changed = before(number)
-        new = real(spark, java, group, changed(rows) if changed else rows, size)
+        if waits := before(number):
+            waits(stopped)
+        new = real(plan, stopped)
         after(number)
         return new
 
-    monkeypatch.setattr(jvm_rewrite, "write_staged", write)
+    monkeypatch.setattr(compaction, "rewrite_files", write)
 
 
-def slowly(rows):
-    """Let each row take 0.2 seconds to be read."""
-    return rows.where("reflect('java.lang.Thread', 'sleep', 200L) is not null")
+def slowly(stopped):
+    """Wait for 20 seconds, unless the compaction is stopped."""
+    until = time.monotonic() + 20
+    while not stopped() and time.monotonic() < until:
+        time.sleep(0.1)
 
 
 @only_v3

@@ -213,9 +213,7 @@ def test_no_key_is_read_again_after_a_compaction_of_ours(loaded, monkeypatch, me
         if number:  # one more file, or there would be nothing to compact
             batch("20240101-100040000.csv", U(7, "G"))
         meanwhile = meanwhile and not number
-        assert compaction.compact(loaded.spark, loaded.name("t"), ("id",), MaintenanceSettings(), "r", print)[
-            "file_groups"
-        ]
+        assert compaction.compact(loaded.spark, loaded.name("t"), MaintenanceSettings(), "r", print)["file_groups"]
     expected = dict(loaded.rows("t")) | {1: "B", 5: "E", 9: "I"}
     batch("20240101-100050000.csv", U(1, "B"), U(5, "E"), U(9, "I"))
     assert sorted(loaded.rows("t")) == sorted(expected.items())
@@ -313,7 +311,7 @@ def test_a_compaction_of_other_files_in_the_middle_is_followed(loaded, monkeypat
 
     def rewrite_the_load():
         s = MaintenanceSettings()
-        job = compaction.Job(loaded.spark, loaded.name("t"), ("id",), s, "middle")
+        job = compaction.Job(loaded.spark, loaded.name("t"), s, "middle")
         done = compaction.compact_group(job, compaction.FileGroup((first,), 1, 49), 1)
         assert done["file_groups"] == 1
 

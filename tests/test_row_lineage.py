@@ -154,7 +154,7 @@ def test_random_histories_by_every_path_leave_each_row_its_id(world, monkeypatch
             books["rowdelta"] = world.book(lane="rowdelta", merge_small_after=2)  # another run, with the index on disk
         if number in (4, 7):
             given = MaintenanceSettings(root=str(world.root))
-            assert compaction.compact(world.spark, world.name("t"), ("id",), given, f"r{number}", print)["file_groups"]
+            assert compaction.compact(world.spark, world.name("t"), given, f"r{number}", print)["file_groups"]
             assert {state[key]: found for key, found in lineage(world).items()} == known
         if number == 8:  # a snapshot's new manifests then hold older files too
             world.spark.sql(

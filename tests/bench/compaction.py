@@ -40,7 +40,7 @@ def _timed(world: World, table: str, rewrite: Callable[[str], object]) -> float:
 def _frazil(world: World, s: MaintenanceSettings, at_once: int) -> Callable[[str], object]:
     def rewrite(table: str) -> None:
         with patch.object(compaction, "at_once", lambda *_: at_once):
-            done = compaction.compact(world.spark, table, ("id",), s, f"bench {at_once}", print)
+            done = compaction.compact(world.spark, table, s, f"bench {at_once}", print)
         assert done["file_groups"] > at_once and not done["given_up"], done
 
     return rewrite

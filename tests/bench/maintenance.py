@@ -39,6 +39,16 @@ SPEC = {
 }  # fmt: skip
 
 
+def _write_staged(spark, table, group: str, rows) -> list:
+    """Write rows as new data files of the table that are in no snapshot yet, and return them."""
+    options = {
+        "target-file-size-bytes": str(1 << 30), "distribution-mode": "none", "use-table-distribution-and-ordering": "false",
+        "output-spec-id": str(table.spec().specId()), "rewritten-file-scan-task-set-id": group,
+    }  # fmt: skip
+    rows.write.format("iceberg").options(**options).mode("append").save(group)
+    return list(jvm.package(spark, "org.apache.iceberg.spark").FileRewriteCoordinator.get().fetchNewFiles(table, group))
+
+
 class Bench:
     """The table, its source folder, and what its rows must be: `n` by `id`, replayed without Frazil."""
 
@@ -97,7 +107,7 @@ class Bench:
             f"id div {per_commit} + 1 n", "concat('update ', id) v",
         )  # fmt: skip
         with jvm_rewrite.staged(spark, table, [there[paths[0]]]) as (group, _):
-            new = jvm_rewrite.write_staged(spark, table, group, rows, 1 << 30)
+            new = _write_staged(spark, table, group, rows)
         by_commit = sorted(new, key=lambda f: f.location().rsplit("/", 1)[1])
         assert (len(by_commit), len(paths)) == (commits, files), (len(by_commit), len(paths))
         vectors: dict[str, list] = {}
@@ -174,7 +184,7 @@ def _windows(
     for number in range(2 * pairs):
         began, busy = time.time(), bool(number % 2)
         if busy:
-            done.append(compaction.compact(spark, name, ("id",), s, f"window {number}", lambda text: None))
+            done.append(compaction.compact(spark, name, s, f"window {number}", lambda text: None))
         time.sleep(max(0.0, began + seconds - time.time()))
         windows.append((began, time.time(), busy))
     return windows, done, planned

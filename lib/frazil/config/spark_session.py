@@ -169,6 +169,11 @@ def s3_conf(line: str) -> dict[str, str]:
     return {f"spark.hadoop.fs.{key}": value for key, value in given.items() if value}
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Return whether Spark's tasks run in the driver's JVM."""
+    return re.match(r"local(\[|$)", spark.sparkContext.master) is not None
+
+
 def local_conf(settings: Settings, master: str) -> dict[str, str]:
     """Return the settings of a session on this machine alone; a cluster's cores and addresses differ from the driver's."""
     if not master.startswith("local"):

@@ -6,13 +6,11 @@ Where Spark has to write the data files, the rows are a frame. Nothing is commit
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
-from frazil.config.paths import local_path
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.core.bad_rows import SHOWN
@@ -20,7 +18,6 @@ from frazil.core.time_sql import from_micros, micros_type
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.dms.storage import endpoint_url
 from frazil.engine.collapsed_batch import Tally, as_micros, every_of
 from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_changes
 from frazil.engine.write_rows import WritePlan, Written, lake_rows, write_files
@@ -49,19 +46,7 @@ Each task writes its own data file: fewer bytes make small files, more make slow
 
 def why_spark_writes(table: JavaTable) -> str:
     """Return why Spark has to write this table's data files; empty: PyIceberg writes them."""
-    if table.sortOrder().isSorted():
-        return "the table is sorted"
-    properties = table.properties()
-    form, places = properties.get("write.format.default"), properties.get("write.location-provider.impl")
-    if form not in (None, "parquet") or places:
-        return "its data files are not written in the usual way"
-    return "" if _is_plain(table.location()) else "its location is none that PyIceberg writes to as Spark does"
-
-
-def _is_plain(location: str) -> bool:
-    """Return whether PyIceberg reads a location as Spark does: a folder or S3, with no characters that a URI escapes."""
-    known = local_path(location) is not None or location.startswith(("s3://", "s3a://"))
-    return known and not re.search("[?#%]", location)
+    return "the table is sorted" if table.sortOrder().isSorted() else jvm_data_files.why_not_pyiceberg(table)
 
 
 @dataclass(frozen=True)
@@ -108,19 +93,8 @@ def put(spark: SparkSession, branch: str, written: Written, summary: dict[str, s
 
 def write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, every: int = 1) -> WritePlan:
     """Return what a task needs to write data files of a table."""
-    from frazil.lake.jvm import package
-
-    to_json = package(spark, "org.apache.iceberg").TableMetadataParser.toJson
-    return WritePlan(to_json(table.operations().current()), storage_properties(table), most_bad, every)
-
-
-def storage_properties(table: JavaTable) -> dict[str, str]:
-    """Return how PyIceberg opens a table's storage: as the catalog says, at the S3 endpoint that the environment names.
-
-    Credentials from the catalog are included; others are found where AWS's libraries look for them.
-    """
-    found = {k: v for k, v in dict(table.io().properties()).items() if k.startswith(("s3.", "client."))}
-    return ({"s3.endpoint": endpoint_url()} if endpoint_url() else {}) | found
+    metadata, storage = jvm_data_files.metadata_json(spark, table), jvm_data_files.storage_properties(table)
+    return WritePlan(metadata, storage, most_bad, every)
 
 
 def groups_of(

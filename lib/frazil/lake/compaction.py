@@ -1,10 +1,11 @@
 """Compaction during ingestion: rewrite data files in file groups, each committed separately with the deletes that arrived meanwhile.
 
-A file group is staged without a commit. Later deletes of its old files are mapped to the new ones, by `_row_id` on v3
-and by the key on v2. They join the commit. If yet another delete arrives, Iceberg refuses the commit, and the mapping
-is repeated. Compaction never waits longer than one batch, and locks nothing.
+A file group is written without a commit (`rewrite_files`). Later deletes of its old files are mapped to the new ones by the
+places of the rows. They join the commit. If yet another delete arrives, Iceberg refuses the commit, and the mapping is
+repeated. Compaction never waits longer than one batch, and locks nothing.
 
-Threads rewrite several file groups at the same time, each in one task of Spark. They commit one after the other.
+Threads rewrite several file groups at the same time, each on one core. They commit one after the other. Iceberg's own
+procedure rewrites tables that need Spark: see `why_by_iceberg`.
 """
 
 from __future__ import annotations
@@ -14,33 +15,32 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings
-from frazil.config.spark_session import job_properties, low_priority
-from frazil.config.sql import identifier
-from frazil.lake import jvm, jvm_rewrite, jvm_schema
+from frazil.config.spark_session import is_local, job_properties, low_priority, missing_python
+from frazil.config.sql import identifier, literal
+from frazil.lake import jvm, jvm_data_files, jvm_rewrite, jvm_row_delta
 from frazil.lake.commit import remove_abandoned_branches
-from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, names_of, order_of, remapped_deletes
+from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, remapped_deletes
 from frazil.lake.retry import MainMovedError, is_known_failure, may_try_again, until_committed
+from frazil.lake.rewrite_files import ChangedRowsError, OldFile, RewritePlan, Rewritten, rewrite_files
+from frazil.lake.row_delta_files import deleted_rows
 from frazil.lake.small_file_merge import is_ingesting, left_to_ingestion
 from frazil.lake.stored_state import BRANCH_PREFIX
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 FILE_GROUP = "frazil.slice"
 ATTEMPTS = 3
 """Times to try to commit a file group against ingestion; after that it waits for the next run."""
 MOST_AT_ONCE = 8
 """Limit of file groups that are rewritten at the same time: this process plans and commits them one after the other."""
-TASK_ROWS = 50_000
-"""Rows per task in the comparison of a file group before and after."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,6 @@ class Job:
 
     spark: SparkSession
     name: str
-    key: tuple[str, ...]
     settings: MaintenanceSettings
     run: str
     turn: Lock = field(default_factory=Lock)
@@ -134,7 +133,7 @@ def at_once(spark: SparkSession, table: jvm.JavaTable) -> int:
 
 
 def compact(
-    spark: SparkSession, name: str, key: tuple[str, ...], s: MaintenanceSettings, run: str, say: Callable[[str], None]
+    spark: SparkSession, name: str, s: MaintenanceSettings, run: str, say: Callable[[str], None]
 ) -> dict[str, float]:
     """Compact a table in file groups within the run's limits of time and bytes, and return counts of what was done.
 
@@ -142,8 +141,11 @@ def compact(
     with the next run: the plan depends on the table alone.
     """
     remove_abandoned_branches(spark, name)  # a dead batch must not delay compaction
-    table, began, job = jvm.load_table(spark, name), time.monotonic(), Job(spark, name, key, s, run)
+    table, began, job = jvm.load_table(spark, name), time.monotonic(), Job(spark, name, s, run)
     planned = file_groups(spark, table, s)
+    if planned and (why := jvm_data_files.why_by_iceberg(spark, table)):
+        say(f"{name}: Iceberg's rewrite_data_files compacts it, as {why}")
+        return _by_iceberg(job, table, began)
     counts = dict.fromkeys(("file_groups", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
     counts |= {"planned_files": sum(len(p.files) for p in planned), "rewritten_bytes": 0, "attempts": 0, "given_up": 0}
     started, head, running = 0, 0, set()
@@ -168,6 +170,30 @@ def compact(
             job.cancel(running)
             raise
     return counts | {"mb_per_s": float(f"{counts['rewritten_bytes'] / 1e6 / (time.monotonic() - began):.3g}")}
+
+
+def _by_iceberg(job: Job, table: jvm.JavaTable, began: float) -> dict[str, float]:
+    """Let Iceberg's procedure compact a table, in commits of its own; return counts as `compact` does."""
+    s = job.settings
+    options = {
+        "target-file-size-bytes": s.target_file_mb << 20, "max-file-group-size-bytes": s.target_file_mb << 20,
+        "min-input-files": 2, "delete-ratio-threshold": s.max_deleted_share, "partial-progress.enabled": "true",
+        "max-concurrent-file-group-rewrites": at_once(job.spark, table),
+    }  # fmt: skip
+    given = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
+    order = ", ".join(map(identifier, s.sort_by))
+    by = f"strategy => 'sort', sort_order => {literal(order)}, " if order else ""
+    catalog, name = job.name.split(".", 1)
+    call = f"CALL {catalog}.system.rewrite_data_files(table => {literal(name)}, {by}options => map({given}))"
+    with low_priority(job.spark):
+        done = job.spark.sql(call).first()
+    seconds = time.monotonic() - began
+    return {
+        "file_groups": done.added_data_files_count, "planned_files": done.rewritten_data_files_count + done.failed_data_files_count,
+        "rewritten_files": done.rewritten_data_files_count, "added_files": done.added_data_files_count, "carried_deletes": 0,
+        "rewritten_bytes": done.rewritten_bytes_count, "attempts": 1, "given_up": done.failed_data_files_count,
+        "mb_per_s": float(f"{done.rewritten_bytes_count / 1e6 / seconds:.3g}"),
+    }  # fmt: skip
 
 
 def _settled(running: set[Future], counts: dict[str, int], most: int) -> set[Future]:
@@ -197,7 +223,7 @@ def compact_group(job: Job, group: FileGroup, number: int) -> dict[str, int]:
     before = jvm_rewrite.Tasks(spark, table, start.snapshotId())
     if not all(path in before for path in group.files):
         return {"given_up": 1}
-    rewrite = _rewrite(spark, table, {path: before[path] for path in group.files}, job.key, job.settings)
+    rewrite = _rewrite(job, table, group, before)
     facts = {"files": len(group.files), "added": len(rewrite.new), "began": round(began * 1000), "bytes": group.bytes}
     swap = _Swap(job, start, before, rewrite)
     try:
@@ -213,7 +239,6 @@ def compact_group(job: Job, group: FileGroup, number: int) -> dict[str, int]:
             raise
         return {"given_up": 1, "attempts": swap.attempts}
     finally:
-        jvm.release(rewrite.moved)
         if not swap.commits:
             jvm_rewrite.remove_files(table, rewrite.new)
     return {"file_groups": 1, "rewritten_files": len(group.files), "added_files": len(rewrite.new),
@@ -230,7 +255,7 @@ class _Swap:
     def __init__(self, job: Job, start: jvm.JavaSnapshot, before: jvm_rewrite.Tasks, rewrite: Rewrite):
         self.job, self.spark, self.name, self.start = job, job.spark, job.name, start
         self.before, self.rewrite = before, rewrite
-        self.old = jvm.java_list(job.spark, [before[path].file() for path in rewrite.files])
+        self.old = jvm.java_list(job.spark, [before[path].file() for path in rewrite.old])
         self.attempts, self.carried, self.deletes, self.sent = 0, 0, [], False
         self.commits = 0
         """Commits that did not certainly fail: the new files must stay. Orphan removal deletes unused ones."""
@@ -247,17 +272,17 @@ class _Swap:
         table = _after_the_batch_in_flight(spark, name, self.job.settings.wait_for_writer_s)
         head = table.currentSnapshot().snapshotId()
         now = jvm_rewrite.Tasks(spark, table, head)
-        if not all(path in now for path in self.rewrite.files):
+        if not all(path in now for path in self.rewrite.old):
             raise _FilesGoneError(name)
         self.deletes, self.carried = remapped_deletes(spark, table, self.before, now, self.rewrite)
-        old_deletes = [d for path in self.rewrite.files for d in jvm_rewrite.own_deletes(spark, now, path)]
+        old_deletes = [d for path in self.rewrite.old for d in jvm_rewrite.own_deletes(spark, now, path)]
         files = jvm_rewrite.Replacement(self.old, old_deletes, self.rewrite.new, self.deletes)
         counts = json.dumps({**facts, "carried": self.carried, "attempt": self.attempts})
         summary = {
             "frazil.kind": "compact",
             FILE_GROUP: mark,
             "frazil.counts": counts,
-            ORDER: names_of(self.rewrite.order),
+            ORDER: self.rewrite.summary(),
         }
         self.sent, self.commits = True, self.commits + 1
         jvm_rewrite.commit_rewrite(spark, table, head, self.start.sequenceNumber(), files, summary)
@@ -270,75 +295,63 @@ class _Swap:
             jvm_rewrite.remove_files(jvm.load_table(self.spark, self.name), self.deletes)
 
 
-def _rewrite(
-    spark: SparkSession, table: Any, tasks: dict[str, Any], key: tuple[str, ...], s: MaintenanceSettings
-) -> Rewrite:
-    """Write the live rows of a file group to new files in one task, so that it takes no more than one core.
+def _rewrite(job: Job, table: jvm.JavaTable, group: FileGroup, before: jvm_rewrite.Tasks) -> Rewrite:
+    """Write the live rows of a file group to new files, which are in no snapshot yet: in one task, or in this thread.
 
     There is no new file if all rows are deleted. If it fails, no new file is left.
     """
-    with jvm_rewrite.staged(spark, table, [*tasks.values()]) as (group, rows):
-        one = rows.coalesce(1)
-        ordered = one.sortWithinPartitions(*map(identifier, s.sort_by)) if s.sort_by else one
-        new = jvm_rewrite.write_staged(spark, table, group, ordered, s.target_file_mb * 2 << 20)
+    spark, has_row_ids = job.spark, int(jvm_row_delta.format_version(table)) >= 3
+    files = []
+    for path in group.files:
+        file, deletes = before[path].file(), before.by_path[path].get("delete-files") or []
+        deleted = deleted_rows(spark, table, path, deletes).serialize() if deletes else b""
+        files.append(OldFile(path, deleted, *((file.firstRowId(), file.dataSequenceNumber()) if has_row_ids else ())))
+    plan = RewritePlan(
+        jvm_data_files.metadata_json(spark, table),
+        jvm_data_files.storage_properties(table),
+        tuple(files),
+        job.settings.target_file_mb * 2 << 20,
+        has_row_ids,
+        tuple(job.settings.sort_by),
+    )
+    done = _run(job, plan)
+    live = dict(zip(group.files, done.live, strict=True))
+    counts = {entry["file-path"]: entry["record-count"] for entry in done.entries}
+    return Rewrite(live, jvm_data_files.from_json(spark, table, done.entries), counts, done.new_places())
+
+
+def _run(job: Job, plan: RewritePlan) -> Rewritten:
+    """Rewrite files in a task of the cluster; in this thread on a local master, and where executors lack Python."""
     try:
-        moved = _moved(spark, table, [*tasks.values()], new, key)
-        return Rewrite(tuple(tasks), new, moved, order_of(moved))
-    except BaseException:
-        jvm_rewrite.remove_files(table, new)
-        raise
+        if not is_local(job.spark):
+            try:
+                return _in_task(job.spark, plan)
+            except Exception as error:
+                if not missing_python(error):
+                    raise
+        return rewrite_files(plan, job.stopped.is_set)
+    except InterruptedError:
+        raise CancelledError(job.name) from None
+    except ChangedRowsError as error:
+        raise CompactionError(f"{job.name}: {error}", "nothing was committed; run again") from None
 
 
-def _moved(spark: SparkSession, table: Any, old: list[Any], new: list[Any], key: tuple[str, ...]) -> DataFrame:
-    """Return where each row of old files (scan tasks) is in the new ones, as `Rewrite.moved`.
+def _in_task(spark: SparkSession, plan: RewritePlan) -> Rewritten:
+    """Rewrite files in one task; raise ChangedRowsError as `rewrite_files` does."""
 
-    Raise CompactionError unless every row is found exactly once with the same values.
-    """
-    from pyspark.sql import DataFrame, Window
-    from pyspark.sql import functions as F
+    def run(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
 
-    columns = [*jvm_schema.ids(spark, table)]
-    names = ["_row_id"] if table.operations().current().formatVersion() >= 3 else list(key)
+        try:
+            result = asdict(rewrite_files(plan))
+        except ChangedRowsError as error:  # its class would not survive the way to the driver
+            result = {"error": str(error)}
+        yield pa.RecordBatch.from_pydict({"result": [json.dumps(result)]})
 
-    def placed(frame: DataFrame, side: str) -> DataFrame:
-        ids = [F.col(identifier(n)).alias(f"id{i}") for i, n in enumerate(names)]
-        values = [F.col(identifier(c)).alias(f"c{i}") for i, c in enumerate(columns)]
-        # Staged tables do not always have `_file` and `_pos`; one partition per file gives the row's number in it.
-        number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).alias("row")
-        return frame.select(F.lit(side).alias("side"), *ids, F.input_file_name().alias("file"), number, *values)
-
-    with ExitStack() as stack:
-        # If all rows were deleted, there is no new file.
-        sides = {"old": old, "new": [jvm_rewrite.task_of(spark, table, f) for f in new]}
-        frames = [
-            placed(stack.enter_context(jvm_rewrite.staged(spark, table, tasks, by_file=True))[1], side)
-            for side, tasks in sides.items()
-            if tasks
-        ]
-        # Read by one task and compared in small ones: a batch waits for its core while one of them is running.
-        ids, parts = [f"id{i}" for i in range(len(names))], 1 + sum(f.recordCount() for f in new) // TASK_ROWS
-        both = reduce(DataFrame.union, frames).coalesce(1)
-        # A hash ignores nulls: whether each value is null is hashed too.
-        hashed = [x for i in range(len(columns)) for x in (F.col(f"c{i}"), F.isnull(f"c{i}"))]
-        values = F.xxhash64(*hashed).alias("hash")
-        both = both.select("side", *ids, "file", "row", values).repartition(parts, *(ids or ["hash"]))
-        if not ids:  # v2 without a key: pair equal rows in any order, they are interchangeable
-            same = Window.partitionBy("side", "hash").orderBy("file", "row")
-            both, ids = both.withColumn("nth", F.row_number().over(same)), [F.col("hash").alias("equal"), "nth"]
-        found = [
-            f"max(if(side = '{s}', {c}, null)) as {s}_{c}" for s in ("old", "new") for c in ("file", "row", "hash")
-        ]
-        pairs = both.groupBy(*ids).agg(F.count("*").alias("rows"), *map(F.expr, found))
-        moved = pairs.localCheckpoint(eager=False)  # not `persist`: see `jvm.release`
-        wrong = "coalesce(rows = 2 and old_hash = new_hash, false)"
-        n = moved.selectExpr("count(*) pairs", f"count_if(not {wrong}) wrong").first()
-    if n.wrong or n.pairs != sum(f.recordCount() for f in new):
-        jvm.release(moved)
-        raise CompactionError(
-            f"{table.name()}: {n.wrong} of {n.pairs} rows are not the same after the rewrite",
-            "nothing was committed; run again",
-        )
-    return moved
+    result = json.loads(spark.range(0, 1, 1, 1).mapInArrow(run, "result string").first().result)
+    if "error" in result:
+        raise ChangedRowsError(result["error"])
+    return Rewritten(**result)
 
 
 def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> jvm.JavaTable:

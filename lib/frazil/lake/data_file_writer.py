@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -152,6 +153,17 @@ class DataFileWriter:
         self._open = {}
         return self._done
 
+    def discard(self) -> None:
+        """Close all files and delete them: nothing will name them."""
+        for file in self._open.values():
+            if file.writer is not None:
+                with suppress(Exception):  # it may be what failed
+                    file.writer.close()
+                self.io.delete(file.output.location)
+        for entry in self._done:
+            self.io.delete(entry["file-path"])
+        self._open, self._done = {}, []
+
     def _by_partition(self, rows: pa.RecordBatch) -> list[tuple[tuple, Any, pa.RecordBatch]]:
         """Split rows by the table's partition spec."""
         import numpy as np
@@ -190,7 +202,7 @@ class DataFileWriter:
 
         if not file.waiting:
             return
-        table = pa.Table.from_batches(file.waiting).cast(self._file_schema)
+        table = pa.Table.from_batches(file.waiting).cast(self.file_schema)
         if file.writer is None:
             path = self._locations.new_data_location(
                 f"{uuid.uuid4()}.parquet",
@@ -204,7 +216,7 @@ class DataFileWriter:
         file.waiting, file.waiting_bytes = [], 0
 
     @cached_property
-    def _file_schema(self) -> pa.Schema:
+    def file_schema(self) -> pa.Schema:
         """The Arrow schema of the files, with Iceberg's field ids."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 

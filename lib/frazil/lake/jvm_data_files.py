@@ -3,13 +3,63 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.paths import local_path
+from frazil.dms.storage import endpoint_url
 from frazil.lake.jvm import JavaTable, load_table, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+PLAIN = ("boolean", "int", "long", "float", "double", "date", "timestamp", "timestamptz", "string", "binary")
+"""Iceberg's types whose values Arrow reads and writes as Spark does; decimals are too."""
+
+
+def why_not_pyiceberg(table: JavaTable) -> str:
+    """Return why PyIceberg cannot write data files of a table as Spark does; empty: it can."""
+    properties = table.properties()
+    form, places = properties.get("write.format.default"), properties.get("write.location-provider.impl")
+    if form not in (None, "parquet") or places:
+        return "its data files are not written in the usual way"
+    return "" if _is_plain(table.location()) else "its location is none that PyIceberg writes to as Spark does"
+
+
+def _is_plain(location: str) -> bool:
+    """Return whether PyIceberg reads a location as Spark does: a folder or S3, with no characters that a URI escapes."""
+    known = local_path(location) is not None or location.startswith(("s3://", "s3a://"))
+    return known and not re.search("[?#%]", location)
+
+
+def why_by_iceberg(spark: SparkSession, table: JavaTable) -> str:
+    """Return why only Spark can rewrite data files of a table without a change of a value; empty: Arrow can, too."""
+    if reason := why_not_pyiceberg(table):
+        return reason
+    if table.properties().get("schema.name-mapping.default"):
+        return "its data files may lack field ids"
+    fields = json.loads(package(spark, "org.apache.iceberg").SchemaParser.toJson(table.schema()))["fields"]
+    for field in fields:
+        kind = field["type"]
+        is_plain = isinstance(kind, str) and (kind in PLAIN or kind.startswith("decimal"))
+        if not is_plain or "initial-default" in field:
+            return f"column {field['name']} has a default or the type {kind if isinstance(kind, str) else kind['type']}"
+    return ""
+
+
+def metadata_json(spark: SparkSession, table: JavaTable) -> str:
+    """Return a table's metadata in Iceberg's JSON form."""
+    return package(spark, "org.apache.iceberg").TableMetadataParser.toJson(table.operations().current())
+
+
+def storage_properties(table: JavaTable) -> dict[str, str]:
+    """Return how PyIceberg opens a table's storage: as the catalog says, at the S3 endpoint that the environment names.
+
+    Credentials from the catalog are included; others are found where AWS's libraries look for them.
+    """
+    found = {k: v for k, v in dict(table.io().properties()).items() if k.startswith(("s3.", "client."))}
+    return ({"s3.endpoint": endpoint_url()} if endpoint_url() else {}) | found
 
 
 class ScanTasks:

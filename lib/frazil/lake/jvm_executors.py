@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from frazil.config.spark_session import missing_python
+from frazil.config.spark_session import is_local, missing_python
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -31,7 +30,7 @@ def watch_executors(spark: SparkSession, say: Callable[[str], None]) -> None:
     Nothing is stopped by it: where tasks cannot run the core, this process reads (`flows.tasks_or_driver`).
     """
     context = spark.sparkContext
-    if context in _watched or re.match(r"local(\[|$)", context.master):
+    if context in _watched or is_local(spark):
         return
     _watched[:] = [context]
 

@@ -76,32 +76,6 @@ def staged(
         managers.FileRewriteCoordinator.get().clearRewrite(table, group)
 
 
-def write_staged(spark: SparkSession, table: JavaTable, group: str, rows: DataFrame, target_bytes: int) -> list[Any]:
-    """Write rows as new data files of the table that are in no snapshot yet, and return them."""
-    options = {
-        "target-file-size-bytes": str(target_bytes), "distribution-mode": "none", "use-table-distribution-and-ordering": "false",
-        "output-spec-id": str(table.spec().specId()), "rewritten-file-scan-task-set-id": group,
-    }  # fmt: skip
-    rows.write.format("iceberg").options(**options).mode("append").save(group)
-    return list(package(spark, "org.apache.iceberg.spark").FileRewriteCoordinator.get().fetchNewFiles(table, group))
-
-
-def task_of(spark: SparkSession, table: JavaTable, file: Any) -> Any:
-    """Return a scan task of a data file that is in no snapshot yet.
-
-    Its first row id is unknown until the commit. Without one, Iceberg reads the stored `_row_id` as null, so any number
-    serves.
-    """
-    ice, gateway = package(spark, "org.apache.iceberg"), spark.sparkContext._gateway
-    builder = ice.DataFiles.builder(table.spec()).copy(file)
-    if table.operations().current().formatVersion() >= 3:
-        builder = builder.withFirstRowId(package(spark, "java.lang").Long.valueOf("0"))
-    filters = package(spark, "org.apache.iceberg.expressions")
-    everything = filters.ResidualEvaluator.unpartitioned(filters.Expressions.alwaysTrue())
-    schema, spec = ice.SchemaParser.toJson(table.schema()), ice.PartitionSpecParser.toJson(table.spec())
-    return ice.BaseFileScanTask(builder.build(), gateway.new_array(ice.DeleteFile, 0), schema, spec, everything)
-
-
 def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
     """Return the deletes, in Iceberg's JSON form, that apply to this data file alone: every vector, but not all deletes of v2."""
     deletes = tasks.by_path[path].get("delete-files") or []

@@ -169,7 +169,7 @@ def execute(
     """Do one action and return what it changed. Ingestion may run meanwhile: a batch whose base moved is written again."""
     name = of.name
     if action == "compact":
-        return compact(spark, name, of.key, s, run, say)
+        return compact(spark, name, s, run, say)
     if action == "tag states":
         states = states_to_tag(spark, name, s)
         jvm.tag(spark, name, states)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from frazil.errors import FrazilError
 from frazil.lake import jvm_rewrite, jvm_row_delta
 from frazil.lake.row_delta_files import deleted_rows, write_deletes
-from frazil.lake.small_frames import frame
 
 if TYPE_CHECKING:
+    import numpy as np
     from pyroaring import BitMap64
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ORDER = "frazil.order"
 """In a file group's summary, if rows kept their order: the names of its new files, each with the old files whose rows it has."""
@@ -23,26 +23,6 @@ class CompactionError(FrazilError):
     """A file group's new files do not hold exactly the rows of the old ones; nothing of it was committed."""
 
 
-def order_of(moved: DataFrame) -> dict[str, dict[str, int]]:
-    """Return {new file: {old file: place of its first row}} if all rows kept their order; else an empty dict."""
-    from pyspark.sql import functions as F
-
-    apart = F.col("new_row") - F.col("old_row")
-    found = moved.groupBy("new_file", "old_file").agg(
-        F.min(apart).alias("first"), (F.min(apart) == F.max(apart)).alias("kept")
-    )
-    rows, order = sorted(found.collect(), key=lambda r: r["first"]), {}
-    for r in rows:
-        order.setdefault(r["new_file"], {})[r["old_file"]] = r["first"]
-    kept = all(r["kept"] for r in rows) and len({r["old_file"] for r in rows}) == len(rows)
-    return order if kept else {}
-
-
-def names_of(order: dict[str, dict[str, int]]) -> str:
-    """Return an order in the form of a file group's summary."""
-    return json.dumps({file_name(new): [file_name(old) for old in rows] for new, rows in order.items()})
-
-
 def file_name(path: str) -> str:
     """Return a path without its folder."""
     return path.rsplit("/", 1)[-1]
@@ -50,15 +30,43 @@ def file_name(path: str) -> str:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """New files that hold the live rows of old `files`: Iceberg's DataFiles, and where each row went.
+    """New files that hold the live rows of old ones: Iceberg's DataFiles, and where each row went.
 
-    `moved` has old_file, old_row, new_file and new_row, in memory or on disk. `order` is its `order_of`.
+    `old` and `counts` have the number of live rows of each file, in order. `places` has for each row of the old files its
+    place among the new rows; None: the same.
     """
 
-    files: tuple[str, ...]
+    old: dict[str, int]
     new: list[Any]
-    moved: DataFrame
-    order: dict[str, dict[str, int]]
+    counts: dict[str, int]
+    places: np.ndarray | None = None
+
+    def summary(self) -> str:
+        """Return which old files each new file has the rows of, in order, as JSON; `{}` if rows did not keep their order."""
+        left, found = [path for path, rows in self.old.items() if rows], {}
+        for new, count in self.counts.items() if self.places is None else ():
+            olds = []
+            while left and self.old[left[0]] <= count:
+                olds.append(left.pop(0))
+                count -= self.old[olds[-1]]
+            if count:  # an old file's rows are in two new files
+                return "{}"
+            found[file_name(new)] = [file_name(path) for path in olds]
+        return json.dumps(found)
+
+    def moved(self, arrived: dict[str, list[int]]) -> dict[str, list[int]]:
+        """Return the positions in new files of rows of old files, given by their numbers among the live ones."""
+        import numpy as np
+
+        starts = dict(zip(self.old, np.cumsum([0, *self.old.values()]).tolist(), strict=False))
+        numbers = np.array([starts[path] + row for path, rows in arrived.items() for row in rows], "int64")
+        places = numbers if self.places is None else self.places[numbers]
+        ends = np.cumsum([*self.counts.values()])
+        file, found = np.searchsorted(ends, places, side="right"), {}
+        for i, path in enumerate(self.counts):
+            if len(mine := places[file == i]):
+                found[path] = (mine - (ends[i] - self.counts[path])).tolist()
+        return found
 
 
 def remapped_deletes(
@@ -66,41 +74,23 @@ def remapped_deletes(
 ) -> tuple[list[Any], int]:
     """Write the deletes that old files got between two scans as deletes of the new files; return them, and the number of rows."""
     arrived = {}
-    for path in rewrite.files:
+    for path in rewrite.old:
         old, new = (tasks.by_path[path].get("delete-files") or [] for tasks in (before, now))
         if old == new:
             continue
         known = deleted_rows(spark, table, path, old)
         if rows := _live_rows(deleted_rows(spark, table, path, new) - known, known):
             arrived[path] = rows
-    places = _places(spark, rewrite, arrived)
-    alike = now.by_path[rewrite.files[0]]["data-file"]
+    if not arrived:
+        return [], 0
+    places = rewrite.moved(arrived)
+    alike = now.by_path[next(iter(rewrite.old))]["data-file"]
     return new_deletes(spark, table, alike, places), sum(map(len, places.values()))
 
 
 def _live_rows(positions: BitMap64, deleted: BitMap64) -> list[int]:
     """Turn positions in a file into row numbers among the rows that were live when the rewrite read it."""
     return [at - deleted.rank(at) for at in positions]
-
-
-def _places(spark: SparkSession, rewrite: Rewrite, arrived: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Map rows deleted from old files to positions in the new files; raise CompactionError if one is not found."""
-    if not arrived:
-        return {}
-    found: dict[str, list[int]] = {}
-    if rewrite.order:
-        for new, first in rewrite.order.items():
-            if rows := [first[old] + row for old in first.keys() & arrived.keys() for row in arrived[old]]:
-                found[new] = rows
-    else:
-        rows = ((path, row) for path, rows in arrived.items() for row in rows)
-        gone = frame(spark, rows, "old_file string, old_row long")
-        there = rewrite.moved.join(gone.hint("broadcast"), ["old_file", "old_row"])
-        for row in there.select("new_file", "new_row").collect():
-            found.setdefault(row.new_file, []).append(row.new_row)
-    if sum(map(len, found.values())) != sum(map(len, arrived.values())):
-        raise CompactionError("a deleted row was not found in the new files", "nothing was committed; run again")
-    return found
 
 
 def new_deletes(spark: SparkSession, table: Any, alike: dict, places: dict[str, list[int]]) -> list[Any]:

@@ -1,0 +1,252 @@
+"""Rewrites data files of a table: their live rows, in order or sorted, go to new data files and keep their row ids.
+
+It needs only the table's metadata, so it runs in a Spark task or in this process. It commits nothing. Before it returns,
+it reads old and new files again and compares every value.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frazil.lake.data_file_writer import LAST_UPDATED, LINEAGE, ROW_ID, DataFileWriter
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from pyiceberg.io import FileIO
+
+ROWS_AT_ONCE = 1 << 16
+
+
+class ChangedRowsError(Exception):
+    """New files do not have exactly the rows of the old ones."""
+
+
+@dataclass(frozen=True)
+class OldFile:
+    """A data file, the bitmap of its deleted rows (empty: none), and what its rows inherit: first row id and sequence number."""
+
+    path: str
+    deleted: bytes = b""
+    first_row_id: int | None = None
+    sequence: int | None = None
+
+
+@dataclass(frozen=True)
+class RewritePlan:
+    """Data files to rewrite as one table's, whose metadata and storage properties are given.
+
+    `has_row_ids`: the table has format v3. The new files have about `target_bytes`.
+    """
+
+    metadata: str
+    io_properties: dict[str, str]
+    files: tuple[OldFile, ...]
+    target_bytes: int
+    has_row_ids: bool
+    sort_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """New data files in Iceberg's JSON form, and how many live rows each old one had.
+
+    `places` says where each row went if the rows were sorted: base64 of 32-bit numbers. Empty: the order is kept.
+    """
+
+    entries: list[dict[str, Any]]
+    live: list[int]
+    places: str = ""
+
+    def new_places(self) -> np.ndarray | None:
+        """Return for each old row its place among the new ones; None if the order is kept."""
+        import numpy as np
+
+        return np.frombuffer(base64.b64decode(self.places), np.int32) if self.places else None
+
+
+def rewrite_files(plan: RewritePlan, stopped: Callable[[], bool] = lambda: False) -> Rewritten:
+    """Rewrite files and return the new ones. Nothing is left if it fails, or if `stopped` returns true meanwhile.
+
+    Raise ChangedRowsError if the new files have other rows, and InterruptedError if it was stopped.
+    """
+    rewriting = _Rewriting(plan, stopped)
+    try:
+        return rewriting.run()
+    except BaseException:
+        rewriting.writer.discard()
+        raise
+
+
+class _Rewriting:
+    """One rewrite, with the table's storage and the writer of its new files."""
+
+    def __init__(self, plan: RewritePlan, stopped: Callable[[], bool]):
+        from pyiceberg.io import load_file_io
+        from pyiceberg.table.metadata import TableMetadataUtil
+
+        metadata = TableMetadataUtil.parse_raw(plan.metadata)
+        properties = {**metadata.properties, "write.target-file-size-bytes": str(plan.target_bytes)}
+        self.plan, self.stopped = plan, stopped
+        self.io: FileIO = load_file_io(plan.io_properties, metadata.location)
+        self.writer = DataFileWriter(
+            metadata.model_copy(update={"properties": properties}), self.io, lineage=plan.has_row_ids
+        )
+        self.live = [0] * len(plan.files)
+
+    def run(self) -> Rewritten:
+        kept, places = None, ""
+        if self.plan.sort_by:
+            kept, places = self._sorted()
+        for rows in kept.to_batches(ROWS_AT_ONCE) if kept is not None else self._old_rows():
+            self.writer.write(rows)
+        entries = self.writer.close()
+        old = iter(kept.to_batches()) if kept is not None else self._old_rows()
+        require_same_rows(old, self._new_rows(entries))
+        return Rewritten(entries, self.live, places)
+
+    def _sorted(self) -> tuple[pa.Table, str]:
+        """Return the live rows sorted, and the new place of each row in base64."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        rows = pa.Table.from_batches(self._old_rows(), self.writer.file_schema)
+        keys = [(name, "ascending", "at_start") for name in self.plan.sort_by]
+        order = pc.sort_indices(rows, keys).to_numpy()
+        places = np.empty(len(order), np.int32)
+        places[order] = np.arange(len(order), dtype=np.int32)
+        return rows.take(pa.array(order)), base64.b64encode(places.tobytes()).decode()
+
+    def _old_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows of the old files, and count those of each."""
+        for number, file in enumerate(self.plan.files):
+            self.live[number] = 0
+            for rows in self._rows_of(file):
+                self.live[number] += rows.num_rows
+                yield rows
+
+    def _new_rows(self, entries: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+        for entry in entries:
+            yield from self._rows_of(OldFile(entry["file-path"]))
+
+    def _rows_of(self, file: OldFile) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows of a data file in the columns of new files."""
+        import pyarrow.parquet as pq
+
+        is_live, first = _live_mask(file.deleted), 0
+        with self.io.new_input(file.path).open() as source:
+            for batch in pq.ParquetFile(source).iter_batches(ROWS_AT_ONCE, use_threads=False):
+                if self.stopped():
+                    raise InterruptedError(file.path)
+                rows = self._projected(batch, file, first)
+                first, some = first + len(batch), is_live(first, len(batch))
+                rows = rows if some is None else rows.filter(some)
+                if rows.num_rows:
+                    yield rows
+
+    def _projected(self, batch: pa.RecordBatch, file: OldFile, first: int) -> pa.RecordBatch:
+        """Return rows of a data file with the columns of new files: found by field id, with ids that the rows inherit."""
+        import pyarrow as pa
+
+        by_id = {_field_id(field): i for i, field in enumerate(batch.schema)}
+        schema, arrays = self.writer.file_schema, []
+        for field in schema:
+            at = by_id.get(_field_id(field))
+            values = pa.nulls(len(batch), field.type) if at is None else batch.column(at)
+            if field.name in LINEAGE and _field_id(field) == LINEAGE[field.name]:
+                values = _inherited(values, field.name, file, first)
+            arrays.append(values.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _field_id(field: pa.Field) -> int:
+    """Return a column's field id; raise ChangedRowsError for a file without them."""
+    number = (field.metadata or {}).get(b"PARQUET:field_id")
+    if number is None:
+        raise ChangedRowsError(f"column {field.name} of a data file has no field id")
+    return int(number)
+
+
+def _live_mask(deleted: bytes) -> Callable[[int, int], pa.Array | None]:
+    """Return the function that says which of `count` rows from `first` on are live; None: all."""
+    import numpy as np
+    import pyarrow as pa
+    from pyroaring import BitMap64
+
+    positions = BitMap64.deserialize(deleted) if deleted else BitMap64()
+    gone = np.array(positions.to_array(), "int64")
+
+    def mask(first: int, count: int) -> pa.Array | None:
+        start, end = np.searchsorted(gone, [first, first + count])
+        if start == end:
+            return None
+        live = np.ones(count, bool)
+        live[gone[start:end] - first] = False
+        return pa.array(live)
+
+    return mask
+
+
+def _inherited(values: pa.Array, name: str, file: OldFile, first: int) -> pa.Array:
+    """Return row ids or sequence numbers with what rows without their own inherit from their file."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = values.cast(pa.int64())
+    if name == ROW_ID and file.first_row_id is not None:
+        start = file.first_row_id + first
+        return pc.coalesce(values, pa.array(np.arange(start, start + len(values))))
+    if name == LAST_UPDATED and file.first_row_id is not None:
+        return pc.fill_null(values, file.sequence)
+    return values
+
+
+# --- the proof that nothing changed
+
+
+def require_same_rows(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> None:
+    """Raise ChangedRowsError unless both have the same rows in the same order, bit by bit."""
+    ours, theirs, count = _Rows(one), _Rows(other), 0
+    while True:
+        size = min(ours.fill(), theirs.fill())
+        if not size:
+            break
+        if not _bits(ours.take(size)).equals(_bits(theirs.take(size))):
+            raise ChangedRowsError(f"a row among {size:,} after the first {count:,} is not the same")
+        count += size
+    if ours.fill() or theirs.fill():
+        raise ChangedRowsError(f"only {count:,} rows are in both old and new files")
+
+
+class _Rows:
+    """Rows that come in batches, to be taken in any number."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]):
+        self.batches, self.batch, self.at = batches, None, 0
+
+    def fill(self) -> int:
+        """Return how many rows can be taken at once; 0: there are no more."""
+        while self.batch is None or self.at == self.batch.num_rows:
+            self.batch, self.at = next(self.batches, None), 0
+            if self.batch is None:
+                return 0
+        return self.batch.num_rows - self.at
+
+    def take(self, count: int) -> pa.RecordBatch:
+        """Take some of the rows that `fill` counted."""
+        self.at += count
+        return self.batch.slice(self.at - count, count)
+
+
+def _bits(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with reals as whole numbers of the same bits: not-a-number is unequal to itself."""
+    import pyarrow as pa
+
+    whole = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+    arrays = [column.view(whole[column.type]) if column.type in whole else column for column in rows.columns]
+    return pa.RecordBatch.from_arrays(arrays, names=rows.schema.names)
