@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import TopicPartition
 
-from frazil.dms import kafka
+from frazil.dms import kafka as kafka_reader
 from frazil.dms.kafka import Kafka
 from frazil.dms.stream_source import ExpiredError, UnreachableError
 from frazil.engine import message_batch, message_blocks
@@ -191,7 +191,7 @@ def test_this_process_reads_what_tasks_read_from_wherever(w, kafka):
     for i in range(60):
         w.send(f"yet more {i}", partition=i > 9)
     third = both(second, 4)
-    begin, reader = third, kafka.Reader({"bootstrap.servers": kafka.brokers})
+    begin, reader = third, kafka_reader.Reader({"bootstrap.servers": kafka.brokers})
     for p, count in ((0, 1), (1, 40), (0, 5), (1, 8)):  # what comes from behind an end is not lost
         name = f"{w.topic}/{p}"
         end = {**begin, name: begin[name] + count}
@@ -203,9 +203,9 @@ def test_this_process_reads_what_tasks_read_from_wherever(w, kafka):
 
 @pytest.mark.parametrize("fewest", [1, 7, 1000])
 def test_a_partition_with_many_messages_is_read_by_several_tasks_in_small_batches(w, kafka, monkeypatch, fewest):
-    monkeypatch.setattr(kafka, "FEWEST", fewest)
-    monkeypatch.setattr(kafka, "BATCH", 3)
-    monkeypatch.setattr(kafka, "ASKED", 1)
+    monkeypatch.setattr(kafka_reader, "FEWEST", fewest)
+    monkeypatch.setattr(kafka_reader, "BATCH", 3)
+    monkeypatch.setattr(kafka_reader, "ASKED", 1)
     w = KafkaWorld(kafka, w.root / "two", f"{w.space}two{fewest}", w.catalog_options, partitions=2)
     for i in range(41):
         w.send(f"{i}", partition=i % 10 == 0)
@@ -236,7 +236,7 @@ def test_what_a_transaction_leaves_in_the_log_is_no_message_and_no_gap(w, kafka)
 
 def test_few_messages_that_are_large_together_are_parsed_by_tasks(w, by_tasks, monkeypatch):
     monkeypatch.setattr(stream_read, "MOST_BYTES", 1000)
-    monkeypatch.setattr(kafka, "BATCH", 1)
+    monkeypatch.setattr(kafka_reader, "BATCH", 1)
     w.table("t").message("load", id=1, v="a").loaded()
     for i in (2, 3, 4):
         w.message("insert", id=i, v="x" * 90)
@@ -288,7 +288,7 @@ def test_a_bad_message_that_expires_before_its_bytes_are_read_again_is_an_error(
 @pytest.mark.parametrize("most", [MOST, slow(0)])
 def test_a_broker_that_falls_silent_while_messages_are_read_is_named_with_a_remedy(w, monkeypatch, most):
     monkeypatch.setattr(stream_read, "MOST", most)
-    monkeypatch.setattr(kafka, "PATIENCE_S", 1)
+    monkeypatch.setattr(kafka_reader, "PATIENCE_S", 1)
     w.table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b")
     taken = w.book().stream.take(w.spark, {})
     beyond = replace(taken, messages=replace(taken.messages, end={f"{w.topic}/0": 9}))
@@ -300,7 +300,7 @@ def test_a_broker_that_falls_silent_while_messages_are_read_is_named_with_a_reme
 def test_executors_without_the_client_are_named_and_this_process_reads(w, monkeypatch):
     monkeypatch.setattr(stream_read, "MOST", 0)
 
-    real = kafka.MessageRange.in_tasks
+    real = kafka_reader.MessageRange.in_tasks
 
     def in_tasks(self, work, schema):
         def without(batches):
@@ -313,7 +313,7 @@ def test_executors_without_the_client_are_named_and_this_process_reads(w, monkey
         return real(self, without, schema)
 
     w.table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").message("delete", id=1)
-    monkeypatch.setattr(kafka.MessageRange, "in_tasks", in_tasks)
+    monkeypatch.setattr(kafka_reader.MessageRange, "in_tasks", in_tasks)
     assert w.merged().rows("t") == [(2, "b")]
     assert any("this process parses the messages" in line and "confluent_kafka" in line for line in w.said), w.said
 
