@@ -230,7 +230,7 @@ class _Rows:
         self.batches, self.batch, self.at = batches, None, 0
 
     def fill(self) -> int:
-        """Return how many rows can be taken at once; 0: there are no more."""
+        """Return how many rows can be taken together; 0: there are no more."""
         while self.batch is None or self.at == self.batch.num_rows:
             self.batch, self.at = next(self.batches, None), 0
             if self.batch is None:
