@@ -121,7 +121,7 @@ class Cluster:
             )  # fmt: skip
 
     def stop(self) -> None:
-        """End all processes by their ids, the executors too."""
+        """End all processes by their ids, the executors too; delete the copies of Spark and of the packages."""
         for process in reversed(self.processes.values()):
             with suppress(psutil.NoSuchProcess):
                 children = psutil.Process(process.pid).children(recursive=True)
@@ -129,6 +129,8 @@ class Cluster:
                 for child in children:
                     with suppress(psutil.NoSuchProcess):
                         child.kill()
+        for place in (self.home, self.packages, self.folder / "python"):
+            shutil.rmtree(place, ignore_errors=True)
 
     # --- drivers
 
@@ -148,7 +150,7 @@ class Cluster:
             "spark.ui.liveUpdate.period": "0",
         }
 
-    def drive(self, params: Path, *argv: str, timeout: float = 400) -> subprocess.CompletedProcess:
+    def drive(self, params: Path, *argv: str, timeout: float = 580) -> subprocess.CompletedProcess:
         """Run Python in a process of its own, whose sessions are on this cluster."""
         variables = {
             "PYTHONPATH": os.pathsep.join(map(str, (CHECKOUT / "lib", HERE))), "FRAZIL_MASTER": self.url, "FRAZIL_PARAMS": str(params),

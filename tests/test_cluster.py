@@ -27,15 +27,18 @@ HERE = Path(__file__).parent
 FILES, ROWS, CHANGES = 4, 500, 250
 """Load files and change files of a table, the rows of each load file, and the changes of each change file."""
 COLUMNS = ("id INT8", "v NCLOB", "n NUMERIC(12,2)", "at DATETIME")
-LANES = {"merged": "merge", "scanned": "scan", "indexed": "rowdelta", "aside": "merge"}
+LANES = {"aside": "merge", "scanned": "scan", "indexed": "rowdelta"}
 SPACE, HOST = "shop", "a-host-that-is-gone"
+VISIBLE = (
+    "NO MOUNT NAMESPACE is permitted here: workers have a Python and packages of their own, but could see the checkout"
+)
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     with Cluster(tmp_path_factory.mktemp("cluster")) as running:
         if not running.namespace:
-            warnings.warn("NO MOUNT NAMESPACE: workers can see the checkout; only their Python is another one", stacklevel=1)  # fmt: skip
+            warnings.warn(VISIBLE, stacklevel=1)
         yield running
 
 
@@ -164,6 +167,12 @@ def summaries(world: World, table: str) -> list[dict]:
     return [s.summary.additional_properties for s in reversed(snapshots)]
 
 
+def branches(world: World, table: str) -> list[str]:
+    """Return the names of a table's branches that batches have."""
+    refs = lake_table(world.catalog_options, f"{world.space}.{table}").refs()
+    return [name for name in refs if name.startswith("frazil_")]
+
+
 # --- every flow, without and with losses
 
 
@@ -178,18 +187,22 @@ def steps_of(victim: str) -> dict[str, dict]:
         return {"env": "files", "flow": "cdc_merge", "settings": settings, **kill(at)}
 
     from_start = {"stream_start": "earliest", "load_complete_when": "changes"}
-    compact = {"dry_run": False, "max_small_files": 1, "tables": ["public.merged", "public.scanned"]}
+    compact = {"dry_run": False, "max_small_files": 1, "tables": ["public.aside", "public.scanned"]}
     return {
         "setup": {"env": "files", "flow": "setup"},
         "load": {"env": "files", "flow": "full_load", **kill("load files are read")},
-        "merged": changes("merged", "changes are read"),
+        "aside": changes("aside", "changes are read"),
         "scanned": changes("scanned", "a row delta is written"),
         "indexed": changes("indexed", "changes are read"),
-        "aside": changes("aside", "a MERGE is written"),
         "maintenance": {"env": "files", "flow": "maintenance", "settings": compact, **kill("files are compacted")},
         "stream setup": {"env": "stream", "flow": "setup"},
         "stream load": {"env": "stream", "flow": "full_load", "settings": from_start, **kill("messages are read")},
-        "stream": {"env": "stream", "flow": "cdc_merge", **kill("messages are read", "worker")},
+        "stream": {
+            "env": "stream",
+            "flow": "cdc_merge",
+            "settings": {"lane": "merge"},
+            **kill("a MERGE is written", "worker"),
+        },
     }
 
 
@@ -245,42 +258,48 @@ class Everything:
 
 
 @pytest.fixture(scope="module")
-def intact(cluster, kafka, tmp_path_factory):
-    return Everything(cluster, kafka, tmp_path_factory.mktemp("intact"), "")
+def lossy(cluster, kafka, tmp_path_factory):
+    """Every flow has lost an executor, and the last one a whole worker."""
+    return Everything(cluster, kafka, tmp_path_factory.mktemp("lossy"), "executor")
 
 
-def test_executors_have_only_what_is_sent_to_them(cluster, intact):
-    for seen in intact.told["seen"]:
+def test_executors_have_only_what_is_sent_to_them(cluster, lossy):
+    for seen in lossy.told["seen"]:
         assert seen["frazil"].startswith(str(cluster.packages)) and seen["folder"].startswith(str(cluster.folder))
         used = [p for p in seen["path"] if Path(p).is_relative_to(CHECKOUT) or Path(p).is_relative_to(sys.prefix)]
         assert not used and not set(seen["variables"]) & {"FRAZIL_PARAMS", "FRAZIL_MASTER", "VIRTUAL_ENV"}
-        assert seen["there"] == ([] if cluster.namespace else seen["there"])
 
 
-def test_every_flow_ends_as_a_replay_of_files_and_messages(intact):
-    intact.require_all()
+def test_executors_do_not_see_checkout_and_virtual_environment(cluster, lossy):
+    if not cluster.namespace:
+        pytest.skip(VISIBLE)
+    assert CHECKOUT in cluster.hidden and [seen["there"] for seen in lossy.told["seen"]] == [[], []]
+
+
+def test_lost_executors_and_a_lost_worker_change_no_row_and_no_count_of_any_flow(lossy):
+    assert [name for name, told in lossy.steps.items() if not told.get("killed")] == ["setup", "stream setup"]
+    lossy.require_all()
+
+
+@pytest.mark.slow
+def test_every_flow_ends_as_a_replay_of_files_and_messages(cluster, kafka, tmp_path):
+    Everything(cluster, kafka, tmp_path, "").require_all()
 
 
 @pytest.mark.notebooks
 @pytest.mark.parametrize("notebook", ["04_latency", "05_explore"])
-def test_a_notebook_that_reads_the_lake_runs_on_the_cluster(cluster, intact, notebook):
+def test_a_notebook_that_reads_the_lake_runs_on_the_cluster(cluster, lossy, notebook):
     before = cluster.applications()
-    done = cluster.drive(intact.params, "-m", "frazil.cli", "run", notebook, "--env", "files")
+    done = cluster.drive(lossy.params, "-m", "frazil.cli", "run", notebook, "--env", "files")
     assert done.returncode == runs.OK, done.stdout + done.stderr
     assert cluster.applications() == before + 1
-    (run,) = [r for r in runs.read(intact.params.parent / "runs/files") if r["notebook"] == notebook]
+    (run,) = [r for r in runs.read(lossy.params.parent / "runs/files") if r["notebook"] == notebook]
     record = read_record(run["folder"] / f"{notebook}.ipynb")
     if notebook == "04_latency":
         assert {row["table"] for row in record["percentiles"]} == {f"public.{t}" for t in LANES}, record
     else:
         rows = {table: row["rows"] for table, row in record["tables"].items()}
-        assert rows == {f"public.{t}": len(intact.files.replay(t)[0]) for t in LANES}, record
-
-
-def test_lost_executors_and_a_lost_worker_change_no_row_and_no_count(cluster, kafka, tmp_path):
-    lossy = Everything(cluster, kafka, tmp_path, "executor")
-    assert [name for name, told in lossy.steps.items() if not told.get("killed")] == ["setup", "stream setup"]
-    lossy.require_all()
+        assert rows == {f"public.{t}": len(lossy.files.replay(t)[0]) for t in LANES}, record
 
 
 @pytest.mark.slow
@@ -302,45 +321,44 @@ def test_with_the_archive_executors_need_no_folder_of_packages(cluster, tmp_path
 # --- a killed driver
 
 
-@pytest.mark.parametrize("at", ["a row delta is written", slow("a MERGE is written"), slow("changes are read")])
+COMPACT = "files are compacted"
+
+
+@pytest.mark.parametrize("at", ["a row delta is written", slow("a MERGE is written"), slow(COMPACT)])
 def test_a_successor_on_another_host_ends_what_a_killed_driver_began(cluster, tmp_path, at):
-    """The driver dies with a batch on a branch, and another one under way; the next one has neither its folder nor its host."""
-    killed = "merged" if at == "a MERGE is written" else "scanned"
-    held = "aside" if killed == "merged" else "merged"
-    world = ClusterWorld(tmp_path, ("merged", "scanned", "aside"))
+    """The driver dies at a point, with a batch of another table on a branch; the next one has neither its folder nor its host."""
+    world, params = ClusterWorld(tmp_path, ("aside", "scanned")), tmp_path / "params"
     for table in world.specs:
         world.write_changes(table, 1)
-    params = tmp_path / "params"
     write_environment(world, cluster, params, "files")
-
-    def changes(table: str, **more) -> dict:
-        settings = {"tables": [f"public.{table}"], "lane": LANES[table], "runs": more.pop("runs", "runs")}
-        return {"env": "files", "flow": "cdc_merge", "settings": settings, **more}
-
-    first = [
-        {"env": "files", "flow": "setup"},
-        {"env": "files", "flow": "full_load"},
-        changes(held, hold=True, at="a branch is published"),
-        changes(killed, kill="driver", at=at),
-    ]
-    code, _, output = ran(cluster, params, first, host=HOST)
+    flows = steps_of("")
+    setup, load, aside, scanned, compact = (flows[n] for n in ("setup", "load", "aside", "scanned", "maintenance"))
+    kill = {"kill": "driver", "at": at}
+    held = {"hold": True, "at": "a branch is published"}
+    until_death = {
+        "a row delta is written": [aside | held, scanned | kill],
+        "a MERGE is written": [aside | kill],
+        COMPACT: [
+            scanned,
+            aside | held,
+            compact | kill | {"settings": {**compact["settings"], "tables": ["public.scanned"]}},
+        ],
+    }
+    code, _, output = ran(cluster, params, [setup, load, *until_death[at]], host=HOST)
     assert code == -signal.SIGKILL, output
-    refs = lake_table(world.catalog_options, f"{SPACE}.{held}").refs()
-    (branch,) = [name for name in refs if name.startswith("frazil_")]
+    (branch,) = branches(world, "aside")
     with pytest.MonkeyPatch.context() as patch:
         assert commit._host() not in branch
         patch.setattr(commit.socket, "gethostname", lambda: HOST)
         assert commit._host() in branch
 
-    compact = {"dry_run": False, "max_small_files": 1, "runs": "elsewhere"}
-    second = [changes(t, runs="elsewhere") for t in world.specs]
-    second.append({"env": "files", "flow": "maintenance", "settings": compact})
-    code, told, output = ran(cluster, params, second)
+    for one in (successor := [aside, scanned, compact]):
+        one["settings"] |= {"runs": "elsewhere"}
+    code, told, output = ran(cluster, params, successor)
     assert code == 0, output
-    for table, result in zip(world.specs, told["steps"], strict=False):
-        assert result[f"public.{table}"]["status"] == "merged", result
+    merged = [told["steps"][0]["public.aside"], told["steps"][1]["public.scanned"]]
+    assert [one["status"] for one in merged] == ["merged", "unchanged" if at == COMPACT else "merged"]
+    for table in world.specs:
         require_rows(world.catalog_options, f"{SPACE}.{table}", world.replay(table)[0])
-        compacted = told["steps"][-1][f"public.{table}"]["counts"]
-        assert compacted["file_groups"] > 0 and compacted["given_up"] == 0
-        refs = lake_table(world.catalog_options, f"{SPACE}.{table}").refs()
-        assert not [name for name in refs if name.startswith("frazil_")]
+        compacted = told["steps"][2][f"public.{table}"]["counts"]
+        assert compacted["file_groups"] > 0 and compacted["given_up"] == 0 and not branches(world, table)
