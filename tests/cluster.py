@@ -151,7 +151,8 @@ class Cluster:
         }
 
     def drive(self, params: Path, *argv: str, timeout: float = 580) -> subprocess.CompletedProcess:
-        """Run Python in a process of its own, whose sessions are on this cluster."""
+        """Run Python in a process of its own, whose sessions are on this cluster with all its workers."""
+        self.heal()
         variables = {
             "PYTHONPATH": os.pathsep.join(map(str, (CHECKOUT / "lib", HERE))), "FRAZIL_MASTER": self.url, "FRAZIL_PARAMS": str(params),
             "PYSPARK_PYTHON": str(self.python), "SPARK_LOCAL_IP": self.address,
