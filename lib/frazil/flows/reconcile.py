@@ -174,7 +174,7 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
 
 
 def _mask_sql(column: Column, value: str) -> str:
-    """Return the SQL of the lake's form of a typed value: itself, or the hash of its text, as `core.masks` makes it."""
+    """Return the SQL of the lake's form of a typed value: itself, or the hash of its text, as `core.types` makes it."""
     if not column.mask:
         return value
     kind = value_type(column)
