@@ -11,6 +11,7 @@ from frazil.dms.file_layout import CHANGE_PHASE, Layout, field_names, op_is_stat
 from frazil.dms.listing import DmsObject
 from frazil.dms.parquet_columns import footer, lake_kind
 from frazil.dms.source_table import SourceTable
+from frazil.dms.storage import each_of, is_s3
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Shape:
 def shapes(table: SourceTable, files: Sequence[DmsObject], phase: int) -> list[Shape]:
     """Return the columns of each file, in the given order; only first lines and footers are read."""
     known = field_names(table)
-    return [_shape(f, table, phase, known) for f in files]
+    return each_of(lambda f: _shape(f, table, phase, known), files, any(is_s3(f.path) for f in files))
 
 
 def first_alike(table: SourceTable, files: Sequence[DmsObject]) -> list[DmsObject]:

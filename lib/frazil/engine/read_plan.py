@@ -15,6 +15,7 @@ from frazil.dms.file_layout import CHANGE_PHASE, named_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.parquet_columns import footer, require_comparable
 from frazil.dms.source_table import SourceTable
+from frazil.dms.storage import each_of, is_s3
 from frazil.source.file_names import moment
 
 
@@ -59,7 +60,11 @@ def plan_files(table: SourceTable, files: Sequence[DmsObject], phase: int) -> tu
 
     Raises SourceError for a file whose columns contradict the spec, and LayoutError for an unknown layout.
     """
-    found = [_file(file, order, table, phase) for order, file in enumerate(files)]
+    on_s3, same = any(is_s3(f.path) for f in files), {}
+    found = each_of(lambda numbered: _file(numbered[1], numbered[0], table, phase), [*enumerate(files)], on_s3)
+    for n, file in enumerate(found):  # equal parts are kept once: each task of a load gets the list of all its files
+        roles, dialect = same.setdefault(file.roles, file.roles), same.setdefault(file.dialect, file.dialect)
+        found[n] = replace(file, roles=roles, dialect=dialect)
     return found, ReadPlan(table.spec, field_rules(table, phase))
 
 
