@@ -149,7 +149,10 @@ def test_data_files_go_over_to_java_and_come_back_in_slices(world, monkeypatch):
     assert len(paths) == 16 and [r[0] for r in world.rows("t")] == sorted(range(200), key=lambda n: repr((n,)))
     plan = jvm_row_delta.plan(world.spark, table, world.head("t"))
     partitions = dict(world.spark.sql(f"select file_path, partition.id_bucket from {world.name('t')}.files").collect())
-    assert {path: file.partition["1000"] for path, file in plan.items()} == partitions
+    found = {path: file.partition for path, file in plan.items()}  # a list, or by field id: versions of Iceberg differ
+    assert {p: [*(v.values() if isinstance(v, dict) else v)] for p, v in found.items()} == {
+        p: [v] for p, v in partitions.items()
+    }
     some = jvm_rewrite.Tasks(world.spark, table, world.head("t"), [*paths[:5], "elsewhere"])
     assert sorted(some) == sorted(paths[:5]) and all(some[path].file().location() == path for path in paths[:5])
     world.changes("t", *[U(n, "new") for n in range(0, 200, 3)], D(1)).merged(lane="scan")
