@@ -49,9 +49,9 @@ def _load(world: World, table: str, entries: list[dict]) -> None:
     """Load a table whose data files are these and one more, all in one commit, as `full_load` commits them."""
     put = full_load.engine.put
 
-    def with_entries(spark, branch, written, *more):
+    def with_entries(spark, branch, written, *more, **named):
         written.entries.extend(entries)
-        put(spark, branch, written, *more)
+        put(spark, branch, written, *more, **named)
 
     with patch.object(full_load.engine, "put", with_entries), patch.object(full_load, "duplicates", lambda *_: []):
         (done,) = full_load.run(world.book(FullLoadSettings, tables=[f"public.{table}"]))
