@@ -21,7 +21,8 @@ import pyspark
 from packaging.requirements import Requirement
 
 import frazil
-from frazil.config import bundle, jars
+from frazil.cli import bundle
+from frazil.config import jars
 from frazil_demo.process import free_ports, stop_process
 
 HERE = Path(__file__).parent

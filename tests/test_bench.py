@@ -45,4 +45,4 @@ def test_groups_share_a_jvm_in_their_quick_form_and_one_that_fails_holds_no_othe
 
 def test_a_group_that_is_not_there_is_named(bench):
     ran = bench[0]("drain", "speed")
-    assert ran.returncode == 2 and ran.stderr.startswith("no group speed; there are: bulk, compaction, drain,")
+    assert ran.returncode == 2 and ran.stderr.startswith("no group speed; there are: bulk, cluster, compaction, drain,")

@@ -12,7 +12,7 @@ from frazil.engine import load_files as load_files_module
 from frazil.engine.load_files import write_in_tasks
 from frazil.engine.read_files import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan
-from frazil.lake import jvm, jvm_data_files
+from frazil.lake import jvm, jvm_data_files, jvm_rewrite, jvm_row_delta
 from helpers import FILE1, LOAD1, ONE_COMMIT, D, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
 
@@ -125,3 +125,35 @@ def test_a_sorted_table_that_keeps_every_change_gets_them_in_its_order(world, mo
         (1, "b", "D", ONE_COMMIT[:-7], FILE1, 2),
         (1, "b", "U", ONE_COMMIT[:-7], FILE1, 1),
     ]
+
+
+def test_many_small_load_files_become_few_data_files_in_one_commit(world, monkeypatch):
+    _in_tasks(monkeypatch)
+    world.table("t").setup()
+    before = len(world.history("t"))
+    for number in range(40):
+        world.load("t", (number, "a"), (number + 100, "b"), name=f"LOAD{number + 1:08X}.csv")
+    assert world.full_load()["t"].counts == {"rows": 80}
+    assert len(world.history("t")) == before + 1
+    assert len(_paths(world)) == 1  # one group: a task reads 32 MB or more
+    assert [r[0] for r in world.rows("t")] == sorted([*range(40), *range(100, 140)], key=lambda n: repr((n,)))
+
+
+def test_data_files_go_over_to_java_and_come_back_in_slices(world, monkeypatch):
+    for module in (jvm_data_files, jvm_row_delta):
+        monkeypatch.setattr(module, "AT_ONCE", 3)
+    world.table("t")
+    world.specs["t"]["partition"] = ["bucket(16, id)"]
+    world.table_file("t").load("t", *[(n, f"v{n}") for n in range(200)]).loaded()
+    paths, table = _paths(world), world.iceberg("t")
+    assert len(paths) == 16 and [r[0] for r in world.rows("t")] == sorted(range(200), key=lambda n: repr((n,)))
+    plan = jvm_row_delta.plan(world.spark, table, world.head("t"))
+    partitions = dict(world.spark.sql(f"select file_path, partition.id_bucket from {world.name('t')}.files").collect())
+    found = {path: file.partition for path, file in plan.items()}  # a list, or by field id: versions of Iceberg differ
+    assert {p: [*(v.values() if isinstance(v, dict) else v)] for p, v in found.items()} == {
+        p: [v] for p, v in partitions.items()
+    }
+    some = jvm_rewrite.Tasks(world.spark, table, world.head("t"), [*paths[:5], "elsewhere"])
+    assert sorted(some) == sorted(paths[:5]) and all(some[path].file().location() == path for path in paths[:5])
+    world.changes("t", *[U(n, "new") for n in range(0, 200, 3)], D(1)).merged(lane="scan")
+    assert world.rows("t") == sorted([(n, "new" if n % 3 == 0 else f"v{n}") for n in range(200) if n != 1], key=repr)

@@ -361,6 +361,18 @@ def test_missing_wrong_and_unreachable_access_is_told_without_secrets(at_server,
 # --- reading and settings
 
 
+@pytest.mark.parametrize("on_s3", [False, True])
+def test_what_is_asked_of_many_objects_comes_in_their_order_and_the_first_error_is_raised(on_s3):
+    def work(n):
+        if n in (5, 3):
+            raise ValueError(n)
+        return -n
+
+    assert storage.each_of(work, [2, 1, 0], on_s3) == [-2, -1, 0]
+    with pytest.raises(ValueError, match="5"):
+        storage.each_of(work, range(9, 0, -1), on_s3)
+
+
 def test_heads_of_objects_are_read_the_same_everywhere(at_server, tmp_path):
     content, packed = b"Op,id,v\n" + "I,1,é\n".encode() * 9, gzip.compress(b"Op,id\nI,1\n")
     for name, raw in (("a.csv", content), ("b.csv.gz", packed), ("c.csv", b"")):

@@ -33,7 +33,7 @@ from frazil.dms.file_layout import (
 )
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.mappings import Mappings
-from frazil.dms.storage import is_s3, open_text_head, read, read_tail
+from frazil.dms.storage import each_of, is_s3, open_text_head, read, read_tail
 from frazil.errors import LOAD_AGAIN
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class Shape:
 def shapes(table: SourceTable, files: Sequence[DmsObject], phase: int) -> list[Shape]:
     """Return the columns of each file, in the given order; only first lines and footers are read."""
     known = field_names(table)
-    return [_shape(f, table, phase, known) for f in files]
+    return each_of(lambda f: _shape(f, table, phase, known), files, any(is_s3(f.path) for f in files))
 
 
 def first_alike(table: SourceTable, files: Sequence[DmsObject]) -> list[DmsObject]:

@@ -12,7 +12,7 @@ import io
 import os
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -22,10 +22,11 @@ from itertools import chain
 from pathlib import Path
 from stat import S_IFBLK, S_IFCHR, S_IFIFO, S_IFMT, S_IFSOCK, S_ISREG
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from frazil.errors import FrazilError
 
+Item, Found = TypeVar("Item"), TypeVar("Found")
 PAGE = 1000
 """Maximum number of keys that S3 returns per request."""
 LISTINGS = 16
@@ -378,10 +379,15 @@ def heads(paths: Sequence[str]) -> list[Entry | None]:
         except (FileNotFoundError, GoneError):
             return None
 
-    if not any(map(is_s3, paths)):
-        return [one(p) for p in paths]
+    return each_of(one, paths, any(map(is_s3, paths)))
+
+
+def each_of(work: Callable[[Item], Found], items: Sequence[Item], on_s3: bool) -> list[Found]:
+    """Return what `work` returns for each item; S3 gets sixteen requests at a time."""
+    if len(items) < 2 or not on_s3:
+        return [work(item) for item in items]
     with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(one, paths))
+        return list(pool.map(work, items))
 
 
 def remove(paths: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
@@ -107,11 +108,11 @@ def groups_of(
     total = sum(sizes)
     wanted = max(min(cores, total // least), total // MOST_GROUP, 1)
     groups: list[list[FileToRead]] = [[] for _ in range(min(wanted, len(files)))]
-    bytes_of = [0] * len(groups)
+    by_bytes = [(0, number) for number in range(len(groups))]
     for size, file in sorted(zip(sizes, files, strict=True), key=lambda pair: -pair[0]):
-        smallest = bytes_of.index(min(bytes_of))
+        there, smallest = by_bytes[0]
         groups[smallest].append(file)
-        bytes_of[smallest] += size
+        heapreplace(by_bytes, (there + size, smallest))
     return groups
 
 

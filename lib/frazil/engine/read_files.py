@@ -24,7 +24,7 @@ from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import NAMED, file_layout, footer, require_comparable
 from frazil.dms.file_layout import CHANGE_PHASE, named_layout
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.dms.storage import chunks, is_s3, read
+from frazil.dms.storage import chunks, each_of, is_s3, read
 from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
@@ -74,7 +74,11 @@ def plan_files(table: SourceTable, files: Sequence[DmsObject], phase: int) -> tu
 
     Raises SourceError for a file whose columns contradict the spec, and LayoutError for an unknown layout.
     """
-    found = [_file(file, order, table, phase) for order, file in enumerate(files)]
+    on_s3, same = any(is_s3(f.path) for f in files), {}
+    found = each_of(lambda numbered: _file(numbered[1], numbered[0], table, phase), [*enumerate(files)], on_s3)
+    for n, file in enumerate(found):  # equal parts are kept once: each task of a load gets the list of all its files
+        roles, dialect = same.setdefault(file.roles, file.roles), same.setdefault(file.dialect, file.dialect)
+        found[n] = replace(file, roles=roles, dialect=dialect)
     return found, ReadPlan(table.spec, field_rules(table, phase))
 
 

@@ -7,17 +7,17 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.lake_types import value_type
-from frazil.config.source_database import SourceDatabaseError, source_connection
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
 from frazil.core.time_sql import driver_rows
+from frazil.flows.source_rows import MOST_CONNECTIONS, read_source
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema
 from frazil.lake.schema_evolution import with_control_records
 from frazil.results import TableResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -106,42 +106,6 @@ def _sample(rows: list, spec: TableSpec) -> list[dict[str, Any]]:
     return out
 
 
-def _quoted(name: str) -> str:
-    """Return a name as PostgreSQL takes it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _select(c: Column, there: list[str]) -> str:
-    """Return how to ask PostgreSQL for a column: as text if JDBC would change it (dates, times, text types).
-
-    A column that the source lacks (`there`) is asked for by its former name: the spec has renamed it for the lake only.
-    """
-    name = _quoted(next((n for n in (c.name, *c.renamed_from) if n in there), c.name))
-    kind, own = value_type(c), _quoted(c.name)
-    if kind == "timestamp":
-        return f"to_char({name} at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z' as {own}"
-    if kind in ("string", "date", "timestamp_ntz"):
-        return f"case when {name} is not null then format('%s', {name}) end as {own}"
-    return f"{name} as {own}"
-
-
-def read_source(spark: SparkSession, spec: TableSpec) -> DataFrame:
-    """Read a table from the source database over JDBC (PostgreSQL).
-
-    Address and credentials come from where `config.source_database` says. They are never shown.
-    """
-    connection = source_connection()
-    if connection.engine != "postgresql":
-        raise SourceDatabaseError(f"rows of {connection.engine} cannot be compared", "only those of PostgreSQL can")
-    table = ".".join(map(_quoted, spec.source.split(".")))
-
-    def read(query: str) -> DataFrame:
-        return spark.read.format("jdbc").options(**connection.options(), query=query, fetchsize="10000").load()
-
-    there = read(f"select * from {table}").columns if any(c.renamed_from for c in spec.columns) else spec.names
-    return read(f"select {', '.join(_select(c, there) for c in spec.columns)} from {table}")
-
-
 def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
     """Compare every table with the source database; return the results and a sample of the differences.
 
@@ -149,6 +113,7 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
     expected.
     """
     samples: list[dict[str, Any]] = []
+    connections = max(1, MOST_CONNECTIONS // book.settings.parallel_tables)
 
     def work(spec: TableSpec) -> TableResult:
         if spec.policy == "append":
@@ -159,7 +124,7 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
         if added := book.mappings.listed(spec):  # the source has none of these columns
             columns = tuple(c for c in spec.columns if c.name not in added)
             spec = replace(spec, columns=columns, key=tuple(k for k in spec.key if k not in added))
-        found = compare(book.spark.table(book.name(spec)), read_source(book.spark, spec), spec)
+        found = compare(book.spark.table(book.name(spec)), read_source(book.spark, spec, connections), spec)
         samples.extend(found.sample)
         counts = {
             "source_rows": found.source_rows,

@@ -220,7 +220,7 @@ def compact_group(job: Job, group: FileGroup, number: int) -> dict[str, int]:
     spark, name, mark = job.spark, job.name, f"{job.run}/{number}"
     table, began = jvm.load_table(spark, name), time.time()
     start = table.currentSnapshot()
-    before = jvm_rewrite.Tasks(spark, table, start.snapshotId())
+    before = jvm_rewrite.Tasks(spark, table, start.snapshotId(), group.files)
     if not all(path in before for path in group.files):
         return {"given_up": 1}
     rewrite = _rewrite(job, table, group, before)
@@ -271,7 +271,7 @@ class _Swap:
             _until_somebody_commits(spark, name)
         table = _after_the_batch_in_flight(spark, name, self.job.settings.wait_for_writer_s)
         head = table.currentSnapshot().snapshotId()
-        now = jvm_rewrite.Tasks(spark, table, head)
+        now = jvm_rewrite.Tasks(spark, table, head, [*self.rewrite.old])
         if not all(path in now for path in self.rewrite.old):
             raise _FilesGoneError(name)
         self.deletes, self.carried = remapped_deletes(spark, table, self.before, now, self.rewrite)

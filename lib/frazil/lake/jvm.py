@@ -25,6 +25,8 @@ JavaTable = Any
 JavaSnapshot = Any
 
 REF_ATTEMPTS = 10
+AT_ONCE = 1000
+"""The number of files that go over to Java, or come from there, as one text."""
 _PLAIN = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
 
@@ -107,6 +109,52 @@ def java_class(spark: SparkSession, name: str) -> Any:
     """Load a Java class with the thread's context class loader: the system one does not see a session's jars."""
     lang = package(spark, "java.lang")
     return lang.Class.forName(name, True, lang.Thread.currentThread().getContextClassLoader())
+
+
+def chained(spark: SparkSession, interface: str, first: Any, then: Any) -> Any:
+    """Return the Java lambda `x -> then(first(x))` of two method handles, each of one argument."""
+    proxies = package(spark, "java.lang.invoke").MethodHandleProxies
+    return proxies.asInterfaceInstance(java_class(spark, interface), composed(spark, first, then))
+
+
+def composed(spark: SparkSession, first: Any, then: Any) -> Any:
+    """Return the method handle `x -> then(first(x))` of two method handles, each of one argument."""
+    handles = package(spark, "java.lang.invoke")
+    firsts = spark.sparkContext._gateway.new_array(handles.MethodHandle, 1)
+    firsts[0] = first
+    then = then.asType(handles.MethodType.methodType(then.type().returnType(), first.type().returnType()))
+    return handles.MethodHandles.filterArguments(then, 0, firsts)
+
+
+def function(
+    spark: SparkSession, interface: str, target: Any, method: str, types: tuple[str, str], of: str = ""
+) -> Any:
+    """Return a Java lambda that calls `target.method(x)`, made from a method handle, as py4j has no lambdas.
+
+    `types` are the classes that it returns and takes. `of` is the public interface with the method, if the target's own
+    class is not public.
+    """
+    handles = package(spark, "java.lang.invoke")
+    kind = handles.MethodType.methodType(*(java_class(spark, name) for name in types))
+    public = handles.MethodHandles.publicLookup()
+    bound = (
+        public.findVirtual(java_class(spark, of), method, kind).bindTo(target)
+        if of
+        else public.bind(target, method, kind)
+    )
+    return handles.MethodHandleProxies.asInterfaceInstance(java_class(spark, interface), bound)
+
+
+def for_each(spark: SparkSession, items: Any, target: Any, method: str, types: tuple[str, str]) -> None:
+    """Call `target.method(x)` for each item: one py4j call for all of a Java list. A Python list should have few.
+
+    `types` are the public interface with the method, which is also what it returns, and the class of the items.
+    """
+    if isinstance(items, list):
+        for item in items:
+            getattr(target, method)(item)
+        return
+    items.forEach(function(spark, "java.util.function.Consumer", target, method, types, of=types[0]))
 
 
 def sql_with_commit_properties(spark: SparkSession, statement: str, properties: dict[str, str]) -> None:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
 from frazil.dms.storage import endpoint_url
-from frazil.lake.jvm import JavaTable, load_table, package
+from frazil.lake.jvm import AT_ONCE, JavaTable, chained, for_each, java_class, java_list, load_table, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_JACKSON = "org.apache.iceberg.shaded.com.fasterxml.jackson"
 
 PLAIN = ("boolean", "int", "long", "float", "double", "date", "timestamp", "timestamptz", "string", "binary")
 """Iceberg's types whose values Arrow reads and writes as Spark does; decimals are too."""
@@ -83,10 +85,32 @@ class ScanTasks:
         return self._ice.ScanTaskParser.fromJson(json.dumps(task), True)
 
 
-def from_json(spark: SparkSession, table: JavaTable, entries: list[dict[str, Any]]) -> list[Any]:
-    """Return data files as Java objects, including metrics and partitions."""
-    tasks = ScanTasks(spark, table)
-    return [tasks.of(entry).file() for entry in entries]
+def from_json(spark: SparkSession, table: JavaTable, entries: list[dict[str, Any]]) -> Any:
+    """Return data files as a Java list, including metrics and partitions."""
+    found = package(spark, "java.util").ArrayList()
+    mapper = package(spark, f"{_JACKSON}.databind").ObjectMapper()
+    for number in dict.fromkeys(entry["spec-id"] for entry in entries):
+        each = _adding(spark, table.specs().get(number), found)
+        mine = [entry for entry in entries if entry["spec-id"] == number]
+        for start in range(0, len(mine), AT_ONCE):
+            mapper.readTree(json.dumps(mine[start : start + AT_ONCE])).forEach(each)
+    return found
+
+
+def _adding(spark: SparkSession, spec: Any, found: Any) -> Any:
+    """Return a Java Consumer that adds the data file of a JSON node, of this partition spec, to a list."""
+    invoke = package(spark, "java.lang.invoke")
+    public, kind = invoke.MethodHandles.publicLookup(), invoke.MethodType.methodType
+    parser, file, of = (
+        java_class(spark, f"org.apache.iceberg.{c}") for c in ("ContentFileParser", "ContentFile", "PartitionSpec")
+    )
+    takes = java_list(spark, [java_class(spark, f"{_JACKSON}.databind.JsonNode"), of])
+    parse = public.findStatic(parser, "fromJson", kind(file, takes))
+    given = spark.sparkContext._gateway.new_array(package(spark, "java.lang").Object, 1)
+    given[0] = spec
+    add = kind(package(spark, "java.lang").Boolean.TYPE, java_class(spark, "java.lang.Object"))
+    parse = invoke.MethodHandles.insertArguments(parse, 1, given)
+    return chained(spark, "java.util.function.Consumer", parse, public.bind(found, "add", add))
 
 
 def put(
@@ -99,14 +123,14 @@ def put(
 
 
 def append(
-    spark: SparkSession, table: JavaTable, branch: str, files: list[Any], summary: dict[str, str], replace: bool = False
+    spark: SparkSession, table: JavaTable, branch: str, files: Any, summary: dict[str, str], replace: bool = False
 ) -> None:
     """Add files to a branch in one snapshot; with `replace` they replace all others."""
     update = table.newOverwrite() if replace else table.newAppend()
     if replace:
         update.overwriteByRowFilter(package(spark, "org.apache.iceberg.expressions").Expressions.alwaysTrue())
-    for file in files:
-        (update.addFile if replace else update.appendFile)(file)
+    interface, method = ("OverwriteFiles", "addFile") if replace else ("AppendFiles", "appendFile")
+    for_each(spark, files, update, method, (f"org.apache.iceberg.{interface}", "org.apache.iceberg.DataFile"))
     for key, value in summary.items():
         update.set(key, value)
     update.toBranch(branch).commit()

@@ -10,18 +10,12 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaSnapshot, JavaTable, java_class, java_list, package
-from frazil.lake.jvm_row_delta import (
-    chained,
-    delete_files,
-    function,
-    manifests_at_once,
-    scan_tasks,
-)
+from frazil.lake.jvm import JavaSnapshot, JavaTable, chained, for_each, java_class, java_list, package
+from frazil.lake.jvm_row_delta import delete_files, each_task, manifests_at_once, scan_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,11 +25,14 @@ _WHOLE = str(1 << 40)
 
 
 class Tasks(Mapping[str, Any]):
-    """The scan tasks of a snapshot by data file, each with the delete files that apply; a task is fetched on demand."""
+    """The scan tasks of a snapshot by data file, each with the delete files that apply; a task is fetched on demand.
 
-    def __init__(self, spark: SparkSession, table: JavaTable, snapshot: int):
-        self._listed, tasks = scan_tasks(spark, table, snapshot)
-        self.by_path = {t["data-file"]["file-path"]: t for t in tasks}
+    With `only`, those of these data files: a table may have very many.
+    """
+
+    def __init__(self, spark: SparkSession, table: JavaTable, snapshot: int, only: Iterable[str] | None = None):
+        self._listed = scan_tasks(spark, table, snapshot, only)
+        self.by_path = {t["data-file"]["file-path"]: t for t in each_task(spark, self._listed)}
         """The tasks in Iceberg's JSON form."""
         self._nth = {path: n for n, path in enumerate(self.by_path)}
 
@@ -137,16 +134,10 @@ def commit_rewrite(
     manifests_at_once(spark, table, rewrite)
     kinds = [("DataFile", [files.old]), ("DeleteFile", delete_files(spark, table, files.old_deletes))]
     for kind, lists in kinds:  # one call for all files: the commit must be short while others work
-        each = function(
-            spark,
-            "java.util.function.Consumer",
-            rewrite,
-            "deleteFile",
-            ("org.apache.iceberg.RewriteFiles", f"org.apache.iceberg.{kind}"),
-            of="org.apache.iceberg.RewriteFiles",
-        )
         for some in lists:
-            some.forEach(each)
+            for_each(
+                spark, some, rewrite, "deleteFile", ("org.apache.iceberg.RewriteFiles", f"org.apache.iceberg.{kind}")
+            )
     for file in added:
         rewrite.addFile(file)
     for key, value in summary.items():

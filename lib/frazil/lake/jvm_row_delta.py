@@ -6,12 +6,26 @@ Objects that may be many are passed as JSON: one py4j call costs 0.1 ms, and a c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
-from frazil.lake.jvm import JavaSnapshot, JavaTable, Stamp, begin, finish, java_class, java_list, package
+from frazil.lake.jvm import (
+    AT_ONCE,
+    JavaSnapshot,
+    JavaTable,
+    Stamp,
+    begin,
+    chained,
+    composed,
+    finish,
+    for_each,
+    function,
+    java_class,
+    java_list,
+    package,
+)
 from frazil.lake.jvm_data_files import ScanTasks
 
 if TYPE_CHECKING:
@@ -46,26 +60,56 @@ class LiveFile:
 def plan(spark: SparkSession, table: JavaTable, snapshot: int) -> dict[str, LiveFile]:
     """Return the data files of a snapshot by location, as the table spells it."""
     found = {}
-    for data in scan_tasks(spark, table, snapshot)[1]:
+    for data in each_task(spark, scan_tasks(spark, table, snapshot)):
         file = data["data-file"]
         deletes = data.get("delete-files") or []
         found[file["file-path"]] = LiveFile(file["spec-id"], file.get("partition"), file["record-count"], deletes)
     return found
 
 
-def scan_tasks(spark: SparkSession, table: JavaTable, snapshot: int) -> tuple[Any, list[dict]]:
-    """Return the scan tasks of a snapshot as a Java list, and in Iceberg's JSON form.
-
-    Asking the tasks themselves takes several py4j calls each, and a call takes milliseconds while other threads work.
-    """
-    lists = package(spark, f"{_GUAVA}.collect").Lists
-    lines, plan = package(spark, "java.util").StringJoiner("\n"), table.newScan().useSnapshot(snapshot).planFiles()
+def scan_tasks(spark: SparkSession, table: JavaTable, snapshot: int, only: Iterable[str] | None = None) -> Any:
+    """Return the scan tasks of a snapshot as a Java list; with `only`, those of the data files at these locations."""
+    lists, plan = package(spark, f"{_GUAVA}.collect").Lists, table.newScan().useSnapshot(snapshot).planFiles()
     try:
-        listed = lists.newArrayList(plan.iterator())
+        if only is not None:
+            filtered = package(spark, "org.apache.iceberg.io").CloseableIterable.filter
+            return lists.newArrayList(filtered(plan, _is_of(spark, only)).iterator())
+        return lists.newArrayList(plan.iterator())
     finally:
         plan.close()
-    listed.forEach(_each_as_json(spark, lines))
-    return listed, [json.loads(line) for line in filter(None, lines.toString().split("\n"))]
+
+
+def _is_of(spark: SparkSession, paths: Iterable[str]) -> Any:
+    """Return a Java Predicate that is true for the scan tasks of these data files."""
+    invoke = package(spark, "java.lang.invoke")
+    kind, public = invoke.MethodType.methodType, invoke.MethodHandles.publicLookup()
+    wanted = package(spark, "java.util").HashSet(_texts(spark, paths))
+    file, text = java_class(spark, "org.apache.iceberg.ContentFile"), java_class(spark, "java.lang.String")
+    file_of = public.findVirtual(java_class(spark, "org.apache.iceberg.ContentScanTask"), "file", kind(file))
+    path_of = composed(spark, file_of, public.findVirtual(file, "location", kind(text)))
+    of = kind(package(spark, "java.lang").Boolean.TYPE, java_class(spark, "java.lang.Object"))
+    return chained(spark, "java.util.function.Predicate", path_of, public.bind(wanted, "contains", of))
+
+
+def _texts(spark: SparkSession, paths: Iterable[str]) -> Any:
+    """Return paths as a Java list in one call (py4j passes a Python list element by element): a tokenizer is an Enumeration."""
+    util = package(spark, "java.util")
+    return util.Collections.list(util.StringTokenizer("\n".join(paths), "\n"))
+
+
+def each_task(spark: SparkSession, tasks: Any) -> Iterator[dict[str, Any]]:
+    """Yield the `data-file` and the `delete-files` of scan tasks, a Java list, in Iceberg's JSON form.
+
+    Asking the tasks themselves takes several py4j calls each, and a call takes milliseconds while other threads work. The
+    JSON of a task repeats the table's schema, so it is dropped after each thousand of them.
+    """
+    for start in range(0, count := tasks.size(), AT_ONCE):
+        lines = package(spark, "java.util").StringJoiner("\n")
+        some = package(spark, "java.util").ArrayList(tasks.subList(start, min(start + AT_ONCE, count)))
+        some.forEach(_each_as_json(spark, lines))
+        for line in lines.toString().split("\n"):
+            task = json.loads(line)
+            yield {name: task[name] for name in ("data-file", "delete-files") if name in task}
 
 
 def _each_as_json(spark: SparkSession, lines: Any) -> Any:
@@ -77,35 +121,6 @@ def _each_as_json(spark: SparkSession, lines: Any) -> Any:
     to_json = public.findStatic(parser, "toJson", method_type(text, task))
     add = public.bind(lines, "add", method_type(lines.getClass(), texts))
     return chained(spark, "java.util.function.Consumer", to_json, add)
-
-
-def chained(spark: SparkSession, interface: str, first: Any, then: Any) -> Any:
-    """Return the Java lambda `x -> then(first(x))` of two method handles, each of one argument."""
-    handles = package(spark, "java.lang.invoke")
-    firsts = spark.sparkContext._gateway.new_array(handles.MethodHandle, 1)
-    firsts[0] = first
-    then = then.asType(handles.MethodType.methodType(then.type().returnType(), first.type().returnType()))
-    both = handles.MethodHandles.filterArguments(then, 0, firsts)
-    return handles.MethodHandleProxies.asInterfaceInstance(java_class(spark, interface), both)
-
-
-def function(
-    spark: SparkSession, interface: str, target: Any, method: str, types: tuple[str, str], of: str = ""
-) -> Any:
-    """Return a Java lambda that calls `target.method(x)`, made from a method handle, as py4j has no lambdas.
-
-    `types` are the classes that it returns and takes. `of` is the public interface with the method, if the target's own
-    class is not public.
-    """
-    handles = package(spark, "java.lang.invoke")
-    kind = handles.MethodType.methodType(*(java_class(spark, name) for name in types))
-    public = handles.MethodHandles.publicLookup()
-    bound = (
-        public.findVirtual(java_class(spark, of), method, kind).bindTo(target)
-        if of
-        else public.bind(target, method, kind)
-    )
-    return handles.MethodHandleProxies.asInterfaceInstance(java_class(spark, interface), bound)
 
 
 def _no_file(spec_id: int, partition: Any) -> dict[str, Any]:
@@ -214,7 +229,7 @@ def manifests_at_once(spark: SparkSession, table: JavaTable, update: Any) -> Non
 class Delta:
     """What a row delta changes: data files to add, deletes to add and to remove (in JSON), and the data files that these apply to."""
 
-    new: list[Any]
+    new: Any
     added: list[dict]
     removed: list[dict]
     touched: list[str]
@@ -229,12 +244,11 @@ def commit(
     not touch were compacted since, Iceberg sees no conflict. But the plan would keep them, and a later delete of their
     rows would name removed files. `check(snapshot)` gets the snapshot before it is committed and may raise.
     """
-    util, filters = package(spark, "java.util"), package(spark, "org.apache.iceberg.expressions").Expressions
+    filters = package(spark, "org.apache.iceberg.expressions").Expressions
     tx = begin(table, base, stamp.key)
     update = tx.newRowDelta()
     manifests_at_once(spark, table, update)
-    for file in delta.new:
-        update.addRows(file)
+    for_each(spark, delta.new, update, "addRows", ("org.apache.iceberg.RowDelta", "org.apache.iceberg.DataFile"))
     for entries, method in ((delta.added, "addDeletes"), (delta.removed, "removeDeletes")):
         each = (
             function(
@@ -249,9 +263,8 @@ def commit(
         )
         for part in delete_files(spark, table, entries):
             part.forEach(each)
-    # One call for all paths (py4j passes a Python list element by element): a tokenizer is an Enumeration.
-    paths = util.Collections.list(util.StringTokenizer("\n".join(delta.touched), "\n"))
-    update.validateFromSnapshot(base).validateDataFilesExist(paths).validateDeletedFiles()
+    touched = _texts(spark, delta.touched)
+    update.validateFromSnapshot(base).validateDataFilesExist(touched).validateDeletedFiles()
     update.conflictDetectionFilter(
         filters.alwaysTrue()
     ).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()

@@ -214,7 +214,7 @@ class Locator:
         import numpy as np
         from pyspark.sql import functions as F
 
-        tasks = jvm_rewrite.Tasks(self.spark, table, snapshot) if paths else {}
+        tasks = jvm_rewrite.Tasks(self.spark, table, snapshot, paths) if paths else {}
         while paths:
             part, rows = [], 0
             while paths and (not part or rows + self.plan[paths[-1]].rows <= SLICE):
