@@ -6,9 +6,9 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.dms.endpoint import SourceTable, read_endpoint
-from frazil.dms.mappings import read_mappings
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import list_table
+from frazil.dms.mappings import read_mappings
 from frazil.engine import read_files, small_batch
 from frazil.engine.large_batch import LEAST_GROUP
 from frazil.engine.load_files import MOST_GROUP, groups_of
