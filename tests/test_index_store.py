@@ -41,6 +41,11 @@ class Store:
         self.done.append((what, name))
         return self.folder / name.removeprefix("store/_frazil/").removeprefix("index/")
 
+    def put(self, data: bytes, name: str) -> None:
+        file = self.at(name, "store")
+        file.write_bytes(data)
+        os.utime(file, (time.time(), time.time()))  # by the test's clock
+
     def named(self) -> list[str]:
         return [s["name"] for s in parsed((self.folder / MANIFEST).read_bytes())["segments"]]
 
@@ -56,7 +61,7 @@ def store(tmp_path, monkeypatch):
     monkeypatch.setattr(jvm_files, "delete", lambda s, name: s.at(name, "delete").unlink(missing_ok=True))
     monkeypatch.setattr(jvm_files, "fetch", lambda _, s, name, to: shutil.copy(s.at(name, "fetch"), to))
     monkeypatch.setattr(jvm_files, "names", lambda s, _: {f.name: f.stat().st_mtime * 1000 for f in s.folder.iterdir()})
-    monkeypatch.setattr(jvm_row_delta, "store", lambda _, s, file, to: shutil.copy(file, s.at(to, "store")))
+    monkeypatch.setattr(jvm_row_delta, "store", lambda _, s, file, to: s.put(Path(file).read_bytes(), to))
     monkeypatch.setattr(index_store, "LEAST_ROWS", 1)
     return Store(tmp_path / "store")
 

@@ -131,17 +131,17 @@ class IndexStore:
     def _put(self, table: jvm.JavaTable, manifest: dict[str, Any], there: dict[str, Any]) -> None:
         """Store the segments that are not there, then the manifest."""
         began, now = time.monotonic(), time.time()
-        stored, retired = {s["name"] for s in there.get("segments", ())}, dict(there.get("retired", {}))
+        stored, retired = {s["name"] for s in there.get("segments", ())}, there.get("retired", {})
         # Before the new manifest: a later writer, who no longer finds their names, may store them again.
-        for name in [n for n, since in retired.items() if now - since > GRACE_S]:
+        old = {name for name, since in retired.items() if now - since > GRACE_S}
+        for name in old:
             jvm_files.delete(table, f"{FOLDER}/{name}")
-            del retired[name]
         entries = []
         for entry in manifest["segments"]:
             local = entry["name"]
             name = self._names.get(local, local)
             if name not in stored:
-                if name in retired:  # another writer may delete it soon
+                if name in retired:  # another writer may delete it now
                     name = f"{secrets.token_hex(8)}.seg"
                 to = jvm_files.place(table.location(), f"{FOLDER}/{name}")
                 jvm_row_delta.store(self.spark, table, str(self.folder / local), to)
@@ -152,7 +152,7 @@ class IndexStore:
                 f"that took over {GRACE_S / 2:.0f} s, and other writers may have deleted segments meanwhile"
             )
         named = {e["name"] for e in entries}
-        retired |= dict.fromkeys(stored - named, now)
+        retired = {n: since for n, since in retired.items() if n not in old} | dict.fromkeys(stored - named, now)
         new = {**manifest, "segments": entries, "retired": retired, "written": now}
         jvm_files.write(table, f"{FOLDER}/{MANIFEST}", written(new))
         self._clear(table, {*named, *retired})
