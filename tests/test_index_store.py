@@ -510,7 +510,9 @@ def test_where_nothing_may_be_written_beside_the_table_the_local_index_serves(lo
     loaded.changes("t", U(1, "A"), name=FILE1).merged(lane="rowdelta")
     loaded.changes("t", U(1, "B"), name=FILE2).merged(lane="rowdelta")
     applied(loaded, {i: f"a{i}" for i in range(50)} | {1: "B"})
-    assert "is not stored beside it: OSError: Access Denied" in caplog.text and not (beside(loaded) / MANIFEST).exists()
+    assert (
+        "is not stored next to it: OSError: Access Denied" in caplog.text and not (beside(loaded) / MANIFEST).exists()
+    )
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""The key index beside its table, under `_frazil/index`: a new driver takes it from there and does not read the keys again.
+"""The key index next to its table, under `_frazil/index`: a new driver takes it from there and does not read the keys again.
 
 Segments never change. The manifest is written last, so it names no segment that is missing. A segment that it no longer
 names stays for an hour, as other drivers may be reading it.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("frazil")
 FOLDER = "index"
 LEAST_ROWS = 1_000_000
-"""Indexes of fewer rows are not stored: to build one takes two or three seconds, about as long as to look for a stored one."""
+"""Indexes of fewer rows are not stored: they are built in a second or two."""
 EVERY_S, NEW_SHARE = 300.0, 0.01
 """A long run stores an index at most this often, and only if this share of its rows is new."""
 GRACE_S, ABANDONED_S = 3600.0, 86_400.0
@@ -32,11 +32,11 @@ _at_work = Lock()
 
 
 def is_stored(table: jvm.JavaTable) -> bool:
-    """Return whether an index is stored beside a table; also False if nobody can tell."""
+    """Return whether an index is stored next to a table; also False if nobody can tell."""
     try:
         return jvm_files.exists(table, f"{FOLDER}/{MANIFEST}")
     except Exception as e:
-        log.warning("no look at the key index stored beside %s: %s", table.name(), jvm.cause(e))
+        log.warning("no look at the key index stored next to %s: %s", table.name(), jvm.cause(e))
         return False
 
 
@@ -68,7 +68,7 @@ class IndexStore:
                     jvm_files.fetch(self.spark, table, f"{FOLDER}/{name}", self.folder / name)
             write_manifest(self.folder, there)
         except Exception as e:  # whatever is stored there: it is a copy of a cache
-            log.warning("the key index stored beside %s is not taken: %s", table.name(), jvm.cause(e))
+            log.warning("the key index stored next to %s is not taken: %s", table.name(), jvm.cause(e))
             return False
         return True
 
@@ -100,7 +100,7 @@ class IndexStore:
                 self._put(table, manifest, there)
                 self.refused = False
         except Exception as e:
-            log.warning("the key index of %s is not stored beside it: %s", table.name(), jvm.cause(e))
+            log.warning("the key index of %s is not stored next to it: %s", table.name(), jvm.cause(e))
 
     def _there(self, table: jvm.JavaTable) -> dict[str, Any]:
         """Return the stored manifest, whatever table it is of; empty if there is none, or a damaged one."""

@@ -1,4 +1,4 @@
-"""Files of Frazil's own beside a table's, below its location, by the table's file access (Iceberg's FileIO).
+"""Frazil's own files next to a table's, below its location, by the table's file access (Iceberg's FileIO).
 
 Their folder begins with `_`, so Iceberg's removal of orphan files skips it.
 """

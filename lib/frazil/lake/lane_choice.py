@@ -27,7 +27,7 @@ ROWDELTA_S, ROWDELTA_S_PER_MB = 0.4, 0.15
 INDEX_S, INDEX_S_PER_ROW, STORED_S_PER_ROW, AMORTISED = 2.0, 2e-6, 0.1e-6, 100
 """Seconds on one core for a batch, by the table's rows and the batch's MB, and for an index, shared by a long run's batches.
 
-An index is built from the table's rows, or copied from beside the table.
+An index is built from the table's rows, or copied from next to the table.
 
 They only order the lanes. `plan` estimates from a table's commits, and `advice` fits a model of queues to the ledger.
 """
@@ -45,7 +45,7 @@ class Costs:
     rows: int = 0
     factor: dict[str, float] = field(default_factory=dict)
     index: str = ""
-    """`stored` if an index is beside the table, `none` if not; empty if nobody has looked."""
+    """`stored` if an index is next to the table, `none` if not; empty if nobody has looked."""
     why_no_row_delta: str = ""
     last: str = ""
 
@@ -124,7 +124,7 @@ class Lanes:
         return factor * (ROWDELTA_S + megabytes * ROWDELTA_S_PER_MB + index / (AMORTISED if self.lasting else 1))
 
     def _index(self, name: str) -> str:
-        """Return where the index of a table is: `here`, `stored` beside the table, or `none`."""
+        """Return where the index of a table is: `here`, `stored` next to the table, or `none`."""
         costs = self._costs(name)
         if (self.folder / name / MANIFEST).exists():
             return "here"

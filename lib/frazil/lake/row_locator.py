@@ -130,7 +130,7 @@ class Locator:
         self.snapshot, self.live = now.snapshotId(), live_rows(now)
 
     def _opened(self, table: jvm.JavaTable, identity: str) -> KeyIndex:
-        """Return the index in the folder, or the one beside the table if that is of a later snapshot; empty if there is none."""
+        """Return the index in the folder, or the one next to the table if that is of a later snapshot; empty if there is none."""
         index = KeyIndex(self.folder, identity, len(key_sql(self.spec)), self.has_row_ids)
         index.load()
 
