@@ -339,6 +339,10 @@ def beside(world) -> Path:
     return Path(local_path(world.iceberg("t").location())) / "_frazil/index"
 
 
+def largest(folder: Path) -> Path:
+    return max(folder.glob("*.seg"), key=lambda file: file.stat().st_size)
+
+
 def without_local(world) -> None:
     """Have a driver with an empty disk."""
     shutil.rmtree(world.root / "runs/demo/index")
@@ -400,8 +404,8 @@ def test_the_later_one_of_two_indexes_is_taken(loaded, read):
     loaded.changes("t", U(101, "N"), D(2), name=FILE3).merged(lane="rowdelta")
     applied(loaded, {i: f"a{i}" for i in range(50) if i != 2} | {1: "A", 101: "N"})
     assert not read
-    monkey = parsed((beside(loaded) / MANIFEST).read_bytes())
-    assert monkey["snapshot"] == loaded.head("t")
+    there = parsed((beside(loaded) / MANIFEST).read_bytes())
+    assert there["snapshot"] == loaded.head("t")
 
 
 HARMS = ["block", "end", "cut", "missing", "manifest", "no manifest", "other Java"]
@@ -411,7 +415,7 @@ HARMS = ["block", "end", "cut", "missing", "manifest", "no manifest", "other Jav
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_stored_index_that_is_damaged_is_built_again_and_replaced(loaded, monkeypatch, read, harm):
     loaded.changes("t", U(1, "A"), D(2), name=FILE1).merged(lane="rowdelta")
-    (segment,) = beside(loaded).glob("*.seg")
+    segment = largest(beside(loaded))
     manifest, data = beside(loaded) / MANIFEST, bytearray(segment.read_bytes())
     if harm in ("block", "end"):
         data[8 if harm == "block" else -1] ^= 1
@@ -442,7 +446,7 @@ def test_a_stored_index_that_is_damaged_is_built_again_and_replaced(loaded, monk
 @pytest.mark.spark
 def test_a_damaged_block_of_the_local_index_is_built_again_in_the_same_batch(loaded, read):
     loaded.changes("t", U(1, "A"), D(2), name=FILE1).merged(lane="rowdelta")
-    (segment,) = (loaded.root / f"runs/demo/index/{loaded.name('t')}").glob("*.seg")
+    segment = largest(loaded.root / f"runs/demo/index/{loaded.name('t')}")
     data = bytearray(segment.read_bytes())
     data[8] ^= 1
     segment.write_bytes(data)
@@ -501,7 +505,7 @@ def test_two_drivers_by_turns_each_take_what_the_other_stored(loaded, read, monk
 
 
 @pytest.mark.spark
-def test_where_nothing_may_be_written_beside_the_table_the_local_index_serves(loaded, monkeypatch, caplog):
+def test_where_nothing_may_be_written_beside_the_table_the_local_index_serves(loaded, monkeypatch):
     def refuse(*_):
         raise OSError("Access Denied")
 
@@ -535,7 +539,6 @@ def test_maintenance_leaves_the_stored_index_and_it_is_still_taken(loaded, read)
 @pytest.mark.spark
 def test_a_large_segment_is_fetched_in_parts(loaded, tmp_path, monkeypatch):
     monkeypatch.setattr(jvm_files, "PART", 1000)
-    monkeypatch.setattr(jvm_files, "PIECE", 300)
     table, data = loaded.iceberg("t"), random.Random(1).randbytes(4321)
     (tmp_path / "a").write_bytes(data)
     jvm_row_delta.store(loaded.spark, table, str(tmp_path / "a"), jvm_files.place(table.location(), "index/a"))

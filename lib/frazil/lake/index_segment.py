@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-BLOCK = 4096
+BLOCK = 1024
 """Rows of a block on disk: a lookup of a key reads one."""
 CHUNK = 1 << 20
 """A scan or a merge holds about this many rows at a time; larger segments are on disk."""

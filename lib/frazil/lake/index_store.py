@@ -32,7 +32,7 @@ _at_work = Lock()
 
 
 def is_stored(table: jvm.JavaTable) -> bool:
-    """Return whether an index is stored next to a table; also False if nobody can tell."""
+    """Return whether an index is stored next to a table; also False if there was no answer."""
     try:
         return jvm_files.exists(table, f"{FOLDER}/{MANIFEST}")
     except Exception as e:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from frazil.lake.jvm import JavaTable
 
 FOLDER = "_frazil"
-PART, PIECE, AT_ONCE = 64 << 20, 8 << 20, 4
-"""A file is fetched in parts of so many bytes, each in pieces, and so many parts at the same time."""
+PART, AT_ONCE = 64 << 20, 4
+"""The bytes of a part of a fetched file, and how many parts are fetched at the same time."""
 
 
 def place(location: str, name: str) -> str:
@@ -68,20 +68,15 @@ def fetch(spark: SparkSession, table: JavaTable, name: str, to: Path) -> None:
     from frazil.lake.jvm import package
 
     file, new = table.io().newInputFile(place(table.location(), name)), to.with_name(f".{os.getpid()}.{to.name}")
-    size = file.getLength()
-    copy = package(spark, "org.apache.iceberg.io").IOUtil.readFully
+    size, channels = file.getLength(), package(spark, "java.nio.channels").Channels
+    copy = package(spark, "org.apache.commons.io").IOUtils.copyLarge
 
     def part(start: int) -> None:
         stream, out = file.newStream(), package(spark, "java.io").RandomAccessFile(str(new), "rw")
         try:
             stream.seek(start)
             out.seek(start)
-            end = min(start + PART, size)
-            piece = spark.sparkContext._gateway.new_array(spark._jvm.byte, min(PIECE, end - start))
-            for at in range(start, end, PIECE):
-                count = min(PIECE, end - at)
-                copy(stream, piece, 0, count)
-                out.write(piece, 0, count)
+            copy(stream, channels.newOutputStream(out.getChannel()), 0, min(PART, size - start))
         finally:
             out.close()
             stream.close()
