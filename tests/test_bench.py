@@ -14,6 +14,7 @@ FIGURES = {
     "drain_changes_per_s",
     "fullload_rss_mb",
     "fullload_vs_raw",
+    "index_start_s",
     "commit_40_vs_10",
     "ingest_p99_rise",
     "compacted_share",
@@ -37,7 +38,7 @@ def bench(tmp_path):
 def test_groups_share_a_jvm_in_their_quick_form_and_one_that_fails_holds_no_other_up(bench):
     run, results = bench
     (results.parents[2] / "tests/bench/broken.py").write_text("def run(quick):\n    raise ValueError('no figure')\n")
-    ran = run("drain", "broken", "fullload", "growth", "maintenance", "parse", "--quick")
+    ran = run("drain", "broken", "fullload", "growth", "index", "maintenance", "parse", "--quick")
     assert ran.returncode == 1 and "no figure" in ran.stderr and ran.stdout.endswith("; failed: broken\n"), ran.stderr
     figures = {r["name"]: r for r in json.loads(results.read_text())}
     assert figures.keys() >= FIGURES and all(f["value"] > 0 and f["conditions"] for f in figures.values())

@@ -203,7 +203,7 @@ class CdcMergeSettings(Settings):
         "Larger batches scan the table's keys, and Spark's tasks write them.",
     )
     index_limit_mb: int = parameter(
-        2048, "Maximum size of a table's key index, in MB; above it, a scan of the keys finds the rows."
+        2048, "Maximum size of a table's key index on disk, in MB; above it, a scan of the keys finds the rows."
     )
     merge_small_after: int = parameter(
         16, "After this many small row deltas of a table, merge their files into one, in a separate commit; 0 = off."

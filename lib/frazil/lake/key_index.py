@@ -2,7 +2,7 @@
 
 A key is one 64-bit number if that can hold it, else 128 bits of its SHA-256 (16 or 24 bytes per row). Format v3 adds
 the row's id (8 bytes). Sorted segments are kept in order of age. The newest segment with a key is right; -1 as its file
-means that the row is deleted.
+means that the row is deleted. Scans and merges hold parts of segments, so memory does not grow with the rows.
 """
 
 from __future__ import annotations
@@ -10,19 +10,25 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
+import re
 import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
+from frazil.lake.index_segment import CHUNK, Layout, Segment, Writer, merged, sorted_rows
 
 if TYPE_CHECKING:
     import numpy as np
 
 log = logging.getLogger("frazil")
+MANIFEST, VERSION = "manifest.json", 2
+MOST_NUMBERS = 1 << 24
+"""An index that has numbered as many data files is built again at the next start: a number takes memory."""
+SEGMENT = re.compile(r"[0-9a-f]{16}\.seg")
 GROWTH = 4
 """A segment is merged into the older one before it when that is less than this many times as large."""
 
@@ -55,184 +61,147 @@ def key_sql(spec: TableSpec, row: str = "") -> list[str]:
     return [f"cast(conv(substring({digest}, {at}, 16), 16, -10) as bigint)" for at in (1, 17)]
 
 
-class Segment:
-    """Sorted keys, each with its `place`: its file's number, its position and, on format v3, its row id.
-
-    On disk the columns follow each other in one file.
-    """
-
-    def __init__(self, keys: list[np.ndarray], place: list[np.ndarray], name: str = ""):
-        self.keys, self.place, self.name = keys, place, name
-
-    @property
-    def file(self) -> np.ndarray:
-        """The number of each row's file, -1 if the row is deleted."""
-        return self.place[0]
-
-    @property
-    def pos(self) -> np.ndarray:
-        """The position of each row in its file."""
-        return self.place[1]
-
-    def __len__(self) -> int:
-        return len(self.file)
-
-    @classmethod
-    def of(cls, keys: list[np.ndarray], place: list[np.ndarray]) -> Segment:
-        """Sort rows into a segment; among rows with the same key the first is kept."""
-        import numpy as np
-
-        order = np.argsort(keys[0], kind="stable")  # fast for two sorted runs in sequence
-        if len(keys) > 1 and (np.diff(keys[0][order]) == 0).any():
-            order = np.lexsort(keys[::-1])
-        segment = cls(keys, place).take(order)
-        first = np.ones(len(order), bool)
-        if len(order):
-            first[1:] = np.any([k[1:] != k[:-1] for k in segment.keys], axis=0)
-        return segment if first.all() else segment.take(first)
-
-    def take(self, rows: np.ndarray) -> Segment:
-        """Return a segment of some rows, given by their numbers or as a mask."""
-        return Segment([k[rows] for k in self.keys], [p[rows] for p in self.place])
-
-    def at(self, file: np.ndarray, pos: np.ndarray) -> Segment:
-        """Return a segment of the same rows at other places."""
-        return Segment(self.keys, [file, pos, *self.place[2:]])
-
-    def save(self, folder: Path) -> dict[str, Any]:
-        """Write the segment and return its entry in the manifest; a large segment is mapped from then on."""
-        crc, self.name = 0, f"{secrets.token_hex(8)}.seg"
-        with open(folder / self.name, "wb") as out:
-            for column in (*self.keys, *self.place):
-                data = memoryview(column.tobytes() if not column.flags.c_contiguous else column).cast("B")
-                crc = zlib.crc32(data, crc)
-                out.write(data)
-        entry = {"name": self.name, "rows": len(self), "crc": crc}
-        if len(self) > 1 << 20:
-            mapped = self._mapped(folder, entry, len(self.keys), len(self.place))
-            self.keys, self.place = mapped.keys, mapped.place
-        return entry
-
-    @classmethod
-    def _mapped(cls, folder: Path, entry: dict, width: int, places: int) -> Segment:
-        import numpy as np
-
-        rows, raw = entry["rows"], np.memmap(folder / entry["name"], np.uint8, "r")
-        columns, start = [], 0
-        for kind in (np.int64,) * width + (np.int32, np.int32, np.int64)[:places]:
-            end = start + rows * np.dtype(kind).itemsize
-            columns.append(raw[start:end].view(kind))
-            start = end
-        if len(raw) != start:
-            raise ValueError(f"{entry['name']} has not the length that the manifest says")
-        return cls(columns[:width], columns[width:], entry["name"])
-
-    @classmethod
-    def load(cls, folder: Path, entry: dict, width: int, places: int) -> Segment:
-        """Map a segment's file; raise ValueError if it is not what was written."""
-        segment, crc = cls._mapped(folder, entry, width, places), 0
-        for column in (*segment.keys, *segment.place):
-            crc = zlib.crc32(memoryview(column).cast("B"), crc)
-        if crc != entry["crc"]:
-            raise ValueError(f"{entry['name']} is damaged")
-        return segment
-
-    def find(self, keys: list[np.ndarray]) -> np.ndarray:
-        """Return each key's index in the segment, -1 if it is absent."""
-        import numpy as np
-
-        at = np.searchsorted(self.keys[0], keys[0])
-        hit = np.full(len(at), -1, np.int64)
-        open_ = np.arange(len(at))
-        while len(open_):  # one round, unless two keys share their first number
-            open_ = open_[at[open_] < len(self)]
-            open_ = open_[self.keys[0][at[open_]] == keys[0][open_]]
-            same = np.all([k[at[open_]] == q[open_] for k, q in zip(self.keys, keys, strict=True)], axis=0)
-            hit[open_[same]] = at[open_[same]]
-            open_ = open_[~same]
-            at[open_] += 1
-        return hit
-
-
 class KeyIndex:
     """The segments of one table, the data files they name, and the snapshot they reflect."""
 
     def __init__(self, folder: Path, identity: str, width: int, row_ids: bool = False):
-        self.folder, self.identity, self.width, self.places = folder, identity, width, 2 + row_ids
+        self.folder, self.identity, self.layout = folder, identity, Layout(width, row_ids)
         self.snapshot: int | None = None
-        self.files: list[str] = []
+        self.keys: int | None = None
+        """The number of live keys, None if it has to be counted."""
+        self.files: dict[int, str] = {}
+        """The data files by their numbers, which are not used again."""
         self.marks: dict[str, str] = {}
         """Live data file → a string for its deletes: if it differs, another writer deleted rows of the file."""
         self.segments: list[Segment] = []
-        self._entries: dict[str, dict] = {}
         self._numbers: dict[str, int] = {}
+        self._next = self._loose = 0
 
     @property
     def bytes(self) -> int:
-        """The size of the index's rows in bytes."""
-        return sum(len(s) for s in self.segments) * 8 * (self.width + self.places - 1)
+        """The size of the segments in bytes."""
+        return sum(s.bytes for s in self.segments)
 
     def locate(self, keys: list[np.ndarray]) -> list[np.ndarray]:
         """Return the file's number, the position and the row id, if kept, of each key's row; all are -1 if there is no row."""
         import numpy as np
 
-        place = [np.full(len(keys[0]), -1, kind) for kind in (np.int32, np.int32, np.int64)[: self.places]]
+        kinds = (np.int32, np.int32, np.int64)[: 2 + self.layout.row_ids]
+        place = [np.full(len(keys[0]), -1, kind) for kind in kinds]
         open_ = np.argsort(keys[0], kind="stable")
+        keys = [k[open_] for k in keys]
         for segment in reversed(self.segments):
-            at = segment.find([k[open_] for k in keys])
-            known = np.flatnonzero(at >= 0)
-            live = known[segment.file[at[known]] >= 0]
-            for found, column in zip(place, segment.place, strict=True):
-                found[open_[live]] = column[at[live]]
-            open_ = open_[at < 0]
+            at = segment.find(keys)
+            known = at >= 0
+            found = segment.places(at[known])
+            live = found[0] >= 0
+            for values, column in zip(found, place, strict=True):
+                column[open_[known][live]] = values[live]
+            open_, keys = open_[~known], [k[~known] for k in keys]
         return place
 
     def number(self, path: str) -> int:
         """Return the number of a data file; a new file gets a new number."""
-        if len(self._numbers) != len(self.files):
-            self._numbers = {f: i for i, f in enumerate(self.files)}
         if path not in self._numbers:
-            self._numbers[path] = len(self.files)
-            self.files.append(path)
+            self._numbers[path] = self._next
+            self.files[self._next] = path
+            self._next += 1
         return self._numbers[path]
 
     def add(self, keys: list[np.ndarray], *place: np.ndarray) -> None:
         """Add the present places of some keys as the newest segment: file's number, position and, if kept, row id."""
-        import numpy as np
+        self.extend(keys, *place)
+        self.compact()
 
+    def extend(self, keys: list[np.ndarray], *place: np.ndarray) -> None:
+        """Add places as `add` does, one of several times: `compact` then merges them together."""
         if not len(place[0]):
             return
-        self.segments.append(Segment.of(keys, list(place)))
-        while len(self.segments) > 1 and len(self.segments[-2]) < GROWTH * len(self.segments[-1]):
-            new, old = self.segments.pop(), self.segments.pop()
-            keys, place = (
-                [np.concatenate(pair) for pair in zip(*columns, strict=True)]
-                for columns in ((new.keys, old.keys), (new.place, old.place))
-            )
-            merged = Segment.of(keys, place)
-            gone = merged.file < 0
-            self.segments.append(merged.take(~gone) if gone.any() and not self.segments else merged)
+        self.keys = None
+        rows = sorted_rows([*keys, *place], self.layout.width)
+        segment = None
+        if len(rows[0]) > CHUNK:
+            try:
+                segment = self._on_disk([rows])
+            except OSError as e:  # a full disk costs memory, but not the batch
+                log.warning("the key index in %s stays in memory: %s", self.folder, e)
+        self.segments.append(segment or Segment.of(self.layout, rows))
+        self._loose += 1
 
-    def forget(self, dead_files: set[int], dead_rows: dict[int, Any]) -> None:
-        """Drop entries for removed files, and for rows that others deleted (file's number → their positions)."""
+    def compact(self) -> None:
+        """Merge the segments that were added since the last time, and older ones that are not much larger."""
+        count, self._loose = max(self._loose, 1), 0
+        rows = sum(len(s) for s in self.segments[-count:])
+        while count < len(self.segments) and len(self.segments[-count - 1]) < GROWTH * rows:
+            rows += len(self.segments[-count - 1])
+            count += 1
+        if count == 1 or not self.segments:
+            return
+        parts = merged(self.segments[-count:], without_deleted=count == len(self.segments))
+        try:
+            segment = self._on_disk(parts) if rows > CHUNK else self._in_memory(parts)
+        except OSError as e:
+            log.warning("segments of the key index in %s are not merged: %s", self.folder, e)
+            return
+        self.segments[-count:] = [segment] if segment else []
+
+    def _in_memory(self, parts: Iterable[list[np.ndarray]]) -> Segment | None:
         import numpy as np
 
-        whole = np.zeros(len(self.files) + 1, bool)  # -1, a deleted row, indexes the last entry
+        rows = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return Segment.of(self.layout, rows) if len(rows[0]) else None
+
+    def _on_disk(self, parts: Iterable[list[np.ndarray]]) -> Segment | None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        entry = Writer.of(self.folder, self.layout, parts)
+        return entry and Segment.load(self.layout, self.folder, entry)
+
+    def _rows(self, wanted: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Iterator[list[np.ndarray]]:
+        """Yield the columns of rows, in parts, that no newer segment overrides; `wanted(file, pos)` is a mask of them."""
+        import numpy as np
+
+        segments = list(self.segments)
+        for i, segment in enumerate(segments):
+            for start in range(0, len(segment), CHUNK):
+                file, pos, *_ = segment.read(start, min(start + CHUNK, len(segment)), self.layout.places)
+                at = np.flatnonzero((file >= 0) & wanted(file, pos)) + start
+                keys = [segment.take(n, at) for n in range(self.layout.width)]
+                for newer in segments[i + 1 :]:
+                    left = newer.find(keys) < 0
+                    at, keys = at[left], [k[left] for k in keys]
+                if len(at):
+                    yield [*keys, *segment.places(at)]
+
+    def forget(self, dead_files: Collection[int], dead_rows: Iterable[tuple[int, np.ndarray]]) -> None:
+        """Drop the places in removed files, and of rows that others deleted (a file's number and their positions)."""
+        import numpy as np
+
+        bits = {}
+        for number, positions in dead_rows:
+            flags = np.zeros(positions.max(initial=-1) + 1, bool)
+            flags[positions] = True
+            bits[number] = len(flags), np.packbits(flags)
+        if not dead_files and not bits:
+            return
+        whole = np.zeros(self._next, bool)
         whole[list(dead_files)] = True
-        size = np.zeros(len(self.files) + 1, np.int64)
-        for number, positions in dead_rows.items():
-            size[number] = positions.max(initial=-1) + 1
-        start = np.cumsum(size) - size
-        dead = np.zeros(size.sum(), bool)
-        for number, positions in dead_rows.items():
-            dead[start[number] + positions.astype(np.int64)] = True
-        for i, segment in enumerate(self.segments):
-            gone = whole[segment.file]
-            near = np.flatnonzero(segment.pos < size[segment.file])
-            gone[near] |= dead[start[segment.file[near]] + segment.pos[near]]
+        size, start = np.zeros(self._next, np.int64), np.zeros(self._next, np.int64)
+        size[list(bits)] = [length for length, _ in bits.values()]
+        start[list(bits)] = 8 * np.cumsum([0, *(len(b) for _, b in bits.values())])[:-1]
+        dead = np.concatenate([np.zeros(0, np.uint8), *(b for _, b in bits.values())])
+
+        def gone(file: np.ndarray, pos: np.ndarray) -> np.ndarray:
+            found = whole[file]
+            near = np.flatnonzero(pos < size[file])
+            at = start[file[near]] + pos[near]
+            found[near] |= dead[at >> 3] >> (7 - (at & 7)).astype(np.uint8) & 1 > 0
+            return found
+
+        for rows in self._rows(gone):
+            file = rows[self.layout.width]
             # A deleted row must stay known as deleted: an older segment may still have another place for its key.
-            if gone.any():
-                self.segments[i] = segment.at(np.where(gone, np.int32(-1), segment.file), segment.pos)
+            self.extend(rows[: self.layout.width], np.full_like(file, -1), *rows[self.layout.width + 1 :])
+        self.compact()
 
     def move(self, old: list[int], new: int, kept: np.ndarray) -> bool:
         """Move the live rows of some files to another file, in the same order, at its `kept` positions.
@@ -241,93 +210,126 @@ class KeyIndex:
         """
         import numpy as np
 
-        rank = np.full(len(self.files) + 1, -1, np.int64)
+        width, rank = self.layout.width, np.full(self._next, -1, np.int32)
         rank[old] = np.arange(len(old))
-        live = self._known([rank[s.file] >= 0 for s in self.segments])
-        places = np.concatenate([rank[s.file[m]] << 32 | s.pos[m] for s, m in zip(self.segments, live, strict=True)])
-        if len(places) != len(kept):
+
+        def mine(file: np.ndarray, pos: np.ndarray) -> np.ndarray:
+            return rank[file] >= 0
+
+        there = [(rank[file], pos) for _, file, pos in (self._split(rows) for rows in self._rows(mine))]
+        if sum(len(pos) for _, pos in there) != len(kept):
             return False
-        now, start = np.empty(len(places), np.int32), 0
-        now[np.argsort(places)] = kept
-        for i, (segment, mine) in enumerate(zip(self.segments, live, strict=True)):
-            if count := int(mine.sum()):
-                pos = segment.pos.copy()
-                pos[mine] = now[start : start + count]
-                self.segments[i] = segment.at(np.where(mine, np.int32(new), segment.file), pos)
-                start += count
+        size = np.zeros(len(old), np.int64)
+        for of, pos in there:
+            np.maximum.at(size, of, pos + 1)
+        start = np.cumsum(size) - size
+        place = np.zeros(size.sum(), np.int32)  # of an old position among the live ones
+        for of, pos in there:
+            place[start[of] + pos] = 1
+        np.cumsum(place, out=place)
+        del there
+        for rows in self._rows(mine):
+            keys, file, pos = self._split(rows)
+            now = kept[place[start[rank[file]] + pos] - 1].astype(np.int32)
+            self.extend(keys, np.full_like(file, new), now, *rows[width + 2 :])
+        self.compact()
         return True
 
-    def _renumber(self) -> None:
-        """Number live files only, once most numbered files are gone."""
-        import numpy as np
-
-        numbers, live = np.full(len(self.files) + 1, -1, np.int32), list(self.marks)
-        numbers[[self.number(f) for f in live]] = np.arange(len(live))
-        self.segments = [s.at(numbers[s.file], s.pos) for s in self.segments]
-        self.files, self._numbers = live, {}
+    def _split(self, rows: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """Return the columns of the keys, the files and the positions."""
+        width = self.layout.width
+        return rows[:width], rows[width], rows[width + 1]
 
     def count(self) -> int:
-        """Count the live keys, segment by segment."""
-        if len(self.segments) == 1:
-            return int((self.segments[0].file >= 0).sum())
-        return sum(int(live.sum()) for live in self._known([s.file >= 0 for s in self.segments]))
+        """Return the number of live keys. To count them, the keys of all segments but the oldest are looked up in older ones."""
+        if self.keys is None:
+            self.keys = sum(s.live for s in self.segments) - sum(map(self._hidden, range(1, len(self.segments))))
+        return self.keys
 
-    def _known(self, some: list[np.ndarray]) -> list[np.ndarray]:
-        """Restrict the selected rows of each segment to those that no newer segment overrides."""
-        for i, segment in enumerate(self.segments):
-            for newer in self.segments[i + 1 :]:
-                some[i][newer_at(segment, newer)] = False
-        return some
+    def _hidden(self, newer: int) -> int:
+        """Return how many live rows of older segments one hides that no segment between hides."""
+        segment, hidden = self.segments[newer], 0
+        for start in range(0, len(segment), CHUNK):
+            keys = segment.read(start, min(start + CHUNK, len(segment)), self.layout.keys)
+            for older in reversed(self.segments[:newer]):
+                at = older.find(keys)
+                hidden += int((older.take(self.layout.width, at[at >= 0]) >= 0).sum())
+                keys = [k[at < 0] for k in keys]
+        return hidden
 
-    def save(self) -> None:
-        """Write new segments, swap in the manifest by a rename, and delete the segment files that it does not name."""
-        if len(self.files) > 2 * len(self.marks) + 1000:
-            self._renumber()
+    def save(self, keep: Collection[str] = ()) -> dict[str, Any]:
+        """Write new segments and swap in the manifest, which is returned.
+
+        Segment files that it does not name are deleted, unless they are in `keep`.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
-        entries = [self._entries.get(s.name) or s.save(self.folder) for s in self.segments]
-        self._entries = {e["name"]: e for e in entries}
+        for s in self.segments:
+            s.entry = s.entry or Writer.of(self.folder, self.layout, [s.read(0, len(s))])
+        self.files = {n: path for n, path in self.files.items() if path in self.marks}
+        self._numbers = {path: n for n, path in self.files.items()}
+        files = [[n, path, self.marks[path]] for n, path in self.files.items()]
+        entries = [s.entry for s in self.segments]
         manifest = {
-            "version": 1, "identity": self.identity, "snapshot": self.snapshot,
-            "files": self.files, "marks": self.marks, "segments": entries, "of": [len(self.files), len(self.marks), len(entries)],
+            "version": VERSION, "identity": self.identity, "snapshot": self.snapshot, "keys": self.count(), "next": self._next,
+            "files": files, "segments": entries, "of": [len(files), len(entries)],
         }  # fmt: skip
-        text = json.dumps(manifest, separators=(",", ":"))
-        new = self.folder / f".{os.getpid()}.json"
-        new.write_text(f"{zlib.crc32(text.encode())}\n{text}")
-        os.replace(new, self.folder / "manifest.json")
+        write_manifest(self.folder, manifest)
+        named = {*keep, *(e["name"] for e in entries)}
         for file in self.folder.glob("*.seg"):
-            if file.name not in self._entries:
+            if file.name not in named:
                 file.unlink(missing_ok=True)
+        return manifest
 
     def load(self) -> bool:
         """Read the index from disk; return False if none is there for this table, or if it is damaged."""
         try:
-            crc, text = (self.folder / "manifest.json").read_text().split("\n", 1)
-            m = json.loads(text)
-            if int(crc) != zlib.crc32(text.encode()) or (m["version"], m["identity"]) != (1, self.identity):
+            text = (self.folder / MANIFEST).read_bytes()
+        except FileNotFoundError:
+            return False
+        try:
+            m = parsed(text)
+            if m["identity"] != self.identity:
                 return False
-            snapshot, files, marks = m["snapshot"], list(map(_text, m["files"])), dict(m["marks"])
-            list(map(_text, [*marks, *marks.values()]))
-            segments = [Segment.load(self.folder, e, self.width, self.places) for e in m["segments"]]
-            counts = [len(files), len(marks), len(segments)]
-            if m.get("of", counts) != counts or type(snapshot) not in (int, type(None)):  # the first version lacks it
-                return False
-            if any(s.file.max(initial=-1) >= len(files) for s in segments) or not marks.keys() <= {*files}:
-                return False
+            segments = [Segment.load(self.layout, self.folder, e) for e in m["segments"]]
+            live = sum(s.live for s in segments)
+            if m["keys"] > live or (len(segments) == 1 and m["keys"] != live):
+                raise ValueError(f"{live:,} live rows cannot be {m['keys']:,} keys")
         except Exception as e:  # whatever its files contain: an index is a cache
             log.warning("the key index in %s is built again: %s: %s", self.folder, type(e).__name__, e)
             return False
-        self.snapshot, self.files, self.marks = snapshot, files, marks
-        self.segments, self._entries = segments, {e["name"]: e for e in m["segments"]}
+        self.files = {n: path for n, path, _ in m["files"]}
+        self.marks = {path: mark for _, path, mark in m["files"]}
+        self._numbers, self._next = {path: n for n, path in self.files.items()}, m["next"]
+        self.snapshot, self.keys, self.segments = m["snapshot"], m["keys"], segments
         return True
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Swap in an index's manifest by a rename."""
+    new = folder / f".{os.getpid()}.json"
+    new.write_bytes(written(manifest))
+    os.replace(new, folder / MANIFEST)
 
 
-def newer_at(old: Segment, new: Segment) -> np.ndarray:
-    """Return the indexes in an older segment of the keys that a newer one has too."""
-    at = old.find(new.keys)
-    return at[at >= 0]
+def written(manifest: dict[str, Any]) -> bytes:
+    """Return the bytes of a manifest, which begin with their CRC."""
+    text = json.dumps(manifest, separators=(",", ":")).encode()
+    return f"{zlib.crc32(text)}\n".encode() + text
+
+
+def parsed(text: bytes) -> dict[str, Any]:
+    """Return the manifest of its bytes; raise an error unless it is whole."""
+    crc, text = text.split(b"\n", 1)
+    m = json.loads(text)
+    if int(crc) != zlib.crc32(text) or m["version"] != VERSION:
+        raise ValueError("its manifest is damaged or of another version")
+    numbers = [n for n, _, _ in m["files"]]
+    texts = [m["identity"], *(t for _, *two in m["files"] for t in two)]
+    whole = [m["keys"], m["next"], *numbers, *(e["crc"] for e in m["segments"])]
+    good = all(isinstance(t, str) for t in texts) and all(type(n) is int and n >= 0 for n in whole)
+    good = good and type(m["snapshot"]) in (int, type(None)) and m["of"] == [len(numbers), len(m["segments"])]
+    good = good and len({*numbers}) == len(numbers) == len({path for _, path, _ in m["files"]})
+    good = good and max(numbers, default=-1) < m["next"] < MOST_NUMBERS
+    if not good or not all(SEGMENT.fullmatch(e["name"]) for e in m["segments"]):
+        raise ValueError("its manifest is not one")
+    return m

@@ -12,9 +12,9 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.lake import jvm, jvm_row_delta
+from frazil.lake import index_store, jvm, jvm_row_delta
 from frazil.lake.commit import MismatchError, RowDeltaUnsupportedError
-from frazil.lake.key_index import bytes_per_row
+from frazil.lake.key_index import MANIFEST, bytes_per_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +27,11 @@ SECONDS = {"merge": (0.5, 0.8e-6, 0.15), "scan": (0.8, 0.2e-6, 0.1)}
 They only order the lanes. `plan` estimates from a table's commits, and `advice` fits a model of queues to the ledger.
 """
 ROWDELTA_S, ROWDELTA_S_PER_MB = 0.4, 0.15
-INDEX_S, INDEX_S_PER_ROW, AMORTISED = 2.0, 2e-6, 100
-"""Seconds of a row delta by index, and of its index, which the batches of a long run share."""
+INDEX_S, INDEX_S_PER_ROW, STORED_S_PER_ROW, AMORTISED = 2.0, 2e-6, 0.1e-6, 100
+"""Seconds of a row delta by index, and of its index, which the batches of a long run share.
+
+An index is built from the table's rows, or copied from the table's folder.
+"""
 
 LANES = {"merge": "MERGE", "scan": "row delta by scan", "rowdelta": "row delta"}
 """How messages name each lane."""
@@ -42,6 +45,8 @@ class Costs:
 
     rows: int = 0
     factor: dict[str, float] = field(default_factory=dict)
+    index: str = ""
+    """`stored` if an index is next to the table, `none` if not; empty if nobody has looked."""
     why_no_row_delta: str = ""
     last: str = ""
 
@@ -114,9 +119,19 @@ class Lanes:
             return factor * (fixed + (costs.rows * per_row + megabytes * per_mb) / cores)
         index = 0.0
         if measured and name not in self.open:
-            known = (self.folder / name / "manifest.json").exists()
-            index = INDEX_S + (0 if known else costs.rows * INDEX_S_PER_ROW / cores)
+            per_row = {"here": 0.0, "stored": STORED_S_PER_ROW, "none": INDEX_S_PER_ROW / cores}[self._index(name)]
+            index = INDEX_S + costs.rows * per_row
         return factor * (ROWDELTA_S + megabytes * ROWDELTA_S_PER_MB + index / (AMORTISED if self.lasting else 1))
+
+    def _index(self, name: str) -> str:
+        """Return where the index of a table is: `here`, `stored` next to the table, or `none`."""
+        costs = self._costs(name)
+        if (self.folder / name / MANIFEST).exists():
+            return "here"
+        if not costs.index:
+            stored = costs.rows >= index_store.LEAST_ROWS and index_store.is_stored(jvm.load_table(self.spark, name))
+            costs.index = "stored" if stored else "none"
+        return costs.index
 
     def _costs(self, name: str) -> Costs:
         if name not in self.costs:

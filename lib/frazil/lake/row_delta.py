@@ -71,8 +71,7 @@ class RowDelta:
             if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
                 read_table_state(self.spark, name)
             fields = self._fields(table)
-            self.rows.sync(table)
-            stored = self.rows.locate(rows)
+            stored = self.rows.stored_rows(table, rows)
             mine = with_row_ids(rows, stored.row_ids)
             if not written or not np.array_equal(kept, stored.row_ids):  # others gave a key to another row meanwhile
                 written, kept = write_rows(self.spark, table, mine, self.spec, fields), stored.row_ids

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
+from frazil.lake import index_store, jvm, jvm_rewrite, jvm_row_delta, jvm_schema
 from frazil.lake.commit import MismatchError, RowDeltaUnsupportedError
 from frazil.lake.data_file_writer import ROW_ID
-from frazil.lake.key_index import KeyIndex, key_sql
+from frazil.lake.index_segment import DamagedError
+from frazil.lake.index_store import IndexStore
+from frazil.lake.key_index import MANIFEST, KeyIndex, key_sql
 from frazil.lake.remap_deletes import ORDER, file_name
 from frazil.lake.row_delta_files import NewFile, deleted_rows
 from frazil.lake.small_frames import frame
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyarrow import Table
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger("frazil")
 SLICE = 5_000_000
 """The driver reads at most this many rows of an index at a time."""
 SAVE_EVERY_S = 15.0
@@ -82,16 +85,29 @@ class Locator:
     def __init__(self, spark: SparkSession, name: str, spec: TableSpec, folder: Path):
         self.spark, self.name, self.spec, self.folder = spark, name, spec, folder / name
         self.index: KeyIndex | None = None
+        self.store, self.table = IndexStore(spark, self.folder), None
         self.plan: dict[str, jvm_row_delta.LiveFile] = {}
         self.snapshot: int | None = None
         self.has_row_ids = False
         self.live, self._saved = 0, 0.0
 
+    def stored_rows(self, table: jvm.JavaTable, rows: Table) -> StoredRows:
+        """Return the rows that a table now stores under a batch's keys (see `sync`, `locate`). A damaged index is built again."""
+        try:
+            self.sync(table)
+            return self.locate(rows)
+        except DamagedError as e:
+            log.warning("the key index of %s is built again: %s", self.name, e)
+        self.drop()
+        self.sync(table)
+        return self.locate(rows)
+
     def sync(self, table: jvm.JavaTable) -> None:
-        """Bring plan and index to the table's current snapshot: from disk, by the changes since, or by a new build.
+        """Bring plan and index to the table's current snapshot: from disk or store, by the changes since, or by a new build.
 
         Raise RowDeltaUnsupportedError if keys do not identify the table's rows.
         """
+        self.table = table
         now = table.currentSnapshot()
         self.has_row_ids = now.firstRowId() is not None
         if not self.has_row_ids and int(jvm_row_delta.format_version(table)) >= 3:
@@ -106,12 +122,29 @@ class Locator:
                 file.vector = known[path].vector
         identity = self._identity(table)
         if self.index is None or self.index.identity != identity:
-            self.index = KeyIndex(self.folder, identity, len(key_sql(self.spec)), self.has_row_ids)
-            if self.index.load() and self.index.snapshot == now.snapshotId():
+            self.index = self._opened(table, identity)
+            if self.index.snapshot == now.snapshotId():
                 self._settle(table, now)  # a segment may be missing from a manifest that looks complete
         if self.index.snapshot != now.snapshotId() and not self._follow(table, now):
             self._rebuild(table, now)
         self.snapshot, self.live = now.snapshotId(), live_rows(now)
+
+    def _opened(self, table: jvm.JavaTable, identity: str) -> KeyIndex:
+        """Return the index in the folder, or the one next to the table if that is of a later snapshot; empty if there is none."""
+        index = KeyIndex(self.folder, identity, len(key_sql(self.spec)), self.has_row_ids)
+        index.load()
+
+        def is_newer(stored: int | None) -> bool:
+            for s in jvm.ancestors(table):
+                if s.snapshotId() in (stored, index.snapshot):
+                    return s.snapshotId() != index.snapshot
+            return False
+
+        head = table.currentSnapshot()
+        behind = index.snapshot != head.snapshotId() and live_rows(head) >= index_store.LEAST_ROWS
+        if behind and self.store.take(table, identity, is_newer):
+            index.load()
+        return index
 
     def _identity(self, table: jvm.JavaTable) -> str:
         """Return what an index must agree on: the table, its key, how keys become numbers, and row ids."""
@@ -139,7 +172,7 @@ class Locator:
         self._moved(table, since)
         removed = {index.number(p) for p in index.marks if p not in self.plan}
         touched = [p for p, f in self.plan.items() if p in index.marks and index.marks[p] != f.mark]
-        index.forget(removed, {index.number(p): positions(self._deleted(table, p)) for p in touched})
+        index.forget(removed, ((index.number(p), positions(self._deleted(table, p))) for p in touched))
         self._read_keys(table, [p for p in self.plan if p not in index.marks], now.snapshotId())
         return self._settle(table, now)
 
@@ -169,7 +202,7 @@ class Locator:
                 index.marks[target] = self.plan[target].mark
 
     def _rebuild(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> None:
-        self.index = KeyIndex(self.folder, self.index.identity, self.index.width, self.has_row_ids)
+        self.index = KeyIndex(self.folder, self.index.identity, len(key_sql(self.spec)), self.has_row_ids)
         self._read_keys(table, list(self.plan), now.snapshotId())
         if not self._settle(table, now):
             raise RowDeltaUnsupportedError(
@@ -230,7 +263,8 @@ class Locator:
             file, pos = got["file"].to_numpy().astype(np.int32), got["nth"].to_numpy().astype(np.int32)
             for path, number in numbers:
                 self._place(table, path, pos, file == number)
-            self.index.add(key_columns(got), file, pos, *[got[c].fill_null(-1).to_numpy() for c in self._row_id])
+            self.index.extend(key_columns(got), file, pos, *[got[c].fill_null(-1).to_numpy() for c in self._row_id])
+        self.index.compact()
 
     @property
     def _row_id(self) -> list[str]:
@@ -268,7 +302,7 @@ class Locator:
         file, pos = file[order], pos[order]
         starts = np.flatnonzero(np.diff(file, prepend=-2))
         parts = np.split(pos, starts[1:]) if len(starts) else []
-        found = {paths[file[s]]: p for s, p in zip(starts, parts, strict=True) if file[s] >= 0}
+        found = {paths.get(n, f"file {n}"): p for n, p in zip(file[starts].tolist(), parts, strict=True) if n >= 0}
         return StoredRows(found, row_ids[0] if row_ids else None)
 
     def committed(
@@ -277,15 +311,21 @@ class Locator:
         """Record a committed batch: its first rows fill the new files, one after the other; the other keys are deleted."""
         import numpy as np
 
+        keys = self.index.count() + live - self.live
         self.snapshot, self.live = head.snapshotId(), live
         file, pos = np.full(rows.num_rows, -1, np.int32), np.zeros(rows.num_rows, np.int32)
         start = 0
         for path, count in files:
             file[start : start + count], pos[start : start + count] = self.index.number(path), np.arange(count)
             start += count
-        self.index.add(key_columns(rows), file, pos, *[rows[c].fill_null(-1).to_numpy() for c in self._row_id])
+        try:
+            self.index.add(key_columns(rows), file, pos, *[rows[c].fill_null(-1).to_numpy() for c in self._row_id])
+        except DamagedError as e:  # in a merge of segments; the batch is committed
+            log.warning("the key index of %s is built again with the next batch: %s", self.name, e)
+            self.drop()
+            return
         self.index.marks |= {p: self.plan[p].mark for p in (*touched, *(path for path, _ in files))}
-        self.index.snapshot = head.snapshotId()
+        self.index.snapshot, self.index.keys = head.snapshotId(), keys
 
     def merged(self, rows: Table, new: list[NewFile], old: list[str], head: jvm.JavaSnapshot) -> None:
         """Record a merge of small files: these existing rows fill the new files, one after the other, and the old files are removed."""
@@ -296,15 +336,19 @@ class Locator:
         self.committed(rows, [(f.path, f.rows) for f in new], [], head, self.live)
 
     def save(self, at_once: bool = True) -> None:
-        """Write the index to disk; unless `at_once`, skip it if it was written recently."""
+        """Write the index to disk, and offer it to the store. Unless `at_once`, skip it if it was written recently."""
         if self.index is None or self.index.snapshot is None:
             return
         if at_once or time.monotonic() - self._saved > SAVE_EVERY_S:
             self._saved = time.monotonic()
-            with suppress(OSError):  # a full disk costs time at the next start, but not the batch
-                self.index.save()
+            try:
+                manifest = self.index.save(self.store.kept)
+            except OSError as e:  # a full disk costs time at the next start, but not the batch
+                log.warning("the key index of %s is not saved: %s", self.name, e)
+                return
+            self.store.offer(self.table, manifest, at_once)
 
     def drop(self) -> None:
-        """Forget everything: the next batch builds the index again."""
-        self.plan, self.snapshot, self.index = {}, None, None
-        (self.folder / "manifest.json").unlink(missing_ok=True)
+        """Forget everything: the next batch builds the index again, from the table's rows."""
+        self.plan, self.snapshot, self.index, self.store.refused = {}, None, None, True
+        (self.folder / MANIFEST).unlink(missing_ok=True)

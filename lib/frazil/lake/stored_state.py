@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.config.sql import literal
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import POSITION, Position, PositionError, places
-from frazil.lake import jvm
+from frazil.lake import jvm, jvm_files
 from frazil.source.applied_files import AWAITED, FILES, MOST_AWAITED, SEEN, AppliedFile, AppliedFiles, key_of
 
 if TYPE_CHECKING:
@@ -24,49 +25,24 @@ if TYPE_CHECKING:
     from frazil.lake.jvm import JavaTable
 
 
-FOLDER = "_frazil"
-
-
 def of_java(table: JavaTable) -> AppliedFiles:
     """Return the record of a table that Spark has loaded; segments are read on demand."""
-
-    def read(name: str) -> bytes:
-        stream = table.io().newInputFile(_path(table.location(), name)).newStream()
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
 
     properties = table.properties()
     texts = {name: properties.get(name) for name in (FILES, AWAITED, SEEN)}
     head = None if texts[FILES] else table.currentSnapshot()
-    return AppliedFiles.of(texts, read, head.timestampMillis() if head else 0)
+    return AppliedFiles.of(texts, partial(jvm_files.read, table), head.timestampMillis() if head else 0)
 
 
 def of_table(table: Table) -> AppliedFiles:
     """Return the record of a table that PyIceberg has loaded."""
 
     def read(name: str) -> bytes:
-        with table.io.new_input(_path(table.location(), name)).open() as file:
+        with table.io.new_input(jvm_files.place(table.location(), name)).open() as file:
             return file.read()
 
     head = table.current_snapshot()
     return AppliedFiles.of(table.metadata.properties, read, head.timestamp_ms if head else 0)
-
-
-def _path(location: str, name: str) -> str:
-    return f"{location.rstrip('/')}/{FOLDER}/{name}"
-
-
-def _writer(table: JavaTable) -> Callable[[str, bytes], None]:
-    def write(name: str, data: bytes) -> None:
-        stream = table.io().newOutputFile(_path(table.location(), name)).createOrOverwrite()
-        try:
-            stream.write(bytearray(data))
-        finally:
-            stream.close()
-
-    return write
 
 
 class Update:
@@ -119,7 +95,7 @@ class Update:
     def keep(self, rows: list[AppliedFile], record: AppliedFiles | None = None) -> Update:
         """Add rows to the record, or to one that replaces it."""
         record = record or self.record
-        new = record.with_files(rows, self.batch, _writer(self.table))
+        new = record.with_files(rows, self.batch, partial(jvm_files.write, self.table))
         kept = {name for name, _ in new.segments}
         self.unused = [name for name, _ in self.record.segments if name not in kept]
         shown = AppliedFiles(new.segments, new.tail, self.modified, new.whole, record.moved)
@@ -139,7 +115,7 @@ class Update:
         """Delete segments that were merged into others."""
         for name in self.unused:
             try:
-                self.table.io().deleteFile(_path(self.table.location(), name))
+                jvm_files.delete(self.table, name)
             except Exception:  # noqa: S112  only a superfluous file stays
                 continue
 
@@ -148,10 +124,10 @@ def remember_same(table: JavaTable, record: AppliedFiles, files: Sequence[DmsObj
     """Record new ETags of files whose bytes were already applied, so that the files are not read again."""
     name = f"seen-{batch}.tsv.gz"
     seen = {**record.seen, **{key_of(o): o.etag for o in files}}
-    _writer(table)(name, gzip.compress("\n".join(f"{k}\t{etag}" for k, etag in seen.items()).encode()))
+    jvm_files.write(table, name, gzip.compress("\n".join(f"{k}\t{etag}" for k, etag in seen.items()).encode()))
     table.updateProperties().set(SEEN, name).commit()
     if record.seen_in:
-        table.io().deleteFile(_path(table.location(), record.seen_in))
+        jvm_files.delete(table, record.seen_in)
 
 
 def await_files(table: JavaTable, record: AppliedFiles, names: Iterable[str], without: Iterable[str] = ()) -> None:
