@@ -14,20 +14,20 @@ from unittest import mock
 import psutil
 
 from frazil.config.settings import resolve
-from frazil.engine import kept_batch, large_batch, load_files, load_on_spark, message_batch, message_blocks, small_batch
+from frazil.engine import kept_batch, large_batch, load_files, message_batch, message_blocks, small_batch
 from frazil.flows import cdc, full_load, maintenance, setup, stream_read
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, jvm_rewrite, merge
+from frazil.lake import compaction, jvm, merge
 
 FLOWS = {"setup": setup.create_tables, "full_load": full_load.run, "cdc_merge": cdc.run, "maintenance": maintenance.run}
 POINTS = {
-    "load files are read": (load_on_spark, "write_in_tasks"),
+    "load files are read": (load_files, "write_in_tasks"),
     "changes are read": (large_batch, "collapse_files"),
     "messages are read": (message_blocks, "message_blocks"),
     "a row delta is written": (kept_batch.KeptBatch, "written"),
     "a MERGE is written": (merge, "merge"),
     "a branch is published": (jvm, "publish"),
-    "files are compacted": (jvm_rewrite, "write_staged"),
+    "files are compacted": (compaction, "rewrite_in_task"),
 }  # fmt: skip
 """Where a process can be killed: what a flow calls there."""
 ONE_TASK = ("files are compacted",)

@@ -325,7 +325,7 @@ def _run(job: Job, plan: RewritePlan) -> Rewritten:
     try:
         if not is_local(job.spark):
             try:
-                return _in_task(job.spark, plan)
+                return rewrite_in_task(job.spark, plan)
             except Exception as error:
                 if not missing_python(error):
                     raise
@@ -336,7 +336,7 @@ def _run(job: Job, plan: RewritePlan) -> Rewritten:
         raise CompactionError(f"{job.name}: {error}", "nothing was committed; run again") from None
 
 
-def _in_task(spark: SparkSession, plan: RewritePlan) -> Rewritten:
+def rewrite_in_task(spark: SparkSession, plan: RewritePlan) -> Rewritten:
     """Rewrite files in one task; raise ChangedRowsError as `rewrite_files` does."""
 
     def run(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
