@@ -15,7 +15,7 @@ SPARK = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
 
 def lanes(tmp_path: Path, rows: int, **more) -> Lanes:
     made = Lanes(SPARK, tmp_path, **more)
-    made.costs["t"] = Costs(rows)
+    made.costs["t"] = Costs(rows, index="none")
     return made
 
 
