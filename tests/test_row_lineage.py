@@ -179,3 +179,17 @@ def test_a_table_that_becomes_v3_keeps_ids_from_its_next_commit_on(world):
             world.spark.sql(f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('format-version' = '3')")
         assert not before or row_ids(world) == before
     assert ways == ["rowdelta", "merge", "rowdelta", "rowdelta"], world.said
+
+
+@pytest.mark.parametrize("read_by", ["this process", "tasks"])
+def test_rows_without_ids_get_new_ones_from_a_row_delta_by_scan(world, read_by, monkeypatch):
+    if read_by == "tasks":
+        monkeypatch.setattr(small_batch, "MOST_MB", 0)
+    world.given["query_engines"] = ["athena"]
+    world.table("t").load("t", *[(i, f"a{i}") for i in range(20)]).loaded()
+    world.spark.sql(f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('format-version' = '3')")
+    world.changes("t", U(1, "b"), D(2), I(90, "c")).merged(lane="scan")
+    ids = row_ids(world)
+    assert len(ids) == 20 and min(ids.values()) >= 0
+    world.changes("t", U(1, "d"), U(3, "e"), name=FILE2).merged(lane="scan")
+    assert row_ids(world) == ids and lane(world) == "scan"

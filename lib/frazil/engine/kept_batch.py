@@ -140,11 +140,12 @@ class KeptBatch:
     def kept_row_ids(self, found: DataFrame) -> DataFrame:
         """Return the ids that rows keep (`n`, `_row_id`), of rows that `key_scan.found_rows` found by their keys.
 
-        A row whose key changed keeps the id that is stored under the old key.
+        A row whose key changed keeps the id that is stored under the old key. A row without an id gets one: its table
+        became v3, and no commit has given it any.
         """
         from pyspark.sql import functions as F
 
-        ids = found.select("n", ROW_ID)
+        ids = found.select("n", ROW_ID).where(F.isnotnull(ROW_ID))
         if self.old_keys is None:
             return ids
         moved = F.broadcast(of_arrow(ids.sparkSession, self.old_keys.select(["n", "before"]).combine_chunks()))

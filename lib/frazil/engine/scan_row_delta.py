@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
@@ -81,9 +82,14 @@ class _Target:
         """The table as a scan of its keys reads it."""
         return ScannedTable(self.name, self.spec, self.snapshot.snapshotId(), list(self.plan), self.has_row_ids)
 
+    @cached_property
+    def write_plan(self) -> WritePlan:
+        """What writes files of the table."""
+        return write_plan(self.spark, self.table)
+
     def writing(self) -> Write:
         """Return the function that writes rows as data files of the table."""
-        return _writing(self.spec, write_plan(self.spark, self.table), self.has_row_ids)
+        return _writing(self.spec, self.write_plan, self.has_row_ids)
 
 
 class _ScanDelta(ABC):
@@ -147,8 +153,7 @@ class _InTasks(_ScanDelta):
 
     def delete(self) -> Deleted:
         target = self.target
-        plan = write_plan(target.spark, target.table)
-        deleted = delete_in_tasks(target.spark, self.kept, target.plan, plan, self.batch.partitions)
+        deleted = delete_in_tasks(target.spark, self.kept, target.plan, target.write_plan, self.batch.partitions)
         if deleted.problem:
             raise MismatchError(f"{target.name}: {deleted.problem}", "run again")
         return deleted

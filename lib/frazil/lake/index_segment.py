@@ -295,7 +295,7 @@ def merged(segments: list[Segment], without_deleted: bool) -> Iterator[list[np.n
     while True:
         bounds = [s.key(a + step) for s, a in zip(segments, at, strict=True) if a + step < len(s)]
         stops = [s.lower(min(bounds)) if bounds else len(s) for s in segments]
-        if bounds and stops == at:  # so many keys share their first number
+        if bounds and stops == at:  # more keys than a step share their first number
             step *= 2
             continue
         parts = [s.read(a, z) for s, a, z in zip(segments, at, stops, strict=True) if z > a][::-1]
