@@ -14,10 +14,11 @@ from lake_reader import lake_rows
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=[0, 32], ids=["in tasks", "in this process"])
+@pytest.fixture(params=["in tasks", "old rows in the driver", "in this process"])
 def size(request, monkeypatch):
-    """Let Spark's tasks read and write the batches, or this process."""
-    monkeypatch.setattr(small_batch, "MOST_MB", request.param)
+    """Let Spark's tasks read and write the batches, and find their old rows there or in the driver, or this process all."""
+    monkeypatch.setattr(small_batch, "MOST_MB", 32 if request.param == "in this process" else 0)
+    monkeypatch.setattr(scan_row_delta, "MOST_FOUND", 0 if request.param == "in tasks" else 1_000_000)
     return request.param
 
 
@@ -55,8 +56,9 @@ def test_deletes_of_format_v2_grow_with_each_batch(world, catalog_options, size)
     assert sorted(lake_rows(catalog_options, f"{world.space}.t")) == sorted(expected.items())
 
 
-def test_the_driver_collects_no_rows_of_a_batch_that_tasks_read(loaded, monkeypatch):
+def test_the_driver_collects_no_rows_of_a_batch_with_many_keys(loaded, monkeypatch):
     monkeypatch.setattr(small_batch, "MOST_MB", 0)
+    monkeypatch.setattr(scan_row_delta, "MOST_FOUND", 3)
     monkeypatch.setattr(scan_row_delta, "find_rows", None)
     monkeypatch.setattr(row_locator, "arrow", None)
     loaded.changes("t", U(1, "b"), D(2), I(90, "c"), U(60, "d", was=3), name=FILE1).merged(lane="scan")
@@ -95,7 +97,7 @@ def test_an_updated_row_keeps_its_row_id_and_a_new_row_gets_one(loaded, size):
 
 
 def test_a_compaction_meanwhile_loses_no_change(loaded, monkeypatch, size):
-    by = scan_row_delta._InDriver if size else scan_row_delta._InTasks
+    by = scan_row_delta._InTasks if size == "in tasks" else scan_row_delta._InDriver
     write, turns = by.write, []
 
     def and_compact(delta):
@@ -167,9 +169,10 @@ def test_a_merge_writes_tables_that_only_spark_can_write(loaded, size, propertie
 
 def test_tasks_join_keys_that_do_not_fit_a_broadcast(loaded, monkeypatch, size):
     monkeypatch.setattr(scan_row_delta, "MOST_BROADCAST", 2)
+    monkeypatch.setattr(scan_row_delta, "MOST_FOUND", 2)
     loaded.changes("t", U(1, "b"), D(2), I(90, "c"), name=FILE1).merged(lane="scan")
     told = summary(loaded)
-    if size:
+    if size == "in this process":
         assert (told["frazil.lane"], told["frazil.lane-reason"]) == ("merge", "3 keys are too many for this process")
     else:
         assert told["frazil.lane"] == "scan"

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from frazil.config.settings import MaintenanceSettings
-from frazil.engine import small_batch
+from frazil.engine import scan_row_delta, small_batch
 from frazil.flows import cdc
 from frazil.lake import compaction, small_file_merge
 from helpers import FILE2, FILE3, LOAD1, D, I, U
@@ -67,11 +67,11 @@ def test_updated_rows_keep_their_ids_and_new_rows_get_new_ones(loaded, given):
     assert lane(loaded) == given
 
 
-@pytest.mark.parametrize("read_by", ["this process", "tasks"])
+@pytest.mark.parametrize("read_by", ["this process", "tasks", "tasks and the driver"])
 @pytest.mark.parametrize("given", LANES)
 def test_a_row_keeps_its_id_when_its_key_changes(loaded, given, read_by, monkeypatch):
-    if read_by == "tasks":
-        monkeypatch.setattr(small_batch, "MOST_MB", 0)
+    monkeypatch.setattr(small_batch, "MOST_MB", 32 if read_by == "this process" else 0)
+    monkeypatch.setattr(scan_row_delta, "MOST_FOUND", 0 if read_by == "tasks" else 1_000_000)
     before = row_ids(loaded)
     moved = [
         U(50, "one step", was=1), U(60, "x", was=2), U(61, "two steps", was=60),
@@ -181,10 +181,10 @@ def test_a_table_that_becomes_v3_keeps_ids_from_its_next_commit_on(world):
     assert ways == ["rowdelta", "merge", "rowdelta", "rowdelta"], world.said
 
 
-@pytest.mark.parametrize("read_by", ["this process", "tasks"])
+@pytest.mark.parametrize("read_by", ["this process", "tasks", "tasks and the driver"])
 def test_rows_without_ids_get_new_ones_from_a_row_delta_by_scan(world, read_by, monkeypatch):
-    if read_by == "tasks":
-        monkeypatch.setattr(small_batch, "MOST_MB", 0)
+    monkeypatch.setattr(small_batch, "MOST_MB", 32 if read_by == "this process" else 0)
+    monkeypatch.setattr(scan_row_delta, "MOST_FOUND", 0 if read_by == "tasks" else 1_000_000)
     world.given["query_engines"] = ["athena"]
     world.table("t").load("t", *[(i, f"a{i}") for i in range(20)]).loaded()
     world.spark.sql(f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('format-version' = '3')")

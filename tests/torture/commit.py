@@ -27,12 +27,12 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "lib")]
 
 from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spark_session import get_spark  # noqa: E402
-from frazil.engine import small_batch  # noqa: E402
+from frazil.engine import scan_row_delta, small_batch  # noqa: E402
 from frazil.lake import jvm  # noqa: E402
 from helpers import D, I, U, World  # noqa: E402
 
 COUNT, ROWS, LIMIT_S = 200, 300, 900
-MOST_MB = small_batch.MOST_MB
+MOST_MB, MOST_FOUND = small_batch.MOST_MB, scan_row_delta.MOST_FOUND
 POINTS = {
     "rowdelta": ["lake.row_delta:write_rows", "lake.row_delta:write_deletes", "lake.jvm_row_delta:commit", "lake.row_locator:Locator.save"],
     "scan": ["engine.scan_row_delta:find_rows", "engine.scan_row_delta:write_deletes", "lake.jvm_row_delta:commit"],
@@ -49,7 +49,9 @@ FAULTS = ["compaction", "second writer", "unknown outcome", "full disk", "foreig
 
 def _in_tasks(lane: str) -> None:
     """Let Spark's tasks read and write small batches too, if the lane wants that."""
-    small_batch.MOST_MB = 0 if lane == "scan in tasks" else MOST_MB
+    in_tasks = lane == "scan in tasks"
+    small_batch.MOST_MB = 0 if in_tasks else MOST_MB
+    scan_row_delta.MOST_FOUND = 0 if in_tasks else MOST_FOUND
 
 
 def _owner(point: str) -> tuple[object, str]:

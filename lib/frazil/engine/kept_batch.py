@@ -23,6 +23,7 @@ from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
@@ -75,6 +76,25 @@ Write = Callable[[Iterator[tuple["pa.Table", "pa.Array | None"]]], Any]
 
 
 @dataclass(frozen=True)
+class KeptIds:
+    """The ids that some rows of a batch keep, by the numbers of the rows in ascending order."""
+
+    numbers: np.ndarray
+    ids: np.ndarray
+
+    def of_rows(self, first: int, count: int) -> pa.Array:
+        """Return the ids of that many rows from a number on; null: a new row."""
+        import numpy as np
+        import pyarrow as pa
+
+        start, end = np.searchsorted(self.numbers, [first, first + count])
+        values, is_new = np.zeros(count, "int64"), np.ones(count, bool)
+        at = self.numbers[start:end] - first
+        values[at], is_new[at] = self.ids[start:end], False
+        return pa.array(values, mask=is_new)
+
+
+@dataclass(frozen=True)
 class KeptBatch:
     """A frame of `kept_rows`, which Spark keeps, and the form of the rows in its blocks.
 
@@ -115,18 +135,29 @@ class KeptBatch:
     def _blocks(self) -> DataFrame:
         return self.frame.where("block is not null").select("n", "block")
 
-    def written(self, write: Write, row_ids: DataFrame | None) -> list[Any]:
-        """Return what `write` returns for the rows of each task; `row_ids` are the `kept_row_ids`, None without row ids."""
-        has_ids = row_ids is not None
-        blocks = self._with_row_ids(row_ids) if has_ids else self._blocks()
+    def moved(self) -> dict[int, int]:
+        """Return, by the numbers of rows whose keys changed, those of the rows with the keys that they had before."""
+        if self.old_keys is None:
+            return {}
+        return dict(zip(self.old_keys["n"].to_pylist(), self.old_keys["before"].to_pylist(), strict=True))
 
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import pyarrow as pa
+    def written(self, write: Write, row_ids: KeptIds | None) -> list[Any]:
+        """Return what `write` returns for the rows of each task, which keep these ids; None: the table has no row ids."""
+        sent = None if row_ids is None else self.frame.sparkSession.sparkContext.broadcast(row_ids)
 
-            parts = _rows_and_ids(batches) if has_ids else ((rows, None) for _, rows in _rows_of_blocks(batches))
-            yield pa.RecordBatch.from_pydict({"result": [json.dumps(write(parts))]})
+        def parts(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Array | None]]:
+            for number, rows in _rows_of_blocks(batches):
+                yield rows, None if sent is None else sent.value.of_rows(number, len(rows))
 
-        return [json.loads(row.result) for row in blocks.mapInArrow(run, "result string").collect()]
+        try:
+            return _results(self._blocks(), write, parts)
+        finally:
+            if sent is not None:
+                sent.destroy()
+
+    def written_after_ids(self, write: Write, row_ids: DataFrame) -> list[Any]:
+        """Return what `write` returns for the rows of each task; `row_ids` are the `kept_row_ids`."""
+        return _results(self._with_row_ids(row_ids), write, _rows_and_ids)
 
     def _with_row_ids(self, row_ids: DataFrame) -> DataFrame:
         """Return blocks (`n`, `block`), each after the ids of its rows (`n`, `_row_id`) and in the same partition."""
@@ -198,9 +229,21 @@ class DriverBatch:
         numbers = {key: n for n, key in enumerate(now)}
         return {n: numbers[key] for n, key in enumerate(then) if key in numbers}
 
-    def written(self, write: Write, row_ids: pa.Array | None) -> list[Any]:
-        """Return what `write` returns for the rows, which keep these ids; null: a new row."""
-        return [write(iter([(self.latest, row_ids)]))]
+    def written(self, write: Write, row_ids: KeptIds | None) -> list[Any]:
+        """Return what `write` returns for the rows, which keep these ids; None: the table has no row ids."""
+        count = len(self.latest)
+        return [write(iter([(self.latest, None if row_ids is None else row_ids.of_rows(0, count))]))]
+
+
+def _results(blocks: DataFrame, write: Write, parts: Callable) -> list[Any]:
+    """Return what `write` returns in each task, where `parts` makes rows and ids of the task's blocks."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        yield pa.RecordBatch.from_pydict({"result": [json.dumps(write(parts(batches)))]})
+
+    return [json.loads(row.result) for row in blocks.mapInArrow(run, "result string").collect()]
 
 
 def _with_typed_keys(rows: DataFrame, form: RowForm) -> DataFrame:
@@ -239,19 +282,15 @@ def _rows_of_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa
 def _rows_and_ids(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table, pa.Array]]:
     """Yield the rows of each block with their ids; the ids come first, in order, and blocks in order too."""
     import numpy as np
-    import pyarrow as pa
 
     numbers, ids = np.array([], "int64"), np.array([], "int64")
     for batch in batches:
         some = batch.filter(batch["block"].is_null())
         numbers, ids = np.append(numbers, some["n"].to_numpy()), np.append(ids, some[ROW_ID].to_numpy())
         for first, rows in _rows_of_blocks(iter([batch.filter(batch["block"].is_valid())])):
-            start, end = np.searchsorted(numbers, [first, first + len(rows)])
-            values, is_new = np.zeros(len(rows), "int64"), np.ones(len(rows), bool)
-            at = numbers[start:end] - first
-            values[at], is_new[at] = ids[start:end], False
-            numbers, ids = numbers[end:], ids[end:]
-            yield rows, pa.array(values, mask=is_new)
+            yield rows, KeptIds(numbers, ids).of_rows(first, len(rows))
+            used = np.searchsorted(numbers, first + len(rows))
+            numbers, ids = numbers[used:], ids[used:]
 
 
 def schema_of(form: RowForm) -> pa.Schema:

@@ -1,8 +1,8 @@
 """Commits a batch as a row delta without a key index: a scan of the table's keys finds the old rows.
 
-Spark's tasks write the new rows and the deletes of a large batch: the driver gets what grows with files, and nothing
-that grows with rows. The time grows with the batch and with the table's key columns. A MERGE would shuffle the whole
-table.
+Spark's tasks write the new rows of a large batch, and the deletes of a very large one. So the driver's memory grows
+with files, and with rows up to `MOST_FOUND` only. The time grows with the batch and with the table's key columns. A
+MERGE would shuffle the whole table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.engine.collapsed_batch import Collapsed
 from frazil.engine.deletes_in_tasks import Deleted, can_delete, delete_in_tasks, digest_of
-from frazil.engine.kept_batch import DriverBatch, KeptBatch, Write
+from frazil.engine.kept_batch import DriverBatch, KeptBatch, KeptIds, Write
 from frazil.engine.load_files import write_plan
 from frazil.engine.row_form import RowForm
 from frazil.engine.write_rows import WritePlan, new_writer
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 MOST_BROADCAST = 5_000_000
 """The number of keys that a broadcast, or the driver, may hold."""
+MOST_FOUND = 1_000_000
+"""The number of keys whose old rows may be found in the driver: 28 bytes each. Tasks spare that, and take more CPU time."""
 
 
 def commit_by_scan(
@@ -114,11 +116,11 @@ class _ScanDelta(ABC):
 
 
 class _InDriver(_ScanDelta):
-    """A batch whose rows this process has."""
+    """A batch whose old rows this process collects, as files, positions and ids; Spark may keep the new rows."""
 
     def __init__(self, target: _Target, found: Collapsed):
         super().__init__(target, found)
-        self.batch = DriverBatch(target.spark, found.rows, RowForm(target.spec))
+        self.batch = found.kept or DriverBatch(target.spark, found.rows, RowForm(target.spec))
         self.old: FoundRows | None = None
 
     def delete(self) -> Deleted:
@@ -140,7 +142,7 @@ class _InDriver(_ScanDelta):
 
 
 class _InTasks(_ScanDelta):
-    """A batch whose rows Spark keeps."""
+    """A batch whose old and new rows Spark keeps."""
 
     def __init__(self, target: _Target, found: Collapsed):
         from pyspark.sql import functions as F
@@ -159,13 +161,17 @@ class _InTasks(_ScanDelta):
         return deleted
 
     def write(self) -> list[dict[str, Any]]:
-        ids = self.batch.kept_row_ids(self.kept) if self.target.has_row_ids else None
-        return [entry for entries in self.batch.written(self.target.writing(), ids) for entry in entries]
+        writing = self.target.writing()
+        if self.target.has_row_ids:
+            results = self.batch.written_after_ids(writing, self.batch.kept_row_ids(self.kept))
+        else:
+            results = self.batch.written(writing, None)
+        return [entry for entries in results for entry in entries]
 
 
 def _delta_of(target: _Target, found: Collapsed) -> _ScanDelta:
     """Return the attempt for a batch; raise MismatchError if tasks cannot read the table's present deletes."""
-    if found.kept is None:
+    if found.kept is None or found.keys <= MOST_FOUND:
         return _InDriver(target, found)
     if not can_delete(target.plan):
         raise MismatchError(f"{target.name} has deletes in Avro or ORC files", "a MERGE writes this batch")
@@ -190,18 +196,22 @@ def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], fa
     return commit_of(spark, head, facts.position.batch)
 
 
-def _kept_row_ids(found: FoundRows, batch: DriverBatch) -> pa.Array:
-    """Return the id that each row of a batch keeps, null for new rows.
+def _kept_row_ids(found: FoundRows, batch: DriverBatch | KeptBatch) -> KeptIds:
+    """Return the ids that the rows of a batch keep.
 
     A row whose key changed keeps the id that is stored under the old key.
     """
-    import pyarrow as pa
+    import numpy as np
 
-    known = dict(zip(found.n.tolist(), found.row_id.tolist(), strict=True))
-    kept = {n: known[before] for n, before in batch.moved().items() if before in known}
-    taken = {*kept.values()}
-    known = {n: row_id for n, row_id in known.items() if row_id not in taken} | kept
-    return pa.array([known.get(n) for n in range(len(batch.latest))], pa.int64())
+    numbers, ids = found.n, found.row_id
+    if moved := batch.moved():
+        known = dict(zip(numbers.tolist(), ids.tolist(), strict=True))
+        kept = {n: known[before] for n, before in moved.items() if before in known}
+        taken = {*kept.values()}
+        known = {n: row_id for n, row_id in known.items() if row_id not in taken} | kept
+        numbers, ids = (np.array([*values], "int64") for values in (known.keys(), known.values()))
+    order = np.argsort(numbers)
+    return KeptIds(numbers[order], ids[order])
 
 
 def _writing(spec: TableSpec, plan: WritePlan, has_row_ids: bool) -> Write:

@@ -250,19 +250,8 @@ def commit(
     manifests_at_once(spark, table, update)
     for_each(spark, delta.new, update, "addRows", ("org.apache.iceberg.RowDelta", "org.apache.iceberg.DataFile"))
     for entries, method in ((delta.added, "addDeletes"), (delta.removed, "removeDeletes")):
-        each = (
-            function(
-                spark,
-                "java.util.function.Consumer",
-                update,
-                method,
-                ("org.apache.iceberg.RowDelta", "org.apache.iceberg.DeleteFile"),
-            )
-            if entries
-            else None
-        )
         for part in delete_files(spark, table, entries):
-            part.forEach(each)
+            for_each(spark, part, update, method, ("org.apache.iceberg.RowDelta", "org.apache.iceberg.DeleteFile"))
     touched = _texts(spark, delta.touched)
     update.validateFromSnapshot(base).validateDataFilesExist(touched).validateDeletedFiles()
     update.conflictDetectionFilter(
