@@ -463,7 +463,7 @@ def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(lo
     assert "MERGE (the package pyroaring is not installed)" in "".join(loaded.said)
     monkeypatch.undo()
     monkeypatch.setattr(lane_choice, "_tested", {})
-    monkeypatch.setattr(jvm_row_delta, "function", lambda *a: 1 / 0)
+    monkeypatch.setattr(jvm_row_delta, "for_each", lambda *a: 1 / 0)
     loaded.changes("t", U(1, "B"), name=FILE2).merged(lane="rowdelta")
     assert "the self-test failed" in loaded.history("t")[0].summary()["frazil.lane-reason"]
     assert (1, "B") in loaded.rows("t")
