@@ -53,7 +53,7 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
         latency.plot(middle, lines[name], color=colour, linestyle=style, linewidth=1.4, marker=marker, label=name)
     latency.set_ylabel("latency")
     seconds_axis(latency, lines["p99"])
-    latency.legend(loc="upper right", ncols=3, fontsize=8, frameon=True, framealpha=0.85, edgecolor="none")
+    latency.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, fontsize=8, borderaxespad=0.2)
     least = (a.last_ms - a.first_ms) / 400 or 500
     for lane, kind in enumerate(reversed(kinds)):
         rows = done[done["action"] == kind]

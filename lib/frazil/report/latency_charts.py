@@ -134,10 +134,10 @@ def tables_by_hour(a: Analysis) -> Figure | None:
     grid = grid.reindex(columns=range(int(grid.columns.min()), int(grid.columns.max()) + step, step))
     figure, axes = new_figure("p95 of each table, hour by hour (seconds)", height=1.2 + 0.34 * len(grid))
     low, high = np.nanmin(grid.to_numpy()), np.nanmax(grid.to_numpy())
-    axes.imshow(grid, aspect="auto", cmap="YlOrRd", norm=LogNorm(max(low, 1e-3) * 0.7, max(high * 1.5, 2e-3)))
+    heat = axes.imshow(grid, aspect="auto", cmap="YlOrRd", norm=LogNorm(max(low, 1e-3) * 0.7, max(high * 1.5, 2e-3)))
     for (y, x), value in np.ndenumerate(grid.to_numpy()) if grid.shape[1] <= 26 else ():
         if not np.isnan(value):
-            colour = "white" if value > high * 0.6 else "black"
+            colour = "white" if heat.norm(value) > 0.7 else "black"
             axes.text(x, y, f"{value:.3g}", ha="center", va="center", fontsize=8, color=colour)
     axes.set_yticks(range(len(grid)), grid.index)
     every = max(1, grid.shape[1] // 12)
