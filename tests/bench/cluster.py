@@ -1,4 +1,4 @@
-"""Figure: the memory of a run's own processes, and its seconds, where a table has 100,000 data files.
+"""Figures of a cluster: large batches on executors of their own, and a driver whose table has 100,000 data files.
 
 Everything that tasks do grows with a cluster. What this process and its JVM hold and do does not, so it has to be little.
 """
@@ -14,7 +14,8 @@ from unittest.mock import patch
 
 import psutil
 
-from bench._lake import lake
+from bench import _executors
+from bench._lake import lake, stop_spark
 from frazil.config.paths import local_path
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings
 from frazil.flows import cdc, full_load, maintenance
@@ -107,8 +108,10 @@ class Memory:
 
 
 def run(quick: bool = False) -> list[dict]:
-    """Do once what runs do with such a table (quick: with 2,000 data files)."""
-    return measured(2_000 if quick else 100_000)
+    """Measure batches on executors, then once what runs do with many data files (quick: with 2,000)."""
+    on_executors = _executors.run(quick)
+    stop_spark()
+    return [*on_executors, *measured(2_000 if quick else 100_000)]
 
 
 def measured(files: int) -> list[dict]:
