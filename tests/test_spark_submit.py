@@ -60,3 +60,26 @@ def test_two_kernels_after_each_other_share_the_session_of_spark_submit(tmp_path
     assert [k[0] for k in kernels] == ["local[1]"] * 2 and kernels[0] == kernels[1]
     assert kernels[0][2] == ""
     assert lake_rows(options, "app.t") == [(1, "a")]
+
+
+WITHOUT_JARS = """
+from pyspark.sql import SparkSession
+from frazil.config.settings import Settings
+from frazil.config.spark_session import EXTENSIONS, SessionError, get_spark
+SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.sql.extensions", EXTENSIONS).getOrCreate()
+lake = {"type": "jdbc", "uri": "jdbc:sqlite:catalog.db", "warehouse": "files"}
+try:
+    get_spark(Settings(root=".", catalog_options=lake))
+except SessionError as e:
+    print("SAID", e)
+"""
+
+
+def test_a_session_without_jars_of_iceberg_is_told_which_packages_to_start_with(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(LIB), "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", WITHOUT_JARS]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    (said,) = [line for line in done.stdout.splitlines() if line.startswith("SAID")]
+    assert said == "SAID this Spark session lacks Iceberg's jars", done.stdout
+    line = ".".join(pyspark.__version__.split(".")[:2])
+    assert f"start it with --packages {jars.ICEBERG[line][0]},{jars.DRIVERS[0]}," in done.stdout

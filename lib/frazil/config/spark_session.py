@@ -19,6 +19,7 @@ from frazil.config import jars, jvm_start, private_files, redaction
 from frazil.config.jvm_start import jvm_output_to, lowered
 from frazil.config.paths import file_location
 from frazil.config.settings import Settings
+from frazil.config.sql import identifier
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -305,6 +306,21 @@ def _end_interrupted(result) -> None:
         context.cancelAllJobs()
 
 
+def _require_iceberg(spark: SparkSession, settings: Settings) -> None:
+    """Raise SessionError if a session that Frazil did not start lacks the classes of the settings' catalog."""
+    statement = f"SHOW NAMESPACES IN {identifier(settings.catalog)}"
+    if not spark.sql(f"EXPLAIN {statement}").first()[0].startswith("Error"):
+        return
+    try:
+        spark.sql(statement)
+    except Exception as e:
+        if "ClassNotFoundException" in str(e) or "Cannot find catalog plugin class" in str(e):
+            needed = ",".join(jars.packages(_line(), settings, needs_s3(settings)))
+            raise SessionError(
+                "this Spark session lacks Iceberg's jars", f"start it with --packages {needed or jars.ICEBERG[_line()][0]}"
+            ) from e
+
+
 def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSession:
     """Return a Spark session with the settings' catalog: the active one, a second one if that has another lake, or a new local one.
 
@@ -332,6 +348,8 @@ def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSe
             raise SessionError(
                 f"this Spark session was built without {', '.join(lacks)}", "restart the kernel and run again"
             )
+    elif conf:
+        _require_iceberg(spark, settings)
     # The JVM never compiles a method above 8,000 bytes of code: a wide table's casts in one method would be
     # interpreted.
     spark.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
