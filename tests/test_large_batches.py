@@ -1,11 +1,17 @@
 """Large batches of change files: Spark's tasks read them by the core, and the result is that of any other batch."""
 
+import hashlib
 import random
+from pathlib import Path
 
 import pytest
 
+from frazil.dms.file_checks import file_digests
+from frazil.dms.listing import DmsObject
 from frazil.engine import small_batch
 from frazil.engine.row_form import bucket_of_each_partition, spark_hash
+from frazil.flows import tasks_or_driver
+from frazil.flows.tasks_or_driver import digests_of
 from helpers import D, I, U
 from lake_reader import lake_rows
 
@@ -159,3 +165,21 @@ def test_a_file_that_cannot_be_read_is_named(world):
     done = world.merge()["t"]
     assert done.failed and f"{_file(2)} row 1: a quoted text does not end" in done.note
     assert world.rows("t") == [(1, "a")]
+
+
+def test_executors_compute_the_digests_of_many_bytes_and_this_process_those_of_few(world, monkeypatch):
+    world.table("t").load("t", (1, "a")).loaded()
+    for number in range(3):
+        world.changes("t", U(1, f"v{number}"), name=_file(number))
+    there = sorted((world.root / "source/public/t").glob("2*.csv"))
+    files = [DmsObject(f.name, str(f), f.stat().st_size, "") for f in there]
+    expected = {f.path: "sha256:" + hashlib.sha256(Path(f.path).read_bytes()).hexdigest()[:40] for f in files}
+    book = world.book()
+    assert digests_of(book, files) is file_digests
+    monkeypatch.setattr(tasks_or_driver, "MOST_HASHED", 0)
+    assert digests_of(book, files) is file_digests  # the master is local
+    monkeypatch.setattr(tasks_or_driver, "is_local", lambda spark: False)
+    in_tasks = digests_of(book, files)
+    assert in_tasks is not file_digests and in_tasks([f.path for f in files]) == expected
+    book.tasks_fail = True
+    assert digests_of(book, files) is file_digests

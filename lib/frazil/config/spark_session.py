@@ -317,7 +317,8 @@ def _require_iceberg(spark: SparkSession, settings: Settings) -> None:
         if "ClassNotFoundException" in str(e) or "Cannot find catalog plugin class" in str(e):
             needed = ",".join(jars.packages(_line(), settings, needs_s3(settings)))
             raise SessionError(
-                "this Spark session lacks Iceberg's jars", f"start it with --packages {needed or jars.ICEBERG[_line()][0]}"
+                "this Spark session lacks Iceberg's jars",
+                f"start it with --packages {needed or jars.ICEBERG[_line()][0]}",
             ) from e
 
 

@@ -6,8 +6,8 @@ import gzip
 import io
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
@@ -100,20 +100,32 @@ class ChangedWhileReadError(PositionError):
         self.changed, self.gone = changed, gone
 
 
-class FileWatch:
-    """Computes digests of local files while they are read, and checks afterwards that no file has changed."""
+def file_digests(paths: Sequence[str]) -> dict[str, str]:
+    """Return digests of files by path; that of a missing file is empty."""
+    return {path: _digest(path) for path in paths}
 
-    def __init__(self, files: Sequence[DmsObject], source: str):
+
+Digests = Callable[[Sequence[str]], dict[str, str]]
+
+
+class FileWatch:
+    """Computes digests of local files while they are read, and checks afterwards that no file has changed.
+
+    `compute` returns the digests of files by path.
+    """
+
+    def __init__(self, files: Sequence[DmsObject], source: str, compute: Digests = file_digests):
         self.files, self.source = files, source
         local = [f.path for f in files if not is_s3(f.path)]
-        self._pool = ThreadPoolExecutor(1) if local else None
-        self._digests = {p: self._pool.submit(_digest, p) for p in local} if self._pool else {}
-        if self._pool:
-            self._pool.shutdown(wait=False)
+        self._digests: Future | None = None
+        if local:
+            pool = ThreadPoolExecutor(1)
+            self._digests = pool.submit(compute, local)
+            pool.shutdown(wait=False)
 
     def contents(self) -> dict[str, str]:
         """Return the digests by path."""
-        return {path: found.result() for path, found in self._digests.items()}
+        return self._digests.result() if self._digests else {}
 
     def require_unchanged(self) -> None:
         """Raise ChangedWhileReadError for files that vanished or changed since they were listed."""

@@ -31,7 +31,7 @@ from frazil.engine.write_rows import Written
 from frazil.errors import FrazilError
 from frazil.flows import quarantine
 from frazil.flows.quarantine import OfBatch
-from frazil.flows.tasks_or_driver import in_tasks_or_here
+from frazil.flows.tasks_or_driver import digests_of, in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge
 from frazil.lake.commit import Commit, Facts, RowDeltaUnsupportedError
@@ -85,7 +85,7 @@ class FileBatch(Batch):
     ):
         self.book, self.spec, self.base, self.listed = book, spec, base, listed
         self.files = tuple(files)
-        self.watch = FileWatch(self.files, spec.source)
+        self.watch = FileWatch(self.files, spec.source, digests_of(book, self.files))
         self.updates: list[Update] = []
         """Updates of the record of applied files, to be finished after the commit."""
 

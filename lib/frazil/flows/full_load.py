@@ -32,7 +32,7 @@ from frazil.flows import quarantine
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.source_catalog import follow_source
-from frazil.flows.tasks_or_driver import in_tasks_or_here
+from frazil.flows.tasks_or_driver import digests_of, in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import Commit
@@ -170,7 +170,7 @@ class _Load:
         self.files, self.name = list(there.loads), book.name(spec)
         self.began_ms = round(time.time() * 1000)
         self.position = after_load(base.position, there, commit.new_batch(load=True), replay=action == "replay")
-        self.watch = FileWatch(self.files, spec.source)
+        self.watch = FileWatch(self.files, spec.source, digests_of(book, self.files))
 
     def run(self) -> tuple[Commit, int]:
         """Write the rows of the files and commit them; return the commit and the number of bad rows."""

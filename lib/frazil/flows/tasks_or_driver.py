@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from frazil.config.spark_session import missing_python
+from frazil.config.spark_session import is_local, missing_python
 from frazil.config.spec import TableSpec
+from frazil.dms.file_checks import Digests, file_digests
+from frazil.dms.listing import DmsObject
+from frazil.dms.storage import is_s3
 from frazil.dms.stream_source import raised_in_task
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 
 T = TypeVar("T")
+MOST_HASHED = 256 << 20
+"""Bytes of a batch's local files whose digests this process computes, even if there are executors."""
+MOST_TASKS = 1_000
+"""How many tasks compute digests at most."""
 
 
 def in_tasks_or_here(book: Workbook, spec: TableSpec, read: Callable[[bool], T]) -> T:
@@ -39,3 +46,21 @@ def tasks_or_here(book: Workbook, fallback: str, read: Callable[[bool], T]) -> T
         book.progress(f"{fallback}, as Spark's executors cannot: {missing}")
         book.tasks_fail = True
         return read(True)
+
+
+def digests_of(book: Workbook, files: Sequence[DmsObject]) -> Digests:
+    """Return the function that computes digests of local files: in Spark's tasks if a cluster has to read many bytes."""
+    size = sum(f.size for f in files if not is_s3(f.path))
+    if size <= MOST_HASHED or book.tasks_fail or is_local(book.spark):
+        return file_digests
+
+    def in_tasks(paths: Sequence[str]) -> dict[str, str]:
+        numbered = book.spark.sparkContext.parallelize(paths, min(len(paths), MOST_TASKS))
+        try:
+            return dict(numbered.mapPartitions(lambda some: file_digests([*some]).items()).collect())
+        except Exception as error:
+            if not missing_python(error):
+                raise
+            return file_digests(paths)
+
+    return in_tasks
