@@ -65,7 +65,8 @@ class Settings:
         {}, "Options of the Iceberg catalog, as in `spark.sql.catalog.<name>.*`: type, uri, warehouse …"
     )
     query_engines: list[str] = parameter(
-        [], "Engines that read the tables. If one cannot read format v3, new tables are v2."
+        [],
+        "Engines that read the tables, such as `duckdb` or `trino>=483`. If one cannot read format v3, new tables are v2.",
     )
     on_unreadable: str = parameter(
         "stop",
@@ -131,6 +132,12 @@ class Settings:
     def is_stream(self) -> bool:
         """Whether the source is a stream and not a folder of files."""
         return self.source.startswith(("kafka://", "kinesis://"))
+
+    @property
+    def catalog_kind(self) -> str:
+        """The type of the catalog, such as `jdbc`, `rest`, `glue` or `s3tables`, even if a class names it."""
+        named = self.catalog_options.get("type") or self.catalog_options.get("catalog-impl", "")
+        return named.rsplit(".", 1)[-1].lower().removesuffix("catalog")
 
     def location(self, name: str) -> Path | str:
         """Return the location of a folder that may be on S3: its URL as text, else the absolute path."""
