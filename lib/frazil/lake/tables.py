@@ -42,7 +42,7 @@ MADE, ADOPTED = "frazil.made", "frazil.adopted"
 
 READS_V3 = {
     "spark": "3.5", "emr": "7.12", "glue": "5.1", "duckdb": "1.5.5", "polars": "2.1", "pyiceberg": "0.12",
-    "trino": "483", "databricks": "18.0", "flink": "", "snowflake": "", "redshift": "", "bigquery": "", "s3tables": "",
+    "trino": "483", "databricks": "18", "flink": "", "snowflake": "", "redshift": "", "bigquery": "", "s3tables": "",
 }  # fmt: skip
 """The engines that read format v3 with deletion vectors, and from which version on; empty: a service without versions."""
 NEEDS_VERSION = ("trino", "databricks")
