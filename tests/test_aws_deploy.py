@@ -4,6 +4,8 @@ import json
 import logging
 import re
 import subprocess
+from pathlib import Path
+from textwrap import dedent
 
 import boto3
 import pytest
@@ -19,6 +21,7 @@ from frazil.cli import aws, main
 from frazil.config.settings import AwsSettings, find_params
 from frazil.report import runs
 
+ROOT = Path(__file__).parent.parent
 BUCKETS = ("dms-bucket", "lake-bucket", "work-bucket")
 SETTINGS = {
     "common": {
@@ -64,7 +67,7 @@ def prod(url, dms, tmp_path, monkeypatch):
     monkeypatch.setattr(stack, "POLL_S", 0.1)
     spec = {"source": "public.t", "target": "shop.t", "key": ["id"], "columns": [{"name": "id", "type": "INT8"}]}
     (params / "prod/t.yml").write_text(yaml.safe_dump(spec))
-    driver = tmp_path / "runs/prod/aws" / aws.bundle.Platform("3.11", "x86_64", True).file_name
+    driver = tmp_path / "runs/prod/aws" / aws.bundle.Platform("3.11.6", "x86_64", True).file_name
     driver.parent.mkdir(parents=True)
     driver.write_bytes(b"packages")
     there = {b["Name"] for b in client("s3", url).list_buckets()["Buckets"]}
@@ -135,6 +138,26 @@ def test_up_shows_first_then_makes_and_down_leaves_nothing_but_tables_and_files(
     assert [o["Key"] for o in s3.list_objects_v2(Bucket="dms-bucket")["Contents"]]
     assert [o["Key"] for o in s3.list_objects_v2(Bucket="lake-bucket")["Contents"]]
     assert frazil("down") == runs.NOTHING
+
+
+def test_the_commands_of_the_page_run_in_their_order(prod, url, dms, monkeypatch, capsys):
+    page = (ROOT / "lib/docs/aws.md").read_text()
+    (told,) = [yaml.safe_load(dedent(b)) for b in re.findall(r"```yaml\n(.*?)```", page, re.S)]
+    named = re.sub(r"arn:aws:dms:[\w:-]+", dms[1], json.dumps(told))
+    told = json.loads(named)
+    told["common"] |= {"specs": "params/prod", "endpoint": "params/e.json"}
+    told["aws"]["application"] = "00fabc0123456789"  # MiniStack has no EMR Serverless
+    (find_params() / "prod.yml").write_text(yaml.safe_dump(told))
+    for bucket in ("my-dms", "my-lake", "my-work"):
+        client("s3", url).create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    whole = Deployment.template
+    monkeypatch.setattr(Deployment, "template", lambda self: whole(self).replace("AWS::EMRServerless::Application", "AWS::SNS::Topic"))  # fmt: skip
+    commands = re.findall(r"^ *frazil (aws .*)$", "\n".join(re.findall(r"```sh\n(.*?)```", page, re.S)), re.M)
+    assert [c.split()[1] for c in commands] == ["check", "up", "up", "start", "status", "down", "down"]
+    for command in commands:
+        code = main(command.split())
+        assert code == runs.OK or (code == runs.BREACH and "status" in command), command  # no DMS answers the execution
+    assert "nothing of prod is left" in capsys.readouterr().out and remains(url) == {}
 
 
 def test_an_event_of_s3_becomes_a_message_of_the_queue(prod, url):

@@ -17,6 +17,8 @@ TAG = "frazil"
 """The tag of everything that is made; its value is the environment."""
 PYTHON = "3.11"
 """The Python of EMR 7 that the jobs take."""
+OLDEST_PYTHON = "3.11.6"
+"""The oldest release of it for which the packages are chosen."""
 ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
 """Where EMR keeps Iceberg."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from frazil.aws import definition, stack
 from frazil.aws.cloud import Cloud, code_of, explained
-from frazil.aws.deployment import PYTHON, AwsError, Deployment
+from frazil.aws.deployment import OLDEST_PYTHON, AwsError, Deployment
 from frazil.aws.watch import progress
 from frazil.cli import aws_job, bundle
 from frazil.config.private_files import open_runs
@@ -85,7 +85,7 @@ def _bundle(deployment: Deployment, options: argparse.Namespace) -> int:
 
 def _driver_archive(deployment: Deployment, again: bool = False) -> Path:
     """Return the archive with the Python packages of the jobs; build it if it is missing."""
-    platform = bundle.Platform(PYTHON, "x86_64", runs_notebooks=True)
+    platform = bundle.Platform(OLDEST_PYTHON, "x86_64", runs_notebooks=True)
     file = _folder(deployment) / platform.file_name
     if again or not file.exists():
         bundle.build(file.parent, platform, lambda text: print(text, flush=True))

@@ -49,8 +49,9 @@ class Platform:
     @property
     def file_name(self) -> str:
         """The name of the archive."""
+        version = "".join(self.python.split(".")[:2])
         arch = "" if self.arch == "x86_64" else f"-{self.arch}"
-        return f"frazil-{'driver' if self.runs_notebooks else 'bundle'}-{frazil.__version__}-cp{self.python.replace('.', '')}{arch}.tar.gz"
+        return f"frazil-{'driver' if self.runs_notebooks else 'bundle'}-{frazil.__version__}-cp{version}{arch}.tar.gz"
 
     @property
     def options(self) -> list[str]:
