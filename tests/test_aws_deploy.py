@@ -187,6 +187,15 @@ def test_archives_have_the_parameters_and_are_sent_once(prod, url, capsys):
     frazil("down", "--yes")
 
 
+def test_what_still_has_the_tag_after_down_is_named(prod, url, capsys):
+    sqs = client("sqs", url)
+    left = sqs.create_queue(QueueName="left-behind", tags={"frazil": "prod"})["QueueUrl"]
+    assert frazil("down", "--yes") == runs.FAILED
+    refused(capsys, "still there with the tag of prod", "left-behind", "delete them in the console")
+    sqs.delete_queue(QueueUrl=left)
+    assert frazil("down", "--yes") == runs.OK
+
+
 # --- what is refused
 
 

@@ -1,6 +1,7 @@
 """The state machine's graph on MiniStack, the queue as a hint, and what the roles allow."""
 
 import json
+import random
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from frazil.aws import definition
 from frazil.aws.deployment import Deployment, Place
 from frazil.aws.hint_queue import delete_before
 from frazil.config.settings import AwsSettings
+from helpers import I, U
 
 TASK = f"arn:aws:dms:{REGION}:{ACCOUNT}:task:T"
 VALUES = {
@@ -308,6 +310,73 @@ def test_expired_and_lost_messages_cost_nothing_but_a_later_start(queue):
 def test_one_run_deletes_a_limited_number(queue):
     send(queue, *(f"m {n}" for n in range(30)))
     assert delete_before(*queue, now_ms(), most=20) == 20 and waiting(queue)[0] == 10
+
+
+class Life:
+    """A source that writes a file at each look, and whose events get lost, doubled or late; jobs that may die."""
+
+    def __init__(self, world, queue, files: int):
+        self.world, self.queue, self.random = world, queue, random.Random(7)
+        self.files = [f"20240101-10{n:02d}00000.csv" for n in range(files)]
+        self.expected = dict.fromkeys(range(5), "old")
+        self.late: list[str] = []
+        self.fates: set[str] = set()
+        self.died = 0
+        world.table("t").load("t", *self.expected.items())
+
+    def choose(self, *fates: str) -> str:
+        fate = self.random.choice(fates)
+        self.fates.add(fate)
+        return fate
+
+    def look(self, _) -> dict:
+        if self.files:
+            name, key = self.files.pop(0), self.random.randrange(8)
+            change = U if key in self.expected else I
+            self.world.changes("t", change(key, name), name=name)
+            self.expected[key] = name
+            match self.choose("once", "twice", "lost", "late"):
+                case "once":
+                    send(self.queue, name)
+                case "twice":
+                    send(self.queue, name, f"{name} again")
+                case "late":
+                    self.late.append(name)
+            if len(self.late) > 2:
+                send(self.queue, *(f"{name} late" for name in reversed(self.late)))
+                self.late = []
+        visible, held = waiting(self.queue)
+        return {"Attributes": {"ApproximateNumberOfMessages": str(visible), "ApproximateNumberOfMessagesNotVisible": str(held)}}  # fmt: skip
+
+    def job(self, _) -> dict:
+        listed = int(time.time() * 1000)
+        fates = ("well", "well", "dies before", "dies after", "dies with messages")
+        fate = self.choose(*fates) if self.died < 3 else "well"  # the fourth failure in turn ends an execution
+        self.died = 0 if fate == "well" else self.died + 1
+        if fate == "dies before":
+            raise JOB_FAILED
+        done = self.world.merge()["t"]
+        assert not done.failed, done.note
+        if fate == "dies with messages":
+            self.queue[0].receive_message(QueueUrl=self.queue[1], MaxNumberOfMessages=3)
+        if fate != "well":
+            raise JOB_FAILED
+        delete_before(*self.queue, listed)
+        return {"JobRunId": "00j"}
+
+
+@pytest.mark.spark
+def test_whatever_becomes_of_events_and_jobs_the_table_ends_as_the_source(url, queue, world):
+    life = Life(world, queue, files=30)
+    flows = services(QueueDepth=life.look, Changes=life.job, Setup=lambda _: [*world.setup()], FullLoad=lambda _: [*world.full_load()])  # fmt: skip
+    first = run(url, machine(MaxPasses="35", SweepEvery="4"), flows, limit_s=250)
+    assert (first.status, life.files) == ("SUCCEEDED", []), first.cause
+    handed = first.arguments("ContinueAsNew")[0]["Input"]
+    second = run(url, machine(MaxPasses="9", SweepEvery="4"), flows, handed, limit_s=100)
+    assert second.status == "SUCCEEDED" and "FullLoad" not in second.states
+    assert life.fates == {"once", "twice", "lost", "late", "well", "dies before", "dies after", "dies with messages"}
+    assert dict(world.rows("t")) == life.expected
+    assert world.merge()["t"].status == "unchanged", "the pipeline's own jobs applied everything"
 
 
 # --- what the job's role may do

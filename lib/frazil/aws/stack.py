@@ -224,11 +224,20 @@ def delete_stack(cloud: Cloud, deployment: Deployment, say: Callable[[str], None
         )
 
 
-def left_over(cloud: Cloud, env: str) -> list[str]:
-    """Return the ARNs of what still has the environment's tag."""
-    filters = [{"Key": TAG, "Values": [env]}]
-    found = cloud.pages("resourcegroupstaggingapi", "get_resources", "ResourceTagMappingList", TagFilters=filters)
-    return sorted(entry["ResourceARN"] for entry in found)
+def left_over(cloud: Cloud, env: str, looks: int = 10) -> list[str]:
+    """Return the ARNs of what still has the environment's tag.
+
+    AWS lists deleted resources for a while, so it looks several times.
+    """
+    found: list[str] = []
+    for look in range(looks):
+        time.sleep(POLL_S * min(look, 1))
+        filters = [{"Key": TAG, "Values": [env]}]
+        entries = cloud.pages("resourcegroupstaggingapi", "get_resources", "ResourceTagMappingList", TagFilters=filters)
+        found = sorted(entry["ResourceARN"] for entry in entries)
+        if not found:
+            break
+    return found
 
 
 def definition_problems(cloud: Cloud, deployment: Deployment) -> list[str]:
