@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export FRAZIL_PARAMS := $(CURDIR)/params
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-slow test-airflow test-ddl test-quick bench torture spark35-env lint format clean
+.PHONY: help env demo lab test test-slow aws-env test-airflow test-ddl test-quick bench torture spark35-env lint format clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,7 +23,7 @@ demo: env ## Run the whole workbook on an embedded database; prove that source a
 lab: env ## Open the notebooks in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=notebooks --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root)
 
-test: env lint spark35-env $(VENV)/classes.jsa ## Run all tests but the slow ones, two files at a time, on both Spark lines
+test: env lint spark35-env aws-env $(VENV)/classes.jsa ## Run all tests but the slow ones, two files at a time, on both Spark lines
 	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 	.venv35/bin/python -m pytest tests/test_end_to_end.py tests/test_small_file_merge.py tests/test_few_messages.py tests/test_large_batches.py tests/test_row_delta_by_scan.py tests/test_row_lineage.py -m "not slow"
 
@@ -38,6 +38,12 @@ spark35-env: .venv35/.ready ## Build the environment of the second Spark line (3
 .venv35/.ready: lib/pyproject.toml
 	$(PYTHON) -m venv .venv35
 	.venv35/bin/pip install --quiet --editable "lib[workbook,demo,kafka,test]" pyspark==3.5.9
+	@touch $@
+
+aws-env: .venv-aws/.ready ## Build the environment of the AWS emulator and its linters, which need another botocore
+.venv-aws/.ready: Makefile
+	$(PYTHON) -m venv .venv-aws
+	.venv-aws/bin/pip install --quiet ministack==1.5.33 cfn-lint==1.58.0 statelint==3.1.0
 	@touch $@
 
 test-airflow: env ## Run the Airflow DAG of the schedules page in a real Airflow, in an environment of its own

@@ -11,6 +11,7 @@ from dataclasses import asdict
 import pytest
 
 from frazil.flows import cdc
+from frazil.flows.continuous import asleep
 from frazil.flows.interrupts import stop_requests
 from frazil.report import live_status
 from helpers import FILE1, FILE2, U
@@ -222,3 +223,23 @@ def test_a_run_whose_spark_has_ended_ends_and_says_so(two, end):
     ]
     assert "spark.log" in ran.stderr.splitlines()[-1]
     assert "new" in str(two.rows("a") + two.rows("b"))  # what it had committed holds
+
+
+@spark
+def test_a_run_ends_when_nothing_was_applied_for_a_while(two, monkeypatch):
+    """Each batch begins the wait again; looks that find nothing do not."""
+    came: list[float] = []
+
+    def hook(table, times):
+        if (table, times) == ("a", 4):
+            two.changes("a", U(1, "newer"), name=FILE2)
+            came.append(time.monotonic())
+
+    made = passes(monkeypatch, hook)
+    two.merge(run_for_s=60, trigger_s=0.5, idle_s=6.0)
+    assert 6.0 <= time.monotonic() - came[0] < 40 and two.rows("a") == [(1, "newer")]
+    assert made.count("public.b") > 4
+
+
+def test_a_run_without_idle_s_has_no_end_of_its_own():
+    assert (asleep(10.0, 0.0), asleep(10.0, 5.0)) == (float("inf"), 15.0)

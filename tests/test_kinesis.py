@@ -203,6 +203,13 @@ def test_a_table_that_begins_at_a_time_beside_an_older_one_takes_no_load_from_be
     assert w.rows("u") == [(2, "b")] and sorted(w.rows("t")) == [(1, "a"), (2, "b")]
 
 
+def test_a_run_ends_when_no_message_came_for_a_while(new_stream):
+    w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b")
+    began = time.monotonic()
+    assert w.merge(run_for_s=90, trigger_s=0.5, idle_s=5.0)["t"].counts["batches"] == 1
+    assert 5.0 <= time.monotonic() - began < 60 and w.rows("t") == [(1, "a"), (2, "b")]
+
+
 def test_what_may_have_expired_is_an_error_and_never_a_gap(new_stream, monkeypatch):
     w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").merged()
     w.message("insert", id=3, v="c")

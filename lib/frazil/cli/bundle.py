@@ -22,8 +22,8 @@ from frazil.errors import FrazilError
 from frazil.report import runs
 
 NOT_ON_CLUSTERS = ("ipykernel", "jupyterlab", "nbconvert", "papermill")
-"""Packages of extra `workbook` that no task and no cell imports."""
-AWS_SERVICES = ("dynamodb", "glue", "kinesis", "s3", "secretsmanager", "signin", "sso", "sso-oidc", "sts")
+"""Packages of extra `workbook` that no task and no cell imports; all but JupyterLab run notebooks."""
+AWS_SERVICES = ("dms", "dynamodb", "glue", "kinesis", "s3", "secretsmanager", "signin", "sqs", "sso", "sso-oidc", "sts")
 """The services whose descriptions boto3 keeps; those of all take 15 MB more."""
 OLDEST_GLIBC = 28
 """The wheels run on glibc 2.28 and newer, as the pinned pyarrow's do."""
@@ -43,12 +43,15 @@ class Platform:
 
     python: str
     arch: str
+    runs_notebooks: bool = False
+    """Whether the archive also has what `frazil run` needs, for a driver on the cluster."""
 
     @property
     def file_name(self) -> str:
         """The name of the archive."""
+        version = "".join(self.python.split(".")[:2])
         arch = "" if self.arch == "x86_64" else f"-{self.arch}"
-        return f"frazil-bundle-{frazil.__version__}-cp{self.python.replace('.', '')}{arch}.tar.gz"
+        return f"frazil-{'driver' if self.runs_notebooks else 'bundle'}-{frazil.__version__}-cp{version}{arch}.tar.gz"
 
     @property
     def options(self) -> list[str]:
@@ -82,19 +85,20 @@ def build(folder: Path, platform: Platform, say: Callable[[str], None]) -> tuple
     return file, unpacked
 
 
-def _pins() -> list[str]:
+def _pins(runs_notebooks: bool) -> list[str]:
     """Return the packages with their versions, as Frazil's own metadata states them."""
     try:
         stated = metadata.requires("frazil") or []
     except metadata.PackageNotFoundError:
         raise BundleError("Frazil is not installed, so its pinned versions are unknown", "pip install frazil") from None
     parsed = [re.fullmatch(r'(([^=]+)==[^;\s]+)(?:; extra == "(\w+)")?', line) for line in stated]
-    return [p[1] for p in parsed if p and p[3] in (None, "workbook", "kafka") and p[2] not in NOT_ON_CLUSTERS]
+    without = ("jupyterlab",) if runs_notebooks else NOT_ON_CLUSTERS
+    return [p[1] for p in parsed if p and p[3] in (None, "workbook", "kafka") and p[2] not in without]
 
 
 def _install(target: Path, platform: Platform, say: Callable[[str], None]) -> None:
     """Let pip fetch the packages. What they need gets the versions that are installed here, which were tested."""
-    pins = _pins()
+    pins = _pins(platform.runs_notebooks)
     pinned = {pin.split("==")[0] for pin in pins}
     here = {f"{d.name}=={d.version}\n" for d in metadata.distributions() if d.name and d.name not in pinned}
     say(f"fetching {len(pins)} packages and what they need, for Python {platform.python} on {platform.arch}")

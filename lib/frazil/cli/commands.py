@@ -27,6 +27,7 @@ COMMANDS = {
     "repair": "repair, without loss, what stops tables: columns that others changed, snapshots from the future",
     "schema": "write the JSON schemas by which editors complete and check YAML files",
     "bundle": "write an archive with the Python packages that Spark's executors need",
+    "aws": "deploy the pipeline of an environment on AWS, watch it, and remove it",
     "down": "list what an environment has created, then delete it",
 }
 

@@ -39,6 +39,11 @@ HADOOP_AWS = {
 """Hadoop's S3 file system for a workstation: for the Hadoop that pyspark bundles, with only the AWS SDK modules that it uses."""
 SIGV4 = [f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "sts", "kms", "apache-client")]
 """Iceberg's REST catalog signs its calls with these if the catalog option `rest.sigv4-enabled` is set."""
+GLUE = {
+    "4.1": ["org.apache.iceberg:iceberg-aws-bundle:1.12.0"],
+    "3.5": ["org.apache.iceberg:iceberg-aws-bundle:1.10.1"],
+}
+"""AWS's clients for the Glue catalog and S3FileIO. EMR and Glue have them."""
 SDK_BUNDLES = ("software.amazon.awssdk:bundle", "com.amazonaws:aws-java-sdk-bundle")
 """The complete AWS SDK in one jar of 600 MB: excluded."""
 CARRIED = (
@@ -77,6 +82,7 @@ def packages(line: str, settings: Settings, s3: bool) -> list[str]:
         LOCAL_FILES,
         *(HADOOP_AWS[line] if s3 else []),
         *(SIGV4 if signed else []),
+        *(GLUE[line] if settings.catalog_kind == "glue" else []),
         *_source_driver(settings),
         *[p.strip() for p in (own or "").split(",")],
     ]

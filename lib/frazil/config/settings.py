@@ -65,7 +65,8 @@ class Settings:
         {}, "Options of the Iceberg catalog, as in `spark.sql.catalog.<name>.*`: type, uri, warehouse …"
     )
     query_engines: list[str] = parameter(
-        [], "Engines that read the tables. If one cannot read format v3, new tables are v2."
+        [],
+        "Engines that read the tables, such as `duckdb` or `trino>=483`. If one cannot read format v3, new tables are v2.",
     )
     on_unreadable: str = parameter(
         "stop",
@@ -132,6 +133,12 @@ class Settings:
         """Whether the source is a stream and not a folder of files."""
         return self.source.startswith(("kafka://", "kinesis://"))
 
+    @property
+    def catalog_kind(self) -> str:
+        """The type of the catalog, such as `jdbc`, `rest`, `glue` or `s3tables`, even if a class names it."""
+        named = self.catalog_options.get("type") or self.catalog_options.get("catalog-impl", "")
+        return named.rsplit(".", 1)[-1].lower().removesuffix("catalog")
+
     def location(self, name: str) -> Path | str:
         """Return the location of a folder that may be on S3: its URL as text, else the absolute path."""
         value = getattr(self, name)
@@ -175,8 +182,9 @@ class FullLoadSettings(Settings):
     )
     load_complete_when: str = parameter(
         "changes",
-        "How to recognise that a table's full load in a stream is complete: `changes`, `declared` or a JSON file. "
-        "`changes`: a change arrived after the last load record. `declared`: you say so. A file: as `aws dms "
+        "How to recognise that a table's full load is complete: `changes`, `declared`, `dms:` and the ARN of the task, "
+        "or a JSON file. `changes`: in a stream, a change arrived after the last load record; files are taken as they "
+        "are. `declared`: you say so. `dms:`: ask DMS for the tables' statistics. A file: as `aws dms "
         "describe-table-statistics` prints it.",
     )
 
@@ -213,6 +221,9 @@ class CdcMergeSettings(Settings):
         0.0, "Keep polling for new change files for this many seconds (`inf`: until stopped); 0: one pass."
     )
     trigger_s: float = parameter(3.0, "Seconds between two polls with `run_for_s`; 0: no pause.")
+    idle_s: float = parameter(
+        0.0, "With `run_for_s`: end earlier, after this many seconds in which nothing was applied; 0: off."
+    )
     full_listing_every: int = parameter(
         100, "Do a full listing every N polls and report files that disappeared, changed or arrived late; 0 = off."
     )
@@ -379,6 +390,41 @@ class OperateSettings(Settings):
     webhook: str = parameter("", "URL that gets the facts of `on_trouble` as a POST.")
 
 
+@dataclass(frozen=True)
+class AwsSettings(Settings):
+    """Parameters of `frazil aws`, which deploys the pipeline of an environment."""
+
+    region: str = parameter("", "AWS region of the deployment, and of its buckets.")
+    artifacts: str = parameter(
+        "", "Folder `s3://bucket/folder` for archives, and for the executed notebooks and records of runs."
+    )
+    replication_task: str = parameter(
+        "", "ARN of the DMS task whose full load the pipeline waits for; empty: it does not wait."
+    )
+    application: str = parameter("", "Id of an EMR Serverless application to use; empty: `frazil aws up` makes one.")
+    release: str = parameter("emr-7.12.0", "Release of EMR for a new application.")
+    max_vcpu: int = parameter(32, "Maximum number of vCPUs that a new application may use at the same time.", least=4)
+    full_load_spark: str = parameter(
+        "--conf spark.driver.cores=4 --conf spark.driver.memory=14g --conf spark.executor.cores=4 "
+        "--conf spark.executor.memory=14g --conf spark.dynamicAllocation.maxExecutors=3",
+        "Options of spark-submit for the full load.",
+    )
+    changes_spark: str = parameter(
+        "--conf spark.driver.cores=2 --conf spark.driver.memory=6g --conf spark.executor.cores=2 "
+        "--conf spark.executor.memory=6g --conf spark.dynamicAllocation.maxExecutors=2",
+        "Options of spark-submit for setup and changes.",
+    )
+    wait_s: int = parameter(30, "Seconds between two looks at the queue.", least=5)
+    sweep_every: int = parameter(
+        120, "Start a job at each Nth look even though no message waits: a lost event then costs time only.", least=1
+    )
+    keep_running: bool = parameter(True, "Start the pipeline every hour if it does not run.")
+    alarm_topic: str = parameter("", "ARN of an SNS topic that hears of failed executions; empty: none.")
+    source_secret: str = parameter(
+        "", "ARN of the secret with the source database's login, which jobs may read; empty: none."
+    )
+
+
 NOTEBOOKS: dict[str, type[Settings]] = {
     "setup": SetupSettings,
     "full_load": FullLoadSettings,
@@ -387,6 +433,7 @@ NOTEBOOKS: dict[str, type[Settings]] = {
     "latency": LatencySettings,
     "explore": ExploreSettings,
     "operate": OperateSettings,
+    "aws": AwsSettings,
 }
 
 

@@ -126,8 +126,7 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
     name, given = f"spark.sql.catalog.{settings.catalog}", dict(settings.catalog_options)
     if not given:
         return {}
-    kind = (given.get("type") or given.get("catalog-impl", "")).rsplit(".", 1)[-1].lower().removesuffix("catalog")
-    places = {"uri": "jdbc:sqlite:", **({"warehouse": ""} if kind in WITH_PATHS else {})}
+    places = {"uri": "jdbc:sqlite:", **({"warehouse": ""} if settings.catalog_kind in WITH_PATHS else {})}
     for key, prefix in places.items():
         value = given.get(key, "")
         if value.startswith(prefix) and "://" not in value:
@@ -148,8 +147,9 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
 
 
 def needs_s3(settings: Settings) -> bool:
-    """Return whether the source or the warehouse is on S3."""
-    places = (settings.source, settings.catalog_options.get("warehouse", ""))
+    """Return whether Spark reads or writes S3 through Hadoop: the source, or a warehouse without Iceberg's own S3FileIO."""
+    own = settings.catalog_options.get("io-impl", "").endswith(".S3FileIO")
+    places = (settings.source, "" if own else settings.catalog_options.get("warehouse", ""))
     return any(place.startswith(("s3://", "s3a://")) for place in places)
 
 

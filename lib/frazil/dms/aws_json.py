@@ -259,6 +259,11 @@ def read_statistics(path: Path) -> dict[str, TableStatistics]:
             f"{path}: contains no TableStatistics",
             "save the output of: aws dms describe-table-statistics --replication-task-arn <the task's>",
         )
+    return statistics_by_table(entries)
+
+
+def statistics_by_table(entries: Iterable[dict[str, Any]]) -> dict[str, TableStatistics]:
+    """Return {source schema.table: its statistics} from DMS's entries."""
     return {f"{e.get('SchemaName', '')}.{e.get('TableName', '')}": _one(e) for e in entries}
 
 

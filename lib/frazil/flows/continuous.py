@@ -28,9 +28,11 @@ def process_continuously(
     """Run `work` for each table every `trigger_s` seconds for `run_for_s` seconds, and pass each result to `done`.
 
     Tables do not wait for each other: a slow one is processed less often. A failed one is tried again after a pause
-    that doubles up to a minute. At the end no new work starts, and the run waits for work in progress.
+    that doubles up to a minute. At the end no new work starts, and the run waits for work in progress. The end is
+    earlier if nothing was applied for `idle_s` seconds.
     """
     s, until = book.settings, time.monotonic() + book.settings.run_for_s
+    applied = time.monotonic()
     due = {spec.source: 0.0 for spec in book.specs.values()}
     pause = dict.fromkeys(due, s.trigger_s)
     flying: dict[Future, tuple[TableSpec, float]] = {}
@@ -52,4 +54,10 @@ def process_continuously(
                 pause[spec.source] = failing if result.failed else s.trigger_s
                 due[spec.source] = (time.monotonic() if result.failed else began) + pause[spec.source]
                 done(spec, result)
-            over = book.stop.is_set() or time.monotonic() >= until
+                applied = time.monotonic() if result.counts.get("batches") else applied
+            over = book.stop.is_set() or time.monotonic() >= min(until, asleep(applied, s.idle_s))
+
+
+def asleep(applied: float, idle_s: float) -> float:
+    """Return when a run ends in which nothing was applied since `applied`."""
+    return applied + (idle_s or float("inf"))

@@ -12,6 +12,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.file_checks import FileWatch, require_one_load
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
+from frazil.dms.load_gate import LoadGate, load_gate
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import (
     Position,
@@ -78,6 +79,7 @@ def run(book: Workbook) -> list[TableResult]:
         from frazil.flows import stream_load
 
         return stream_load.run(book)
+    gate = _gate(book)
 
     def work(spec: TableSpec) -> TableResult:
         there = book.objects(spec)
@@ -87,6 +89,8 @@ def run(book: Workbook) -> list[TableResult]:
             require_first_files(book, spec, there)
             raise
         commit.remove_abandoned_branches(book.spark, book.name(spec))
+        if waits := _waits(gate, spec, there, action):
+            return TableResult(spec.source, "waiting", waits)
         if action == "refuse":
             require_same_load(there, base.position, load_of(book.spark, book.name(spec)), spec.source)
         if action == "load nothing":
@@ -103,19 +107,45 @@ def run(book: Workbook) -> list[TableResult]:
             return TableResult(spec.source, "unchanged", EMPTY if base.position.awaits_load else action)
         if action == "replay":
             require_replayable(there, base.position, spec.source, base.record)
-        return apply_load(book, spec, there, base, action)
+        return apply_load(book, spec, there, base, action, gate)
 
     return book.each_table(work)
 
 
-def apply_load(book: Workbook, spec: TableSpec, there: TableObjects, base: TableState, action: str) -> TableResult:
-    """Apply a table's load files: `load`, `reload` or `replay`."""
+def _gate(book: Workbook) -> LoadGate | None:
+    """Return the gate of `load_complete_when`, and say in which state the task is, if DMS was asked."""
+    gate = load_gate(book.settings)
+    if gate and gate.task:
+        book.progress(f"the DMS task is {gate.task}")
+    return gate
+
+
+def _waits(gate: LoadGate | None, spec: TableSpec, there: TableObjects, action: str) -> str:
+    """Return what DMS's statistics miss before a load may be applied; empty if it may."""
+    if not gate or action in ("refuse", "loaded"):
+        return ""
+    rows = gate.rows(spec.source)
+    lacks = f"no load file is there, of {rows:,} row(s) by DMS" if rows and not there.loads else ""
+    return gate.waits(spec.source) or lacks
+
+
+class _RowsLackError(Exception):
+    """The load files have another number of rows than DMS loaded."""
+
+
+def apply_load(
+    book: Workbook, spec: TableSpec, there: TableObjects, base: TableState, action: str, gate: LoadGate | None = None
+) -> TableResult:
+    """Apply a table's load files: `load`, `reload` or `replay`; `gate` knows how many rows they must have."""
     if action != "replay":
         require_one_age(book, spec, there, base)
     book.check_files(spec, there)
     size = sum(o.size for o in there.loads) / 1e6
     book.progress(f"{spec.source}: {action} of {len(there.loads)} file(s), {size:.1f} MB")
-    return _load(book, spec, there, base, action)
+    try:
+        return _load(book, spec, there, base, action, gate)
+    except _RowsLackError as e:
+        return TableResult(spec.source, "waiting", str(e))
 
 
 def require_one_age(book: Workbook, spec: TableSpec, there: TableObjects, base: TableState | None) -> None:
@@ -153,10 +183,14 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Table
     return base, there, verdict(there, base.position, policy)
 
 
-def _load(book: Workbook, spec: TableSpec, there: TableObjects, base: TableState, action: str) -> TableResult:
+def _load(
+    book: Workbook, spec: TableSpec, there: TableObjects, base: TableState, action: str, gate: LoadGate | None
+) -> TableResult:
     files = list(there.loads)
     shaped = follow(book, spec, base, files, LOAD_PHASE)
-    done, bad = _Load(book, shaped.spec, there, shaped.on(base), action).run()
+    load = _Load(book, shaped.spec, there, shaped.on(base), action)
+    load.expected = gate.rows(spec.source) if gate else None
+    done, bad = load.run()
     word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action]
     counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
     return TableResult(spec.source, word, "", counts=counts)
@@ -171,6 +205,8 @@ class _Load:
         self.began_ms = round(time.time() * 1000)
         self.position = after_load(base.position, there, commit.new_batch(load=True), replay=action == "replay")
         self.watch = FileWatch(self.files, spec.source, digests_of(book, self.files))
+        self.expected: int | None = None
+        """How many rows DMS loaded, if that is known."""
 
     def run(self) -> tuple[Commit, int]:
         """Write the rows of the files and commit them; return the commit and the number of bad rows."""
@@ -204,8 +240,10 @@ class _Load:
         try:
             if tally.bad.count:
                 self.watch.require_unchanged()
+            if self.expected not in (None, tally.rows + tally.bad.count):
+                raise _RowsLackError(f"{tally.rows + tally.bad.count:,} rows are there, of {self.expected:,} by DMS")
             quarantine.admit_rows(book, spec, tally.bad, tally.rows + tally.bad.count, written.files)
-        except FrazilError:
+        except (FrazilError, _RowsLackError):
             engine.delete_written(table, written)
             raise
         return written

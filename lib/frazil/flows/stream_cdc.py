@@ -28,7 +28,7 @@ from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply import Batch, apply_batch
-from frazil.flows.continuous import LONGEST_PAUSE_S, show
+from frazil.flows.continuous import LONGEST_PAUSE_S, asleep, show
 from frazil.flows.control_schema import require_one_meaning
 from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.schema_changes import FromStream, follow
@@ -103,6 +103,11 @@ class _Run:
                 self.out[table] = time.monotonic() + self.pause[table] if self.live is not None else float("inf")
             elif result.status == "merged":
                 self.pause.pop(table, None)
+
+    @property
+    def batches(self) -> int:
+        """The number of batches that were applied."""
+        return sum(result.counts.get("batches", 0) for result in self.total.values())
 
     def one_pass(self) -> bool:
         """Read once what is after the tables' positions; return whether more exists."""
@@ -299,11 +304,12 @@ def _sum(groups: list[Group]) -> tuple[int, frozenset[str]]:
 def run(book: Workbook) -> list[TableResult]:
     """Apply what is after the tables' positions, read once for all, up to `max_batches` passes.
 
-    With `run_for_s` it polls every `trigger_s` seconds for that long, or until an interrupt or SIGTERM. It tries a
-    failed table again, from its own position, after a pause that doubles up to a minute.
+    With `run_for_s` it polls every `trigger_s` seconds for that long, or until an interrupt or SIGTERM, or until
+    nothing was applied for `idle_s` seconds. It tries a failed table again, from its own position, after a pause that doubles up to a minute.
     """
     s, run, trouble = book.settings, _Run(book), None
     until = time.monotonic() + s.run_for_s
+    applied, batches = time.monotonic(), 0
     with book.interruptible():
         while not book.stop.is_set():
             began, more = time.monotonic(), False
@@ -314,10 +320,12 @@ def run(book: Workbook) -> list[TableResult]:
                     raise
                 trouble = e
                 book.progress(f"the stream cannot be read, trying again: {jvm.cause(e)}")
+            if run.batches != batches:
+                applied, batches = time.monotonic(), run.batches
             if s.max_batches and run.passes >= s.max_batches:
                 break
             if not more:
-                if time.monotonic() >= until:
+                if time.monotonic() >= min(until, asleep(applied, s.idle_s)):
                     break
                 if time.monotonic() - run.settled > SETTLE_S:
                     run.settle()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
-from frazil.dms.aws_json import TableStatistics, read_statistics
 from frazil.dms.control_records import CREATE
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.load_gate import load_gate
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
@@ -46,9 +46,7 @@ class _Load:
         self.policy, self.over = getattr(s, "on_changed_load", "refuse"), getattr(s, "load_complete_when", "changes")
         if self.policy == "replay":
             raise ParameterError("on_changed_load = 'replay' is for files", "write reload")
-        self.statistics: dict[str, TableStatistics] | None = None
-        if self.over not in ("changes", "declared"):
-            self.statistics = read_statistics(s.path("load_complete_when"))
+        self.gate = load_gate(s)
         self.earliest, self.retention = book.stream.earliest(), book.stream.retention()
         self.base: dict[str, TableState] = {}
         self.changed: dict[str, OtherWriterError] = {}
@@ -202,11 +200,10 @@ class _Load:
         """Return what is missing before a table's load is known to be complete."""
         if self.over == "declared":
             return ""
-        if self.statistics is not None:
-            known = self.statistics.get(spec.source)
-            if not known or not known.loaded:
-                return "DMS's statistics do not call the table completed"
-            rows = known.full_load_rows
+        if self.gate:
+            if waits := self.gate.waits(spec.source):
+                return waits
+            rows = self.gate.rows(spec.source)
             return "" if loads or not rows else f"no load records are there, of {rows:,} row(s) by DMS"
         if over is False:
             return (
@@ -219,7 +216,7 @@ class _Load:
 
         DMS sends that record before them, and everything later than a kept message is kept.
         """
-        if self.statistics is not None or self.over == "declared":
+        if self.gate or self.over == "declared":
             return ""
         cut = {
             p
@@ -253,11 +250,10 @@ class _Load:
         try:
             bad = found.bad.count
             quarantine.admit_rows(self.book, spec, found.bad, found.seen["changes"], found.files)
-            rows, known = self._rows(spec, found), (self.statistics or {}).get(spec.source)
-            if known and known.full_load_rows != found.keys + bad:
-                return TableResult(
-                    spec.source, "waiting", f"{found.keys + bad:,} rows are there, of {known.full_load_rows:,} by DMS"
-                )
+            rows, known = self._rows(spec, found), self.gate.rows(spec.source) if self.gate else None
+            if known not in (None, found.keys + bad):
+                note = f"{found.keys + bad:,} rows are there, of {known:,} by DMS"
+                return TableResult(spec.source, "waiting", note)
 
             def write(branch: str, properties: dict[str, str]) -> None:
                 merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=again)

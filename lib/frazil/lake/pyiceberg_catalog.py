@@ -61,7 +61,7 @@ def _as_catalog_error() -> Iterator[None]:
 
 @_as_catalog_error()
 def open_catalog(settings: Settings) -> Catalog:
-    """Return the settings' catalog in PyIceberg: SQLite by JDBC, or REST."""
+    """Return the settings' catalog in PyIceberg: SQLite by JDBC, REST, Glue or S3 Tables."""
     try:
         from pyiceberg.catalog import load_catalog
     except ImportError:
@@ -74,7 +74,7 @@ def open_catalog(settings: Settings) -> Catalog:
         "s3.region": region,
     } | given  # as for boto3 and Spark
     given = {k: v for k, v in given.items() if v}
-    kind, uri = given.get("type", ""), given.get("uri", "")
+    kind, uri = settings.catalog_kind, given.get("uri", "")
     if kind == "jdbc" and uri.startswith("jdbc:sqlite:"):
         file = os.path.join(settings.root, uri.removeprefix("jdbc:sqlite:"))
         if not os.path.exists(file):
@@ -83,9 +83,21 @@ def open_catalog(settings: Settings) -> Catalog:
         warehouse = warehouse if "://" in warehouse else os.path.join(settings.root, warehouse)
         given |= {"type": "sql", "uri": sqlite_url(file), "warehouse": warehouse, "init_catalog_tables": "false"}
         return load_catalog(settings.catalog, **given)
-    if kind == "rest":
-        return load_catalog(settings.catalog, **given)
-    raise CatalogError(f"a catalog of type '{kind}' is not read without Spark", "use type jdbc on SQLite, or rest")
+    if kind in ("rest", "glue", "s3tables"):
+        own = _s3tables(region or "") if kind == "s3tables" else {"type": kind}
+        return load_catalog(settings.catalog, **{k: v for k, v in given.items() if k != "catalog-impl"} | own)
+    raise CatalogError(
+        f"a catalog of type '{kind}' is not read without Spark", "use type jdbc on SQLite, rest, glue or S3 Tables"
+    )
+
+
+def _s3tables(region: str) -> dict[str, str]:
+    """Return the options of S3 Tables' own REST catalog, which knows the tables of `S3TablesCatalog`."""
+    if not region:
+        raise CatalogError("no AWS region is set", "set AWS_REGION")
+    host = os.environ.get("AWS_ENDPOINT_URL_S3TABLES") or f"https://s3tables.{region}.amazonaws.com"
+    signed = {"rest.sigv4-enabled": "true", "rest.signing-name": "s3tables", "rest.signing-region": region}
+    return {"type": "rest", "uri": f"{host}/iceberg", **signed}
 
 
 @_as_catalog_error()

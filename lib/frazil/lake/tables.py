@@ -6,6 +6,7 @@ A table that was rolled back below its position stops, as further batches would 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,11 +40,13 @@ FORM = "frazil.form"
 MADE, ADOPTED = "frazil.made", "frazil.adopted"
 """Properties: of a namespace that Frazil created, and of a table that it did not create."""
 
-# Whether an engine reads format v3 with deletion vectors; an unlisted engine counts as unable.
 READS_V3 = {
-    "spark": True, "duckdb": True, "pyiceberg": True, "snowflake": True, "redshift": True, "flink": True,
-    "athena": False, "trino": False, "clickhouse": False, "bigquery": False,
+    "spark": "3.5", "emr": "7.12", "glue": "5.1", "duckdb": "1.5.5", "polars": "2.1", "pyiceberg": "0.12",
+    "trino": "483", "databricks": "18", "flink": "", "snowflake": "", "redshift": "", "bigquery": "", "s3tables": "",
 }  # fmt: skip
+"""The engines that read format v3 with deletion vectors, and from which version on; empty: a service without versions."""
+NEEDS_VERSION = ("trino", "databricks")
+"""Engines whose older versions are still usual: they count as able only with a stated version."""
 DUCKDB_SETTING = "SET enable_external_file_cache = false"
 """DuckDB needs this to read v3: otherwise it may apply a deletion vector to the wrong file and return wrong rows."""
 
@@ -53,8 +56,27 @@ class TableError(FrazilError):
 
 
 def format_version(query_engines: list[str]) -> int:
-    """Return 3 unless a declared query engine cannot read it; an unknown one counts as unable."""
-    return 3 if all(READS_V3.get(engine.lower(), False) for engine in query_engines) else 2
+    """Return 3 unless a declared query engine, such as `trino>=483`, cannot read it; an unknown one counts as unable."""
+    return 3 if all(map(reads_v3, query_engines)) else 2
+
+
+def reads_v3(engine: str) -> bool:
+    """Return whether an engine reads format v3 with deletion vectors; `athena`, or `trino>=483` with its oldest version."""
+    name, version = _engine(engine), engine.partition(">=")[2]
+    since = READS_V3.get(name)
+    if since is None or (name in NEEDS_VERSION and not version):
+        return False
+    return not (since and version) or _numbers(version) >= _numbers(since)
+
+
+def _engine(declared: str) -> str:
+    """Return the name of a declared engine, without its version."""
+    return declared.partition(">=")[0].strip().lower()
+
+
+def _numbers(version: str) -> list[int]:
+    """Return the numbers of a version, for comparison."""
+    return [int(n) for n in re.findall(r"\d+", version)]
 
 
 def create_namespaces(spark: SparkSession, names: list[str]) -> None:
@@ -154,7 +176,7 @@ def format_of(spark: SparkSession, name: str) -> int:
 
 def unread_partitions(spark: SparkSession, name: str, query_engines: list[str]) -> str:
     """Describe the partition fields of a table that one of the query engines cannot read; empty if none. New tables have none."""
-    odd = jvm_schema.odd_partitions(spark, load(spark, name)) if "duckdb" in map(str.lower, query_engines) else []
+    odd = jvm_schema.odd_partitions(spark, load(spark, name)) if "duckdb" in map(_engine, query_engines) else []
     if not odd:
         return ""
     return (

@@ -1,0 +1,140 @@
+"""What is deployed for an environment: names, places, and the parameters of the CloudFormation template."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from frazil.config.settings import AwsSettings
+from frazil.config.spark_session import EXTENSIONS
+from frazil.config.spec import load_specs
+from frazil.errors import FrazilError
+
+HERE = Path(__file__).parent
+TAG = "frazil"
+"""The tag of everything that is made; its value is the environment."""
+PYTHON = "3.11"
+"""The Python of EMR 7 that the jobs take."""
+OLDEST_PYTHON = "3.11.6"
+"""The oldest release of it for which the packages are chosen."""
+ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
+"""Where EMR keeps Iceberg."""
+
+
+class AwsError(FrazilError):
+    """Something cannot be deployed, started or removed on AWS."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder in a bucket; the prefix has no slashes around it."""
+
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def of(cls, name: str, url: str) -> Place:
+        """Return the place that a parameter names; raise AwsError if it is not in a folder of a bucket."""
+        found = re.fullmatch(r"s3a?://([a-z0-9.-]+)/+([^/].*?)/*", url)
+        if not found:
+            raise AwsError(f"{name} = '{url}' is no folder on S3", f"write {name}: s3://bucket/folder")
+        return cls(found[1], found[2])
+
+    def under(self, *parts: str) -> Place:
+        """Return a folder in this one."""
+        return Place(self.bucket, "/".join((self.prefix, *parts)))
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """The deployment of one environment."""
+
+    settings: AwsSettings
+    source: Place
+    lake: Place
+    artifacts: Place
+    databases: tuple[str, ...]
+
+    @classmethod
+    def of(cls, settings: AwsSettings) -> Deployment:
+        """Return what the settings describe; raise AwsError for what cannot be deployed."""
+        env, task = settings.env, settings.replication_task
+        if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", env):
+            raise AwsError(
+                f"the name '{env}' cannot be used for a deployment", "rename the file: a-z, 0-9 and - (31 letters)"
+            )
+        if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", settings.region):
+            raise AwsError(f"aws: region = '{settings.region}' is no region", "write region: eu-west-1, for example")
+        if settings.is_stream:
+            raise AwsError("the source is a stream; only files on S3 are deployed", "run 02_cdc_merge with run_for_s")
+        if settings.catalog_kind != "glue":
+            raise AwsError(
+                f"jobs on AWS cannot use a catalog of type '{settings.catalog_kind}'",
+                "write type: glue into catalog_options",
+            )
+        if task and not re.fullmatch(r"arn:[\w-]+:dms:[\w-]+:\d{12}:(task|replication-config):[\w-]+", task):
+            raise AwsError(
+                f"aws: replication_task = '{task}' is no ARN of a DMS task",
+                "copy it from aws dms describe-replication-tasks",
+            )
+        targets = [spec.target for spec in load_specs(settings.path("specs")).values()]
+        named = {*(t.rpartition(".")[0] for t in targets), settings.ops_namespace}
+        return cls(
+            settings,
+            Place.of("source", settings.source),
+            Place.of("warehouse", settings.catalog_options.get("warehouse", "")),
+            Place.of("artifacts", settings.artifacts).under(env),
+            tuple(sorted(named)),
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of the stack, the application and the state machine."""
+        return f"frazil-{self.settings.env}"
+
+    def template(self) -> str:
+        """Return the template with the state machine in it."""
+        definition = json.dumps(json.loads((HERE / "pipeline.asl.json").read_text(encoding="utf-8")))
+        return (HERE / "stack.yml").read_text(encoding="utf-8").replace('"@pipeline.asl.json"', json.dumps(definition))
+
+    def parameters(self, account: str, partition: str, archives: dict[str, str]) -> dict[str, str]:
+        """Return the values of the template's parameters; `archives`: the URLs of `driver`, `workbook` and `job`."""
+        s = self.settings
+        return {
+            "Env": s.env, "SourceBucket": self.source.bucket, "SourcePrefix": self.source.prefix,
+            "LakeBucket": self.lake.bucket, "LakePrefix": self.lake.prefix,
+            "ArtifactBucket": self.artifacts.bucket, "ArtifactPrefix": self.artifacts.prefix,
+            "CatalogArns": ",".join(self._catalog(account, partition)), "ReplicationTaskArn": s.replication_task,
+            "SourceSecretArn": s.source_secret, "ApplicationId": s.application, "ReleaseLabel": s.release,
+            "MaxVcpu": str(s.max_vcpu), "JobFile": archives["job"], "SparkShared": _spark(archives),
+            "SparkFullLoad": s.full_load_spark, "SparkChanges": s.changes_spark, "WaitSeconds": str(s.wait_s),
+            "SweepEvery": str(s.sweep_every), "KeepRunning": "ENABLED" if s.keep_running else "DISABLED",
+            "AlarmTopicArn": s.alarm_topic,
+        }  # fmt: skip
+
+    def _catalog(self, account: str, partition: str) -> list[str]:
+        """Return the ARNs of Glue's catalog, and of the databases with their tables."""
+        of = f"arn:{partition}:glue:{self.settings.region}:{account}"
+        names = [(f"{of}:database/{name}", f"{of}:table/{name}/*") for name in self.databases]
+        return [f"{of}:catalog", *(arn for pair in names for arn in pair)]
+
+
+def _spark(archives: dict[str, str]) -> str:
+    """Return the options of spark-submit that all jobs share."""
+    conf = {
+        "spark.archives": f"{archives['driver']}#frazil,{archives['workbook']}#workbook",
+        "spark.jars": ICEBERG_JAR, "spark.sql.extensions": EXTENSIONS, "spark.sql.session.timeZone": "UTC",
+        "spark.scheduler.mode": "FAIR",
+    }  # fmt: skip
+    for where in ("spark.emr-serverless.driverEnv", "spark.executorEnv"):
+        conf |= {f"{where}.PYTHONPATH": "./frazil", f"{where}.PYSPARK_PYTHON": f"python{PYTHON}"}
+    conf |= {
+        "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": f"python{PYTHON}",
+        "spark.emr-serverless.driverEnv.FRAZIL_PARAMS": "./workbook/params",
+    }
+    return " ".join(f"--conf {name}={value}" for name, value in conf.items())

@@ -1,0 +1,65 @@
+"""What the pipeline of an environment does: its executions, its queue, and the load of its DMS task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frazil.aws import stack
+from frazil.aws.cloud import Cloud, explained
+from frazil.aws.deployment import AwsError, Deployment
+
+SHOWN = 3
+"""How many executions are shown."""
+
+
+def progress(cloud: Cloud, deployment: Deployment) -> tuple[list[str], bool]:
+    """Return lines about the pipeline, and whether its newest execution has not failed."""
+    found = stack.outputs(cloud, deployment)
+    lines = [f"stack {deployment.name}: {stack.state(cloud, deployment.name)['StackStatus']}"]
+    with explained("the pipeline"):
+        states = cloud.client("stepfunctions")
+        executions = states.list_executions(stateMachineArn=found["Pipeline"], maxResults=SHOWN)["executions"]
+    lines += [_execution(states, each) for each in executions] or ["no execution yet"]
+    lines += [_queue(cloud, found["Queue"]), *_task(cloud, deployment)]
+    return lines, not executions or executions[0]["status"] in ("RUNNING", "SUCCEEDED")
+
+
+def _execution(states: Any, execution: dict[str, Any]) -> str:
+    """Return a line about an execution: since when, at which state, and why it failed."""
+    begun = f"{execution['startDate']:%Y-%m-%d %H:%M:%S%z}"
+    line = f"execution {execution['name'][:12]} of {begun}: {execution['status']}"
+    with explained("the execution"):
+        if execution["status"] == "RUNNING":
+            newest = states.get_execution_history(
+                executionArn=execution["executionArn"], reverseOrder=True, maxResults=20
+            )
+            at = [e["stateEnteredEventDetails"]["name"] for e in newest["events"] if "stateEnteredEventDetails" in e]
+            return f"{line}, in {at[0]}" if at else line
+        if execution["status"] != "SUCCEEDED":
+            told = states.describe_execution(executionArn=execution["executionArn"])
+            return f"{line}: {told.get('error', '')}: {told.get('cause', '')}".rstrip(": ")
+    return line
+
+
+def _queue(cloud: Cloud, url: str) -> str:
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    with explained("the queue"):
+        told = cloud.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return f"queue: {told[names[0]]} event(s) wait, {told[names[1]]} are with a job"
+
+
+def _task(cloud: Cloud, deployment: Deployment) -> list[str]:
+    """Return a line about the DMS task; none if no task is named."""
+    arn = deployment.settings.replication_task
+    if ":task:" not in arn:
+        return []
+    try:
+        with explained("DMS"):
+            filters = [{"Name": "replication-task-arn", "Values": [arn]}]
+            answer = cloud.client("dms").describe_replication_tasks(Filters=filters, WithoutSettings=True)
+        task = answer["ReplicationTasks"][0]
+    except (AwsError, LookupError) as e:
+        return [f"DMS task: unknown: {getattr(e, 'problem', e)}"]
+    loaded = task.get("ReplicationTaskStats", {}).get("FullLoadProgressPercent", "?")
+    errored = task.get("ReplicationTaskStats", {}).get("TablesErrored", 0)
+    return [f"DMS task: {task.get('Status')}, {loaded} % loaded, {errored} table(s) with errors"]

@@ -1,0 +1,236 @@
+"""`frazil aws`: deploy the pipeline of an environment on AWS, start and watch it, and remove it again."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+from frazil.aws import definition, stack
+from frazil.aws.cloud import Cloud, code_of, explained
+from frazil.aws.deployment import OLDEST_PYTHON, AwsError, Deployment
+from frazil.aws.watch import progress
+from frazil.cli import aws_job, bundle
+from frazil.config.private_files import open_runs
+from frazil.config.settings import find_params, resolve
+from frazil.report import runs
+
+ACTIONS = {
+    "check": "check settings, template and state machine; with credentials AWS checks them too",
+    "bundle": "build the archive with the Python packages of the jobs again",
+    "up": "show what would be made or changed; with --yes do it",
+    "start": "start the pipeline",
+    "status": "show the state of the pipeline",
+    "down": "list what would be removed; with --yes remove it: tables and source files stay",
+}
+NO_ACCOUNT = ("111122223333", "aws")
+"""Stands for the account where no credentials are needed."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    told = "; ".join(f"{name}: {text}" for name, text in ACTIONS.items())
+    parser.add_argument("action", choices=ACTIONS, help=told)
+    parser.add_argument("--yes", action="store_true", help="up, down: do what they list without it")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Carry out one action and return its exit code."""
+    deployment = Deployment.of(resolve("aws", {"env": options.env}).settings)
+    return _ACTIONS[options.action](deployment, options)
+
+
+def _check(deployment: Deployment, options: argparse.Namespace) -> int:
+    packed = _small_archives(deployment)
+    urls = {"driver": f"{deployment.artifacts}/archives/driver.tar.gz", **{n: url for n, (url, _) in packed.items()}}
+    found = definition.problems(deployment, deployment.parameters(*NO_ACCOUNT, urls))
+    if not found:
+        print("settings, template and state machine fit")
+    cloud = Cloud(deployment.settings.region)
+    try:
+        account, _ = cloud.identity()
+    except AwsError as e:
+        if "no AWS credentials" not in e.problem:
+            raise
+        print("AWS was not asked: no credentials were found")
+    else:
+        _require_all(cloud, deployment)
+        found += stack.definition_problems(cloud, deployment)
+        print(f"account {account} has the buckets and the DMS task, and accepts the template")
+    for problem in found:
+        print(problem)
+    return runs.BREACH if found else runs.OK
+
+
+def _require_all(cloud: Cloud, deployment: Deployment) -> None:
+    stack.require_buckets(cloud, deployment)
+    stack.require_task(cloud, deployment)
+
+
+# --- archives
+
+
+def _folder(deployment: Deployment) -> Path:
+    return open_runs(deployment.settings) / "aws"
+
+
+def _bundle(deployment: Deployment, options: argparse.Namespace) -> int:
+    file = _driver_archive(deployment, again=True)
+    print(f"wrote {file}: {file.stat().st_size / 1e6:.0f} MB")
+    return runs.OK
+
+
+def _driver_archive(deployment: Deployment, again: bool = False) -> Path:
+    """Return the archive with the Python packages of the jobs; build it if it is missing."""
+    platform = bundle.Platform(OLDEST_PYTHON, "x86_64", runs_notebooks=True)
+    file = _folder(deployment) / platform.file_name
+    if again or not file.exists():
+        bundle.build(file.parent, platform, lambda text: print(text, flush=True))
+    return file
+
+
+def _small_archives(deployment: Deployment) -> dict[str, tuple[str, bytes]]:
+    """Return URL and content of the files that are made for each deployment: `workbook` and `job`."""
+    packed = BytesIO()
+    params = find_params()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(f for f in params.rglob("*") if f.is_file()):
+            entry = zipfile.ZipInfo(f"params/{file.relative_to(params)}")  # without a time: equal files, equal bytes
+            archive.writestr(entry, file.read_bytes())
+    contents = {"workbook": ("workbook-{}.zip", packed.getvalue()), "job": ("job-{}.py", _job())}
+    return {
+        n: (f"{deployment.artifacts}/archives/{name.format(_digest(content))}", content)
+        for n, (name, content) in contents.items()
+    }
+
+
+def _job() -> bytes:
+    return Path(aws_job.__file__).read_bytes()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def _archives(deployment: Deployment) -> dict[str, tuple[str, bytes]]:
+    """Return URL and content of all files that jobs need. A name has a hash of the content."""
+    driver = _driver_archive(deployment).read_bytes()
+    url = f"{deployment.artifacts}/archives/driver-{_digest(driver)}.tar.gz"
+    return {"driver": (url, driver), **_small_archives(deployment)}
+
+
+def _send(cloud: Cloud, archives: dict[str, tuple[str, bytes]]) -> None:
+    """Send the archives that are not there yet."""
+    s3 = cloud.client("s3")
+    for url, content in archives.values():
+        bucket, _, key = url.removeprefix("s3://").partition("/")
+        with explained(url):
+            try:
+                s3.head_object(Bucket=bucket, Key=key)
+            except Exception as e:
+                if code_of(e) not in ("404", "NoSuchKey", "NotFound"):
+                    raise
+                s3.put_object(Bucket=bucket, Key=key, Body=content)
+                print(f"sent {url}: {len(content) / 1e6:.1f} MB")
+
+
+# --- up and down
+
+
+def _up(deployment: Deployment, options: argparse.Namespace) -> int:
+    cloud = Cloud(deployment.settings.region)
+    identity = cloud.identity()
+    _require_all(cloud, deployment)
+    stack.require_changeable(cloud, deployment)
+    archives = _archives(deployment)
+    urls = {name: url for name, (url, _) in archives.items()}
+    events = stack.events_are_on(cloud, deployment.source.bucket)
+    name, changes = stack.change_set(cloud, deployment, deployment.parameters(*identity, urls))
+    for change in changes:
+        replaced = " (replaced)" if change["Replacement"] == "True" else ""
+        print(f"{change['Action'].lower()} {change['LogicalResourceId']}: {change['ResourceType']}{replaced}")
+    if not events:
+        print(f"turn on EventBridge for bucket {deployment.source.bucket}; its other notifications stay")
+    if not name and events:
+        print(f"{deployment.name} is up to date")
+        return runs.NOTHING
+    if not options.yes:
+        if name:
+            stack.drop_change_set(cloud, deployment, name)
+        print(f"nothing is changed yet;\n  frazil aws up --env {deployment.settings.env} --yes does this")
+        return runs.OK
+    _send(cloud, archives)
+    if name:
+        stack.carry_out(cloud, deployment, name, lambda text: print(text, flush=True))
+    if not events:
+        stack.turn_events_on(cloud, deployment.source.bucket)
+    print(
+        f"{deployment.name} is up;\n  frazil aws start --env {deployment.settings.env} starts it now, else the next hour"
+    )
+    return runs.OK
+
+
+def _down(deployment: Deployment, options: argparse.Namespace) -> int:
+    cloud, env = Cloud(deployment.settings.region), deployment.settings.env
+    cloud.identity()
+    there = stack.state(cloud, deployment.name)
+    keys = stack.objects(cloud, deployment.artifacts)
+    at_work = stack.running(cloud, found["Pipeline"]) if (found := _outputs(there)).get("Pipeline") else []
+    for each in at_work:
+        print(f"stop execution {each['name']} and its job")
+    if there:
+        print(f"delete stack {deployment.name} with all its resources")
+    if keys:
+        print(f"delete {len(keys)} file(s) in {deployment.artifacts}: archives, and what runs have left")
+    print(f"not deleted: the tables in {deployment.lake}; the files in {deployment.source}")
+    print(f"not changed: bucket {deployment.source.bucket} sends its events to EventBridge, which costs nothing")
+    if not options.yes:
+        print(f"nothing is deleted yet;\n  frazil aws down --env {env} --yes deletes this")
+        return runs.OK if there or keys else runs.NOTHING
+    stack.stop(cloud, at_work)
+    if there:
+        if found.get("Application") and not deployment.settings.application:
+            stack.stop_application(cloud, found["Application"])
+        stack.delete_stack(cloud, deployment, lambda text: print(text, flush=True))
+    stack.delete_objects(cloud, deployment.artifacts, keys)
+    if left := stack.left_over(cloud, env):
+        raise AwsError(f"still there with the tag of {env}: {', '.join(left)}", "delete them in the console")
+    print(f"nothing of {env} is left")
+    return runs.OK
+
+
+def _outputs(description: dict) -> dict[str, str]:
+    return {o["OutputKey"]: o["OutputValue"] for o in description.get("Outputs", ())}
+
+
+# --- start and status
+
+
+def _start(deployment: Deployment, options: argparse.Namespace) -> int:
+    cloud = Cloud(deployment.settings.region)
+    cloud.identity()
+    pipeline = stack.outputs(cloud, deployment)["Pipeline"]
+    if at_work := stack.running(cloud, pipeline):
+        print(f"execution {at_work[0]['name']} is at work")
+        return runs.SKIPPED
+    with explained("the pipeline"):
+        started = cloud.client("stepfunctions").start_execution(stateMachineArn=pipeline, input="{}")
+    print(f"started {started['executionArn'].rsplit(':', 1)[1]}")
+    return runs.OK
+
+
+def _status(deployment: Deployment, options: argparse.Namespace) -> int:
+    cloud = Cloud(deployment.settings.region)
+    cloud.identity()
+    lines, healthy = progress(cloud, deployment)
+    for line in lines:
+        print(line)
+    return runs.OK if healthy else runs.BREACH
+
+
+_ACTIONS: dict[str, Callable[[Deployment, argparse.Namespace], int]] = {
+    "check": _check, "bundle": _bundle, "up": _up, "start": _start, "status": _status, "down": _down,
+}  # fmt: skip

@@ -1,0 +1,73 @@
+"""The entry point of a Spark job on EMR: runs a notebook, keeps on S3 what it leaves, and deletes the messages it made void.
+
+    spark-submit aws_job.py --env prod --runs s3://bucket/frazil/prod/runs --queue URL 02_cdc_merge
+
+The notebook's kernel takes the session of spark-submit. The next kernel could not use it, so a job runs one notebook.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+RETRY = (1, 2, 5)
+"""Exit codes of `frazil run` that a retry may cure: failed, wrong parameters, timed out."""
+SKIPPED = 11
+"""Another run works on the tables: it may have listed before."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Return 0 if the rest is up to a person: some tables failed or wait, and the hooks have reported it.
+
+    A load that did not load all tables is a failure, so that the next execution tries it again.
+    """
+    parser = argparse.ArgumentParser(prog="aws_job.py", description="Run a notebook as a job on EMR.")
+    parser.add_argument("--env", required=True, help="names the environment file")
+    parser.add_argument("--runs", required=True, help="the folder on S3 for what the run leaves")
+    parser.add_argument("--queue", default="", help="the URL of the queue of S3 events")
+    parser.add_argument("notebook", help="its name")
+    options = parser.parse_args(argv)
+    # The notebook's process has another working directory.
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, _python_path())))
+    os.environ["FRAZIL_PARAMS"] = os.path.abspath(os.environ.get("FRAZIL_PARAMS", "workbook/params"))
+    from frazil.cli import main as frazil
+
+    listed = int(time.time() * 1000)  # the run lists later
+    code = frazil(["run", options.notebook, "--env", options.env])
+    _keep(Path(os.environ["FRAZIL_PARAMS"]).parent / "runs" / options.env, options.runs)
+    if code in RETRY or (code == 3 and "full_load" in options.notebook):
+        return code
+    if options.queue and code != SKIPPED:
+        import boto3
+
+        from frazil.aws.hint_queue import delete_before
+
+        region = options.queue.split(".")[1] if ".amazonaws.com" in options.queue else None
+        gone = delete_before(boto3.client("sqs", region_name=region), options.queue, listed)
+        print(f"deleted {gone} message(s) of files that were there before the run")
+    return 0
+
+
+def _python_path() -> list[str]:
+    return os.environ.get("PYTHONPATH", "").split(os.pathsep)
+
+
+def _keep(folder: Path, place: str) -> None:
+    """Copy the run folders to S3: executed notebooks, pages and records, but no key indexes."""
+    import boto3
+
+    bucket, _, prefix = place.removeprefix("s3://").partition("/")
+    s3 = boto3.client("s3")
+    for file in (f for f in folder.rglob("*") if f.is_file() and _is_kept(f.relative_to(folder))):
+        s3.upload_file(str(file), bucket, f"{prefix}/{file.relative_to(folder)}")
+
+
+def _is_kept(name: Path) -> bool:
+    return name.parts[0] != "index" and not name.name.startswith(".")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

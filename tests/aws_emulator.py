@@ -1,0 +1,68 @@
+"""MiniStack, an emulator of AWS, on a free port of the loopback interface. `make aws-env` installs it in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import boto3
+import pytest
+
+TOOLS = Path(os.environ.get("FRAZIL_AWS_TOOLS") or Path(__file__).parent.parent / ".venv-aws/bin")
+REGION, ACCOUNT = "eu-west-1", "111111111111"
+"""MiniStack takes an access key of twelve digits as the account."""
+
+
+def tool(name: str) -> str:
+    """Return the path of a program of that environment."""
+    if not (TOOLS / name).exists():
+        pytest.skip(f"no {TOOLS / name}: make aws-env")
+    return str(TOOLS / name)
+
+
+@contextmanager
+def running(**environment: str) -> Iterator[str]:
+    """Start MiniStack, and yield its address."""
+    program = tool("ministack")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    given = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    given |= {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), **environment}
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as log:
+        process = subprocess.Popen([program], env=given, stdout=log, stderr=log, cwd=folder)
+        try:
+            for _ in range(300):
+                try:
+                    urllib.request.urlopen(f"{url}/_ministack/health", timeout=1).close()
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            else:
+                raise TimeoutError("MiniStack does not answer")
+            yield url
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def variables(url: str) -> dict[str, str]:
+    """Return the environment in which AWS's clients find it."""
+    return {
+        "AWS_ENDPOINT_URL": url, "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION, "AWS_ACCESS_KEY_ID": ACCOUNT,
+        "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true",
+    }  # fmt: skip
+
+
+def client(name: str, url: str):
+    """Return a client of boto3."""
+    keys = {"aws_access_key_id": ACCOUNT, "aws_secret_access_key": "test"}
+    return boto3.client(name, endpoint_url=url, region_name=REGION, **keys)

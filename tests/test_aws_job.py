@@ -1,0 +1,132 @@
+"""The entry point of the jobs on EMR: exit codes, what it keeps on S3, and the messages that it deletes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+import yaml
+
+import aws_emulator
+from aws_emulator import REGION, client
+from frazil import cli
+from frazil.cli import aws_job, bundle
+from frazil.config import jars
+from frazil.config.spark_session import EXTENSIONS
+from frazil.report import runs
+from helpers import World
+from lake_reader import lake_rows
+
+LIB = Path(jars.__file__).parent.parent.parent
+RUNS = "s3://work-bucket/frazil/w/runs"
+
+
+@pytest.fixture(scope="module")
+def url():
+    with aws_emulator.running() as address:
+        client("s3", address).create_bucket(
+            Bucket="work-bucket", CreateBucketConfiguration={"LocationConstraint": REGION}
+        )
+        yield address
+
+
+@pytest.fixture
+def queue(url, monkeypatch):
+    """A queue with a message; AWS's clients of this process find it."""
+    for name, value in aws_emulator.variables(url).items():
+        monkeypatch.setenv(name, value)
+    sqs = client("sqs", url)
+    attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+    address = sqs.create_queue(QueueName=f"q{time.time_ns()}.fifo", Attributes=attributes)["QueueUrl"]
+    sqs.send_message(QueueUrl=address, MessageBody="a file", MessageGroupId="files")
+    return address
+
+
+def waiting(url: str, queue: str) -> int:
+    told = client("sqs", url).get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
+    return int(told["ApproximateNumberOfMessages"]) + int(told["ApproximateNumberOfMessagesNotVisible"])
+
+
+def kept(url: str) -> dict[str, bytes]:
+    """The objects in the folder of runs, by name."""
+    s3 = client("s3", url)
+    found = s3.list_objects_v2(Bucket="work-bucket", Prefix="frazil/w/runs/").get("Contents", [])
+    return {o["Key"].removeprefix("frazil/w/runs/"): s3.get_object(Bucket="work-bucket", Key=o["Key"])["Body"].read() for o in found}  # fmt: skip
+
+
+CHANGES, LOAD = "02_cdc_merge", "01_full_load"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (CHANGES, runs.OK, 0, 0), (CHANGES, runs.NOTHING, 0, 0), (CHANGES, runs.SOME_FAILED, 0, 0), (CHANGES, runs.DECISION, 0, 0),
+        (CHANGES, runs.SKIPPED, 0, 1), (CHANGES, runs.FAILED, 1, 1), (CHANGES, runs.WRONG, 2, 1), (CHANGES, runs.TIMED_OUT, 5, 1),
+        (LOAD, runs.SOME_FAILED, 3, 1), (LOAD, runs.DECISION, 0, 0),
+    ],
+)  # fmt: skip
+def test_a_job_fails_if_a_retry_may_cure_it_and_keeps_its_messages_then(tmp_path, monkeypatch, url, queue, case):
+    notebook, outcome, code, left = case
+    params = tmp_path / "params"
+    params.mkdir()
+    monkeypatch.setenv("FRAZIL_PARAMS", str(params))
+    name = f"{notebook}-{outcome}"
+
+    def run(argv: list[str]) -> int:
+        assert argv == ["run", notebook, "--env", "w"]
+        for file in (f"{name}/run.json", f"{name}/out.ipynb", "index/t/segment", ".lock"):
+            (tmp_path / "runs/w" / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "runs/w" / file).write_text("{}")
+        client("sqs", url).send_message(QueueUrl=queue, MessageBody="came meanwhile", MessageGroupId="files")
+        return outcome
+
+    monkeypatch.setattr(cli, "main", run)
+    assert aws_job.main(["--env", "w", "--runs", RUNS, "--queue", queue, notebook]) == code
+    assert waiting(url, queue) == 1 + left, "the message that came meanwhile stays"
+    assert {f"{name}/run.json", f"{name}/out.ipynb"} <= set(kept(url))
+    assert not [n for n in kept(url) if "segment" in n or "lock" in n]
+
+
+def test_the_archive_of_a_job_has_what_runs_notebooks():
+    executors, driver = (" ".join(bundle._pins(runs_notebooks)) for runs_notebooks in (False, True))
+    assert "papermill" in driver and "ipykernel" in driver and "nbconvert" in driver and "jupyterlab" not in driver
+    assert "papermill" not in executors
+    plain, full = bundle.Platform("3.11", "x86_64"), bundle.Platform("3.11", "x86_64", runs_notebooks=True)
+    assert plain.file_name != full.file_name
+    assert "cp311" in bundle.Platform("3.11.6", "x86_64").file_name
+
+
+@pytest.mark.spark
+def test_a_job_in_spark_submit_runs_a_notebook_and_keeps_it_on_s3(tmp_path, monkeypatch, url, queue):
+    monkeypatch.delenv("FRAZIL_PARAMS", raising=False)
+    options = {"type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/lake/catalog.db", "warehouse": f"{tmp_path}/lake/files"}
+    world = World(tmp_path / "workbook", "app", options).table("t").load("t", (1, "a"))
+    params = world.environment(monkeypatch)
+    file = params / "w.yml"
+    told = yaml.safe_load(file.read_text())
+    for name in ("endpoint.json", "mappings.json"):
+        (world.root / name).rename(params / name)
+    told["common"] |= {"endpoint": "params/endpoint.json", "mappings": "params/mappings.json"}
+    file.write_text(yaml.safe_dump(told))
+    line = ".".join(pyspark.__version__.split(".")[:2])
+    there = ",".join(jars.fetch([*jars.ICEBERG[line], *jars.DRIVERS], excludes=jars.CARRIED))
+    job = tmp_path / "job.py"
+    job.write_bytes(Path(aws_job.__file__).read_bytes())
+    environment = {**os.environ, "FRAZIL_PARAMS": "workbook/params", "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}  # fmt: skip
+    environment |= {"PYTHONPATH": os.path.relpath(LIB, tmp_path), "FRAZIL_MASTER": "local[7]"}
+    submit = [
+        str(Path(pyspark.__file__).parent / "bin/spark-submit"), "--master", "local[1]", "--jars", there, "--conf", f"spark.sql.extensions={EXTENSIONS}",
+        "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false", "job.py", "--env", "w", "--runs", RUNS, "--queue", queue,
+    ]  # fmt: skip
+    for notebook in ("00_setup", "01_full_load"):
+        done = subprocess.run([*submit, notebook], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)  # fmt: skip
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert lake_rows(options, "app.t") == [(1, "a")]
+    records = {n: json.loads(text) for n, text in kept(url).items() if n.endswith("run.json") and text != b"{}"}
+    assert {r["outcome"] for r in records.values()} == {"ok"} and len(records) == 2
+    assert [n for n in kept(url) if n.startswith("01_full_load") and n.endswith(".ipynb")]
+    assert waiting(url, queue) == 0

@@ -1,0 +1,103 @@
+"""Tables in AWS Glue and S3 Tables off EMR, on MiniStack: written by Spark, and read without it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import aws_emulator
+from frazil.cli import main
+from frazil.config import jars
+from frazil.config.settings import Settings, resolve
+from frazil.config.spark_session import needs_s3
+from frazil.flows import pending_work
+from frazil.flows.workbook import Workbook
+from frazil.lake import pyiceberg_catalog
+from frazil.lake.pyiceberg_catalog import CatalogError
+from frazil.report import runs
+from helpers import U, World
+
+LIB = Path(jars.__file__).parent.parent.parent
+S3_FILES = "org.apache.iceberg.aws.s3.S3FileIO"
+GLUE = {"type": "glue", "warehouse": "s3://lake/tables", "io-impl": S3_FILES}
+WORK = """
+import sys
+from frazil.config.settings import resolve
+from frazil.flows import cdc, full_load, setup
+from frazil.results import raise_if_failed
+from frazil.flows.workbook import Workbook
+for name, flow in {"setup": setup.create_tables, "full_load": full_load.run, "cdc_merge": cdc.run}.items():
+    book = Workbook(resolve(name, {"env": "w"}).settings)
+    raise_if_failed(flow(book))
+print(book.spark.table("lake.app.t").collect())
+"""
+
+
+@pytest.fixture(scope="module")
+def aws():
+    with aws_emulator.running() as url, pytest.MonkeyPatch.context() as patch:
+        for name, value in aws_emulator.variables(url).items():
+            patch.setenv(name, value)
+        yield url
+
+
+@pytest.mark.spark
+def test_spark_writes_tables_in_glue_that_the_commands_read_without_it(aws, tmp_path, monkeypatch, capsys):
+    aws_emulator.client("s3", aws).create_bucket(
+        Bucket="lake", CreateBucketConfiguration={"LocationConstraint": aws_emulator.REGION}
+    )
+    options = {**GLUE, "s3.endpoint": aws, "s3.path-style-access": "true", "glue.endpoint": aws, "client.region": aws_emulator.REGION}  # fmt: skip
+    world = World(tmp_path / "w", "app", options).table("t").load("t", (1, "a"), (2, "b")).changes("t", U(1, "new"))
+    params = world.environment(monkeypatch)
+    file = params / "w.yml"
+    told = yaml.safe_load(file.read_text())
+    for name in ("endpoint.json", "mappings.json"):
+        (world.root / name).rename(params / name)
+    told["common"] |= {"endpoint": "params/endpoint.json", "mappings": "params/mappings.json"}
+    file.write_text(yaml.safe_dump(told))
+    environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", WORK], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert "Row(id=1, v='new')" in done.stdout
+
+    book = Workbook(resolve("cdc_merge", {"env": "w"}).settings, lambda text: None)
+    table = pyiceberg_catalog.get_table(pyiceberg_catalog.open_catalog(book.settings), "app.t")
+    assert table.format_version == 3
+    assert pending_work.nothing_pending(book)["public.t"]["status"] == "unchanged"
+    assert main(["run", "02_cdc_merge", "--env", "w"]) == runs.NOTHING
+    assert main(["check", "--env", "w"]) == runs.OK, capsys.readouterr()
+    world.changes("t", U(2, "newer"), name="20260101-000002000.csv")
+    assert pending_work.nothing_pending(book) is None
+    assert main(["down", "--env", "w"]) == runs.OK
+    assert "table app.t" in capsys.readouterr().out
+    assert main(["down", "--env", "w", "--yes"]) == runs.OK
+    assert aws_emulator.client("glue", aws).get_tables(DatabaseName="app")["TableList"] == []
+
+
+def test_tables_of_s3_tables_are_read_without_spark(aws, monkeypatch):
+    arn = aws_emulator.client("s3tables", aws).create_table_bucket(name="tables")["arn"]
+    rest = {"type": "rest", "uri": f"{aws}/iceberg", "warehouse": arn, "rest.sigv4-enabled": "true", "rest.signing-name": "s3tables", "rest.signing-region": aws_emulator.REGION}  # fmt: skip
+    there = pyiceberg_catalog.open_catalog(Settings(catalog_options=rest))
+    there.create_namespace("app")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3TABLES", aws)
+    impl = {"catalog-impl": "software.amazon.s3tables.iceberg.S3TablesCatalog", "warehouse": arn}
+    assert pyiceberg_catalog.open_catalog(Settings(catalog_options=impl)).list_namespaces() == [("app",)]
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    with pytest.raises(CatalogError, match="no AWS region"):
+        pyiceberg_catalog.open_catalog(Settings(catalog_options=impl))
+
+
+@pytest.mark.parametrize("line", jars.ICEBERG)
+def test_a_session_with_glue_gets_its_jars_and_no_file_system_of_hadoop(line, monkeypatch):
+    monkeypatch.delenv("FRAZIL_SOURCE_URL", raising=False)
+    settings = Settings(catalog_options=GLUE)
+    given = jars.packages(line, settings, needs_s3(settings))
+    assert [p for p in given if "iceberg-aws-bundle" in p] and not [p for p in given if "hadoop-aws" in p]
+    assert needs_s3(Settings(catalog_options={**GLUE, "io-impl": ""})), "Hadoop's file system is then the catalog's"
+    assert needs_s3(Settings(source="s3://dms/folder", catalog_options=GLUE))

@@ -1,0 +1,151 @@
+"""The gate of a full load: a table is loaded once DMS calls it completed and all its rows are there. The others wait."""
+
+import json
+
+import boto3
+import pytest
+from botocore.exceptions import NoCredentialsError
+from botocore.stub import Stubber
+
+from frazil.config.settings import FullLoadSettings, ParameterError
+from frazil.dms import load_gate
+from frazil.dms.load_gate import DmsTaskError, ask
+from frazil.results import TableResult
+from helpers import LOAD1, U
+
+TASK = "arn:aws:dms:eu-west-1:111111111111:task:ABC"
+SERVERLESS = "arn:aws:dms:eu-west-1:111111111111:replication-config:ABC"
+
+
+class Dms:
+    """DMS as botocore's own model describes it: requests and answers that do not fit it fail."""
+
+    def __init__(self, patch):
+        self.client = boto3.client("dms", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
+        self.answers = Stubber(self.client)
+        self.answers.activate()
+        patch.setattr(boto3, "client", lambda name, region_name: self.client)
+
+    def task(self, status="running", kind="full-load-and-cdc", **more) -> "Dms":
+        asked = {"Filters": [{"Name": "replication-task-arn", "Values": [TASK]}], "WithoutSettings": True}
+        task = {"ReplicationTaskArn": TASK, "Status": status, "MigrationType": kind, **more}
+        self.answers.add_response("describe_replication_tasks", {"ReplicationTasks": [task]}, asked)
+        return self
+
+    def tables(self, marker="", after="", **tables) -> "Dms":
+        """Tables by name, with their state and number of rows."""
+        listed = [{"SchemaName": "public", "TableName": n, "TableState": s, "FullLoadRows": r} for n, (s, r) in tables.items()]  # fmt: skip
+        answer = {"TableStatistics": listed, **({"Marker": marker} if marker else {})}
+        self.answers.add_response(
+            "describe_table_statistics", answer, {"ReplicationTaskArn": TASK, **({"Marker": after} if after else {})}
+        )
+        return self
+
+
+@pytest.fixture
+def dms(monkeypatch):
+    return Dms(monkeypatch)
+
+
+def test_all_pages_are_read_and_tables_that_failed_are_named(dms):
+    dms.task(status="stopped", StopReason="Stop Reason STOPPED_AFTER_CACHED_EVENTS")
+    dms.tables(marker="next", a=("Table completed", 2)).tables(after="next", b=("Table error", 0), c=("Full load", 7))
+    gate = ask(TASK)
+    assert gate.waits("public.a") == "" and gate.rows("public.a") == 2
+    assert gate.waits("public.b").startswith("DMS reports 'Table error' for its load; the task is stopped (Stop Reason")
+    assert "'Full load'" in gate.waits("public.c") and "STOPPED_AFTER_CACHED_EVENTS" in gate.waits("public.c")
+    assert "nothing about it" in gate.waits("public.d")
+
+
+def test_a_task_that_failed_is_to_be_mended_first(dms):
+    dms.task(status="failed", StopReason="Stop Reason FATAL_ERROR", LastFailureMessage="no log").tables(
+        a=("Full load", 1)
+    )
+    assert (
+        ask(TASK)
+        .waits("public.a")
+        .endswith("the task is failed (Stop Reason FATAL_ERROR; no log): mend the task and resume it")
+    )
+
+
+def test_a_task_that_only_copies_changes_has_no_gate(dms):
+    dms.task(kind="cdc")
+    assert ask(TASK) is None
+
+
+def test_a_serverless_task_is_asked_by_its_own_calls(dms):
+    dms.answers.add_response(
+        "describe_replications",
+        {"Replications": [{"Status": "running", "ReplicationType": "full-load-and-cdc"}]},
+        {"Filters": [{"Name": "replication-config-arn", "Values": [SERVERLESS]}]},
+    )
+    listed = [{"SchemaName": "public", "TableName": "a", "TableState": "Table completed", "FullLoadRows": 1}]
+    dms.answers.add_response(
+        "describe_replication_table_statistics",
+        {"ReplicationTableStatistics": listed},
+        {"ReplicationConfigArn": SERVERLESS},
+    )
+    assert ask(SERVERLESS).waits("public.a") == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("ResourceNotFoundFault", "knows no task.*correct"),
+        ("AccessDeniedException", "AccessDenied.*allow dms:Describe"),
+    ],
+)
+def test_what_dms_refuses_is_explained(dms, code, said):
+    dms.answers.add_client_error("describe_replication_tasks", code, "no")
+    with pytest.raises(DmsTaskError, match=f"(?s){said}"):
+        ask(TASK)
+
+
+def test_a_wrong_arn_and_missing_credentials_are_explained(monkeypatch):
+    with pytest.raises(ParameterError, match="names no task"):
+        ask("my-task")
+
+    def refuse(*_, **__):
+        raise NoCredentialsError
+
+    monkeypatch.setattr(boto3, "client", refuse)
+    with pytest.raises(DmsTaskError, match="(?s)no AWS credentials.*log in"):
+        ask(TASK)
+    assert load_gate.load_gate(FullLoadSettings()) is None
+
+
+def by_table(results: list[TableResult]) -> dict[str, tuple[str, str]]:
+    return {name: (r.status, r.note) for name, r in results.items()}
+
+
+@pytest.mark.spark
+def test_completed_tables_are_loaded_and_the_others_wait_with_their_changes(world, dms):
+    for t in "abcd":
+        world.table(t).load(t, (1, "old"), (2, "old"))
+    world.table("e").setup()
+    dms.task().tables(a=("Table completed", 2), b=("Table error", 1), c=("Full load", 1), d=("Table completed", 3), e=("Table completed", 1))  # fmt: skip
+    done = by_table(world.full_load(load_complete_when=f"dms:{TASK}"))
+    assert done["a"] == ("loaded", "")
+    assert done["b"][0] == "waiting" and "reload the table in DMS" in done["b"][1]
+    assert done["c"][0] == "waiting" and "'Full load'" in done["c"][1]
+    assert done["d"] == ("waiting", "2 rows are there, of 3 by DMS")
+    assert done["e"] == ("waiting", "no load file is there, of 1 row(s) by DMS")
+    assert any("the DMS task is running" in line for line in world.said)
+    for t in "ab":
+        world.changes(t, U(1, "new"))
+    merged = world.merge()
+    assert (merged["a"].status, merged["b"].status) == ("merged", "waiting")
+
+    world.load("d", (3, "old"), name=LOAD1.replace("1", "2"))  # the file that was still being written
+    (world.root / "statistics.json").write_text(
+        json.dumps(
+            {
+                "TableStatistics": [
+                    {"SchemaName": "public", "TableName": "d", "TableState": "Table completed", "FullLoadRows": 3}
+                ]
+            }
+        )  # fmt: skip
+    )
+    again = by_table(world.full_load(load_complete_when="statistics.json"))
+    assert again["d"] == ("loaded", "") and again["a"] == ("unchanged", "loaded")
+    assert world.rows("d") == [(1, "old"), (2, "old"), (3, "old")]
