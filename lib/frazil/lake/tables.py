@@ -44,8 +44,6 @@ READS_V3 = {
     "spark": True, "duckdb": True, "pyiceberg": True, "snowflake": True, "redshift": True, "flink": True,
     "athena": False, "trino": False, "clickhouse": False, "bigquery": False,
 }  # fmt: skip
-DUCKDB_SETTING = "SET enable_external_file_cache = false"
-"""DuckDB needs this to read v3: otherwise it may apply a deletion vector to the wrong file and return wrong rows."""
 
 
 class TableError(FrazilError):

@@ -1,0 +1,192 @@
+"""`frazil warehouse show`, `apply` and `undo`: on a driver that records, and on DuckDB."""
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from fake_driver import SERVERS, FakeServer
+from frazil.cli.commands import main
+from frazil.warehouses import duckdb as family_duckdb
+from warehouse_world import ENTRIES, WarehouseWorld
+
+
+@pytest.fixture
+def server():
+    SERVERS["fake"] = FakeServer()
+    yield SERVERS["fake"]
+    del SERVERS["fake"]
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch, server):
+    snow = {"engine": "snowflake", **ENTRIES, "secret": "env:LOGIN", "options": {"user": "frazil", "port": 443}}
+    monkeypatch.setenv("LOGIN", json.dumps({"password": "top-secret-word"}))
+    return WarehouseWorld(tmp_path, monkeypatch, snow=snow)
+
+
+def frazil(*words: str) -> int:
+    return main(["warehouse", *words[:1], "--env", "wh", *words[1:]])
+
+
+def changes(server: FakeServer) -> list[str]:
+    return [" ".join(s.split('"')[0].split()[:3]) for s in server.sent if s.startswith(("CREATE", "DROP"))]
+
+
+def test_show_prints_every_statement_in_order_and_the_steps_and_connects_to_nothing(world, server, capsys):
+    assert frazil("show") == 0
+    lines = capsys.readouterr().out.splitlines()
+    starts = [line.split('"')[0].strip() for line in lines if line.startswith(("CREATE", "ALTER", "SELECT"))]
+    assert starts == [
+        "CREATE CATALOG INTEGRATION IF NOT EXISTS", "CREATE EXTERNAL VOLUME IF NOT EXISTS", "CREATE SCHEMA IF NOT EXISTS",
+        *["CREATE ICEBERG TABLE IF NOT EXISTS"] * 2, *["ALTER ICEBERG TABLE"] * 2,
+        *["SELECT SYSTEM$GET_ICEBERG_TABLE_INFORMATION('"] * 2,
+    ]  # fmt: skip
+    assert any("trust policy" in line for line in lines)
+    assert server.sent == []
+
+
+def test_apply_can_be_repeated_and_undo_drops_in_the_other_order_what_it_made(world, server, capsys):
+    assert frazil("apply") == 0
+    made = changes(server)
+    assert made == [
+        "CREATE CATALOG INTEGRATION",
+        "CREATE EXTERNAL VOLUME",
+        "CREATE SCHEMA IF",
+        "CREATE ICEBERG TABLE",
+        "CREATE ICEBERG TABLE",
+    ]
+    assert frazil("apply") == 0
+    assert changes(server) == made
+    assert capsys.readouterr().out.count("made earlier") == 5
+    assert frazil("undo") == 0
+    assert changes(server)[5:] == [
+        "DROP ICEBERG TABLE",
+        "DROP ICEBERG TABLE",
+        "DROP SCHEMA IF",
+        "DROP EXTERNAL VOLUME",
+        "DROP CATALOG INTEGRATION",
+    ]
+    assert server.there == set()
+    assert frazil("undo") == 0
+    assert len(changes(server)) == 10
+    assert server.closed == 4
+
+
+def test_undo_leaves_what_was_there_before(world, server, capsys):
+    server.there |= {"SHOP", "ORDERS"}
+    assert frazil("apply") == 0
+    assert "schema shop: was there, stays after undo" in capsys.readouterr().out
+    assert frazil("undo") == 0
+    assert server.there == {"SHOP", "ORDERS"}
+
+
+def test_undo_of_one_table_keeps_the_rest(world, server):
+    frazil("apply")
+    assert frazil("undo", "--table", "public.items") == 0
+    assert [s for s in server.sent if s.startswith("DROP")] == [
+        'DROP ICEBERG TABLE IF EXISTS "ANALYTICS"."SHOP"."ITEMS"'
+    ]
+    assert frazil("undo") == 0
+    assert server.there == set()
+
+
+def test_apply_of_one_table_makes_only_that_table(world, server):
+    assert frazil("apply", "--table", "public.items") == 0
+    assert [s for s in server.sent if "ORDERS" in s] == []
+
+
+def test_an_object_that_is_not_dropped_stays_recorded(world, server, capsys):
+    frazil("apply")
+    server.answers = [("DROP SCHEMA", RuntimeError("schema is not empty\nmore"))]
+    assert frazil("undo") == 1
+    assert "schema shop: stays: warehouse 'snow': RuntimeError: schema is not empty" in capsys.readouterr().out
+    server.answers = []
+    assert frazil("undo") == 0
+    assert server.there == set()
+
+
+def test_a_statement_that_fails_is_shown_and_what_it_would_have_made_is_not_dropped(world, server, capsys):
+    server.answers = [("CREATE SCHEMA", RuntimeError("no privilege"))]
+    assert frazil("apply") == 1
+    told = capsys.readouterr().err
+    assert "WarehouseError: warehouse 'snow': RuntimeError: no privilege" in told
+    assert 'the statement was CREATE SCHEMA IF NOT EXISTS "ANALYTICS"."SHOP"' in told
+    frazil("undo")
+    assert [s for s in server.sent if "DROP SCHEMA" in s] == []
+
+
+def test_an_object_of_a_killed_apply_is_dropped(world, server):
+    class Killed(BaseException):
+        pass
+
+    def kill(statement):
+        server.there.add("SHOP")
+        raise Killed
+
+    server.answers = [("CREATE SCHEMA", kill)]
+    with pytest.raises(Killed):
+        frazil("apply")
+    server.answers = []
+    assert frazil("undo") == 0
+    assert server.there == set()
+
+
+def test_secrets_and_options_reach_the_driver_and_no_file_and_no_message(world, server, capsys):
+    frazil("apply")
+    assert server.arguments == {"user": "frazil", "port": 443, "password": "top-secret-word"}
+    server.answers = [("SHOW", RuntimeError("bad login top-secret-word"))]
+    frazil("apply")
+    assert "top-secret-word" not in "".join(capsys.readouterr())
+    assert not [f for f in world.root.rglob("*") if f.is_file() and b"top-secret-word" in f.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"connect": "no_such_driver:connect"}, "the driver no_such_driver of warehouse 'snow' is not installed\n  cure: pip install 'frazil[snowflake]'"),
+     ({"connect": "fake_driver:conect"}, "fake_driver has no function conect"), ({"secret": "env:NOT_SET"}, "NOT_SET is not set"),
+     ({"options": {"server": "gone"}}, "cannot be reached: KeyError: 'gone'"), ({"tables": ["x.%"]}, "reads none of the tables"),
+     ({"role": None}, "lacks role"), ({"account": 12}, "warehouse 'snow': account: '12'")],
+)  # fmt: skip
+def test_a_mistake_is_explained(tmp_path, monkeypatch, server, capsys, change, says):
+    snow = {"engine": "snowflake", **ENTRIES, **change}
+    WarehouseWorld(tmp_path, monkeypatch, snow={k: v for k, v in snow.items() if v is not None})
+    assert frazil("apply") in (1, 2)
+    assert says in capsys.readouterr().err
+
+
+def test_an_environment_without_warehouses_and_an_unknown_name_are_explained(world, capsys):
+    assert frazil("show", "--warehouse", "snwo") == 2
+    assert "did you mean 'snow'?" in capsys.readouterr().err
+    world.file.write_text(world.file.read_text().split("warehouses:")[0])
+    assert frazil("show") == 2
+    assert "declares no warehouse" in capsys.readouterr().err
+
+
+def test_a_warehouse_may_be_called_like_a_parameter_of_an_earlier_version(tmp_path, monkeypatch, server):
+    WarehouseWorld(tmp_path, monkeypatch, readers={"engine": "snowflake", **ENTRIES})
+    assert frazil("show") == 0
+
+
+def rows(file: Path, table: str) -> list[tuple]:
+    with duckdb.connect() as db:
+        for name in ("avro", "iceberg"):
+            db.execute(f"LOAD '{family_duckdb._extension(name)}'")
+        db.execute(f"ATTACH '{file}' AS w (READ_ONLY)")
+        return sorted(db.execute(f"SELECT * FROM w.shop.{table}").fetchall())
+
+
+def test_duckdb_gets_its_views_serves_rows_and_loses_only_what_was_made(tmp_path, monkeypatch):
+    file = tmp_path / "w.duckdb"
+    with duckdb.connect(str(file)) as db:
+        db.execute("CREATE SCHEMA shop; CREATE TABLE shop.own AS SELECT 7 AS x")
+    world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(file)})
+    assert frazil("apply") == frazil("apply") == 0
+    assert rows(file, "orders") == [(1, "v1")]
+    world.commit("orders", 2)
+    assert rows(file, "orders") == [(1, "v1")], "a view is bound to its metadata file"
+    assert frazil("undo") == 0
+    assert rows(file, "own") == [(7,)]
+    with duckdb.connect(str(file)) as db:
+        assert db.execute("SELECT view_name FROM duckdb_views() WHERE schema_name = 'shop'").fetchall() == []
