@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from fake_driver import SERVERS, FakeServer
@@ -190,3 +191,58 @@ def test_duckdb_gets_its_views_serves_rows_and_loses_only_what_was_made(tmp_path
     assert rows(file, "own") == [(7,)]
     with duckdb.connect(str(file)) as db:
         assert db.execute("SELECT view_name FROM duckdb_views() WHERE schema_name = 'shop'").fetchall() == []
+
+
+def served_rows(world: WarehouseWorld) -> list[tuple]:
+    found = world.catalog.load_table("ops.served").scan().to_arrow().to_pylist()
+    return [
+        (r["warehouse"], r["name"], r["status"], r["newest_id"] == r["snapshot_id"])
+        for r in sorted(found, key=lambda r: r["seen_at"])
+    ]
+
+
+def test_duckdb_is_late_until_it_is_refreshed_and_then_serves_the_same_rows(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "w.duckdb"
+    world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(file)})
+    frazil("apply")
+    assert frazil("check") == 0
+    world.commit("orders", 2, 3)
+    assert frazil("check") == 6
+    assert "duck: public.orders: late: it serves an older state" in capsys.readouterr().out
+    assert rows(file, "orders") == [(1, "v1")]
+    assert frazil("refresh", "--table", "public.orders") == 0
+    assert rows(file, "orders") == [(1, "v1"), (2, "v2"), (3, "v3")]
+    assert frazil("check") == 0
+    assert served_rows(world)[-5:] == [
+        ("duck", "lake.shop.items", "served", True), ("duck", "lake.shop.orders", "late", False), ("duck", "lake.shop.orders", "served", True),
+        ("duck", "lake.shop.items", "served", True), ("duck", "lake.shop.orders", "served", True),
+    ]  # fmt: skip
+
+
+def test_a_new_column_and_a_table_that_was_made_again_reach_duckdb(tmp_path, monkeypatch):
+    file = tmp_path / "w.duckdb"
+    world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(file)})
+    frazil("apply")
+    with world.catalog.load_table("shop.orders").update_schema() as change:
+        from pyiceberg.types import LongType
+
+        change.add_column("n", LongType())
+    assert frazil("refresh") == 0
+    assert rows(file, "orders") == [(1, "v1", None)]
+    world.catalog.drop_table("shop.orders")
+    world.catalog.create_table("shop.orders", pa.schema([("k", pa.int64()), ("v", pa.string()), ("w", pa.string())]))
+    world.catalog.load_table("shop.orders").append(pa.table({"k": [9], "v": ["x"], "w": ["y"]}))
+    assert frazil("refresh") == 0
+    assert rows(file, "orders") == [(9, "x", "y")]
+
+
+def test_a_table_that_cannot_be_refreshed_is_said_and_the_others_are(world, server, capsys):
+    def information(statement):
+        metadata = world.catalog.load_table(f"shop.{'items' if 'ITEMS' in statement else 'orders'}").metadata_location
+        return [(json.dumps({"metadataLocation": metadata, "status": "success"}),)]
+
+    server.answers = [('"ORDERS" REFRESH', RuntimeError("091968 no")), ("REFRESH$", []), ("GET_ICEBERG", information)]
+    assert frazil("refresh") == 6
+    told = capsys.readouterr().out
+    assert "snow: public.orders: failed: warehouse 'snow': RuntimeError: 091968 no" in told
+    assert "snow: public.items: served" in told

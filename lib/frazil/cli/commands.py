@@ -27,7 +27,7 @@ COMMANDS = {
     "repair": "repair, without loss, what stops tables: columns that others changed, snapshots from the future",
     "schema": "write the JSON schemas by which editors complete and check YAML files",
     "bundle": "write an archive with the Python packages that Spark's executors need",
-    "warehouse": "show, make or drop what warehouses need to read the tables",
+    "warehouse": "set up, refresh, check or remove what reads the tables",
     "down": "list what an environment has created, then delete it",
 }
 

@@ -19,7 +19,7 @@ from frazil.config.sql import literal
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_rewrite
-from frazil.lake.pyiceberg_catalog import VISIBLE
+from frazil.lake.pyiceberg_catalog import SERVED, SERVED_COLUMNS, VISIBLE
 from frazil.lake.retry import until_committed
 from frazil.lake.small_frames import frame
 from frazil.lake.tables import TableError, create_namespaces
@@ -169,6 +169,19 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
     put("done", time.time())
 
 
+def add_served(book: Workbook, rows: list[tuple]) -> None:
+    """Append rows about what warehouses serve, in the order of `SERVED_COLUMNS`; times are epoch milliseconds."""
+    from pyspark.sql import functions as F
+
+    kinds = {"int": "bigint", "text": "string", "time": "timestamp"}
+    with _one_at_a_time:
+        name = _open(book, SERVED, ", ".join(f"{c} {kinds[k]}" for c, k in SERVED_COLUMNS.items()))
+        plain = ", ".join(f"{c} {'bigint' if k != 'text' else 'string'}" for c, k in SERVED_COLUMNS.items())
+        times = {c: F.timestamp_millis(c) for c, k in SERVED_COLUMNS.items() if k == "time"}
+        new = frame(book.spark, rows, plain).withColumns(times)
+        until_committed(lambda: new.writeTo(name).append())
+
+
 def compaction_rate(book: Workbook, name: str) -> float:
     """Return the MB/s of the last three compactions of a table; 0 if there was none."""
     if not (kept := _there(book, "maintenance")):
@@ -181,7 +194,7 @@ def compaction_rate(book: Workbook, name: str) -> float:
 
 def tidy(book: Workbook) -> None:
     """Keep the ledger's own tables small: each run adds a snapshot."""
-    for which in ("commits", "maintenance", "quarantine", VISIBLE):
+    for which in ("commits", "maintenance", "quarantine", VISIBLE, SERVED):
         if name := _there(book, which):
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
                 catalog, table = name.split(".", 1)

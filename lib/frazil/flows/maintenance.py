@@ -13,6 +13,7 @@ from frazil.config.timestamps import clock
 from frazil.errors import FrazilError
 from frazil.flows import ledger
 from frazil.flows.preview_stages import Stage, many, size, stage
+from frazil.flows.served import refreshing
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_rewrite, maintenance_actions, retry
 from frazil.lake import quarantine_table as kept
@@ -123,6 +124,7 @@ def _ended(book: Workbook) -> dict[str, str]:
     return {s: f"{n} rows ended more than {days:g} days ago" for s, n in found if s in book.specs}
 
 
+@refreshing
 def run(book: Workbook) -> list[TableResult]:
     """Plan and act, table by table; only plan where the settings say so (`only_plans`).
 

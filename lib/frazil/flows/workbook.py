@@ -338,6 +338,9 @@ class Workbook:
         if spec.source in self.stopped:
             raise self.stopped[spec.source]
 
+    def on_commit(self, spec: TableSpec) -> None:
+        """Do nothing after a commit to a table; `flows.served` replaces this while warehouses are to be refreshed."""
+
     def take_thread(self, spec: TableSpec) -> None:
         """Let this thread work for a table in the workbook's session; its Spark jobs can be cancelled together."""
         jvm.use(self.spark)
@@ -368,6 +371,8 @@ class Workbook:
         finally:
             self.at_work.discard(spec.source)
         result.seconds = time.monotonic() - began
+        if result.counts:
+            self.on_commit(spec)
         return result
 
     def _why(self, spec: TableSpec, error: Exception) -> str:

@@ -1,0 +1,53 @@
+"""Runs refresh the declared warehouses after their commits, and a warehouse in trouble harms no run."""
+
+import time
+
+import duckdb
+import pytest
+import yaml
+
+from fake_driver import SERVERS, FakeServer
+from frazil.flows import cdc, full_load
+from frazil.warehouses import duckdb as engine
+from helpers import D, FullLoadSettings, I, U
+from warehouse_world import ENTRIES
+
+pytestmark = pytest.mark.spark
+
+
+def rows_in(file, view: str) -> list[tuple]:
+    with duckdb.connect() as db:
+        for name in ("avro", "iceberg"):
+            db.execute(f"LOAD '{engine._extension(name)}'")
+        db.execute("SET enable_external_file_cache = false")
+        db.execute(f"ATTACH '{file}' AS w (READ_ONLY)")
+        return sorted(db.execute(f"SELECT * FROM w.{view}").fetchall())
+
+
+def test_each_commit_of_a_run_is_served_by_duckdb_and_one_in_trouble_is_recorded(world, monkeypatch, tmp_path):
+    params, file = world.table("t").environment(monkeypatch), tmp_path / "w.duckdb"
+    stuck = {"engine": "snowflake", **ENTRIES, "refresh_wait_s": 1}
+    duck = {"engine": "duckdb", "database": str(file), "namespace": "readers"}
+    entries = yaml.safe_load((params / "w.yml").read_text())
+    (params / "w.yml").write_text(yaml.safe_dump({**entries, "warehouses": {"duck": duck, "snow": stuck}}))
+    SERVERS["fake"] = FakeServer(answers=[("REFRESH$", 4.0)])
+    with duckdb.connect(str(file)) as db:
+        db.execute("CREATE SCHEMA readers")
+
+    world.load("t", (1, "a"), (2, "b")).setup()
+    assert not [r for r in full_load.run(world.book(FullLoadSettings, env="w")) if r.failed]
+    assert rows_in(file, "readers.t") == [(1, "a"), (2, "b")]
+    for number in range(3):
+        world.changes("t", I(10 + number, "n"), U(1, f"u{number}"), D(2), name=f"20240101-10000{number}000.csv")
+    began = time.monotonic()
+    (result,) = cdc.run(world.book(env="w", max_batch_files=1))
+    assert (result.status, result.counts["batches"]) == ("merged", 3)
+    assert time.monotonic() - began < 60
+    assert rows_in(file, "readers.t") == sorted(world.rows("t"))
+    assert any("snow does not serve the newest state of public.t yet" in line for line in world.said), world.said
+    seen = world.spark.table(world.book().ops("served")).orderBy("seen_at").collect()
+    served = [r for r in seen if r.warehouse == "duck" and r.status == "served"]
+    assert served and all(r.snapshot_id == r.newest_id and r.metadata.endswith(".metadata.json") for r in served)
+    statuses = {r.status for r in seen if r.warehouse == "snow"}
+    assert "unanswered" in statuses and "served" not in statuses
+    SERVERS.clear()
