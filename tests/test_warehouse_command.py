@@ -1,6 +1,7 @@
 """`frazil warehouse show`, `apply` and `undo`: on a driver that records, and on DuckDB."""
 
 import json
+import time
 from pathlib import Path
 
 import duckdb
@@ -9,6 +10,9 @@ import pytest
 
 from fake_driver import SERVERS, FakeServer
 from frazil.cli.commands import main
+from frazil.config.settings import resolve
+from frazil.flows import served
+from frazil.flows.workbook import Workbook
 from frazil.warehouses import duckdb as family_duckdb
 from warehouse_world import ENTRIES, WarehouseWorld
 
@@ -246,3 +250,76 @@ def test_a_table_that_cannot_be_refreshed_is_said_and_the_others_are(world, serv
     told = capsys.readouterr().out
     assert "snow: public.orders: failed: warehouse 'snow': RuntimeError: 091968 no" in told
     assert "snow: public.items: served" in told
+
+
+@pytest.fixture
+def late(tmp_path, monkeypatch):
+    """A DuckDB that was refreshed once, and whose limits are a commit and an hour."""
+    duck = {"engine": "duckdb", "database": str(tmp_path / "w.duckdb"), "max_late_commits": 1, "max_late_s": 3600}
+    world = WarehouseWorld(tmp_path, monkeypatch, duck=duck)
+    frazil("apply")
+    frazil("refresh")
+    return world
+
+
+def found_late() -> list[str]:
+    book = Workbook(resolve("operate", {"env": "wh"}).settings, lambda text: None)
+    return [": ".join(found) for found in served.late(book)]
+
+
+def test_check_reports_a_table_that_is_late_by_more_commits_than_allowed_and_a_refresh_cures_it(late):
+    late.commit("orders", 2)
+    assert found_late() == [], "one commit is allowed"
+    late.commit("orders", 3)
+    (line,) = found_late()
+    assert (
+        "public.orders: warehouse duck is late by 2 commit(s) and 0 s, limits 1 and 3600 s; last seen: served" in line
+    )
+    command = line.split(": ")[-1]
+    assert main(command.split()[1:]) == 0
+    assert found_late() == []
+
+
+def test_check_reports_a_table_that_is_late_for_longer_than_allowed_from_the_first_commit_that_is_not_served(
+    late, monkeypatch
+):
+    late.commit("orders", 2)
+    now = time.time
+    monkeypatch.setattr("frazil.flows.served.time.time", lambda: now() + 4000)
+    (line,) = found_late()
+    assert "public.orders: warehouse duck is late by 1 commit(s) and 4,00" in line
+
+
+def test_check_knows_what_a_late_look_said_of_the_metadata_file(late):
+    late.commit("orders", 2)
+    frazil("check")
+    assert found_late() == []
+    late.commit("orders", 3)
+    assert "last seen: late: it serves an older state" in found_late()[0]
+
+
+def test_check_reports_a_warehouse_that_was_never_looked_at_and_one_that_stopped(world, server, monkeypatch):
+    text = world.file.read_text()
+    world.file.write_text(text.replace("engine: snowflake", "engine: snowflake\n    refresh: auto\n    max_late_s: 60"))
+    assert found_late() == []
+    now = time.time
+    with monkeypatch.context() as later:
+        later.setattr("frazil.flows.served.time.time", lambda: now() + 100)
+        assert [line.split("; ")[-1].split(": frazil")[0] for line in found_late()] == [
+            "last seen: it was never looked at"
+        ] * 2
+    server.answers = [("AUTO_REFRESH", [('{"executionState":"STALLED","invalidExecutionStateReason":"no file"}',)])]
+    assert frazil("check") == 6
+    assert ["refreshes no more: STALLED: no file" in line for line in found_late()] == [True, True]
+
+
+def test_a_warehouse_that_shows_nothing_is_not_reported(tmp_path, monkeypatch):
+    WarehouseWorld(tmp_path, monkeypatch, red={"engine": "redshift", **ENTRIES, "max_late_s": 0, "max_late_commits": 0})
+    assert found_late() == []
+
+
+def test_frazil_check_has_a_line_for_it(late, capsys):
+    late.commit("orders", 2)
+    late.commit("orders", 3)
+    assert main(["check", "--env", "wh"]) == 6
+    assert "public.orders: warehouse duck is late by 2 commit(s)" in capsys.readouterr().err

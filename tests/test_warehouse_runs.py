@@ -7,12 +7,20 @@ import pytest
 import yaml
 
 from fake_driver import SERVERS, FakeServer
-from frazil.flows import cdc, full_load
+from frazil.cli.commands import main
+from frazil.config.settings import MaintenanceSettings
+from frazil.flows import cdc, full_load, maintenance, served
 from frazil.warehouses import duckdb as engine
 from helpers import D, FullLoadSettings, I, U
 from warehouse_world import ENTRIES
 
 pytestmark = pytest.mark.spark
+
+
+def with_warehouses(params, **warehouses) -> None:
+    """Declare warehouses in the environment file `w.yml`."""
+    file = params / "w.yml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "warehouses": warehouses}))
 
 
 def rows_in(file, view: str) -> list[tuple]:
@@ -28,8 +36,7 @@ def test_each_commit_of_a_run_is_served_by_duckdb_and_one_in_trouble_is_recorded
     params, file = world.table("t").environment(monkeypatch), tmp_path / "w.duckdb"
     stuck = {"engine": "snowflake", **ENTRIES, "refresh_wait_s": 1}
     duck = {"engine": "duckdb", "database": str(file), "namespace": "readers"}
-    entries = yaml.safe_load((params / "w.yml").read_text())
-    (params / "w.yml").write_text(yaml.safe_dump({**entries, "warehouses": {"duck": duck, "snow": stuck}}))
+    with_warehouses(params, duck=duck, snow=stuck)
     SERVERS["fake"] = FakeServer(answers=[("REFRESH$", 4.0)])
     with duckdb.connect(str(file)) as db:
         db.execute("CREATE SCHEMA readers")
@@ -51,3 +58,44 @@ def test_each_commit_of_a_run_is_served_by_duckdb_and_one_in_trouble_is_recorded
     statuses = {r.status for r in seen if r.warehouse == "snow"}
     assert "unanswered" in statuses and "served" not in statuses
     SERVERS.clear()
+
+
+def test_maintenance_keeps_what_a_warehouse_still_serves_and_says_for_whom_and_since_when(world, monkeypatch, tmp_path):
+    params, file = world.table("t").environment(monkeypatch), tmp_path / "w.duckdb"
+    with_warehouses(params, duck={"engine": "duckdb", "database": str(file), "namespace": "readers"})
+    with duckdb.connect(str(file)) as db:
+        db.execute("CREATE SCHEMA readers")
+    world.load("t", *[(i, "a") for i in range(50)]).setup()
+    full_load.run(world.book(FullLoadSettings, env="w"))
+    before, old = rows_in(file, "readers.t"), world.iceberg("t").currentSnapshot().snapshotId()
+    assert len(before) == 50
+
+    with monkeypatch.context() as withheld:
+        withheld.setattr(served._Watch, "committed", lambda self, spec: None)
+        for number in range(3):
+            world.changes("t", U(number, "new"), D(40 + number), name=f"20240101-10000{number}000.csv")
+            cdc.run(world.book(env="w"))
+        world.spark.sql(
+            f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '1')"
+        )
+        for number in range(3):
+            world.spark.sql(f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('x' = '{number}')")
+        limits = {
+            "keep_hours": 0.0,
+            "min_snapshots": 1,
+            "dry_run": False,
+            "max_small_files": 0,
+            "hourly_tags": 0,
+            "daily_tags": 0,
+        }
+        said = len(world.said)
+        maintenance.run(world.book(MaintenanceSettings, env="w", **limits))
+    (line,) = [s for s in world.said[said:] if "older snapshots are kept" in s]
+    assert "warehouse duck serves" in line and " since 20" in line
+    assert rows_in(file, "readers.t") == before, "files and metadata that DuckDB serves are still there"
+    assert world.iceberg("t").snapshot(old) is not None
+
+    assert main(["warehouse", "refresh", "--env", "w"]) == 0
+    maintenance.run(world.book(MaintenanceSettings, env="w", **limits))
+    assert world.iceberg("t").snapshot(old) is None
+    assert rows_in(file, "readers.t") == sorted(world.rows("t"))

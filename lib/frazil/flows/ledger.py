@@ -182,6 +182,17 @@ def add_served(book: Workbook, rows: list[tuple]) -> None:
         until_committed(lambda: new.writeTo(name).append())
 
 
+def holders(book: Workbook, name: str) -> list[Any]:
+    """Return a row per warehouse: what it was last seen to serve of a table, and since when."""
+    if not (kept := _there(book, SERVED)):
+        return []
+    known = f"name = {literal(name)} and (snapshot_id is not null or metadata <> '')"
+    newest = "row_number() over (partition by warehouse order by seen_at desc)"
+    since = "min(seen_at) over (partition by warehouse, snapshot_id, metadata)"
+    rows = book.spark.table(kept).where(known).selectExpr("*", f"{newest} n", f"{since} since").where("n = 1")
+    return rows.collect()
+
+
 def compaction_rate(book: Workbook, name: str) -> float:
     """Return the MB/s of the last three compactions of a table; 0 if there was none."""
     if not (kept := _there(book, "maintenance")):

@@ -190,6 +190,16 @@ def served(settings: Settings) -> list[dict[str, Any]]:
     return list({(r["warehouse"], r["name"]): r for r in rows}.values())
 
 
+def snapshot_of(table: Table, metadata: str) -> int | None:
+    """Return the current snapshot that a metadata file of a table names; None if it cannot be read."""
+    from pyiceberg.serializers import FromInputFile
+
+    try:
+        return FromInputFile.table_metadata(table.io.new_input(metadata)).current_snapshot_id if metadata else None
+    except (OSError, ValueError):
+        return None
+
+
 def append_seen(catalog: Catalog, ops: str, rows: list[dict[str, Any]]) -> None:
     """Append records (`name`, `snapshot_id`, `seen_at`, `engine`) to the ledger, in one commit."""
     import pyarrow as pa
