@@ -10,6 +10,7 @@ from fake_driver import SERVERS, FakeServer
 from frazil.cli.commands import main
 from frazil.config.settings import MaintenanceSettings
 from frazil.flows import cdc, full_load, maintenance, served
+from frazil.flows.plan import plan
 from frazil.warehouses import duckdb as engine
 from helpers import D, FullLoadSettings, I, U
 from warehouse_world import ENTRIES
@@ -99,3 +100,18 @@ def test_maintenance_keeps_what_a_warehouse_still_serves_and_says_for_whom_and_s
     maintenance.run(world.book(MaintenanceSettings, env="w", **limits))
     assert world.iceberg("t").snapshot(old) is None
     assert rows_in(file, "readers.t") == sorted(world.rows("t"))
+
+
+def test_a_declared_athena_makes_new_tables_v2_and_an_existing_v3_table_is_named_in_plan_and_setup(world, monkeypatch):
+    params = world.table("old").environment(monkeypatch)
+    world.load("old", (1, "a")).setup(env="w")
+    full_load.run(world.book(FullLoadSettings, env="w"))
+    with_warehouses(params, lake={"engine": "athena", "region": "eu-west-1"})
+    world.table("new").load("new", (1, "a"))
+    notes = world.setup(env="w")
+    formats = [world.iceberg(t).operations().current().formatVersion() for t in ("old", "new")]
+    assert formats == [3, 2]
+    rows = {r["table"]: r for r in plan(world.book(FullLoadSettings, env="w"))}
+    for said in (notes["old"].note, rows["public.old"]["impossible"]):
+        assert "is format v3: athena reads no v3" in said and "drop the table, run 00_setup" in said
+    assert rows["public.new"]["impossible"] == notes["new"].note == ""

@@ -65,7 +65,8 @@ class Settings:
         {}, "Options of the Iceberg catalog, as in `spark.sql.catalog.<name>.*`: type, uri, warehouse …"
     )
     query_engines: list[str] = parameter(
-        [], "Engines that read the tables. If one cannot read format v3, new tables are v2."
+        [],
+        "Engines that read the tables, some with a version: `trino>=483`. If one cannot read format v3, new tables are v2.",
     )
     on_unreadable: str = parameter(
         "stop",

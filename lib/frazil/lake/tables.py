@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
+from frazil.config.query_engines import unread, why_not_v3
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.time_sql import key_text
@@ -39,20 +40,9 @@ FORM = "frazil.form"
 MADE, ADOPTED = "frazil.made", "frazil.adopted"
 """Properties: of a namespace that Frazil created, and of a table that it did not create."""
 
-# Whether an engine reads format v3 with deletion vectors; an unlisted engine counts as unable.
-READS_V3 = {
-    "spark": True, "duckdb": True, "pyiceberg": True, "snowflake": True, "redshift": True, "flink": True,
-    "athena": False, "trino": False, "clickhouse": False, "bigquery": False,
-}  # fmt: skip
-
 
 class TableError(FrazilError):
     """A lake table is missing, foreign, or different from its spec."""
-
-
-def format_version(query_engines: list[str]) -> int:
-    """Return 3 unless a declared query engine cannot read it; an unknown one counts as unable."""
-    return 3 if all(READS_V3.get(engine.lower(), False) for engine in query_engines) else 2
 
 
 def create_namespaces(spark: SparkSession, names: list[str]) -> None:
@@ -147,6 +137,17 @@ def format_of(spark: SparkSession, name: str) -> int:
     """Return an existing table's Iceberg format version."""
     return int(
         next(r["value"] for r in spark.sql(f"SHOW TBLPROPERTIES {name}").collect() if r["key"] == "format-version")
+    )
+
+
+def unread_format(spark: SparkSession, name: str, query_engines: list[str]) -> str:
+    """Describe the engines that cannot read the format of an existing table; empty if all do."""
+    version = format_of(spark, name)
+    if not (found := unread(version, query_engines)):
+        return ""
+    return (
+        f"{name} is format v{version}: {'; '.join(map(why_not_v3, found))}. Iceberg makes no v3 table v2 again: let another engine "
+        "read it, or drop the table, run 00_setup, and load it again"
     )
 
 
