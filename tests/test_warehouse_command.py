@@ -240,6 +240,12 @@ def test_a_new_column_and_a_table_that_was_made_again_reach_duckdb(tmp_path, mon
     assert rows(file, "orders") == [(9, "x", "y")]
 
 
+def test_down_says_that_it_leaves_what_warehouses_have(world, capsys):
+    frazil("apply")
+    main(["down", "--env", "wh"])
+    assert "not deleted: what warehouses have: frazil warehouse undo --env wh drops it" in capsys.readouterr().out
+
+
 def test_a_table_that_cannot_be_refreshed_is_said_and_the_others_are(world, server, capsys):
     def information(statement):
         metadata = world.catalog.load_table(f"shop.{'items' if 'ITEMS' in statement else 'orders'}").metadata_location

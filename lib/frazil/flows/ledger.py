@@ -35,6 +35,8 @@ _COMMITS = "name string, snapshot_id bigint, parent_id bigint, committed_at time
 _ACTIONS = (
     "id string, name string, action string, why string, status string, began timestamp, ended timestamp, counts string"
 )
+SERVED_DAYS = 30
+"""Days for which `served` keeps rows."""
 VERSIONED, VERSION = "frazil.ledger", 1
 _one_at_a_time = threading.Lock()
 
@@ -211,6 +213,15 @@ def tidy(book: Workbook) -> None:
                 catalog, table = name.split(".", 1)
                 book.spark.sql(f"CALL {catalog}.system.rewrite_data_files({literal(table)})").collect()
             jvm_rewrite.expire_snapshots(jvm.load_table(book.spark, name), 24.0, 10)
+            if which == SERVED:
+                _forget_served(book, name)
+
+
+def _forget_served(book: Workbook, name: str) -> None:
+    """Delete old rows about what warehouses served; the newest of each table of a warehouse stays."""
+    newer = f"select 1 from {name} n where n.warehouse = o.warehouse and n.name = o.name and n.seen_at > o.seen_at"
+    old = f"o.seen_at < current_timestamp() - interval {SERVED_DAYS} days"
+    book.spark.sql(f"DELETE FROM {name} o WHERE {old} AND EXISTS ({newer})")
 
 
 def actions(book: Workbook) -> DataFrame:

@@ -114,6 +114,7 @@ class _Watch:
         with self._lock:
             seen, self._seen, self._written = self._seen, [], time.monotonic()
         if seen:
+            jvm.use(self.book.spark)
             ledger.add_served(self.book, [row_of(s, self.book) for s in seen])
 
     def end(self) -> None:
@@ -183,9 +184,11 @@ def late(book: Workbook) -> list[tuple[str, str, str]]:
     for w in warehouses.values():
         cure = f"frazil warehouse refresh --env {w.env} --warehouse {w.name}"
         for spec in (s for s in book.specs.values() if not s.problem and w.reads(s.source)):
-            if problem := _late(
-                w, pyiceberg_catalog.get_table(catalog, spec.target), seen.get((w.name, book.name(spec)))
-            ):
+            try:
+                table = pyiceberg_catalog.get_table(catalog, spec.target)
+            except pyiceberg_catalog.CatalogError:
+                continue  # the table's own line says so
+            if problem := _late(w, table, seen.get((w.name, book.name(spec)))):
                 found.append((spec.source, f"warehouse {w.name} {problem}", cure))
     return found
 
