@@ -16,7 +16,7 @@ from frazil.config.settings import FullLoadSettings, MaintenanceSettings
 from frazil.flows import cdc, maintenance
 from frazil.flows.plan import plan
 from frazil.lake import commit, compaction, jvm, merge
-from frazil.lake.tables import RolledBackError, format_version, read_table_state
+from frazil.lake.tables import RolledBackError, read_table_state
 from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, Killed, U
 
 pytestmark = pytest.mark.spark
@@ -605,18 +605,6 @@ def test_a_reader_that_is_not_known_to_read_v3_gets_v2_tables(world):
     expected = {n: f"v{n}" for n in range(20)} | {4: "new", 99: "moved", 100: None}
     assert dict(world.rows("t")) == {k: v for k, v in expected.items() if k not in (3, 5)}
     assert world.iceberg("t").operations().current().formatVersion() == 2
-
-
-@pytest.mark.parametrize(
-    ("engines", "version"),
-    [
-        ([], 3), (["spark"], 3), (["Spark", "DuckDB"], 3), (["spark", "athena"], 2), (["unheard-of"], 2),
-        (["trino"], 2), (["trino>=483"], 3), (["trino >= 490"], 3), (["Trino>=479"], 2), (["databricks>=18"], 3), (["databricks"], 2),
-        (["emr>=7.12"], 3), (["emr>=7.9"], 2), (["glue>=6.0", "snowflake", "bigquery"], 3), (["daft"], 2), (["polars>=2"], 2),
-    ],
-)  # fmt: skip
-def test_the_format_follows_the_engines_and_their_versions(engines, version):
-    assert format_version(engines) == version
 
 
 # --- a writer on another host

@@ -26,17 +26,21 @@ from frazil.cli import commands as cli  # noqa: E402
 from frazil.config import settings  # noqa: E402
 from frazil.config.columns import TYPES, UNREPRESENTABLE  # noqa: E402
 from frazil.config.lake_types import lake_type  # noqa: E402
+from frazil.config.query_engines import ENGINES  # noqa: E402
 from frazil.config.spec import Column, TableSpec, load_specs  # noqa: E402
 from frazil.config.spec_entries import ColumnEntries, TableEntries  # noqa: E402
 from frazil.config.validation import Entries, flow  # noqa: E402
+from frazil.config.warehouse_entries import WarehouseEntries  # noqa: E402
 from frazil.dms.endpoint import read_endpoint  # noqa: E402
 from frazil.dms.mappings import read_mappings  # noqa: E402
+from frazil.lake.pyiceberg_catalog import SERVED_COLUMNS  # noqa: E402
 from frazil.report.notebook_output import Grid  # noqa: E402
 from test_plain_prose import PLAIN  # noqa: E402
 
 FILE, PARAMS, LIB, RUN = ROOT / "README.md", ROOT / "params/README.md", ROOT / "lib/README.md", ROOT / "runs/demo"
-PARAMETERS, DEMO, OF_TABLE, OF_COLUMN = (
-    (f"<!-- {n}:", f"<!-- end of {n} -->") for n in ("parameters", "demo", "table entries", "column entries")
+PARAMETERS, DEMO, OF_TABLE, OF_COLUMN, OF_WAREHOUSE, OF_ENGINES = (
+    (f"<!-- {n}:", f"<!-- end of {n} -->")
+    for n in ("parameters", "demo", "table entries", "column entries", "warehouse entries", "engines")
 )
 FOLDERS = [ROOT / folder / "README.md" for folder in ("params", "notebooks", "tests")]
 PAGES = {str(f.relative_to(ROOT)): f for f in [FILE, *FOLDERS, *sorted((ROOT / "lib/docs").glob("*.md"))]}
@@ -90,10 +94,22 @@ def entry_table(model: type[Entries]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def engine_table() -> str:
+    """Render the engines: which read v3, and what they cannot do."""
+    lines = ["| engine | reads v3 | and | known from |", "|---|---|---|---|"]
+    for name, e in ENGINES.items():
+        new = "no" if e.v3_since is None else f"from {e.v3_since}" if e.v3_since else "yes"
+        new += "" if e.assumed or e.v3_since is None else ", if you state the version"
+        lines.append(f"| `{name}` | {new} | {e.limits} | {e.known} |")
+    return "\n".join([*lines, "| any other | not known | | |"]) + "\n"
+
+
 TABLES = {
     "parameters": (PARAMETERS, parameter_table),
     "table entries": (OF_TABLE, lambda: entry_table(TableEntries)),
     "column entries": (OF_COLUMN, lambda: entry_table(ColumnEntries)),
+    "engines": (OF_ENGINES, lambda: engine_table()),
+    "warehouse entries": (OF_WAREHOUSE, lambda: entry_table(WarehouseEntries)),
 }
 """The tables of params/README.md that are made from the library."""
 
@@ -209,6 +225,7 @@ OTHERS = {
 def test_every_word_with_an_underscore_is_known(file):
     """A parameter that is renamed must not live on in the pages."""
     entries = {f.name for f in [*fields(TableSpec), *fields(Column)]}
+    entries |= {*WarehouseEntries.model_fields, *SERVED_COLUMNS}
     known = PARAMETER_NAMES | entries | set(settings.NOTEBOOKS) | set(UNREPRESENTABLE) | OTHERS
     assert {s for s in spans(read(file)) if re.fullmatch(r"[a-z]+(_[a-z]+)+", s)} <= known
 

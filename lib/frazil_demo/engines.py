@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.query_engines import DUCKDB_SETTING
 from frazil.config.sql import literal
-from frazil.lake.tables import DUCKDB_SETTING
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

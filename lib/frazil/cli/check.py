@@ -10,7 +10,7 @@ from pathlib import Path
 from frazil.cli.hooks import call_hooks
 from frazil.config.settings import OperateSettings, ParameterError, resolve
 from frazil.errors import FrazilError, nearest
-from frazil.flows import lateness, pending_work, quarantine_status
+from frazil.flows import lateness, pending_work, quarantine_status, served
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.report import runs
@@ -41,6 +41,7 @@ def breaches(operate: OperateSettings) -> list[str]:
     return [
         *_late(book, operate),
         *_without_spec(book),
+        *_not_served(book),
         *_quarantined(operate),
         *_stale(book, operate),
         *_unusable(book),
@@ -73,6 +74,13 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
                 f"{r['table']}: {r['pending']} {what} pending, the oldest for {r['lag_s']:,.0f} s, limit {limit:g} s"
             )
     return lines
+
+
+def _not_served(book: Workbook) -> list[str]:
+    try:
+        return [_line(*found) for found in served.late(book)]
+    except FrazilError as e:
+        return [_line("warehouses", e.problem, e.cure)]
 
 
 def _line(name: str, problem: str, cure: str) -> str:

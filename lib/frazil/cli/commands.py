@@ -28,6 +28,7 @@ COMMANDS = {
     "schema": "write the JSON schemas by which editors complete and check YAML files",
     "bundle": "write an archive with the Python packages that Spark's executors need",
     "aws": "deploy the pipeline of an environment on AWS, watch it, and remove it",
+    "warehouse": "set up, refresh, check or remove what reads the tables",
     "down": "list what an environment has created, then delete it",
 }
 

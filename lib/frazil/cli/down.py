@@ -98,6 +98,8 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
     for target, table in pyiceberg_catalog.scratch(catalog, _spaces(book)) if catalog else ():
         tables[target] = table.metadata_location
         files += [e.path for e in walk(_place(table))]
+    if (book.folder / "warehouses").is_dir():
+        left.append(f"what warehouses have: frazil warehouse undo --env {book.settings.env} drops it")
     known = set(files)
     files += [f for f in _left_by_self_tests(book) if f not in known]
     spaces = sorted({t.rpartition(".")[0] for t in tables})

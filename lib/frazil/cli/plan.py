@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from frazil.cli.hooks import call_hooks
+from frazil.config.query_engines import explained
 from frazil.config.settings import resolve
 from frazil.flows import pending_work
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
@@ -29,6 +30,7 @@ def main(options: argparse.Namespace) -> int:
     for word in short:
         for text, tables in shared(rows, word).items():
             print(f"{', '.join(tables)}: {word}: {text}")
+    print("\n".join(explained(book.query_engines)))
     for table in pending_work.without_spec(book):
         print(f"{table}: {pending_work.NO_SPEC}")
     if trouble := runs.unusable(book.folder):

@@ -66,7 +66,7 @@ class Settings:
     )
     query_engines: list[str] = parameter(
         [],
-        "Engines that read the tables, such as `duckdb` or `trino>=483`. If one cannot read format v3, new tables are v2.",
+        "Engines that read the tables, some with a version: `trino>=483`. If one cannot read format v3, new tables are v2.",
     )
     on_unreadable: str = parameter(
         "stop",
@@ -461,6 +461,9 @@ RENAMED = {
 }
 """Earlier names of parameters, by section, and their present names. Both are read; an earlier one gives a warning."""
 
+WAREHOUSES = "warehouses"
+"""The section with the readers of the tables; see `config.warehouse_entries`."""
+
 GIVEN = "FRAZIL_GIVEN"
 """The environment variable in which `frazil run` passes on parameters that may hold a credential, as JSON."""
 
@@ -497,10 +500,11 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
     except yaml.YAMLError as e:
         raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "correct the file") from None
     if isinstance(sections, dict):
-        sections = {name: _up_to_date(name, section, f"{file}: {name}") for name, section in sections.items()}
+        renamed = {n: _up_to_date(n, section, f"{file}: {n}") for n, section in sections.items() if n != WAREHOUSES}
+        sections = {**sections, **renamed}
     stated = set(sections) if isinstance(sections, dict) else set()
     found = _checked(environment(stated), sections, str(file))
-    return file, {name: section.given() for name, section in found.items()}
+    return file, {name: section.given() for name, section in found.items() if name != WAREHOUSES}
 
 
 def present_name(section: str, name: str) -> str:
@@ -534,7 +538,7 @@ def environment(stated: Collection[str] | None = None) -> type[Entries]:
     """Return the model of an environment file; of sections that are not `stated` only the name, which is quick."""
     from frazil.config.parameter_models import environment_model
 
-    known = (("common", Settings), *NOTEBOOKS.items())
+    known: tuple[tuple[str, type], ...] = (("common", Settings), *NOTEBOOKS.items(), (WAREHOUSES, dict))
     return environment_model(tuple((name, cls if stated is None or name in stated else None) for name, cls in known))
 
 

@@ -70,7 +70,7 @@ def source_connection(endpoint: dict | None = None) -> Connection:
         {},
     )
     name = env.get("FRAZIL_SOURCE_SECRET") or own.get("SecretsManagerSecretId") or ""
-    secret = _secret(name) if name else {}
+    secret = read_secret(name) if name else {}
     url = env.get("FRAZIL_SOURCE_URL") or secret.get("url") or ""
     if url:
         url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1)  # the driver of MySQL serves both
@@ -92,7 +92,8 @@ def source_connection(endpoint: dict | None = None) -> Connection:
     return Connection(engine, url, user, password)
 
 
-def _secret(name: str) -> dict:
+def read_secret(name: str) -> dict:
+    """Return the JSON object of a secret in AWS Secrets Manager; raise SourceDatabaseError if there is none."""
     try:
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError

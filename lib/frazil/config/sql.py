@@ -13,6 +13,16 @@ def identifier(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def quoted(name: str) -> str:
+    """Quote a name as standard SQL does: in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def standard_literal(text: str) -> str:
+    """Return a text as a literal of standard SQL, where a backslash means itself."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def table_name(name: str) -> str:
     """Return a dotted name (`catalog.namespace.table`) for SQL: parts that are not plain words are quoted."""
     return ".".join(p if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", p) else identifier(p) for p in name.split("."))

@@ -43,6 +43,11 @@ def flow(value: Any) -> str:
     return text.strip().removesuffix("\n...").strip()
 
 
+def _text(place: str | int) -> str:
+    """Return a name in the place of a fault, empty for a number of a list."""
+    return place if isinstance(place, str) else ""
+
+
 class Entries(BaseModel):
     """Entries whose names are all known; one without a value counts as left out.
 
@@ -88,7 +93,7 @@ class Entries(BaseModel):
         """Return what pydantic found, as a problem and its remedy."""
         (entry, *inner), wrong, context = found["loc"], found["input"], found.get("ctx", {})
         if cause := context.get("error"):
-            name = wrong.get("name") if inner and isinstance(wrong, dict) else ""
+            name = wrong.get("name") or _text(inner[0]) if inner and isinstance(wrong, dict) else ""
             place = f"{entry.removesuffix('s')} '{name}'" if name else entry
             return FrazilError(f"{place}: {cause.problem}", cause.cure)
         if found["type"] == "literal_error":

@@ -178,11 +178,14 @@ def apply_batch(
     """
     applying = _Applying(book, spec, base, batch)
     if spec.policy == "append" and isinstance(batch, FileBatch):
-        return applying.append_rows(batch)
-    try:
-        return applying.apply_changes()
-    except _TooManyRowsError:
-        return applying.apply_changes(TOO_MANY_ROWS)
+        done = applying.append_rows(batch)
+    else:
+        try:
+            done = applying.apply_changes()
+        except _TooManyRowsError:
+            done = applying.apply_changes(TOO_MANY_ROWS)
+    book.on_commit(spec)
+    return done
 
 
 class _Applying:

@@ -22,6 +22,7 @@ from frazil.flows import pending_work, quarantine
 from frazil.flows.apply import FileBatch, apply_batch, require_whole_rows, take_batch
 from frazil.flows.continuous import process_continuously, show
 from frazil.flows.schema_changes import follow
+from frazil.flows.served import refreshing
 from frazil.flows.source_catalog import follow_source
 from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
@@ -48,6 +49,7 @@ def _waits_for(there: TableObjects, position: Position, pending: int, own: bool)
     return ""
 
 
+@refreshing
 def run(book: Workbook) -> list[TableResult]:
     """Apply pending changes to all tables until nothing is left or `max_batches` is reached. Tables fail independently.
 

@@ -32,6 +32,7 @@ from frazil.errors import LOAD_AGAIN, FrazilError
 from frazil.flows import quarantine
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import follow, require_first_files
+from frazil.flows.served import refreshing
 from frazil.flows.source_catalog import follow_source
 from frazil.flows.tasks_or_driver import digests_of, in_tasks_or_here
 from frazil.flows.workbook import Workbook
@@ -69,6 +70,7 @@ def verdict(there: TableObjects, position: Position, on_changed_load: str) -> st
     return on_changed_load if is_other_load(there, position) else "loaded"
 
 
+@refreshing
 def run(book: Workbook) -> list[TableResult]:
     """Load every table that needs it.
 

@@ -19,7 +19,7 @@ from frazil.config.sql import literal
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_rewrite
-from frazil.lake.pyiceberg_catalog import VISIBLE
+from frazil.lake.pyiceberg_catalog import SERVED, SERVED_COLUMNS, VISIBLE
 from frazil.lake.retry import until_committed
 from frazil.lake.small_frames import frame
 from frazil.lake.tables import TableError, create_namespaces
@@ -35,6 +35,8 @@ _COMMITS = "name string, snapshot_id bigint, parent_id bigint, committed_at time
 _ACTIONS = (
     "id string, name string, action string, why string, status string, began timestamp, ended timestamp, counts string"
 )
+SERVED_DAYS = 30
+"""Days for which `served` keeps rows."""
 VERSIONED, VERSION = "frazil.ledger", 1
 _one_at_a_time = threading.Lock()
 
@@ -169,6 +171,30 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
     put("done", time.time())
 
 
+def add_served(book: Workbook, rows: list[tuple]) -> None:
+    """Append rows about what warehouses serve, in the order of `SERVED_COLUMNS`; times are epoch milliseconds."""
+    from pyspark.sql import functions as F
+
+    kinds = {"int": "bigint", "text": "string", "time": "timestamp"}
+    with _one_at_a_time:
+        name = _open(book, SERVED, ", ".join(f"{c} {kinds[k]}" for c, k in SERVED_COLUMNS.items()))
+        plain = ", ".join(f"{c} {'bigint' if k != 'text' else 'string'}" for c, k in SERVED_COLUMNS.items())
+        times = {c: F.timestamp_millis(c) for c, k in SERVED_COLUMNS.items() if k == "time"}
+        new = frame(book.spark, rows, plain).withColumns(times)
+        until_committed(lambda: new.writeTo(name).append())
+
+
+def holders(book: Workbook, name: str) -> list[Any]:
+    """Return a row per warehouse: what it was last seen to serve of a table, and since when."""
+    if not (kept := _there(book, SERVED)):
+        return []
+    known = f"name = {literal(name)} and (snapshot_id is not null or metadata <> '')"
+    newest = "row_number() over (partition by warehouse order by seen_at desc)"
+    since = "min(seen_at) over (partition by warehouse, snapshot_id, metadata)"
+    rows = book.spark.table(kept).where(known).selectExpr("*", f"{newest} n", f"{since} since").where("n = 1")
+    return rows.collect()
+
+
 def compaction_rate(book: Workbook, name: str) -> float:
     """Return the MB/s of the last three compactions of a table; 0 if there was none."""
     if not (kept := _there(book, "maintenance")):
@@ -181,12 +207,21 @@ def compaction_rate(book: Workbook, name: str) -> float:
 
 def tidy(book: Workbook) -> None:
     """Keep the ledger's own tables small: each run adds a snapshot."""
-    for which in ("commits", "maintenance", "quarantine", VISIBLE):
+    for which in ("commits", "maintenance", "quarantine", VISIBLE, SERVED):
         if name := _there(book, which):
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
                 catalog, table = name.split(".", 1)
                 book.spark.sql(f"CALL {catalog}.system.rewrite_data_files({literal(table)})").collect()
             jvm_rewrite.expire_snapshots(jvm.load_table(book.spark, name), 24.0, 10)
+            if which == SERVED:
+                _forget_served(book, name)
+
+
+def _forget_served(book: Workbook, name: str) -> None:
+    """Delete old rows about what warehouses served; the newest of each table of a warehouse stays."""
+    newer = f"select 1 from {name} n where n.warehouse = o.warehouse and n.name = o.name and n.seen_at > o.seen_at"
+    old = f"o.seen_at < current_timestamp() - interval {SERVED_DAYS} days"
+    book.spark.sql(f"DELETE FROM {name} o WHERE {old} AND EXISTS ({newer})")
 
 
 def actions(book: Workbook) -> DataFrame:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
 from frazil.config.timestamps import clock
 from frazil.errors import FrazilError
 from frazil.flows import ledger
 from frazil.flows.preview_stages import Stage, many, size, stage
+from frazil.flows.served import held, refreshing
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_rewrite, maintenance_actions, retry
 from frazil.lake import quarantine_table as kept
@@ -28,6 +30,16 @@ SHOWN = 8
 """The number of groups and of snapshots that are shown before a run."""
 
 
+def _settings(book: Workbook, spec: TableSpec, say: bool = False) -> MaintenanceSettings:
+    """Return the settings for a table: warehouses that serve old states make it keep snapshots for longer."""
+    kept = held(book, spec)
+    if kept.keep_hours <= book.settings.keep_hours:
+        return book.settings
+    if say:
+        book.progress(f"{spec.source}: older snapshots are kept: {kept.why}")
+    return replace(book.settings, keep_hours=kept.keep_hours)
+
+
 def health(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table: what it is made of. Nothing is changed."""
     return book.plan(lambda spec: asdict(measure(book.spark, book.name(spec), book.settings)))
@@ -41,7 +53,8 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     for spec in book.specs.values():
         try:
             require_sound(book.spark, book.name(spec))
-            for a in maintenance_actions.plan(measure(book.spark, book.name(spec), book.settings), book.settings):
+            s = _settings(book, spec, say=True)
+            for a in maintenance_actions.plan(measure(book.spark, book.name(spec), s), s):
                 row = {"table": spec.source, **asdict(a)}
                 if a.action == "compact":
                     row["cost"] += f"; {_duration(book, spec)}"
@@ -96,7 +109,7 @@ def expiring(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "")
     spec = _planned_for(book, planned, "expire snapshots", table)
     if not spec:
         return Stage("no snapshot expires")
-    s, there = book.settings, jvm.load_table(book.spark, book.name(spec))
+    s, there = _settings(book, spec), jvm.load_table(book.spark, book.name(spec))
     gone = jvm_rewrite.expirable(there, s.keep_hours, s.min_snapshots)
     rows = [
         {"snapshot": str(x.snapshotId()), "committed": clock(x.timestampMillis()), "by": x.summary().get("frazil.kind") or x.operation()}
@@ -123,6 +136,7 @@ def _ended(book: Workbook) -> dict[str, str]:
     return {s: f"{n} rows ended more than {days:g} days ago" for s, n in found if s in book.specs}
 
 
+@refreshing
 def run(book: Workbook) -> list[TableResult]:
     """Plan and act, table by table; only plan where the settings say so (`only_plans`).
 
@@ -147,7 +161,7 @@ def run(book: Workbook) -> list[TableResult]:
 
 def _actions(book: Workbook, spec: TableSpec, ended: dict[str, str]) -> list[Action]:
     """Return what to do with a table now; `ended` says why quarantined rows will be removed."""
-    name, s = book.name(spec), book.settings
+    name, s = book.name(spec), _settings(book, spec, say=True)
     require_sound(book.spark, name)
     actions = maintenance_actions.plan(measure(book.spark, name, s), s)
     return actions + ([Action(PURGE, ended[spec.source], "")] if spec.source in ended else [])
@@ -179,4 +193,16 @@ def _done(
     if action == PURGE:
         days = book.settings.quarantine_days
         return {"purged": kept.purge(book.spark, book.ops("quarantine"), spec.source, days)}
-    return maintenance_actions.execute(book.spark, table, action, book.settings, mark, book.progress)
+    if action == "remove orphan files" and (metadata := served_orphans(book, spec)):
+        book.progress(f"{spec.source}: orphan files stay: a warehouse serves {', '.join(metadata)}")
+        return {"orphan_files": 0}
+    return maintenance_actions.execute(book.spark, table, action, _settings(book, spec), mark, book.progress)
+
+
+def served_orphans(book: Workbook, spec: TableSpec) -> list[str]:
+    """Return the metadata files that orphan removal would delete and a warehouse serves."""
+    names = {m.rpartition("/")[2] for m in held(book, spec).metadata}
+    if not names:
+        return []
+    orphans = maintenance_actions.orphan_files(book.spark, book.name(spec), book.settings)
+    return [o for o in orphans if o.rpartition("/")[2] in names]

@@ -273,7 +273,8 @@ def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[
 
     It checks the settings of endpoint and task, the table if it `exists`, and the newest file.
     """
-    unread = tables.unread_partitions(book.spark, book.name(spec), book.settings.query_engines) if exists else ""
+    checks = (tables.unread_partitions, tables.unread_format) if exists else ()
+    unread = "; ".join(filter(None, (check(book.spark, book.name(spec), book.query_engines) for check in checks)))
     if book.stream:
         return "; ".join(filter(None, [*(f["says"] for f in stream_check.findings(book)), unread]))
     found = lint(read_endpoint_document(book.settings.path("endpoint")), book.mappings, [spec])

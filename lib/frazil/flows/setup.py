@@ -113,7 +113,8 @@ def create_tables(book: Workbook) -> list[TableResult]:
             follow(book, spec, tables.read_table_state(book.spark, book.name(spec)), [], CHANGE_PHASE)
         left = commit.remove_abandoned_branches(book.spark, book.name(spec))
         notes = [f"removed {len(left)} branch(es) of killed runs"] if left else []
-        notes += filter(None, [tables.unread_partitions(book.spark, book.name(spec), book.settings.query_engines)])
+        checks = (tables.unread_partitions, tables.unread_format)
+        notes += filter(None, (unread(book.spark, book.name(spec), book.query_engines) for unread in checks))
         return TableResult(spec.source, "created" if created else "exists", "; ".join(notes))
 
     return book.each_table(work)

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config import private_files, redaction
 from frazil.config.lake_types import OPERATION_COLUMNS
+from frazil.config.query_engines import format_version, name_of
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spark_session import get_spark, missing_python, require_catalog, without_python
 from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
 from frazil.config.sql import identifier, table_name
+from frazil.config.warehouses import declared
 from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, SourceTable, read_endpoint
@@ -36,7 +38,6 @@ from frazil.lake.jvm_executors import watch_executors
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.storage_errors import explained, require_metadata
 from frazil.lake.table_checks import require_right_clock
-from frazil.lake.tables import format_version
 from frazil.report.live_status import heartbeat
 from frazil.results import TableResult
 
@@ -198,7 +199,14 @@ class Workbook:
     @property
     def format_version(self) -> int:
         """The Iceberg format version that the declared query engines allow."""
-        return format_version(self.settings.query_engines)
+        return format_version(self.query_engines)
+
+    @property
+    def query_engines(self) -> list[str]:
+        """The declared query engines, and the declared warehouses that these do not name."""
+        named = self.settings.query_engines
+        warehouses = {w.entries.engine for w in declared(self.settings).values()} - set(map(name_of, named))
+        return [*named, *sorted(warehouses)]
 
     @property
     def is_kafka(self) -> bool:
@@ -338,6 +346,9 @@ class Workbook:
         if spec.source in self.stopped:
             raise self.stopped[spec.source]
 
+    def on_commit(self, spec: TableSpec) -> None:
+        """Do nothing after a commit to a table; `flows.served` replaces this while warehouses are to be refreshed."""
+
     def take_thread(self, spec: TableSpec) -> None:
         """Let this thread work for a table in the workbook's session; its Spark jobs can be cancelled together."""
         jvm.use(self.spark)
@@ -368,6 +379,8 @@ class Workbook:
         finally:
             self.at_work.discard(spec.source)
         result.seconds = time.monotonic() - began
+        if result.counts:
+            self.on_commit(spec)
         return result
 
     def _why(self, spec: TableSpec, error: Exception) -> str:

@@ -319,6 +319,19 @@ def tag(spark: SparkSession, name: str, states: list[tuple[str, int, int]]) -> N
     change_refs(spark, name, add)
 
 
+def keep_metadata_files(table: JavaTable) -> None:
+    """Keep old metadata files after commits: an engine may be bound to one. Orphan removal deletes those without a reader."""
+    deletes = "write.metadata.delete-after-commit.enabled"
+    if table.properties().get(deletes) == "true":
+        table.updateProperties().set(deletes, "false").commit()
+
+
+def newest_state(table: JavaTable) -> tuple[int, int, str]:
+    """Return the id and time (ms) of a table's current snapshot, and its metadata file."""
+    now = table.currentSnapshot()
+    return now.snapshotId(), now.timestampMillis(), table.operations().current().metadataFileLocation()
+
+
 def metadata_bytes(table: JavaTable) -> int:
     """Return the size of the table's current metadata file, which each commit writes again."""
     return table.io().newInputFile(table.operations().current().metadataFileLocation()).getLength()

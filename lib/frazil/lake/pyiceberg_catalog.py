@@ -36,7 +36,13 @@ if TYPE_CHECKING:
 LOCAL_FIRST = "frazil.lake.local_io.LocalFirstIO"
 VISIBLE = "visible"
 """The ledger's table of the time when an engine other than Spark first saw each commit."""
-OPS = {"commits": "name", "maintenance": "name", VISIBLE: "name", "quarantine": "table_name"}
+SERVED = "served"
+"""The ledger's table of what warehouses serve."""
+SERVED_COLUMNS = {
+    "warehouse": "text", "name": "text", "newest_id": "int", "committed_at": "time", "snapshot_id": "int",
+    "metadata": "text", "status": "text", "why": "text", "seen_at": "time",
+}  # fmt: skip
+OPS = {"commits": "name", "maintenance": "name", VISIBLE: "name", SERVED: "name", "quarantine": "table_name"}
 """Frazil's own tables in the namespace `ops`, and the column with the table that a row is about."""
 
 
@@ -164,6 +170,46 @@ def made_by_us(catalog: Catalog, namespace: str, tables: Iterable[str]) -> bool:
 def seen(table: Table) -> set[int]:
     """Return the snapshots that are or were the table's current state."""
     return {entry.snapshot_id for entry in table.history()}
+
+
+def append_served(catalog: Catalog, ops: str, rows: list[tuple]) -> None:
+    """Append rows to the ledger's table of what warehouses serve, in one commit; times are epoch milliseconds."""
+    import pyarrow as pa
+
+    kinds = {"int": pa.int64(), "text": pa.string(), "time": pa.timestamp("us", tz="UTC")}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in SERVED_COLUMNS.items()])
+    catalog.create_namespace_if_not_exists(ops, {MADE: "true"})
+    table = catalog.create_table_if_not_exists(f"{ops}.{SERVED}", schema)
+    arrays = [
+        pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(f.type)
+        if pa.types.is_timestamp(f.type)
+        else pa.array(values, f.type)
+        for f, values in zip(schema, zip(*rows, strict=True), strict=True)
+    ]
+    table.append(pa.Table.from_arrays(arrays, schema=schema))
+
+
+@_as_catalog_error()
+def served(settings: Settings) -> list[dict[str, Any]]:
+    """Return the newest row about each table of each warehouse."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    try:
+        table = open_catalog(settings).load_table(f"{settings.ops_namespace}.{SERVED}")
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return []
+    rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["seen_at"])
+    return list({(r["warehouse"], r["name"]): r for r in rows}.values())
+
+
+def snapshot_of(table: Table, metadata: str) -> int | None:
+    """Return the current snapshot that a metadata file of a table names; None if it cannot be read."""
+    from pyiceberg.serializers import FromInputFile
+
+    try:
+        return FromInputFile.table_metadata(table.io.new_input(metadata)).current_snapshot_id if metadata else None
+    except (OSError, ValueError):
+        return None
 
 
 def append_seen(catalog: Catalog, ops: str, rows: list[dict[str, Any]]) -> None:

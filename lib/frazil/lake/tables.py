@@ -6,11 +6,11 @@ A table that was rolled back below its position stops, as further batches would 
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
+from frazil.config.query_engines import name_of, unread, why_not_v3
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.time_sql import key_text
@@ -40,43 +40,9 @@ FORM = "frazil.form"
 MADE, ADOPTED = "frazil.made", "frazil.adopted"
 """Properties: of a namespace that Frazil created, and of a table that it did not create."""
 
-READS_V3 = {
-    "spark": "3.5", "emr": "7.12", "glue": "5.1", "duckdb": "1.5.5", "polars": "2.1", "pyiceberg": "0.12",
-    "trino": "483", "databricks": "18", "flink": "", "snowflake": "", "redshift": "", "bigquery": "", "s3tables": "",
-}  # fmt: skip
-"""The engines that read format v3 with deletion vectors, and from which version on; empty: a service without versions."""
-NEEDS_VERSION = ("trino", "databricks")
-"""Engines whose older versions are still usual: they count as able only with a stated version."""
-DUCKDB_SETTING = "SET enable_external_file_cache = false"
-"""DuckDB needs this to read v3: otherwise it may apply a deletion vector to the wrong file and return wrong rows."""
-
 
 class TableError(FrazilError):
     """A lake table is missing, foreign, or different from its spec."""
-
-
-def format_version(query_engines: list[str]) -> int:
-    """Return 3 unless a declared query engine, such as `trino>=483`, cannot read it; an unknown one counts as unable."""
-    return 3 if all(map(reads_v3, query_engines)) else 2
-
-
-def reads_v3(engine: str) -> bool:
-    """Return whether an engine reads format v3 with deletion vectors; `athena`, or `trino>=483` with its oldest version."""
-    name, version = _engine(engine), engine.partition(">=")[2]
-    since = READS_V3.get(name)
-    if since is None or (name in NEEDS_VERSION and not version):
-        return False
-    return not (since and version) or _numbers(version) >= _numbers(since)
-
-
-def _engine(declared: str) -> str:
-    """Return the name of a declared engine, without its version."""
-    return declared.partition(">=")[0].strip().lower()
-
-
-def _numbers(version: str) -> list[int]:
-    """Return the numbers of a version, for comparison."""
-    return [int(n) for n in re.findall(r"\d+", version)]
 
 
 def create_namespaces(spark: SparkSession, names: list[str]) -> None:
@@ -174,9 +140,20 @@ def format_of(spark: SparkSession, name: str) -> int:
     )
 
 
+def unread_format(spark: SparkSession, name: str, query_engines: list[str]) -> str:
+    """Describe the engines that cannot read the format of an existing table; empty if all do."""
+    version = format_of(spark, name)
+    if not (found := unread(version, query_engines)):
+        return ""
+    return (
+        f"{name} is format v{version}: {'; '.join(map(why_not_v3, found))}. Iceberg makes no v3 table v2 again: let another engine "
+        "read it, or drop the table, run 00_setup, and load it again"
+    )
+
+
 def unread_partitions(spark: SparkSession, name: str, query_engines: list[str]) -> str:
     """Describe the partition fields of a table that one of the query engines cannot read; empty if none. New tables have none."""
-    odd = jvm_schema.odd_partitions(spark, load(spark, name)) if "duckdb" in map(_engine, query_engines) else []
+    odd = jvm_schema.odd_partitions(spark, load(spark, name)) if "duckdb" in map(name_of, query_engines) else []
     if not odd:
         return ""
     return (

@@ -1,0 +1,104 @@
+"""`frazil warehouse`: set up the declared warehouses, refresh them, read back what they serve, and remove them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from frazil.config.settings import ParameterError, resolve
+from frazil.config.warehouses import Warehouse, declared
+from frazil.errors import FrazilError, nearest
+from frazil.flows import served
+from frazil.flows.workbook import Workbook
+from frazil.lake import pyiceberg_catalog
+from frazil.report import runs
+from frazil.warehouses.apply import apply, record_of, shown, undo
+from frazil.warehouses.connect import connected
+from frazil.warehouses.family import LakeTable, WarehouseError, family
+from frazil.warehouses.refresh import Seen, State, failed, look
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    text = "print statements, run them, refresh now, read back what is served, drop what `apply` made"
+    parser.add_argument("action", choices=("show", "apply", "refresh", "check", "undo"), help=text)
+    parser.add_argument("--warehouse", metavar="NAME", help="only this one of the section `warehouses`")
+    parser.add_argument("--table", metavar="SCHEMA.TABLE", action="append", default=[], help="only this source table")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Carry out the action for each declared warehouse; return an exit code."""
+    book = Workbook(resolve("operate", {"env": options.env, "tables": options.table}).settings)
+    code = runs.OK
+    for w in _chosen(book, options.warehouse):
+        tables = tables_of(book, w)
+        if options.action == "show":
+            print("\n".join(shown(w, tables)))
+        elif not family(w).DRIVER:
+            print(f"{w.name}: {w.entries.engine} is a library: nothing to {options.action}")
+        elif options.action in ("refresh", "check"):
+            if not _all_served(book, w, tables, options.action == "refresh"):
+                code = runs.BREACH
+        elif not _change(book, w, tables, options):
+            code = runs.FAILED
+    return code
+
+
+def _all_served(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: bool) -> bool:
+    """Print and record what a warehouse serves of each table; return whether none is late or unreachable."""
+    catalog, connection = pyiceberg_catalog.open_catalog(book.settings), connected(w)
+    found: list[Seen] = []
+    try:
+        for t in tables:
+            table = pyiceberg_catalog.get_table(catalog, t.target)
+            now = table.current_snapshot()
+            state = State(now.snapshot_id, now.timestamp_ms, table.metadata_location)
+            try:
+                found.append(look(w, connection, t, state, refresh))
+            except FrazilError as e:
+                found.append(failed(w, t, state, e.problem))
+    finally:
+        connection.close()
+    for seen in found:
+        print(f"{w.name}: {seen.table}: {seen.status}" + (f": {seen.why}" if seen.why else ""))
+    rows = [served.row_of(seen, book) for seen in found]
+    pyiceberg_catalog.append_served(catalog, book.settings.ops_namespace, rows)
+    return all(seen.status in ("served", "unknown") for seen in found)
+
+
+def _change(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], options: argparse.Namespace) -> bool:
+    def say(text: str) -> None:
+        print(f"{w.name}: {text}")
+
+    record, connection = record_of(w, book.folder), connected(w)
+    try:
+        if options.action == "undo":
+            return undo(w, connection, record, say, options.table)
+        apply(w, tables, connection, record, say)
+        return True
+    finally:
+        connection.close()
+
+
+def _chosen(book: Workbook, name: str | None) -> list[Warehouse]:
+    found = declared(book.settings)
+    if not found:
+        raise ParameterError(
+            f"params/{book.settings.env}.yml declares no warehouse", "add a section `warehouses`, see params/README.md"
+        )
+    if name and name not in found:
+        raise ParameterError(f"no warehouse '{name}'", nearest(name, found))
+    return [w for n, w in found.items() if name in (None, n)]
+
+
+def tables_of(book: Workbook, w: Warehouse) -> list[LakeTable]:
+    """Return the tables that a warehouse reads; with their metadata files if it is bound to these."""
+    specs = [s for s in book.specs.values() if not s.problem and w.reads(s.source)]
+    if not specs:
+        raise WarehouseError(f"warehouse '{w.name}' reads none of the tables", "correct its entry `tables`")
+    if not getattr(family(w), "PINNED", False) or w.entries.account:
+        return [LakeTable(s.source, s.target) for s in specs]
+    catalog = pyiceberg_catalog.open_catalog(book.settings)
+    return [
+        LakeTable(s.source, s.target, pyiceberg_catalog.get_table(catalog, s.target).metadata_location) for s in specs
+    ]

@@ -1,0 +1,51 @@
+"""The warehouses that an environment file declares in its section `warehouses`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+
+import yaml
+
+from frazil.config.settings import ParameterError, Settings, find_params
+from frazil.config.validation import checked
+from frazil.config.warehouse_entries import WarehouseEntries
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A declared warehouse: its name, the environment's name and its entries."""
+
+    name: str
+    env: str
+    entries: WarehouseEntries = field(repr=False)
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its own objects begin with."""
+        return re.sub(r"\W", "_", f"frazil_{self.env}_{self.name}".lower())
+
+    def reads(self, source: str) -> bool:
+        """Return whether the warehouse reads a source table."""
+        tables = self.entries.tables
+        patterns = (".*".join(map(re.escape, p.split("%"))) for p in tables)
+        return not tables or any(re.fullmatch(p, source) for p in patterns)
+
+
+@cache
+def _section(file: str, stamp: tuple[int, int]) -> dict[str, WarehouseEntries]:
+    with open(file, encoding="utf-8") as f:
+        found = (yaml.safe_load(f) or {}).get("warehouses") or {}
+    return {n: checked(WarehouseEntries, e, f"{file}: warehouse '{n}'", ParameterError) for n, e in found.items()}
+
+
+def declared(settings: Settings) -> dict[str, Warehouse]:
+    """Return the warehouses of an environment by name; none if it has no file."""
+    try:
+        file = find_params() / f"{settings.env}.yml"
+        stat = file.stat()
+    except (ParameterError, FileNotFoundError):
+        return {}
+    section = _section(str(file), (stat.st_mtime_ns, stat.st_size))
+    return {name: Warehouse(name, settings.env, entries) for name, entries in section.items()}

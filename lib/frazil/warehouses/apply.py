@@ -1,0 +1,112 @@
+"""Make what a warehouse needs, and drop exactly that again. What was made is recorded in `runs/<env>/warehouses`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from frazil.config.warehouses import Warehouse
+from frazil.warehouses.connect import rows_of
+from frazil.warehouses.family import LakeTable, Made, WarehouseError, family
+from frazil.warehouses.grammar import require_properties, require_statement
+
+
+def checked(w: Warehouse, tables: Sequence[LakeTable]) -> list[Made]:
+    """Return what is to be made; raise WarehouseError if a statement is not one that the warehouse takes."""
+    module = family(w)
+    made = module.made(w, tables)
+    reading = [s for t in tables for s in (*module.refresh(w, t), module.read_back(w, t)) if s]
+    for statement in (*(s for m in made for s in (m.create, m.drop, m.find)), *reading):
+        require_statement(w, statement)
+    for properties in module.files(w).values():
+        require_properties(w, properties)
+    return made
+
+
+def shown(w: Warehouse, tables: Sequence[LakeTable]) -> list[str]:
+    """Return all that the warehouse needs as lines: steps of people, files, and statements in order."""
+    made, module = checked(w, tables), family(w)
+    lines = [f"-- {w.name}: {w.entries.engine}"]
+    lines += [f"-- by you: {step}" for step in module.cloud_steps(w, tables)]
+    for name, properties in module.files(w).items():
+        lines += [f"-- file {name}", *(f"{k}={v}" for k, v in properties.items())]
+    lines += [f"{m.create};" for m in made]
+    for word, of in (("after commits", module.refresh), ("read back", lambda w, t: [module.read_back(w, t)])):
+        statements = [s for t in tables for s in of(w, t) if s]
+        lines += [f"-- {word}: {'' if statements else 'nothing to do'}".rstrip(), *(f"{s};" for s in statements)]
+    return lines
+
+
+@dataclass
+class Record:
+    """The file with what Frazil made in one warehouse, oldest first."""
+
+    file: Path
+
+    def read(self) -> list[Made]:
+        """Return what was made."""
+        return [Made(**m) for m in json.loads(self.file.read_text(encoding="utf-8"))] if self.file.exists() else []
+
+    def write(self, made: Sequence[Made]) -> None:
+        """Replace the file."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps([asdict(m) for m in made], indent=1), encoding="utf-8")
+        new.replace(self.file)
+
+
+def record_of(w: Warehouse, folder: Path) -> Record:
+    """Return the record of a warehouse in the run folder of its environment."""
+    return Record(folder / "warehouses" / f"{w.prefix}.json")
+
+
+def apply(
+    w: Warehouse, tables: Sequence[LakeTable], connection: Any, record: Record, say: Callable[[str], None]
+) -> None:
+    """Make what is missing, in order, and say of each object whether it was there. It may be repeated.
+
+    An object is recorded before its statement runs, so that `undo` also drops it after a kill.
+    """
+    for m in checked(w, tables):
+        before = record.read()
+        if _exists(w, connection, m):
+            ours = any(b.drop == m.drop for b in before)
+            say(f"{m.what} {m.name}: {'made earlier' if ours else 'was there, stays after undo'}")
+            continue
+        record.write([*(b for b in before if b.drop != m.drop), m])
+        try:
+            rows_of(w, connection, m.create)
+        except WarehouseError:
+            if not _exists(w, connection, m):
+                record.write(before)
+            raise
+        say(f"{m.what} {m.name}: made")
+
+
+def undo(w: Warehouse, connection: Any, record: Record, say: Callable[[str], None], only: Sequence[str] = ()) -> bool:
+    """Drop what `apply` made, newest first; with `only` what it made for these source tables alone.
+
+    Return whether all of it is gone: an object that the warehouse does not drop stays recorded, and the others go.
+    """
+    gone = True
+    for m in reversed(record.read()):
+        if only and m.table not in only:
+            continue
+        require_statement(w, m.drop)
+        try:
+            rows_of(w, connection, m.drop)
+        except WarehouseError as e:
+            say(f"{m.what} {m.name}: stays: {e.problem}")
+            gone = False
+            continue
+        record.write([b for b in record.read() if b.drop != m.drop])
+        say(f"{m.what} {m.name}: dropped")
+    return gone
+
+
+def _exists(w: Warehouse, connection: Any, m: Made) -> bool:
+    rows = rows_of(w, connection, m.find)
+    return any(str(value).lower() == m.name.lower() for row in rows for value in row)

@@ -1,0 +1,331 @@
+"""`frazil warehouse show`, `apply` and `undo`: on a driver that records, and on DuckDB."""
+
+import json
+import time
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from fake_driver import SERVERS, FakeServer
+from frazil.cli.commands import main
+from frazil.config.settings import resolve
+from frazil.flows import served
+from frazil.flows.workbook import Workbook
+from frazil.warehouses import duckdb as family_duckdb
+from warehouse_world import ENTRIES, WarehouseWorld
+
+
+@pytest.fixture
+def server():
+    SERVERS["fake"] = FakeServer()
+    yield SERVERS["fake"]
+    del SERVERS["fake"]
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch, server):
+    snow = {"engine": "snowflake", **ENTRIES, "secret": "env:LOGIN", "options": {"user": "frazil", "port": 443}}
+    monkeypatch.setenv("LOGIN", json.dumps({"password": "top-secret-word"}))
+    return WarehouseWorld(tmp_path, monkeypatch, snow=snow)
+
+
+def frazil(*words: str) -> int:
+    return main(["warehouse", *words[:1], "--env", "wh", *words[1:]])
+
+
+def changes(server: FakeServer) -> list[str]:
+    return [" ".join(s.split('"')[0].split()[:3]) for s in server.sent if s.startswith(("CREATE", "DROP"))]
+
+
+def test_show_prints_every_statement_in_order_and_the_steps_and_connects_to_nothing(world, server, capsys):
+    assert frazil("show") == 0
+    lines = capsys.readouterr().out.splitlines()
+    starts = [line.split('"')[0].strip() for line in lines if line.startswith(("CREATE", "ALTER", "SELECT"))]
+    assert starts == [
+        "CREATE CATALOG INTEGRATION IF NOT EXISTS", "CREATE EXTERNAL VOLUME IF NOT EXISTS", "CREATE SCHEMA IF NOT EXISTS",
+        *["CREATE ICEBERG TABLE IF NOT EXISTS"] * 2, *["ALTER ICEBERG TABLE"] * 2,
+        *["SELECT SYSTEM$GET_ICEBERG_TABLE_INFORMATION('"] * 2,
+    ]  # fmt: skip
+    assert any("trust policy" in line for line in lines)
+    assert server.sent == []
+
+
+def test_apply_can_be_repeated_and_undo_drops_in_the_other_order_what_it_made(world, server, capsys):
+    assert frazil("apply") == 0
+    made = changes(server)
+    assert made == [
+        "CREATE CATALOG INTEGRATION",
+        "CREATE EXTERNAL VOLUME",
+        "CREATE SCHEMA IF",
+        "CREATE ICEBERG TABLE",
+        "CREATE ICEBERG TABLE",
+    ]
+    assert frazil("apply") == 0
+    assert changes(server) == made
+    assert capsys.readouterr().out.count("made earlier") == 5
+    assert frazil("undo") == 0
+    assert changes(server)[5:] == [
+        "DROP ICEBERG TABLE",
+        "DROP ICEBERG TABLE",
+        "DROP SCHEMA IF",
+        "DROP EXTERNAL VOLUME",
+        "DROP CATALOG INTEGRATION",
+    ]
+    assert server.there == set()
+    assert frazil("undo") == 0
+    assert len(changes(server)) == 10
+    assert server.closed == 4
+
+
+def test_undo_leaves_what_was_there_before(world, server, capsys):
+    server.there |= {"SHOP", "ORDERS"}
+    assert frazil("apply") == 0
+    assert "schema shop: was there, stays after undo" in capsys.readouterr().out
+    assert frazil("undo") == 0
+    assert server.there == {"SHOP", "ORDERS"}
+
+
+def test_undo_of_one_table_keeps_the_rest(world, server):
+    frazil("apply")
+    assert frazil("undo", "--table", "public.items") == 0
+    assert [s for s in server.sent if s.startswith("DROP")] == [
+        'DROP ICEBERG TABLE IF EXISTS "ANALYTICS"."SHOP"."ITEMS"'
+    ]
+    assert frazil("undo") == 0
+    assert server.there == set()
+
+
+def test_apply_of_one_table_makes_only_that_table(world, server):
+    assert frazil("apply", "--table", "public.items") == 0
+    assert [s for s in server.sent if "ORDERS" in s] == []
+
+
+def test_an_object_that_is_not_dropped_stays_recorded(world, server, capsys):
+    frazil("apply")
+    server.answers = [("DROP SCHEMA", RuntimeError("schema is not empty\nmore"))]
+    assert frazil("undo") == 1
+    assert "schema shop: stays: warehouse 'snow': RuntimeError: schema is not empty" in capsys.readouterr().out
+    server.answers = []
+    assert frazil("undo") == 0
+    assert server.there == set()
+
+
+def test_a_statement_that_fails_is_shown_and_what_it_would_have_made_is_not_dropped(world, server, capsys):
+    server.answers = [("CREATE SCHEMA", RuntimeError("no privilege"))]
+    assert frazil("apply") == 1
+    told = capsys.readouterr().err
+    assert "WarehouseError: warehouse 'snow': RuntimeError: no privilege" in told
+    assert 'the statement was CREATE SCHEMA IF NOT EXISTS "ANALYTICS"."SHOP"' in told
+    frazil("undo")
+    assert [s for s in server.sent if "DROP SCHEMA" in s] == []
+
+
+def test_an_object_of_a_killed_apply_is_dropped(world, server):
+    class Killed(BaseException):
+        pass
+
+    def kill(statement):
+        server.there.add("SHOP")
+        raise Killed
+
+    server.answers = [("CREATE SCHEMA", kill)]
+    with pytest.raises(Killed):
+        frazil("apply")
+    server.answers = []
+    assert frazil("undo") == 0
+    assert server.there == set()
+
+
+def test_secrets_and_options_reach_the_driver_and_no_file_and_no_message(world, server, capsys):
+    frazil("apply")
+    assert server.arguments == {"user": "frazil", "port": 443, "password": "top-secret-word"}
+    server.answers = [("SHOW", RuntimeError("bad login top-secret-word"))]
+    frazil("apply")
+    assert "top-secret-word" not in "".join(capsys.readouterr())
+    assert not [f for f in world.root.rglob("*") if f.is_file() and b"top-secret-word" in f.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"connect": "no_such_driver:connect"}, "the driver no_such_driver of warehouse 'snow' is not installed\n  cure: pip install 'frazil[snowflake]'"),
+     ({"connect": "fake_driver:conect"}, "fake_driver has no function conect"), ({"secret": "env:NOT_SET"}, "NOT_SET is not set"),
+     ({"options": {"server": "gone"}}, "cannot be reached: KeyError: 'gone'"), ({"tables": ["x.%"]}, "reads none of the tables"),
+     ({"role": None}, "lacks role"), ({"account": 12}, "warehouse 'snow': account: '12'")],
+)  # fmt: skip
+def test_a_mistake_is_explained(tmp_path, monkeypatch, server, capsys, change, says):
+    snow = {"engine": "snowflake", **ENTRIES, **change}
+    WarehouseWorld(tmp_path, monkeypatch, snow={k: v for k, v in snow.items() if v is not None})
+    assert frazil("apply") in (1, 2)
+    assert says in capsys.readouterr().err
+
+
+def test_an_environment_without_warehouses_and_an_unknown_name_are_explained(world, capsys):
+    assert frazil("show", "--warehouse", "snwo") == 2
+    assert "did you mean 'snow'?" in capsys.readouterr().err
+    world.file.write_text(world.file.read_text().split("warehouses:")[0])
+    assert frazil("show") == 2
+    assert "declares no warehouse" in capsys.readouterr().err
+
+
+def test_a_warehouse_may_be_called_like_a_parameter_of_an_earlier_version(tmp_path, monkeypatch, server):
+    WarehouseWorld(tmp_path, monkeypatch, readers={"engine": "snowflake", **ENTRIES})
+    assert frazil("show") == 0
+
+
+def rows(file: Path, table: str) -> list[tuple]:
+    with duckdb.connect() as db:
+        for name in ("avro", "iceberg"):
+            db.execute(f"LOAD '{family_duckdb._extension(name)}'")
+        db.execute(f"ATTACH '{file}' AS w (READ_ONLY)")
+        return sorted(db.execute(f"SELECT * FROM w.shop.{table}").fetchall())
+
+
+def test_duckdb_gets_its_views_serves_rows_and_loses_only_what_was_made(tmp_path, monkeypatch):
+    file = tmp_path / "w.duckdb"
+    with duckdb.connect(str(file)) as db:
+        db.execute("CREATE SCHEMA shop; CREATE TABLE shop.own AS SELECT 7 AS x")
+    world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(file)})
+    assert frazil("apply") == frazil("apply") == 0
+    assert rows(file, "orders") == [(1, "v1")]
+    world.commit("orders", 2)
+    assert rows(file, "orders") == [(1, "v1")], "a view is bound to its metadata file"
+    assert frazil("undo") == 0
+    assert rows(file, "own") == [(7,)]
+    with duckdb.connect(str(file)) as db:
+        assert db.execute("SELECT view_name FROM duckdb_views() WHERE schema_name = 'shop'").fetchall() == []
+
+
+def served_rows(world: WarehouseWorld) -> list[tuple]:
+    found = world.catalog.load_table("ops.served").scan().to_arrow().to_pylist()
+    return [
+        (r["warehouse"], r["name"], r["status"], r["newest_id"] == r["snapshot_id"])
+        for r in sorted(found, key=lambda r: r["seen_at"])
+    ]
+
+
+def test_duckdb_is_late_until_it_is_refreshed_and_then_serves_the_same_rows(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "w.duckdb"
+    world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(file)})
+    frazil("apply")
+    assert frazil("check") == 0
+    world.commit("orders", 2, 3)
+    assert frazil("check") == 6
+    assert "duck: public.orders: late: it serves an older state" in capsys.readouterr().out
+    assert rows(file, "orders") == [(1, "v1")]
+    assert frazil("refresh", "--table", "public.orders") == 0
+    assert rows(file, "orders") == [(1, "v1"), (2, "v2"), (3, "v3")]
+    assert frazil("check") == 0
+    assert served_rows(world)[-5:] == [
+        ("duck", "lake.shop.items", "served", True), ("duck", "lake.shop.orders", "late", False), ("duck", "lake.shop.orders", "served", True),
+        ("duck", "lake.shop.items", "served", True), ("duck", "lake.shop.orders", "served", True),
+    ]  # fmt: skip
+
+
+def test_a_new_column_and_a_table_that_was_made_again_reach_duckdb(tmp_path, monkeypatch):
+    file = tmp_path / "w.duckdb"
+    world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(file)})
+    frazil("apply")
+    with world.catalog.load_table("shop.orders").update_schema() as change:
+        from pyiceberg.types import LongType
+
+        change.add_column("n", LongType())
+    assert frazil("refresh") == 0
+    assert rows(file, "orders") == [(1, "v1", None)]
+    world.catalog.drop_table("shop.orders")
+    world.catalog.create_table("shop.orders", pa.schema([("k", pa.int64()), ("v", pa.string()), ("w", pa.string())]))
+    world.catalog.load_table("shop.orders").append(pa.table({"k": [9], "v": ["x"], "w": ["y"]}))
+    assert frazil("refresh") == 0
+    assert rows(file, "orders") == [(9, "x", "y")]
+
+
+def test_down_says_that_it_leaves_what_warehouses_have(world, capsys):
+    frazil("apply")
+    main(["down", "--env", "wh"])
+    assert "not deleted: what warehouses have: frazil warehouse undo --env wh drops it" in capsys.readouterr().out
+
+
+def test_a_table_that_cannot_be_refreshed_is_said_and_the_others_are(world, server, capsys):
+    def information(statement):
+        metadata = world.catalog.load_table(f"shop.{'items' if 'ITEMS' in statement else 'orders'}").metadata_location
+        return [(json.dumps({"metadataLocation": metadata, "status": "success"}),)]
+
+    server.answers = [('"ORDERS" REFRESH', RuntimeError("091968 no")), ("REFRESH$", []), ("GET_ICEBERG", information)]
+    assert frazil("refresh") == 6
+    told = capsys.readouterr().out
+    assert "snow: public.orders: failed: warehouse 'snow': RuntimeError: 091968 no" in told
+    assert "snow: public.items: served" in told
+
+
+@pytest.fixture
+def late(tmp_path, monkeypatch):
+    """A DuckDB that was refreshed once, and whose limits are a commit and an hour."""
+    duck = {"engine": "duckdb", "database": str(tmp_path / "w.duckdb"), "max_late_commits": 1, "max_late_s": 3600}
+    world = WarehouseWorld(tmp_path, monkeypatch, duck=duck)
+    frazil("apply")
+    frazil("refresh")
+    return world
+
+
+def found_late() -> list[str]:
+    book = Workbook(resolve("operate", {"env": "wh"}).settings, lambda text: None)
+    return [": ".join(found) for found in served.late(book)]
+
+
+def test_check_reports_a_table_that_is_late_by_more_commits_than_allowed_and_a_refresh_cures_it(late):
+    late.commit("orders", 2)
+    assert found_late() == [], "one commit is allowed"
+    late.commit("orders", 3)
+    (line,) = found_late()
+    assert (
+        "public.orders: warehouse duck is late by 2 commit(s) and 0 s, limits 1 and 3600 s; last seen: served" in line
+    )
+    command = line.split(": ")[-1]
+    assert main(command.split()[1:]) == 0
+    assert found_late() == []
+
+
+def test_check_reports_a_table_that_is_late_for_longer_than_allowed_from_the_first_commit_that_is_not_served(
+    late, monkeypatch
+):
+    late.commit("orders", 2)
+    now = time.time
+    monkeypatch.setattr("frazil.flows.served.time.time", lambda: now() + 4000)
+    (line,) = found_late()
+    assert "public.orders: warehouse duck is late by 1 commit(s) and 4,00" in line
+
+
+def test_check_knows_what_a_late_look_said_of_the_metadata_file(late):
+    late.commit("orders", 2)
+    frazil("check")
+    assert found_late() == []
+    late.commit("orders", 3)
+    assert "last seen: late: it serves an older state" in found_late()[0]
+
+
+def test_check_reports_a_warehouse_that_was_never_looked_at_and_one_that_stopped(world, server, monkeypatch):
+    text = world.file.read_text()
+    world.file.write_text(text.replace("engine: snowflake", "engine: snowflake\n    refresh: auto\n    max_late_s: 60"))
+    assert found_late() == []
+    now = time.time
+    with monkeypatch.context() as later:
+        later.setattr("frazil.flows.served.time.time", lambda: now() + 100)
+        assert [line.split("; ")[-1].split(": frazil")[0] for line in found_late()] == [
+            "last seen: it was never looked at"
+        ] * 2
+    server.answers = [("AUTO_REFRESH", [('{"executionState":"STALLED","invalidExecutionStateReason":"no file"}',)])]
+    assert frazil("check") == 6
+    assert ["refreshes no more: STALLED: no file" in line for line in found_late()] == [True, True]
+
+
+def test_a_warehouse_that_shows_nothing_is_not_reported(tmp_path, monkeypatch):
+    WarehouseWorld(tmp_path, monkeypatch, red={"engine": "redshift", **ENTRIES, "max_late_s": 0, "max_late_commits": 0})
+    assert found_late() == []
+
+
+def test_frazil_check_has_a_line_for_it(late, capsys):
+    late.commit("orders", 2)
+    late.commit("orders", 3)
+    assert main(["check", "--env", "wh"]) == 6
+    assert "public.orders: warehouse duck is late by 2 commit(s)" in capsys.readouterr().err

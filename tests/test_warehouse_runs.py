@@ -1,0 +1,122 @@
+"""Runs refresh the declared warehouses after their commits, and a warehouse in trouble harms no run."""
+
+import time
+
+import duckdb
+import pytest
+import yaml
+
+from fake_driver import SERVERS, FakeServer
+from frazil.cli.commands import main
+from frazil.config.settings import MaintenanceSettings
+from frazil.flows import cdc, full_load, ledger, maintenance, served
+from frazil.flows.plan import plan
+from frazil.warehouses import duckdb as engine
+from helpers import D, FullLoadSettings, I, U
+from warehouse_world import ENTRIES
+
+pytestmark = pytest.mark.spark
+
+
+def with_warehouses(params, **warehouses) -> None:
+    """Declare warehouses in the environment file `w.yml`."""
+    file = params / "w.yml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "warehouses": warehouses}))
+
+
+def rows_in(file, view: str) -> list[tuple]:
+    with duckdb.connect() as db:
+        for name in ("avro", "iceberg"):
+            db.execute(f"LOAD '{engine._extension(name)}'")
+        db.execute("SET enable_external_file_cache = false")
+        db.execute(f"ATTACH '{file}' AS w (READ_ONLY)")
+        return sorted(db.execute(f"SELECT * FROM w.{view}").fetchall())
+
+
+def test_each_commit_of_a_run_is_served_by_duckdb_and_one_in_trouble_is_recorded(world, monkeypatch, tmp_path):
+    params, file = world.table("t").environment(monkeypatch), tmp_path / "w.duckdb"
+    stuck = {"engine": "snowflake", **ENTRIES, "refresh_wait_s": 1}
+    duck = {"engine": "duckdb", "database": str(file), "namespace": "readers"}
+    with_warehouses(params, duck=duck, snow=stuck)
+    SERVERS["fake"] = FakeServer(answers=[("REFRESH$", 4.0)])
+    with duckdb.connect(str(file)) as db:
+        db.execute("CREATE SCHEMA readers")
+
+    world.load("t", (1, "a"), (2, "b")).setup()
+    assert not [r for r in full_load.run(world.book(FullLoadSettings, env="w")) if r.failed]
+    assert rows_in(file, "readers.t") == [(1, "a"), (2, "b")]
+    for number in range(3):
+        world.changes("t", I(10 + number, "n"), U(1, f"u{number}"), D(2), name=f"20240101-10000{number}000.csv")
+    began = time.monotonic()
+    (result,) = cdc.run(world.book(env="w", max_batch_files=1))
+    assert (result.status, result.counts["batches"]) == ("merged", 3)
+    assert time.monotonic() - began < 60
+    assert rows_in(file, "readers.t") == sorted(world.rows("t"))
+    assert any("snow does not serve the newest state of public.t yet" in line for line in world.said), world.said
+    seen = world.spark.table(world.book().ops("served")).orderBy("seen_at").collect()
+    served = [r for r in seen if r.warehouse == "duck" and r.status == "served"]
+    assert served and all(r.snapshot_id == r.newest_id and r.metadata.endswith(".metadata.json") for r in served)
+    statuses = {r.status for r in seen if r.warehouse == "snow"}
+    assert "unanswered" in statuses and "served" not in statuses
+    SERVERS.clear()
+
+
+def test_maintenance_keeps_what_a_warehouse_still_serves_and_says_for_whom_and_since_when(world, monkeypatch, tmp_path):
+    params, file = world.table("t").environment(monkeypatch), tmp_path / "w.duckdb"
+    with_warehouses(params, duck={"engine": "duckdb", "database": str(file), "namespace": "readers"})
+    with duckdb.connect(str(file)) as db:
+        db.execute("CREATE SCHEMA readers")
+    world.load("t", *[(i, "a") for i in range(50)]).setup()
+    full_load.run(world.book(FullLoadSettings, env="w"))
+    before, old = rows_in(file, "readers.t"), world.iceberg("t").currentSnapshot().snapshotId()
+    assert len(before) == 50
+
+    with monkeypatch.context() as withheld:
+        withheld.setattr(served._Watch, "committed", lambda self, spec: None)
+        for number in range(3):
+            world.changes("t", U(number, "new"), D(40 + number), name=f"20240101-10000{number}000.csv")
+            cdc.run(world.book(env="w"))
+        world.spark.sql(
+            f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '1')"
+        )
+        for number in range(3):
+            world.spark.sql(f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('x' = '{number}')")
+        limits = {
+            "keep_hours": 0.0,
+            "min_snapshots": 1,
+            "dry_run": False,
+            "max_small_files": 0,
+            "hourly_tags": 0,
+            "daily_tags": 0,
+        }
+        said = len(world.said)
+        maintenance.run(world.book(MaintenanceSettings, env="w", **limits))
+    (line,) = [s for s in world.said[said:] if "older snapshots are kept" in s]
+    assert "warehouse duck serves" in line and " since 20" in line
+    assert rows_in(file, "readers.t") == before, "files and metadata that DuckDB serves are still there"
+    assert world.iceberg("t").snapshot(old) is not None
+
+    assert main(["warehouse", "refresh", "--env", "w"]) == 0
+    monkeypatch.setattr(ledger, "SERVED_DAYS", 0)
+    maintenance.run(world.book(MaintenanceSettings, env="w", **limits))
+    assert world.iceberg("t").snapshot(old) is None
+    looks = world.spark.table(world.book().ops("served")).where(f"name = '{world.name('t')}'").collect()
+    assert [r.status for r in looks] in (["served"], ["served", "served"]), (
+        "only the newest look, and that of this run, stay"
+    )
+    assert rows_in(file, "readers.t") == sorted(world.rows("t"))
+
+
+def test_a_declared_athena_makes_new_tables_v2_and_an_existing_v3_table_is_named_in_plan_and_setup(world, monkeypatch):
+    params = world.table("old").environment(monkeypatch)
+    world.load("old", (1, "a")).setup(env="w")
+    full_load.run(world.book(FullLoadSettings, env="w"))
+    with_warehouses(params, lake={"engine": "athena", "region": "eu-west-1"})
+    world.table("new").load("new", (1, "a"))
+    notes = world.setup(env="w")
+    formats = [world.iceberg(t).operations().current().formatVersion() for t in ("old", "new")]
+    assert formats == [3, 2]
+    rows = {r["table"]: r for r in plan(world.book(FullLoadSettings, env="w"))}
+    for said in (notes["old"].note, rows["public.old"]["impossible"]):
+        assert "is format v3: athena reads no v3" in said and "drop the table, run 00_setup" in said
+    assert "v3" not in rows["public.new"]["impossible"] + notes["new"].note
