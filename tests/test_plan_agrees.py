@@ -31,7 +31,7 @@ def _plan(capsys) -> tuple[dict[str, dict[str, str]], str]:
     """Run `frazil plan`; return its table by source table, and all that it says. Columns are two blanks apart in every line."""
     assert main(["plan", "--env", "w"]) == runs.OK
     out = capsys.readouterr().out
-    grid = list(takewhile(lambda line: not re.search(": (impossible|decision): |has data and no spec", line), out.splitlines()))  # fmt: skip
+    grid = list(takewhile(lambda line: not re.search(": (impossible|decision): |has data and no spec|^format: ", line), out.splitlines()))  # fmt: skip
     wide = [line.ljust(max(map(len, grid))) for line in grid]
     blank = "".join(" " if all(line[i] == " " for line in wide) else "x" for i in range(len(wide[0])))
     spans = [m.span() for m in re.finditer(r"x(?: ?x)*", blank)]
