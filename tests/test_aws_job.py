@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -91,12 +92,17 @@ def test_a_job_fails_if_a_retry_may_cure_it_and_keeps_its_messages_then(tmp_path
     assert not [n for n in kept(url) if "segment" in n or "lock" in n]
 
 
-def test_the_archive_of_a_job_has_what_runs_notebooks():
+def test_the_archive_of_a_job_has_what_runs_notebooks(tmp_path, monkeypatch):
     executors, driver = (" ".join(bundle._pins(runs_notebooks)) for runs_notebooks in (False, True))
     assert "papermill" in driver and "ipykernel" in driver and "nbconvert" in driver and "jupyterlab" not in driver
     assert "papermill" not in executors
     plain, full = bundle.Platform("3.11", "x86_64"), bundle.Platform("3.11", "x86_64", runs_notebooks=True)
     assert plain.file_name != full.file_name
+    monkeypatch.setattr(bundle, "_install", lambda *_: None)
+    file, _ = bundle.build(tmp_path, full, lambda text: None)
+    with tarfile.open(file) as packed:
+        names = packed.getnames()
+    assert {"frazil/notebooks/02_cdc_merge.ipynb", "frazil/aws/hint_queue.py"} <= set(names)
     assert "cp311" in bundle.Platform("3.11.6", "x86_64").file_name
 
 

@@ -73,7 +73,9 @@ def build(folder: Path, platform: Platform, say: Callable[[str], None]) -> tuple
         part.touch()  # a folder that cannot be written is found before anything is fetched
         with tempfile.TemporaryDirectory(prefix="frazil-") as packages:
             _install(Path(packages), platform, say)
-            shutil.copytree(Path(frazil.__file__).parent, Path(packages) / "frazil", symlinks=True)
+            # In a checkout the notebooks are a link, which is not packed.
+            links = not platform.runs_notebooks
+            shutil.copytree(Path(frazil.__file__).parent, Path(packages) / "frazil", symlinks=links)
             say(f"packing {file.name}")
             unpacked = _pack(Path(packages), part)
         os.replace(part, file)
