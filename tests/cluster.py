@@ -173,7 +173,7 @@ def _link(source: str, to: str) -> None:
 def _copy_packages(to: Path) -> None:
     """Copy what `frazil bundle` packs out of this environment: Frazil, the pinned packages, and what these need."""
     found: dict[str, metadata.Distribution] = {}
-    waiting = [Requirement(pin) for pin in bundle._pins()]
+    waiting = [Requirement(pin) for pin in bundle._pins(False)]
     while waiting:
         wanted = waiting.pop()
         key = re.sub(r"[-_.]+", "-", wanted.name).lower()
