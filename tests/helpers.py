@@ -178,6 +178,17 @@ class World:
         monkeypatch.setenv("FRAZIL_PARAMS", str(params))
         return params
 
+    def whole_environment(self, monkeypatch, env: str = "w") -> Path:
+        """Write the same, with endpoint and mappings in its folder, so that processes in other folders find them."""
+        params = self.environment(monkeypatch, env)
+        file = params / f"{env}.yml"
+        told = yaml.safe_load(file.read_text())
+        for name in ("endpoint.json", "mappings.json"):
+            (self.root / name).rename(params / name)
+        told["common"] |= {"endpoint": "params/endpoint.json", "mappings": "params/mappings.json"}
+        file.write_text(yaml.safe_dump(told))
+        return params
+
     def setup(self, **settings):
         return _by_table(setup.create_tables(self.book(SetupSettings, **settings)))
 

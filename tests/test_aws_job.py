@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyspark
 import pytest
-import yaml
 
 import aws_emulator
 from aws_emulator import REGION, client
@@ -111,13 +110,7 @@ def test_a_job_in_spark_submit_runs_a_notebook_and_keeps_it_on_s3(tmp_path, monk
     monkeypatch.delenv("FRAZIL_PARAMS", raising=False)
     options = {"type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/lake/catalog.db", "warehouse": f"{tmp_path}/lake/files"}
     world = World(tmp_path / "workbook", "app", options).table("t").load("t", (1, "a"))
-    params = world.environment(monkeypatch)
-    file = params / "w.yml"
-    told = yaml.safe_load(file.read_text())
-    for name in ("endpoint.json", "mappings.json"):
-        (world.root / name).rename(params / name)
-    told["common"] |= {"endpoint": "params/endpoint.json", "mappings": "params/mappings.json"}
-    file.write_text(yaml.safe_dump(told))
+    world.whole_environment(monkeypatch)
     line = ".".join(pyspark.__version__.split(".")[:2])
     there = ",".join(jars.fetch([*jars.ICEBERG[line], *jars.DRIVERS], excludes=jars.CARRIED))
     job = tmp_path / "job.py"

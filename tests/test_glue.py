@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 import aws_emulator
 from frazil.cli import main
@@ -51,13 +50,7 @@ def test_spark_writes_tables_in_glue_that_the_commands_read_without_it(aws, tmp_
     )
     options = {**GLUE, "s3.endpoint": aws, "s3.path-style-access": "true", "glue.endpoint": aws, "client.region": aws_emulator.REGION}  # fmt: skip
     world = World(tmp_path / "w", "app", options).table("t").load("t", (1, "a"), (2, "b")).changes("t", U(1, "new"))
-    params = world.environment(monkeypatch)
-    file = params / "w.yml"
-    told = yaml.safe_load(file.read_text())
-    for name in ("endpoint.json", "mappings.json"):
-        (world.root / name).rename(params / name)
-    told["common"] |= {"endpoint": "params/endpoint.json", "mappings": "params/mappings.json"}
-    file.write_text(yaml.safe_dump(told))
+    world.whole_environment(monkeypatch)
     environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, "-c", WORK], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyspark
 import pytest
-import yaml
 
 from frazil.config import jars
 from frazil.config.spark_session import EXTENSIONS
@@ -38,13 +37,7 @@ for notebook in ("setup", "full_load"):
 def test_two_kernels_after_each_other_share_the_session_of_spark_submit(tmp_path, monkeypatch):
     options = {"type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/lake/catalog.db", "warehouse": f"{tmp_path}/lake/files"}
     world = World(tmp_path / "w", "app", options).table("t").load("t", (1, "a"))
-    params = world.environment(monkeypatch)
-    file = params / "w.yml"
-    told = yaml.safe_load(file.read_text())
-    for name in ("endpoint.json", "mappings.json"):
-        (world.root / name).rename(params / name)
-    told["common"] |= {"endpoint": "params/endpoint.json", "mappings": "params/mappings.json"}
-    file.write_text(yaml.safe_dump(told))
+    world.whole_environment(monkeypatch)
     (tmp_path / "kernel.py").write_text(KERNEL)
     (tmp_path / "script.py").write_text(SCRIPT)
     line = ".".join(pyspark.__version__.split(".")[:2])
