@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -193,3 +194,23 @@ def test_a_wheel_has_the_templates(tmp_path):
     code = "import frazil_demo.report\nfrom frazil.report.notebook_output import Grid\nprint(frazil_demo.__file__, Grid([{'a': 1}])._repr_html_())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")})  # fmt: skip
     assert str(tmp_path / "installed") in ran.stdout and "<table>" in ran.stdout, ran.stderr
+
+
+def test_figures_have_separators_equal_decimals_and_units():
+    rows = [{"table": "a", "rows": 12_345, "seconds": 10.51, "waiting_s": 187.8, "deleted_share": 0.0112},
+            {"table": "b", "rows": None, "seconds": 10.5, "waiting_s": 0.35, "deleted_share": 0.0}]  # fmt: skip
+    assert repr(Grid(rows)).splitlines() == [
+        "table    rows  seconds  waiting  deleted",
+        "a      12,345    10.51  3.1 min    1.1 %",
+        "b           –    10.50   0.35 s    0.0 %",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4309, "4309"), (2026, "2026"), (0.23999999463558197, "0.24"), (12.300000190734863, "12.3"), (0.1 + 0.2, "0.30000000000000004"),
+     (16777216.0, "16777216"), (float("inf"), "inf"), (1.7976931348623157e308, "1.7976931348623157e+308"), (True, "true"), (None, "–"),
+     (b"\x00\xff", "0x00ff"), (bytes(17), "0x" + "00" * 16 + "…"), (Decimal("1.50"), "1.50")],
+)  # fmt: skip
+def test_rows_of_a_table_show_each_value_as_a_query_needs_it(value, text):
+    assert repr(notebook_output.Rows([{"order_s": value}])).split() == ["order_s", text]

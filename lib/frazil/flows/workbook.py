@@ -87,6 +87,11 @@ def _log_to(file: Path) -> None:
     log.addHandler(handler)
 
 
+def print_line(text: str) -> None:
+    """Print a line in one write: several threads print at the same time."""
+    print(f"{text}\n", end="", flush=True)
+
+
 def _held_together(specs: dict[str, TableSpec], mappings: Mappings) -> dict[str, TableSpec]:
     """Return the specs; one has a `problem` if others or Frazil's own columns take its rows or names."""
     found = same_place(specs.values(), mappings)
@@ -101,7 +106,7 @@ def _held_together(specs: dict[str, TableSpec], mappings: Mappings) -> dict[str,
 class Workbook:
     """The specs, the endpoint's settings and the Spark session of one environment. Opening it changes nothing."""
 
-    def __init__(self, settings: Settings, progress: Callable[[str], None] = print):
+    def __init__(self, settings: Settings, progress: Callable[[str], None] = print_line):
         redaction.hide_credentials(settings)
         self.settings, self.progress = settings, lambda text: progress(safe(text))
         self.tasks_fail = False
@@ -432,7 +437,9 @@ class Workbook:
                 return TableResult(spec.source, "stopped", "interrupted before its turn")
             result = self.attempt(spec, work)
             if result.status != "unchanged" and not quiet:
-                self.progress(f"{spec.source}: {result.status} in {result.seconds:.1f} s {_counts(result)}".rstrip())
+                self.progress(
+                    ", ".join([f"{spec.source}: {result.status}", *_counts(result), f"{result.seconds:.1f} s"])
+                )
             return result
 
         # Build the session here, before threads ask for it.
@@ -444,5 +451,5 @@ class Workbook:
             return list(pool.map(shown, [s for s in self.specs.values() if s.source not in skip]))
 
 
-def _counts(result: TableResult) -> str:
-    return ", ".join(f"{v:,} {k.replace('_', ' ')}" for k, v in result.counts.items() if v)
+def _counts(result: TableResult) -> list[str]:
+    return [f"{v:,} {k.replace('_', ' ')}" for k, v in result.counts.items() if v]

@@ -129,8 +129,8 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
     """Decide from a table's health what to do, in order: states are tagged before any expires."""
     actions = []
     if h.untagged:
-        why = f"{h.untagged} full hours or days have no tag yet"
-        actions.append(Action("tag states", why, f"{h.untagged} tags, no data"))
+        tags = f"{h.untagged} tag{'s' * (h.untagged > 1)}"
+        actions.append(Action("tag states", f"full hours or days without a tag: {h.untagged}", f"{tags}, no data"))
     compaction = ""
     if h.small_files > s.max_small_files:
         compaction = f"{h.small_files} files below {s.small_file_mb:g} MB, allowed {s.max_small_files}"

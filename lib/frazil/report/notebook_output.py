@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,38 +23,77 @@ RECORD = "application/vnd.frazil.result+json"
 GOOD, STILL, CARE, BAD = "good", "still", "care", "bad"
 IDLE = ("nothing", "nothing new", "loaded", "empty", "healthy")
 _COLOURS = {GOOD: "#2e7d4f", STILL: "#777777", CARE: "#b26a00", BAD: "#b3261e"}
+_MOST_SINGLE, _MOST_BYTES = 3.4e38, 16
 _MARKS = {GOOD: "✔", STILL: "·", CARE: "!", BAD: "✘"}
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
-    if isinstance(value, int | float):
-        return f"{value:,}"
     return value if isinstance(value, Message) else safe(str(value))
 
 
+def _number(value: float, column: str, decimals: int) -> str:
+    """Return a figure in the unit that its column's name ends with, or with separators."""
+    if column.endswith("_s"):
+        from frazil.report.chart_style import span
+
+        return span(value)
+    if column.endswith("_share"):
+        return f"{100 * value:.1f} %"
+    return f"{value:,.{decimals}f}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
 class Grid:
-    """Rows of dicts as a table: HTML in a notebook, aligned text in a terminal or a log."""
+    """Rows of figures as a table: HTML in a notebook, aligned text in a terminal or a log.
+
+    Names of columns may end with a unit: `_s` (seconds, shown as a span) or `_share` (shown as a percentage).
+    """
+
+    MOST_DECIMALS = 3
 
     def __init__(self, rows: Sequence[dict[str, Any]], *columns: str):
         self.rows = list(rows)
         self.columns = list(columns) or list(dict.fromkeys(k for row in self.rows for k in row))
 
-    def _cells(self) -> list[list[str]]:
-        return [["" if c not in row else _shown(row[c]) for c in self.columns] for row in self.rows]
+    def title(self, column: str) -> str:
+        """Return the heading of a column: its name in words, without a unit that its cells show."""
+        return safe(column).removesuffix("_s").removesuffix("_share").replace("_", " ")
 
-    def _is_number(self, column: str) -> bool:
-        return all(isinstance(row.get(column, 0), int | float) for row in self.rows)
+    def _column(self, name: str) -> list[str]:
+        """Return the texts of a column, its numbers with the same decimals."""
+        values = [row.get(name, "") for row in self.rows]
+        fractions = [
+            f"{v:.{self.MOST_DECIMALS}f}".rstrip("0").partition(".")[2] for v in values if isinstance(v, float)
+        ]
+        decimals = max(map(len, fractions), default=0)
+        return [_number(v, name, decimals) if _is_number(v) else _shown(v) for v in values]
+
+    def _heads(self) -> list[str]:
+        return [self.title(c).replace(" ", "_") for c in self.columns]
+
+    def _cells(self) -> list[list[str]]:
+        columns = [self._column(name) for name in self.columns]
+        return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in self.rows]
+
+    def _is_numeric(self, column: str) -> bool:
+        """Whether a column stands right: it has numbers, and nothing else but nulls and empty cells."""
+        values = [row.get(column) for row in self.rows]
+        others = [v for v in values if v is not None and v != "" and not _is_number(v)]
+        return not others and any(map(_is_number, values))
 
     def __repr__(self) -> str:
         return "\n".join(self.lines()) if self.rows else "(nothing to show)"
 
     def lines(self) -> list[str]:
         """Return the head and each row as aligned text; texts of several lines make rows of several lines."""
-        cells = [[c.split("\n") for c in row] for row in [[safe(c) for c in self.columns], *self._cells()]]
+        cells = [[c.split("\n") for c in row] for row in [self._heads(), *self._cells()]]
         width = [max(len(line) for row in cells for line in row[i]) for i in range(len(self.columns))]
-        right = [self._is_number(c) for c in self.columns]
+        right = [self._is_numeric(c) for c in self.columns]
 
         def text(row: list[list[str]], number: int) -> str:
             parts = (c[number] if number < len(c) else "" for c in row)
@@ -67,8 +108,42 @@ class Grid:
 
     def shown(self, styles: Sequence[str] = ()) -> dict[str, Any]:
         """Return what the template of a table needs; `styles` has a style for each row."""
-        columns = [(safe(c).replace("_", " "), "right" if self._is_number(c) else "left") for c in self.columns]
+        columns = [(self.title(c), "right" if self._is_numeric(c) else "left") for c in self.columns]
         return {"columns": columns, "rows": list(zip(styles or [""] * len(self.rows), self._cells(), strict=True))}
+
+
+class Rows(Grid):
+    """Rows of a table of the lake: names and values as a query needs them, without separators or units."""
+
+    def title(self, column: str) -> str:
+        """Return a column's own name."""
+        return safe(column)
+
+    def _column(self, name: str) -> list[str]:
+        return [_value(row[name]) if name in row else "" for row in self.rows]
+
+
+def _value(value: Any) -> str:
+    """Return a stored value as text: reals as short as they are exact, binary in hex."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _shortest_real(value)
+    if isinstance(value, bytes | bytearray):
+        return f"0x{bytes(value[:_MOST_BYTES]).hex()}" + "…" * (len(value) > _MOST_BYTES)
+    return _shown(value)
+
+
+def _shortest_real(value: float) -> str:
+    """Return the shortest text that reads back as the same number: the same single-precision number, if it is one."""
+    if not abs(value) < _MOST_SINGLE or _single(value) != value:
+        return str(value)
+    texts = (f"{value:.{digits}g}" for digits in range(6, 10))
+    return min((str(value), *(t for t in texts if _single(float(t)) == value)), key=len)
+
+
+def _single(value: float) -> float:
+    return struct.unpack("f", struct.pack("f", value))[0]
 
 
 class Summary:
@@ -78,16 +153,13 @@ class Summary:
         self,
         level: str,
         verdict: str,
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[dict[str, Any]] | Grid,
         columns: Sequence[str] = (),
         of: Callable[[dict[str, Any]], str] | None = None,
     ):
-        self.level, self.verdict, self.grid = (
-            level,
-            verdict if isinstance(verdict, Message) else safe(verdict),
-            Grid(rows, *columns),
-        )
-        self.levels = [of(row) for row in rows] if of else [STILL] * len(rows)
+        self.level, self.verdict = level, verdict if isinstance(verdict, Message) else safe(verdict)
+        self.grid = rows if isinstance(rows, Grid) else Grid(rows, *columns)
+        self.levels = [of(row) if of else STILL for row in self.grid.rows]
 
     def __repr__(self) -> str:
         head = f"{_MARKS[self.level]} {self.verdict}"
@@ -248,7 +320,7 @@ def difference(found: Changed) -> Summary:
     """Show the differences between two states of a table."""
     counts = {word: n for word, n in found.counts.items() if n}
     text = ", ".join(f"{n:,} {word}" for word, n in counts.items()) or "the same rows"
-    return Summary(GOOD if counts else STILL, f"{found.table}: {text}", found.sample)
+    return Summary(GOOD if counts else STILL, f"{found.table}: {text}", Rows(found.sample))
 
 
 def stage(found: Stage) -> Summary:
